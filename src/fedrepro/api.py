@@ -1,0 +1,133 @@
+"""What methods see and what they return, and the decorator that makes a function a method.
+
+A one-shot method or a control is one function; a federated method is a class with a pair of
+pure functions, `init` and `round`, and `model` to read the global model off the state:
+
+    @method("average", kind="one_shot", needs={"example_counts"})
+    def average(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from fedrepro.registry import register
+from fedrepro.rng import Rng
+from fedrepro.spec import Spec
+
+Kind = Literal["one_shot", "federated", "peer", "control"]
+
+# What a method may ask for beyond the clients' weights. The harness hands over what is declared
+# and nothing else; every figure and the leaderboard show it.
+NEEDS = {
+    "example_counts": "number of training examples of each client",
+    "label_counts": "number of training examples of each client and class",
+    "pooled_inputs": "the training inputs of all clients in one place",
+    "pooled_labels": "the training labels of all clients in one place",
+    "rounds": "work done by the clients in many rounds",
+}
+
+
+@dataclass(frozen=True)
+class LocalModels:
+    """The models of J clients of one trial; `tensors[name]` is float32 (J, *shape)."""
+
+    model: Spec
+    inputs: int
+    classes: int
+    tensors: Mapping[str, np.ndarray]
+
+    @property
+    def clients(self) -> int:
+        return len(next(iter(self.tensors.values())))
+
+
+@dataclass(frozen=True)
+class ClientInfo:
+    """What a method declared in `needs`; everything else is None.
+
+    example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
+    pooled_labels: int64 (N,). `training` is the scenario's local training procedure.
+    """
+
+    training: Spec
+    example_counts: np.ndarray | None = None
+    label_counts: np.ndarray | None = None
+    pooled_inputs: np.ndarray | None = None
+    pooled_labels: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class GlobalModel:
+    """What predicts: one network, or a mixture of m networks with a weight per class.
+
+    tensors[name]: (m, *shape), widths may differ from the clients'. weights: (m, K), columns
+    sum to one, or None for a single network. The prediction is argmax_k of
+    sum_i weights[i, k] * softmax(logits_i)[k]. diagnostics: named numbers that become metrics.
+    """
+
+    model: Spec
+    tensors: Mapping[str, np.ndarray]
+    weights: np.ndarray | None = None
+    diagnostics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def networks(self) -> int:
+        return len(next(iter(self.tensors.values())))
+
+
+State = dict[str, Any]
+
+
+class Federated(Protocol):
+    """A method in rounds. The state is plain data and tensors, so it can be saved at any round."""
+
+    rounds: int
+
+    def init(self, task: Any, rng: Rng) -> State: ...
+
+    def round(self, state: State, task: Any, rng: Rng) -> tuple[State, Mapping[str, float]]: ...
+
+    def model(self, state: State, task: Any) -> GlobalModel: ...
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def method(
+    name: str,
+    *,
+    kind: Kind,
+    version: int = 1,
+    needs: Collection[str] = (),
+    models: Collection[str] = (),
+    paper: str = "",
+    label: str = "",
+    evaluate: tuple[str, ...] = ("test",),
+    scenario: Mapping[str, str] | None = None,
+) -> Callable[[F], F]:
+    """Decorator: registers a method.
+
+    needs: keys of NEEDS. models: model names it can combine (empty: any). evaluate: splits on
+    which the harness measures it; "train" is asked for where a parameter is chosen by it.
+    scenario: components it sets itself (pooled training takes the partition `pooled`).
+    """
+    strangers = set(needs) - set(NEEDS)
+    if strangers:
+        raise ValueError(f"method {name!r} needs something unknown: {sorted(strangers)}")
+    return register(
+        "method",
+        name,
+        version,
+        kind=kind,
+        needs=frozenset(needs),
+        models=frozenset(models),
+        paper=paper,
+        label=label or name,
+        evaluate=evaluate,
+        scenario=dict(scenario or {}),
+    )

@@ -1,0 +1,287 @@
+"""Reading and writing files: whole or not at all, versioned, and the same bytes for the same inputs.
+
+Tables are parquet (zstd, byte-stream-split for numbers), states are `.pt`. Every table carries
+its kind, the schema version and its provenance in the file's metadata; nothing in it depends on
+the time of day. Measured times have tables of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrepro.errors import FedreproError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SCHEMA_VERSION = 1
+ROW_GROUP_CLIENTS = 64
+
+
+@contextlib.contextmanager
+def atomic(path: Path | str) -> Iterator[Path]:
+    """A temporary name beside `path`, renamed to it at the end; nothing stays if the body fails.
+
+    Temporary files that a killed process left for the same target are removed.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_orphans(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise FedreproError(
+                f"the disk is full: cannot write {path}; free some space and start again"
+            ) from error
+        raise
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def _remove_orphans(path: Path) -> None:
+    for orphan in path.parent.glob(f".{path.name}.*.tmp"):
+        pid = orphan.name.split(".")[-2]
+        if not pid.isdigit() or not _alive(int(pid)):
+            with contextlib.suppress(FileNotFoundError):
+                orphan.unlink()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def write_bytes(path: Path | str, data: bytes) -> None:
+    with atomic(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def write_text(path: Path | str, text: str) -> None:
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path | str, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=2, sort_keys=True) + "\n")
+
+
+def read_json(path: Path | str) -> Any:
+    try:
+        return json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from error
+
+
+def damaged(path: Path | str, why: object) -> FedreproError:
+    return FedreproError(
+        f"{path} cannot be read ({why}): it is missing or damaged; "
+        "delete it and start again, and it will be made anew"
+    )
+
+
+def write_array(path: Path | str, array: np.ndarray) -> None:
+    """An `.npy` file, which jobs map into memory instead of loading."""
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.save(file, np.ascontiguousarray(array), allow_pickle=False)
+
+
+def map_array(path: Path | str) -> np.ndarray:
+    """The array of an `.npy` file, mapped read-only: only the pages that are used are read."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise damaged(path, error) from error
+
+
+def write_table(
+    path: Path | str,
+    table: pa.Table | Mapping[str, Any],
+    kind: str,
+    provenance: Mapping[str, Any],
+    row_group_size: int | None = None,
+) -> None:
+    """A table of this kind as parquet, with schema version and provenance in its metadata."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = table if isinstance(table, pa.Table) else pa.table(dict(table))
+    metadata = {
+        "fedrepro.kind": kind,
+        "fedrepro.schema": str(SCHEMA_VERSION),
+        "fedrepro.provenance": json.dumps(provenance, sort_keys=True),
+    }
+    table = table.replace_schema_metadata(metadata)
+    with atomic(path) as temporary:
+        pq.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            use_dictionary=_columns(table, pa.types.is_string),
+            use_byte_stream_split=_columns(table, _is_float),
+            row_group_size=row_group_size,
+        )
+
+
+def _is_float(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(kind))
+
+
+def _columns(table: pa.Table, test: Any) -> list[str]:
+    """Parquet paths of the leaf columns whose type passes `test`."""
+    import pyarrow as pa
+
+    names = []
+    for item in table.schema:
+        if test(item.type):
+            names.append(item.name)
+        elif pa.types.is_list(item.type) and test(item.type.value_type):
+            names.append(f"{item.name}.list.element")
+    return names
+
+
+def read_table(path: Path | str, kind: str) -> pa.Table:
+    """A table of this kind; refuses damaged files, other kinds and other schema versions."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # partitioning=None: the folder names are not columns of the file
+        table = pq.read_table(path, partitioning=None)
+    except (OSError, pa.ArrowException) as error:
+        raise damaged(path, _one_line(error)) from error
+    metadata = table.schema.metadata or {}
+    found = metadata.get(b"fedrepro.kind", b"no fedrepro table").decode()
+    if found != kind:
+        raise FedreproError(f"{path} holds {found}, but {kind} was expected")
+    version = metadata.get(b"fedrepro.schema", b"none").decode()
+    if version != str(SCHEMA_VERSION):
+        raise FedreproError(
+            f"{path} was written with schema version {version}, this fedrepro reads "
+            f"{SCHEMA_VERSION}; delete the file and start again, and it will be made anew"
+        )
+    return table
+
+
+def read_provenance(table: pa.Table) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(table.schema.metadata[b"fedrepro.provenance"])
+    return found
+
+
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())[:160]
+
+
+# ------------------------------------------------------------------------------ local models
+
+Tensors = dict[str, np.ndarray]
+
+
+def write_models(
+    path: Path | str,
+    trials: Sequence[int],
+    clients: Sequence[int],
+    examples: Sequence[int],
+    tensors: Tensors,
+    provenance: Mapping[str, Any],
+) -> None:
+    """Local models, one row per (trial, client, tensor).
+
+    `tensors` maps a name to an array of shape (models, *shape), float32; `trials`, `clients` and
+    `examples` have one entry per model.
+    """
+    import pyarrow as pa
+
+    names = list(tensors)
+    count = len(trials) * len(names)
+    values = [
+        np.ascontiguousarray(tensors[n][i], dtype=np.float32).reshape(-1)
+        for i in range(len(trials))
+        for n in names
+    ]
+    offsets = np.concatenate([[0], np.cumsum([v.size for v in values])]).astype(np.int32)
+    flat = np.concatenate(values) if values else np.empty(0, np.float32)
+    shapes = [list(tensors[n].shape[1:]) for n in names] * len(trials)
+    per_model = lambda items: np.repeat(np.asarray(items, np.int32), len(names))  # noqa: E731
+    table = pa.table(
+        {
+            "trial": per_model(trials),
+            "client": per_model(clients),
+            "examples": per_model(examples),
+            "tensor": pa.array(names * len(trials), pa.string()),
+            "shape": pa.array(shapes, pa.list_(pa.int32())),
+            "values": pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat)),
+        }
+    )
+    assert table.num_rows == count
+    groups = max(1, ROW_GROUP_CLIENTS * len(names))
+    write_table(path, table, "local_models", provenance, row_group_size=groups)
+
+
+def read_models(paths: Sequence[Path | str], trial: int) -> tuple[np.ndarray, np.ndarray, Tensors]:
+    """The local models of one trial from one or more blocks, ordered by client.
+
+    Returns clients (int32), examples (int32), and a dict of float32 arrays (clients, *shape).
+    """
+    found: dict[int, tuple[int, Tensors]] = {}
+    for path in paths:
+        table = read_table(path, "local_models")
+        for row in np.flatnonzero(table["trial"].to_numpy() == trial):
+            line = {key: table[key][int(row)] for key in ("client", "examples", "tensor", "shape")}
+            values = table["values"][int(row)].values.to_numpy()
+            entry = found.setdefault(line["client"].as_py(), (line["examples"].as_py(), {}))
+            entry[1][line["tensor"].as_py()] = values.reshape(line["shape"].as_py())
+    if not found:
+        raise FedreproError(f"no local models of trial {trial} in {', '.join(map(str, paths))}")
+    clients = sorted(found)
+    if clients != list(range(len(clients))):
+        raise FedreproError(
+            f"trial {trial}: local models of some clients are missing in "
+            f"{', '.join(map(str, paths))}; delete these files and start again"
+        )
+    names = list(found[clients[0]][1])
+    tensors = {name: np.stack([found[c][1][name] for c in clients]) for name in names}
+    examples = np.array([found[c][0] for c in clients], np.int32)
+    return np.array(clients, np.int32), examples, tensors
+
+
+# -------------------------------------------------------------------- states and checkpoints
+
+
+def save_state(path: Path | str, state: Any) -> None:
+    """Plain data and tensors as `.pt`; equal states give equal bytes."""
+    import torch
+
+    # torch.save writes the file's own name into the archive, so it goes through a buffer
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    write_bytes(path, buffer.getvalue())
+
+
+def load_state(path: Path | str) -> Any:
+    import torch
+
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except (OSError, RuntimeError, EOFError, ValueError, Exception) as error:
+        if isinstance(error, FedreproError | KeyboardInterrupt):
+            raise
+        raise damaged(path, _one_line(error)) from error

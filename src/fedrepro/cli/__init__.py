@@ -1,0 +1,1 @@
+"""The command line: stages for the workflow, commands for people."""

@@ -1,0 +1,1 @@
+"""Exhibits: figures and tables from tidy metrics."""

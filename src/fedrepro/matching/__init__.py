@@ -1,0 +1,1 @@
+"""Matching hidden units of several networks (PFNM): rewards, assignment, layers."""

@@ -1,0 +1,1 @@
+"""Methods: ways from clients to predictions, one file each, found by themselves."""

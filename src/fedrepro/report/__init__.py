@@ -1,0 +1,1 @@
+"""The site: one page per scale."""

@@ -1,0 +1,1 @@
+"""Training many clients at once: the engine, the procedures, the minibatches."""
