@@ -11,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from fedrepro.registry import register
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
+
+if TYPE_CHECKING:
+    from fedrepro.training.clients import Clients
 
 Kind = Literal["one_shot", "federated", "peer", "control"]
 
@@ -29,7 +32,12 @@ NEEDS = {
     "pooled_inputs": "the training inputs of all clients in one place",
     "pooled_labels": "the training labels of all clients in one place",
     "rounds": "work done by the clients in many rounds",
+    "pooled_train_accuracy": "training accuracy on pooled data, by which a setting is chosen",
+    "client_train_accuracy": "each client's training accuracy, by which a setting is chosen",
 }
+
+# What choosing one setting of a sweep needs, by the way it is chosen.
+CHOICES = {"pooled_train": "pooled_train_accuracy", "client_train": "client_train_accuracy"}
 
 
 @dataclass(frozen=True)
@@ -51,10 +59,12 @@ class ClientInfo:
     """What a method declared in `needs`; everything else is None.
 
     example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
-    pooled_labels: int64 (N,). `training` is the scenario's local training procedure.
+    pooled_labels: int64 (N,). `training` is the scenario's local training procedure, `device`
+    where to compute.
     """
 
     training: Spec
+    device: str = "cpu"
     example_counts: np.ndarray | None = None
     label_counts: np.ndarray | None = None
     pooled_inputs: np.ndarray | None = None
@@ -84,15 +94,24 @@ State = dict[str, Any]
 
 
 class Federated(Protocol):
-    """A method in rounds. The state is plain data and tensors, so it can be saved at any round."""
+    """A method in rounds. The state is plain data and tensors, so it can be saved at any round.
+
+    `init` and `round` are pure: the next state depends on the state, the clients and the random
+    place (rng.round is the round's number) only. `round` also returns named numbers to record.
+    `messages` counts the models or gradients sent up and down in one round.
+    """
 
     rounds: int
 
-    def init(self, task: Any, rng: Rng) -> State: ...
+    def init(self, clients: Clients, rng: Rng) -> State: ...
 
-    def round(self, state: State, task: Any, rng: Rng) -> tuple[State, Mapping[str, float]]: ...
+    def round(
+        self, state: State, clients: Clients, rng: Rng
+    ) -> tuple[State, Mapping[str, float]]: ...
 
-    def model(self, state: State, task: Any) -> GlobalModel: ...
+    def model(self, state: State, clients: Clients) -> GlobalModel: ...
+
+    def messages(self, clients: int) -> tuple[int, int]: ...
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -109,12 +128,14 @@ def method(
     label: str = "",
     evaluate: tuple[str, ...] = ("test",),
     scenario: Mapping[str, str] | None = None,
+    own_job: bool = False,
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
     needs: keys of NEEDS. models: model names it can combine (empty: any). evaluate: splits on
     which the harness measures it; "train" is asked for where a parameter is chosen by it.
     scenario: components it sets itself (pooled training takes the partition `pooled`).
+    own_job: it trains, so it shares no job with other methods.
     """
     strangers = set(needs) - set(NEEDS)
     if strangers:
@@ -130,4 +151,5 @@ def method(
         label=label or name,
         evaluate=evaluate,
         scenario=dict(scenario or {}),
+        own_job=own_job or kind in ("federated", "peer"),
     )

@@ -13,6 +13,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +107,7 @@ def map_array(path: Path | str) -> np.ndarray:
     """The array of an `.npy` file, mapped read-only: only the pages that are used are read."""
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise damaged(path, error) from error
 
 
@@ -236,31 +237,52 @@ def write_models(
     write_table(path, table, "local_models", provenance, row_group_size=groups)
 
 
-def read_models(paths: Sequence[Path | str], trial: int) -> tuple[np.ndarray, np.ndarray, Tensors]:
-    """The local models of one trial from one or more blocks, ordered by client.
+@dataclass(frozen=True)
+class TrialModels:
+    """Local models of one trial, ordered by client.
 
-    Returns clients (int32), examples (int32), and a dict of float32 arrays (clients, *shape).
+    examples: int64 (clients,); tensors[name]: float32 (clients, *shape).
     """
-    found: dict[int, tuple[int, Tensors]] = {}
-    for path in paths:
-        table = read_table(path, "local_models")
-        for row in np.flatnonzero(table["trial"].to_numpy() == trial):
-            line = {key: table[key][int(row)] for key in ("client", "examples", "tensor", "shape")}
-            values = table["values"][int(row)].values.to_numpy()
-            entry = found.setdefault(line["client"].as_py(), (line["examples"].as_py(), {}))
-            entry[1][line["tensor"].as_py()] = values.reshape(line["shape"].as_py())
-    if not found:
-        raise FedreproError(f"no local models of trial {trial} in {', '.join(map(str, paths))}")
-    clients = sorted(found)
-    if clients != list(range(len(clients))):
+
+    examples: np.ndarray
+    tensors: Tensors
+
+
+def read_models(paths: Sequence[Path | str], trials: Sequence[int]) -> dict[int, TrialModels]:
+    """The local models of these trials from one or more blocks; every client must be there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = pa.concat_tables([read_table(path, "local_models") for path in paths])
+    table = table.filter(pc.is_in(table["trial"], pa.array(list(trials), pa.int32())))
+    found: dict[int, TrialModels] = {}
+    for trial in trials:
+        rows = table.filter(pc.equal(table["trial"], pa.scalar(trial, pa.int32())))
+        found[trial] = _trial_models(rows, trial, paths)
+    return found
+
+
+def _trial_models(rows: pa.Table, trial: int, paths: Sequence[Path | str]) -> TrialModels:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    tensors: Tensors = {}
+    examples = np.empty(0, np.int64)
+    for name in pc.unique(rows["tensor"]).to_pylist():
+        part = rows.filter(pc.equal(rows["tensor"], pa.scalar(name))).sort_by("client")
+        clients = part["client"].to_numpy()
+        if not np.array_equal(clients, np.arange(len(clients))):
+            break
+        shape = part["shape"][0].as_py()
+        values = part["values"].combine_chunks().flatten().to_numpy()
+        tensors[name] = values.reshape(len(clients), *shape)
+        examples = part["examples"].to_numpy().astype(np.int64)
+    if not tensors or any(len(value) != len(examples) for value in tensors.values()):
         raise FedreproError(
-            f"trial {trial}: local models of some clients are missing in "
+            f"local models of some clients of trial {trial} are missing in "
             f"{', '.join(map(str, paths))}; delete these files and start again"
         )
-    names = list(found[clients[0]][1])
-    tensors = {name: np.stack([found[c][1][name] for c in clients]) for name in names}
-    examples = np.array([found[c][0] for c in clients], np.int32)
-    return np.array(clients, np.int32), examples, tensors
+    return TrialModels(examples, tensors)
 
 
 # -------------------------------------------------------------------- states and checkpoints
@@ -281,7 +303,5 @@ def load_state(path: Path | str) -> Any:
 
     try:
         return torch.load(path, weights_only=True, map_location="cpu")
-    except (OSError, RuntimeError, EOFError, ValueError, Exception) as error:
-        if isinstance(error, FedreproError | KeyboardInterrupt):
-            raise
+    except Exception as error:  # unpickling a damaged file can raise anything
         raise damaged(path, _one_line(error)) from error

@@ -28,7 +28,7 @@ _loaded: set[str] = set()
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def register(kind: str, name: str, version: int, **meta: Any) -> Callable[[F], F]:
+def register(kind: str, name: str, /, version: int, **meta: Any) -> Callable[[F], F]:
     """Decorator: the function below becomes the component `name` of this kind.
 
     `version` is an integer, raised whenever the component's results change: it is part of what

@@ -280,7 +280,9 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
     """The parameters of a component: its keyword-only arguments that carry an `Arg`."""
-    hints = typing.get_type_hints(fn, include_extras=True)
+    hints = typing.get_type_hints(
+        fn.__init__ if inspect.isclass(fn) else fn, include_extras=True
+    )
     params: dict[str, Param] = {}
     for name, item in inspect.signature(fn).parameters.items():
         hint = hints.get(name)

@@ -1,0 +1,71 @@
+# `make` sets up the environment and draws the report at quick scale; `make help` lists the rest.
+# Needed: Python 3.11 to 3.13, make, and a network for the packages.
+
+PYTHON ?= python3
+CORES ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
+
+# What writes into this folder runs under one lock: a second live run is refused, and a killed
+# one leaves nothing behind. Snakemake's own lock survives a kill, so it is not used here.
+LOCKED = $(PYTHON) tools/locked.py .fedrepro/lock --
+SNAKEMAKE = .venv/bin/snakemake --nolock --rerun-incomplete --cores $(CORES)
+BARS = $$(test -t 2 && echo --logger rich)
+
+# A mark in .venv says for which Python and packages it is complete, and is made last; so what was
+# killed halfway or no longer fits is set up anew. So is an environment that was moved or copied
+# from another folder, because it names its own place.
+PACKAGES := .venv/.packages-$(shell ($(PYTHON) --version; cat envs/requirements.txt) 2>&1 | cksum | cut -d ' ' -f 1)
+READY := .venv/.fedrepro-$(shell cksum < pyproject.toml | cut -d ' ' -f 1)
+MOVED := $(shell grep -qsF "$$(cd -P .venv 2>/dev/null && pwd -P)" .venv/bin/activate || echo FORCE)
+PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet
+
+.PHONY: quick all env test lint bench clean help FORCE
+
+quick: env
+	@$(LOCKED) $(SNAKEMAKE) $(BARS)
+	@echo "The report is reports/quick/index.html"
+
+all: env
+	@$(LOCKED) $(SNAKEMAKE) $(BARS) --config exhibits=all
+	@echo "The report is reports/quick/index.html"
+
+env: $(READY)
+
+$(PACKAGES): $(MOVED)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || \
+	  { echo "fedrepro needs Python 3.11, 3.12 or 3.13, which '$(PYTHON)' is not: name one, as in make PYTHON=python3.12" >&2; exit 2; }
+	@$(LOCKED) sh -ec ' \
+	  echo "Setting up .venv with the pinned packages: about two minutes and 6 GB, once."; \
+	  rm -rf .venv; \
+	  $(PYTHON) -m venv .venv; \
+	  $(PIP) -c envs/requirements.txt setuptools hatchling editables; \
+	  $(PIP) --no-build-isolation -r envs/requirements.txt; \
+	  touch $@'
+
+$(READY): $(PACKAGES)
+	@$(LOCKED) sh -ec 'rm -f .venv/.fedrepro-*; $(PIP) --no-build-isolation --no-deps -e .; touch $@'
+
+test: env
+	@.venv/bin/python -m pytest --cov=fedrepro --cov-report=term-missing:skip-covered --cov-fail-under=90
+
+lint: env
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/snakefmt --check Snakefile workflow
+	@.venv/bin/snakemake --lint
+
+bench: env
+	@$(LOCKED) .venv/bin/python benchmarks/quick.py
+
+clean:
+	@$(LOCKED) rm -rf results reports/quick reports/tiny reports/paper logs
+
+help:
+	@echo "make         environment, then the report at quick scale: reports/quick/index.html"
+	@echo "make all     the same with every exhibit, not only the headline ones"
+	@echo "make env     the environment alone, in .venv"
+	@echo "make test    all tests; at least 90 % of the lines in src must be covered"
+	@echo "make lint    style, types and workflow checks"
+	@echo "make bench   time the quick scale in a fresh copy: benchmarks/results/quick.json"
+	@echo "make clean   remove results and reports; the record, data sets and .venv stay"
+	@echo "Settings: CORES=N (all), PYTHON=python3.12 (python3)"

@@ -1,0 +1,242 @@
+"""Replaying recorded outputs of the PFNM authors' matching code.
+
+A recorded case is an .npz with the clients' networks, the settings, the order in which clients
+were visited, and what came out. It is matched again with those orders; assignments, sizes and
+counts must be equal, weights and biases agree to 1e-12.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedrepro.errors import FedreproError
+from fedrepro.matching.assign import Matching, Rule
+from fedrepro.matching.networks import (
+    Network,
+    Variances,
+    class_shares,
+    match_networks,
+)
+
+TOLERANCE = 1e-12
+
+# What numpy raises for files that are not, or no longer, what they should be.
+UNREADABLE = (
+    OSError,
+    ValueError,
+    EOFError,
+    RuntimeError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing compared: what, whether it agrees, and a few words."""
+
+    what: str
+    agrees: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    findings: tuple[Finding, ...]
+
+    @property
+    def agrees(self) -> bool:
+        return all(finding.agrees for finding in self.findings)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recorded case, validated. widths: int64 (J, hidden layers)."""
+
+    networks: list[Network]
+    widths: np.ndarray
+    variances: Variances
+    gamma0: float
+    label_counts: np.ndarray
+    orders: list[np.ndarray]
+    assignments: list[np.ndarray]
+    counts: list[np.ndarray]
+    sizes: list[int]
+    out: list[np.ndarray]
+
+
+def check_pfnm(path: Path) -> CheckReport:
+    """Replay a recorded case and compare. Raises FedreproError if the file cannot be checked."""
+    case = _validated(_Arrays(path))
+    network, matchings = match_networks(
+        case.networks,
+        class_shares(case.label_counts),
+        case.variances,
+        Rule(gamma0=case.gamma0, popularity=1.0, count_cap=10, width_cap=700),
+        case.orders,
+    )
+    return CheckReport((*_matching_findings(case, matchings), *_network_findings(case, network)))
+
+
+def run_check(path: Path, echo: Callable[[str], object]) -> int:
+    """Check a recorded case and say what agrees, a line each: 0 all, 1 not all, 2 not checked."""
+    try:
+        report = check_pfnm(path)
+    except FedreproError as error:
+        echo(f"cannot be checked: {error}")
+        return 2
+    for finding in report.findings:
+        echo(f"{'agrees' if finding.agrees else 'DIFFERS'}  {finding.what}: {finding.words}")
+    return 0 if report.agrees else 1
+
+
+def _matching_findings(case: Recorded, matchings: tuple[Matching, ...]) -> Iterator[Finding]:
+    """Layer 0 of a recorded case is the top hidden layer."""
+    for layer, matching in enumerate(matchings):
+        ours = np.full_like(case.assignments[layer], -1)  # the padding of narrow clients
+        for client, atoms in enumerate(matching.assignments):
+            ours[client, : len(atoms)] = atoms
+        same = ours == case.assignments[layer]
+        words = f"{same.sum()} of {same.size} units"
+        yield Finding(f"layer {layer} assignments", bool(same.all()), words)
+        size, recorded = len(matching.counts), case.sizes[layer]
+        yield Finding(f"layer {layer} size", size == recorded, f"{size}, recorded {recorded}")
+        counts = case.counts[layer]
+        equal = np.array_equal(counts, matching.counts)
+        words = f"{counts.sum()} units recorded, {matching.counts.sum()} in {size} atoms here"
+        yield Finding(f"layer {layer} counts", equal, words)
+
+
+def _network_findings(case: Recorded, network: Network) -> Iterator[Finding]:
+    for block, (ours, theirs) in enumerate(zip(network, case.out, strict=True)):
+        name = f"out_{block} ({'bias' if block % 2 else 'weight'}{block // 2})"
+        if ours.shape != theirs.shape:
+            yield Finding(name, False, f"shape {ours.shape}, recorded {theirs.shape}")
+            continue
+        most = float(np.abs(ours - theirs).max(initial=0.0))
+        yield Finding(name, most <= TOLERANCE, f"largest difference {most:.1e}")
+
+
+class _Arrays:
+    """The arrays of an .npz by name, each read once it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise FedreproError(f"{path}: there is no such file")
+        try:
+            loaded = np.load(path, allow_pickle=False)
+            self.arrays = {name: loaded[name] for name in loaded.files}
+        except UNREADABLE as error:
+            raise self.error(f"not a complete .npz file of plain arrays ({error})") from None
+        except AttributeError:  # a single array has no `files`
+            raise self.error("a single array, not an .npz file") from None
+
+    def error(self, words: str) -> FedreproError:
+        return FedreproError(f"{self.path}: {words}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.arrays
+
+    def real(self, name: str, shape: tuple[int | None, ...], padded: bool = False) -> np.ndarray:
+        """Float64, finite unless padded. None in `shape` stands for any length."""
+        if name not in self.arrays:
+            raise self.error(f"'{name}' is missing")
+        array = self.arrays[name]
+        if not isinstance(array, np.ndarray) or array.dtype.kind not in "iuf":
+            raise self.error(f"'{name}' is not an array of numbers")
+        fits = len(shape) == array.ndim and all(
+            n in (None, m) for n, m in zip(shape, array.shape, strict=True)
+        )
+        if not fits:
+            raise self.error(f"'{name}' has the shape {array.shape}, not {_shown(shape)}")
+        if not padded and not np.isfinite(array).all():
+            raise self.error(f"'{name}' has values that are not finite")
+        return array.astype(np.float64)
+
+    def whole(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+        """Int64, refusing fractions."""
+        array = self.real(name, shape)
+        if (array != np.round(array)).any() or (np.abs(array) > 2**53).any():
+            raise self.error(f"'{name}' has values that are not whole numbers")
+        return array.astype(np.int64)
+
+    def positive(self, name: str) -> float:
+        value = float(self.real(name, ()))
+        if value <= 0:
+            raise self.error(f"'{name}' must be above 0, not {value:g}")
+        return value
+
+
+def _shown(shape: tuple[int | None, ...]) -> str:
+    return "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
+
+
+def _validated(arrays: _Arrays) -> Recorded:
+    clients, dims = int(arrays.whole("J", ())), arrays.whole("dims", (None,))
+    if clients < 1 or len(dims) < 2 or (dims < 1).any():
+        raise arrays.error("'J' and 'dims' must describe at least one client and one layer")
+    layers, inputs, classes = len(dims) - 2, int(dims[0]), int(dims[-1])
+    if layers != 1:
+        raise arrays.error(f"it has {layers} hidden layers, and only one can be replayed so far")
+    label_counts = arrays.real("freqs", (clients, classes))
+    widths = _widths(arrays, clients, dims)
+    passes = int(arrays.whole("it", ()))
+    if (label_counts < 0).any():
+        raise arrays.error("'freqs' has counts below 0")
+    tops = range(layers)
+    return Recorded(
+        _networks(arrays, widths, inputs, classes),
+        widths,
+        Variances(arrays.positive("sigma"), arrays.positive("sigma0"), bias=0.1),
+        arrays.positive("gamma"),
+        label_counts,
+        [arrays.whole(f"layer{q}_perms", (passes, clients)) for q in tops],
+        [
+            arrays.whole(f"layer{q}_assign", (clients, widths[:, layers - 1 - q].max()))
+            for q in tops
+        ],
+        [arrays.whole(f"layer{q}_counts", (None,)) for q in tops],
+        [int(arrays.whole(f"layer{q}_size", ())) for q in tops],
+        _out(arrays, inputs, classes),
+    )
+
+
+def _widths(arrays: _Arrays, clients: int, dims: np.ndarray) -> np.ndarray:
+    """Hidden widths by client and layer: the key `widths`, or those of `dims` for everyone."""
+    if "widths" not in arrays:
+        return np.tile(dims[1:-1], (clients, 1))
+    widths = arrays.whole("widths", (clients, len(dims) - 2))
+    if (widths < 1).any():
+        raise arrays.error("'widths' must be at least 1")
+    return widths
+
+
+def _networks(arrays: _Arrays, widths: np.ndarray, inputs: int, classes: int) -> list[Network]:
+    """The clients' networks without the padding up to the widest client."""
+    padded = "widths" in arrays
+    clients, most = len(widths), int(widths.max())
+    shapes = [(clients, inputs, most), (clients, most), (clients, most, classes)]
+    blocks = [arrays.real(f"in_{i}", shape, padded) for i, shape in enumerate(shapes)]
+    output = arrays.real("in_3", (clients, classes))
+    networks: list[Network] = [
+        (blocks[0][j, :, :n], blocks[1][j, :n], blocks[2][j, :n], output[j])
+        for j, n in enumerate(widths[:, 0])
+    ]
+    for client, network in enumerate(networks):
+        for block, values in enumerate(network):
+            if not np.isfinite(values).all():
+                raise arrays.error(f"'in_{block}' of client {client} has values not finite")
+    return networks
+
+
+def _out(arrays: _Arrays, inputs: int, classes: int) -> list[np.ndarray]:
+    shapes = [(inputs, None), (None,), (None, classes), (classes,)]
+    return [arrays.real(f"out_{i}", shape) for i, shape in enumerate(shapes)]

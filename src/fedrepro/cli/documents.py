@@ -1,0 +1,130 @@
+"""Generated documents: JSON schemas and config/README.md, from the typed config and signatures."""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from fedrepro.api import NEEDS
+from fedrepro.config import Config, ExhibitFile, ExhibitSettings, Granularity, MethodEntry
+from fedrepro.registry import KINDS, components
+from fedrepro.spec import Component, Param, render
+
+TITLES = {
+    "dataset": "Data sets",
+    "partition": "Partitions",
+    "model": "Models",
+    "training": "Training procedures",
+    "method": "Methods",
+}
+
+INTRODUCTION = """\
+# Configuration
+
+This page is generated from the typed configuration (`src/fedrepro/config.py`) and from the
+signatures of the components; `fedrepro documents` writes it anew, and a test holds it in step.
+
+`config/config.yaml` says what to draw and how much one job does. `config/exhibits/<paper>.yaml`
+holds every figure and table of a paper as data. Both can be edited freely: a changed parameter
+makes new files and reruns only what depends on it. Single keys can be set on the command line:
+
+    .venv/bin/snakemake --cores 2 --config scale=paper exhibits=all
+"""
+
+
+def documents() -> dict[Path, str]:
+    """Path -> text of every generated document."""
+    return {
+        Path("workflow/schemas/config.schema.json"): _schema(Config),
+        Path("workflow/schemas/exhibits.schema.json"): _schema(ExhibitFile),
+        Path("config/README.md"): readme(),
+    }
+
+
+def _schema(model: type[BaseModel]) -> str:
+    return json.dumps(model.model_json_schema(), indent=2) + "\n"
+
+
+def readme() -> str:
+    """config/README.md: every key of the configuration and every parameter of a component."""
+    parts = [INTRODUCTION]
+    parts += ["## config/config.yaml\n", _keys(Config, skip={"granularity"})]
+    parts += ["### granularity\n", _keys(Granularity)]
+    parts += ["## config/exhibits/&lt;paper&gt;.yaml\n", _keys(ExhibitFile)]
+    parts += [
+        "### An exhibit\n",
+        "`defaults` and each exhibit hold these keys; below `at: {quick: …, paper: …, tiny: …}` "
+        "stands what differs at a scale. A component is `{name: …}` with its parameters beside "
+        "the name.\n",
+        _keys(ExhibitSettings),
+    ]
+    parts += ["### A method of an exhibit\n", _keys(MethodEntry)]
+    for kind in KINDS:
+        parts.append(f"## {TITLES[kind]}\n")
+        parts += [_component(item) for _, item in sorted(components(kind).items())]
+    parts += ["## What methods may need\n", _table(["need", "meaning"], sorted(NEEDS.items()))]
+    return "\n".join(parts)
+
+
+def _keys(model: type[BaseModel], skip: set[str] = frozenset()) -> str:  # type: ignore[assignment]
+    rows = []
+    for name, field in model.model_fields.items():
+        if name in skip:
+            continue
+        default = "required" if field.is_required() else _default(field)
+        rows.append((f"`{name}`", _type(field.annotation), default, field.description or ""))
+    return _table(["key", "type", "default", "meaning"], rows)
+
+
+def _default(field: Any) -> str:
+    value = field.get_default(call_default_factory=True)
+    return f"`{json.dumps(value)}`" if not isinstance(value, BaseModel) else ""
+
+
+def _type(hint: Any) -> str:
+    """A type hint in words."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return ", ".join(f"`{item}`" for item in args)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(_type(arg) for arg in args)
+    if origin is typing.Annotated:
+        return _type(args[0])
+    if origin is list:
+        return f"list of {_type(args[0])}"
+    if origin is dict:
+        return "keys and values"
+    if hint is type(None):
+        return "nothing"
+    names = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "any"}
+    return names.get(hint, "component" if hint.__name__ == "Component" else hint.__name__)
+
+
+def _component(item: Component) -> str:
+    lines = [f"### {item.name}\n", f"{item.doc}\n"]
+    meta = item.meta
+    if item.kind == "method":
+        sees = ", ".join(sorted(meta["needs"])) or "the clients' weights only"
+        lines.append(f"Kind: {meta['kind'].replace('_', '-')}. Needs: {sees}.\n")
+    if item.params:
+        rows = [_parameter(param) for param in item.params.values()]
+        lines.append(_table(["parameter", "type", "default", "unit", "meaning"], rows))
+    return "\n".join(lines)
+
+
+def _parameter(param: Param) -> tuple[str, str, str, str, str]:
+    kind = ", ".join(f"`{c}`" for c in param.choices) if param.choices else _type(param.type)
+    kind = f"list of {kind}s" if param.many else kind
+    default = "required" if param.required else f"`{render(param.default)}`"
+    return f"`{param.name}`", kind, default, param.arg.unit, param.arg.doc
+
+
+def _table(head: list[str], rows: Any) -> str:
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    lines += [" | ".join(str(cell).replace("|", "\\|") for cell in row) for row in rows]
+    return "\n".join(f"| {line} |" for line in lines) + "\n"

@@ -1,0 +1,100 @@
+"""Commands for people: what there is, checking, recording, comparing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    name="fedrepro",
+    help="Which way of combining models trained on separate data works, and at what cost.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+check_app = typer.Typer(help="Replay recorded outputs of the papers' own code.", no_args_is_help=True)
+app.add_typer(check_app, name="check")
+console = Console(highlight=False)
+
+Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
+
+
+def run_command(argv: Sequence[str]) -> int:
+    """Run one command; returns its exit code."""
+    command = typer.main.get_command(app)
+    try:
+        result = command.main(args=list(argv), prog_name="fedrepro", standalone_mode=False)
+    except typer.Exit as done:
+        return done.exit_code
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        # a mistake on the command line: click's own sentence
+        Console(stderr=True, highlight=False).print(f"fedrepro: {error.format_message()}")
+        return 2
+    return int(result or 0)
+
+
+@app.command()
+def methods() -> None:
+    """Every method: its kind, what it needs to see beyond weights, its parameters."""
+    from fedrepro.registry import components
+    from fedrepro.spec import render
+
+    table = Table("method", "kind", "needs beyond weights", "paper", "parameters")
+    for name, item in sorted(components("method").items()):
+        given = [f"{p.name}={render(p.default)}" for p in item.params.values()]
+        table.add_row(
+            name,
+            item.meta["kind"].replace("_", "-"),
+            ", ".join(sorted(item.meta["needs"])) or "–",
+            item.meta["paper"] or "–",
+            ", ".join(given) or "–",
+        )
+    console.print(table)
+
+
+@app.command()
+def exhibits(scale: Scale = "quick") -> None:
+    """Every figure and table, with the command that makes it."""
+    from fedrepro.config import load_config, load_exhibits
+    from fedrepro.plan import Plan
+
+    table = Table("exhibit", "title", "command")
+    for key, exhibit in Plan(load_config(), load_exhibits(), scale).exhibits.items():
+        command = f"snakemake --cores 2 reports/{scale}/{key}.svg"
+        table.add_row(key, exhibit.settings.title, command)
+    console.print(table)
+
+
+@check_app.command("pfnm")
+def check_pfnm(file: Annotated[Path, typer.Argument(help="recorded case, .npz")]) -> None:
+    """Replay the authors' matching: exit 0 if all agrees, 1 if not, 2 if it cannot be checked."""
+    from fedrepro.cli.check import run_check
+
+    raise typer.Exit(run_check(file, typer.echo))
+
+
+@app.command()
+def documents(
+    check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
+) -> None:
+    """Write config/README.md and the JSON schemas anew from the typed configuration."""
+    from fedrepro.artifacts import write_text
+    from fedrepro.cli.documents import documents as generated
+
+    stale = [path for path, text in generated().items() if _text(path) != text]
+    for path in stale:
+        if not check:
+            write_text(path, generated()[path])
+        console.print(f"{'stale' if check else 'written'}: {path}")
+    raise typer.Exit(int(bool(check and stale)))
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""

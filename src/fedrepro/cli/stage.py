@@ -1,0 +1,238 @@
+"""`fedrepro stage NAME …`: the workflow's stages, one command each; also without Snakemake.
+
+Neither typer nor pydantic is loaded for the compute stages, so that they run on a machine that
+has only the numerical packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrepro.errors import FedreproError
+
+Options = argparse.Namespace
+Stage = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Options], None]]
+
+
+def run_stage(argv: Sequence[str]) -> int:
+    """Parse the arguments of one stage and run it."""
+    parser = argparse.ArgumentParser(prog="fedrepro stage", description=__doc__)
+    names = parser.add_subparsers(dest="stage", required=True, metavar="NAME")
+    for name, (doc, arguments, _) in STAGES.items():
+        one = names.add_parser(name, help=doc, description=doc)
+        one.add_argument("--threads", type=int, default=1, help="threads of the numerical libraries")
+        arguments(one)
+    options = parser.parse_args(argv)
+    _limit_threads(options.threads)
+    STAGES[options.stage][2](options)
+    return 0
+
+
+def _limit_threads(count: int) -> None:
+    """Must come before NumPy and torch are loaded, which read these once."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[name] = str(count)
+
+
+def _spec(kind: str, token: str) -> Any:
+    from fedrepro.registry import parse_token
+
+    return parse_token(kind, token)
+
+
+def _block(text: str) -> Any:
+    from fedrepro.paths import Block
+
+    return Block.parse(text)
+
+
+def _scenario(options: Options) -> Any:
+    from fedrepro.paths import Scenario
+
+    kinds = ("dataset", "partition", "model", "training")
+    return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in kinds})
+
+
+def _add(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add arguments by name, from the table below."""
+    for name in names:
+        flags = dict(ARGUMENTS[name])
+        parser.add_argument(f"--{name.replace('_', '-')}", dest=name, **flags)
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "dataset": {"required": True, "help": "token of the data set"},
+    "partition": {"required": True, "help": "token of the partition"},
+    "model": {"required": True, "help": "token of the model"},
+    "training": {"required": True, "help": "token of the training procedure"},
+    "method": {"required": True, "help": "token of the method"},
+    "methods": {"required": True, "help": "tokens of the methods, joined by ;"},
+    "file": {"required": True, "help": "file name, as in config/datasets.csv"},
+    "mirror": {"default": "", "help": "folder with copies of the data sets"},
+    "raw": {"type": Path, "default": Path(), "help": "folder of the raw files"},
+    "data": {"type": Path, "required": True, "help": "folder of the prepared data set"},
+    "members": {"type": Path, "required": True, "help": "partition.parquet"},
+    "local": {"type": Path, "nargs": "+", "required": True, "help": "local models, parquet"},
+    "trials": {"required": True, "help": "range of trials, such as 0-9"},
+    "clients": {"required": True, "help": "range of clients, such as 0-24"},
+    "seed": {"type": int, "default": 0, "help": "seed of every draw"},
+    "device": {"default": "cpu", "choices": ["cpu", "cuda"], "help": "where to compute"},
+    "checkpoint_seconds": {"type": float, "default": 20.0, "help": "between checkpoints"},
+    "out": {"type": Path, "required": True, "help": "file or folder to write"},
+    "timings": {"type": Path, "required": True, "help": "table of measured seconds to write"},
+    "global_model": {"type": Path, "required": True, "help": "final state to write, .pt"},
+    "scale": {"required": True, "help": "tiny, quick or paper"},
+    "exhibit": {"required": True, "help": "paper/name, such as pfnm/figure-2a"},
+    "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
+    "metrics": {"type": Path, "nargs": "+", "required": True, "help": "metrics of its runs"},
+    "methods_per_job": {"default": "all", "help": "as the workflow grouped the methods"},
+    "times": {"type": Path, "nargs": "*", "default": [], "help": "measured seconds of its runs"},
+}
+
+
+def _download(options: Options) -> None:
+    from fedrepro.stages import data
+
+    mirror = os.environ.get("FEDREPRO_MIRROR") or options.mirror
+    data.download(options.dataset, options.file, mirror, options.out)
+
+
+def _prepare(options: Options) -> None:
+    from fedrepro.stages import data
+
+    data.prepare(_spec("dataset", options.dataset), options.raw, options.out)
+
+
+def _partition(options: Options) -> None:
+    from fedrepro.stages import data
+
+    spec = _spec("partition", options.partition)
+    data.partition(options.data, spec, _block(options.trials), options.seed, options.out)
+
+
+def _train(options: Options) -> None:
+    from fedrepro.stages import train
+
+    train.run(
+        _scenario(options),
+        options.data,
+        options.members,
+        _block(options.trials),
+        _block(options.clients),
+        options.seed,
+        options.device,
+        options.out,
+        options.timings,
+    )
+
+
+def _aggregate(options: Options) -> None:
+    from fedrepro.paths import parse_methods
+    from fedrepro.stages import aggregate
+
+    aggregate.run(
+        _scenario(options),
+        parse_methods(options.methods),
+        options.data,
+        options.members,
+        options.local,
+        _block(options.trials),
+        options.seed,
+        options.device,
+        options.out,
+        options.timings,
+    )
+
+
+def _federate(options: Options) -> None:
+    from fedrepro.stages import federate
+
+    federate.run(
+        _scenario(options),
+        _spec("method", options.method),
+        options.data,
+        options.members,
+        _block(options.trials),
+        options.seed,
+        options.device,
+        options.checkpoint_seconds,
+        options.out,
+        options.timings,
+        options.global_model,
+    )
+
+
+def _plan(options: Options) -> Any:
+    from fedrepro.config import SCALES, Granularity, load_config, load_exhibits
+    from fedrepro.plan import Plan
+
+    if options.scale not in SCALES:
+        raise FedreproError(f"scale '{options.scale}' is none of {', '.join(SCALES)}")
+    size = options.methods_per_job
+    job = Granularity(methods_per_job=size if size == "all" else int(size))
+    config = load_config().model_copy(update={"seed": options.seed, "granularity": job})
+    return Plan(config, load_exhibits(), options.scale)
+
+
+def _exhibit(options: Options) -> None:
+    from fedrepro.stages import exhibit
+
+    times = [path.with_name("timings.parquet") for path in options.metrics]
+    exhibit.run(options.exhibit, _plan(options), options.metrics, times, options.out)
+
+
+def _report(options: Options) -> None:
+    from fedrepro.stages import report
+
+    report.run(_plan(options), options.exhibits, options.times, options.out)
+
+
+def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
+    return lambda parser: _add(parser, *names)
+
+
+SCENARIO = ("dataset", "partition", "model", "training")
+COMPUTE = ("data", "members", "trials", "seed", "device", "out", "timings")
+
+STAGES: dict[str, Stage] = {
+    "download": (
+        "fetch one raw file of a data set",
+        _with("dataset", "file", "mirror", "out"),
+        _download,
+    ),
+    "prepare": ("arrays from raw files", _with("dataset", "raw", "out"), _prepare),
+    "partition": (
+        "which client holds which examples",
+        _with("partition", "data", "trials", "seed", "out"),
+        _partition,
+    ),
+    "train": (
+        "local models of a block of clients and trials",
+        _with(*SCENARIO, "clients", *COMPUTE),
+        _train,
+    ),
+    "aggregate": (
+        "one-shot methods and controls: metrics from local models",
+        _with(*SCENARIO, "methods", "local", *COMPUTE),
+        _aggregate,
+    ),
+    "federate": (
+        "a method in rounds, with checkpoints",
+        _with(*SCENARIO, "method", "checkpoint_seconds", "global_model", *COMPUTE),
+        _federate,
+    ),
+    "exhibit": (
+        "one figure with its tables",
+        _with("scale", "seed", "methods_per_job", "exhibit", "metrics", "out"),
+        _exhibit,
+    ),
+    "report": (
+        "the page of a scale",
+        _with("scale", "seed", "methods_per_job", "exhibits", "times", "out"),
+        _report,
+    ),
+}

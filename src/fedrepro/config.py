@@ -1,0 +1,206 @@
+"""The typed configuration: what config/config.yaml and config/exhibits/*.yaml may say.
+
+The JSON schemas in workflow/schemas and the tables of config/README.md are generated from these
+classes; a test holds them in step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from fedrepro.errors import FedreproError, unknown
+
+Scale = Literal["tiny", "quick", "paper"]
+SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
+JobSize = Literal["all"] | Annotated[int, Field(ge=1)]
+
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Granularity(Strict):
+    """How much one job does. Results do not depend on it."""
+
+    clients_per_job: JobSize = Field("all", description="clients trained by one job")
+    trials_per_job: JobSize = Field("all", description="trials trained by one job")
+    methods_per_job: JobSize = Field(
+        "all",
+        description="methods without parameters that share a job; sweeps and methods that train "
+        "have jobs of their own",
+    )
+
+
+class Config(Strict):
+    """config/config.yaml: which scale and exhibits, how much one job does, where data come from."""
+
+    scale: Scale = Field("quick", description="scale that the default target draws")
+    exhibits: Literal["headline", "all"] | list[str] = Field(
+        "headline",
+        description="which exhibits the report holds: headline (one or two per paper), all, or a "
+        "list such as [pfnm/figure-2a]",
+    )
+    seed: int = Field(0, ge=0, description="seed of every random draw")
+    mirror: str = Field(
+        "",
+        description="folder with local copies of the data sets, tried before any download; the "
+        "environment variable FEDREPRO_MIRROR wins over it",
+    )
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where training and matching run")
+    granularity: Granularity = Field(
+        default_factory=Granularity, description="how much one job does"
+    )
+    checkpoint_seconds: float = Field(
+        20.0, ge=0, description="seconds between checkpoints of methods that run in rounds"
+    )
+
+    def mirror_folder(self) -> str:
+        return os.environ.get("FEDREPRO_MIRROR") or self.mirror
+
+
+class Component(BaseModel):
+    """A component by name, with parameters that differ from their defaults beside it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class MethodEntry(Component):
+    """A method of an exhibit. A list for one of its parameters is a sweep."""
+
+    label: str | None = Field(None, description="name in the legend")
+    trials: int | Literal["kd_trials"] | None = Field(
+        None, description="trials, where they differ from the exhibit's"
+    )
+    choose: Literal["pooled_train", "client_train"] | None = Field(
+        None,
+        description="how one setting of a sweep is chosen, over all trials: by training accuracy "
+        "on the pooled training data, or by the mean over clients of the accuracy on their own",
+    )
+    reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
+
+
+class ExhibitSettings(Strict):
+    """One figure or table at one scale, after defaults and the scale's settings are merged."""
+
+    title: str = Field(description="what it shows, in a line")
+    place: str = Field(description="where it stands in the paper")
+    caption: str = Field(description="sentence under the figure")
+    headline: bool = Field(False, description="part of the default set")
+    drawing: Literal["accuracy-and-size"] = Field(description="how it is drawn")
+    sweep: dict[str, list[Any]] = Field(
+        description="parameters that vary along the horizontal axis, as component.parameter"
+    )
+    dataset: Component
+    partition: Component
+    model: Component
+    training: Component
+    methods: list[MethodEntry]
+    trials: int = Field(ge=1, description="seeded repetitions")
+    kd_trials: int = Field(ge=1, description="repetitions of knowledge distillation, which costs most")
+    notes: list[str] = Field(
+        default_factory=list, description="what this project chose where the paper is silent"
+    )
+
+
+class ExhibitFile(Strict):
+    """config/exhibits/<paper>.yaml: every exhibit of a paper as data."""
+
+    paper: str = Field(description="short name of the paper")
+    title: str = Field(description="its title")
+    source: str = Field(description="authors, place, year")
+    defaults: dict[str, Any] = Field(
+        default_factory=dict, description="settings that all exhibits of the file start from"
+    )
+    exhibits: dict[str, dict[str, Any]] = Field(
+        description="exhibits by name; `at:` holds what differs at a scale"
+    )
+
+    def settings(self, name: str, scale: str) -> ExhibitSettings:
+        """The settings of one exhibit at one scale."""
+        merged: dict[str, Any] = {}
+        for layer in (self.defaults, self.exhibits[name]):
+            merged = merge(merged, {k: v for k, v in layer.items() if k != "at"})
+            merged = merge(merged, (layer.get("at") or {}).get(scale) or {})
+        where = f"config/exhibits/{self.paper}.yaml, {name} at scale {scale}"
+        return _validated(ExhibitSettings, merged, where)
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings merge key by key; anything else, and a component with another name, is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        same = isinstance(old, Mapping) and isinstance(value, Mapping)
+        if same and value.get("name", old.get("name")) == old.get("name"):
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The typed config from what Snakemake or a file holds."""
+    return _validated(Config, values, "config/config.yaml")
+
+
+def load_config(path: Path = Path("config/config.yaml")) -> Config:
+    """The typed config of a working folder."""
+    return read_config(_load_yaml(path))
+
+
+def load_exhibits(folder: Path = Path("config/exhibits")) -> dict[str, ExhibitFile]:
+    """All exhibit files by paper."""
+    files = sorted(folder.glob("*.yaml"))
+    if not files:
+        raise FedreproError(f"no exhibit files in {folder}; start in the root of the repository")
+    found = {}
+    for path in files:
+        file = _validated(ExhibitFile, _load_yaml(path), str(path))
+        if file.paper != path.stem:
+            raise FedreproError(f"{path}: paper must be '{path.stem}', not '{file.paper}'")
+        found[file.paper] = file
+    return found
+
+
+def _load_yaml(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text())
+    except FileNotFoundError:
+        raise FedreproError(f"{path} is missing; start in the root of the repository") from None
+    except yaml.YAMLError as error:
+        raise FedreproError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise FedreproError(f"{path} must hold keys and values")
+    return found
+
+
+def _validated(model: type[T], values: Mapping[str, Any], where: str) -> T:
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise _sentence(model, error, where) from None
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> FedreproError:
+    """The first problem of a validation, as a sentence."""
+    first = error.errors()[0]
+    at = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return unknown("key", str(first["loc"][-1]), model.model_fields, where)
+    if first["type"] == "missing":
+        return FedreproError(f"{where}: the key '{at}' is missing")
+    return FedreproError(f"{where}: '{at}' is {first['input']!r}; {first['msg'].lower()}")

@@ -1,0 +1,1 @@
+"""Data on disk: fetching, the prepared form, and who holds which examples."""

@@ -1,0 +1,339 @@
+"""Fetching raw files: mirror first, then urls; resumed, verified before use, whole or not at all.
+
+A file is received under a temporary name and renamed only when its size and SHA-256 are those of
+the table (`table.py`). What was cut off stays as `.<file>.<digest>.part`, which belongs to one
+url and one checksum, and is continued next time; bytes that turn out wrong are removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import http.client
+import logging
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import fedrepro
+from fedrepro.artifacts import atomic
+from fedrepro.data.table import DatasetTable, FileRow
+from fedrepro.errors import FedreproError
+
+Progress = Callable[[int, int], None]
+
+TIMEOUT = 30.0  # seconds without a single byte
+RESUMES = 10  # how often one url may break off in one go, as long as each time brings bytes
+CHUNK = 1 << 16
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a raw file came from: a path, a url, or "present" if it was there already."""
+
+    file: str
+    form: str
+    sha256: str
+    bytes: int
+    origin: str
+
+
+class _Failed(Exception):
+    """A source that did not give the file; the text says why."""
+
+
+class _CutOff(_Failed):
+    """The transfer ended early; what came so far may be continued."""
+
+
+def fetch(
+    name: str,
+    file: str,
+    target: Path,
+    mirror: Path | None,
+    table: DatasetTable,
+    *,
+    progress: Progress | None = None,
+    timeout: float = TIMEOUT,
+) -> Source:
+    """Bring `file` of data set `name` to `target`: from the mirror folder, then from its urls.
+
+    progress(bytes, total) is called as bytes arrive. A second process that wants the same target
+    waits, and finds the file there. Errors: FedreproError that lists what was tried and why each
+    failed; a file that the table does not know; a full disk.
+    """
+    forms = table.forms(name, file)
+    report = progress or (lambda _bytes, _total: None)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(target):
+        row = _already_there(target, forms)
+        if row is not None:
+            return _source(row, "present")
+        tried = []
+        for origin, bring in _attempts(name, target, mirror, forms, report, timeout):
+            try:
+                row = bring()
+            except _Failed as failure:
+                tried.append(f"{origin} {failure}")
+                log.warning("%s/%s: %s %s", name, file, origin, failure)
+            else:
+                _remove_parts(target)
+                return _source(row, origin)
+    if mirror is None:
+        tried.insert(0, "no mirror is set")
+    if not any(row.urls for row in forms):
+        tried.append("no url is known")
+    raise FedreproError(
+        f"cannot get {file} of data set '{name}': {'; '.join(tried)}. Set `mirror` in "
+        f"config/config.yaml or FEDREPRO_MIRROR to a folder that holds {name}/{file}, "
+        "or go online, and start again"
+    )
+
+
+def raw_sources(
+    name: str, files: Sequence[str], raw: Path, table: DatasetTable
+) -> list[dict[str, Any]]:
+    """What `dataset.json` says of the raw files in `raw`.
+
+    Errors: FedreproError for a file that is missing or has other bytes than the table says.
+    """
+    found = []
+    for file in files:
+        try:
+            row = _matching(raw / file, table.forms(name, file))
+        except (OSError, _Failed) as error:
+            raise FedreproError(
+                f"raw file {raw / file} of data set '{name}' cannot be used ({error}); "
+                "delete it and start again, and it will be fetched anew"
+            ) from error
+        record = {key: getattr(row, key) for key in ("file", "form", "version", "sha256", "bytes")}
+        found.append({**record, "urls": list(row.urls)})
+    return found
+
+
+def _source(row: FileRow, origin: str) -> Source:
+    return Source(row.file, row.form, row.sha256, row.bytes, origin)
+
+
+def _already_there(target: Path, forms: Sequence[FileRow]) -> FileRow | None:
+    if not target.exists():
+        return None
+    try:
+        return _matching(target, forms)
+    except _Failed as failure:
+        log.warning("%s %s: removed, and fetched anew", target, failure)
+        target.unlink()
+        return None
+
+
+def _attempts(
+    name: str,
+    target: Path,
+    mirror: Path | None,
+    forms: Sequence[FileRow],
+    report: Progress,
+    timeout: float,
+) -> Iterator[tuple[str, Callable[[], FileRow]]]:
+    """Every source in order: how to call it, and how to get the file from it."""
+    if mirror is not None:
+        yield f"mirror {mirror}", partial(_copy, mirror, name, target, forms, report)
+    for row in forms:
+        for url in row.urls:
+            yield url, partial(_download, url, target, row, report, timeout)
+
+
+def _matching(path: Path, forms: Sequence[FileRow]) -> FileRow:
+    """The form whose size and checksum the file has."""
+    size = path.stat().st_size
+    sized = [row for row in forms if row.bytes == size]
+    if not sized:
+        expected = " or ".join(f"{row.bytes:,}" for row in forms)
+        raise _Failed(f"has {size:,} bytes instead of {expected}")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    for row in sized:
+        if row.sha256 == found:
+            return row
+    expected = " or ".join(f"{row.sha256[:12]}…" for row in sized)
+    raise _Failed(f"has sha256 {found[:12]}… instead of {expected}")
+
+
+# ------------------------------------------------------------------------------------ mirror
+
+
+def _copy(
+    mirror: Path, name: str, target: Path, forms: Sequence[FileRow], report: Progress
+) -> FileRow:
+    source = mirror / name / forms[0].file
+    if not mirror.is_dir():
+        raise _Failed("is not there: this folder does not exist")
+    if not source.is_file():
+        raise _Failed(f"does not hold {name}/{forms[0].file}")
+    try:
+        with atomic(target) as temporary:
+            total = source.stat().st_size
+            with source.open("rb") as reader, temporary.open("wb") as writer:
+                while chunk := reader.read(CHUNK):
+                    writer.write(chunk)
+                    report(writer.tell(), total)
+            try:
+                return _matching(temporary, forms)
+            except _Failed as failure:
+                raise _Failed(f"holds a bad {name}/{forms[0].file}: it {failure}") from failure
+    except OSError as error:
+        raise _Failed(f"cannot be copied from ({error})") from error
+
+
+# -------------------------------------------------------------------------------------- urls
+
+
+def _part(target: Path, url: str, row: FileRow) -> Path:
+    digest = hashlib.blake2b(f"{url} {row.sha256}".encode(), digest_size=6).hexdigest()
+    return target.with_name(f".{target.name}.{digest}.part")
+
+
+def _remove_parts(target: Path) -> None:
+    for part in target.parent.glob(f".{target.name}.*.part"):
+        part.unlink(missing_ok=True)
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _download(url: str, target: Path, row: FileRow, report: Progress, timeout: float) -> FileRow:
+    """The whole file from one url, continuing what is there; verified, then renamed."""
+    part = _part(target, url, row)
+    broke_off = _CutOff("broke off")
+    for _ in range(RESUMES):
+        before = _size(part)
+        try:
+            _receive(url, part, row, report, timeout)
+            _matching(part, [row])
+        except _CutOff as failure:
+            if _size(part) <= before:
+                if not _size(part):
+                    part.unlink(missing_ok=True)
+                raise
+            broke_off = failure
+        except _Failed as failure:
+            part.unlink(missing_ok=True)
+            # an old part may have been the bad half: then the whole file gets a chance
+            if not before:
+                raise _Failed(f"{failure}: removed") from failure
+        else:
+            os.replace(part, target)
+            return row
+    raise broke_off
+
+
+def _receive(url: str, part: Path, row: FileRow, report: Progress, timeout: float) -> None:
+    """Append to `part` what the url still has to give."""
+    have = _size(part)
+    if have >= row.bytes:
+        return
+    headers = {"User-Agent": f"fedrepro/{fedrepro.__version__}", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    try:
+        response = urllib.request.urlopen(
+            urllib.request.Request(url, headers=headers), timeout=timeout
+        )
+    except urllib.error.HTTPError as error:
+        error.close()
+        kind = _Failed if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE else _NoAnswer
+        raise kind(f"answered {error.code} {error.reason}") from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _NoAnswer(f"gave no answer ({_reason(error, timeout)})") from error
+    with response:
+        # servers may send the whole file although a part was asked for
+        start = have if response.status == http.client.PARTIAL_CONTENT else 0
+        promised = _promised(response, start)
+        if promised is not None and promised != row.bytes:
+            raise _Failed(f"offers {promised:,} bytes instead of {row.bytes:,}")
+        with _disk_full_is_said(part), part.open("r+b" if start else "wb") as file:
+            file.seek(start)
+            _pour(response, file, row.bytes, report, timeout)
+            if file.tell() < row.bytes and promised is not None:
+                raise _CutOff(f"broke off after {file.tell():,} of {row.bytes:,} bytes")
+
+
+class _NoAnswer(_CutOff):
+    """Nothing came at all: what came earlier from this url stays good."""
+
+
+def _promised(response: Any, start: int) -> int | None:
+    length = response.headers.get("Content-Length", "")
+    return start + int(length) if length.isdecimal() else None
+
+
+def _pour(response: Any, file: IO[bytes], total: int, report: Progress, timeout: float) -> None:
+    while True:
+        try:
+            chunk = response.read1(CHUNK)
+        except (OSError, http.client.HTTPException) as error:
+            raise _CutOff(
+                f"broke off after {file.tell():,} of {total:,} bytes ({_reason(error, timeout)})"
+            ) from error
+        if not chunk:
+            return
+        file.write(chunk)
+        report(file.tell(), total)
+        if file.tell() > total:
+            raise _Failed(f"sends more than {total:,} bytes")
+
+
+def _reason(error: Exception, timeout: float) -> str:
+    cause = getattr(error, "reason", error)
+    if isinstance(cause, TimeoutError):
+        return f"nothing came for {timeout:g} s"
+    return " ".join(str(cause).split()) or type(cause).__name__
+
+
+# ------------------------------------------------------------------------------ disk and lock
+
+
+@contextlib.contextmanager
+def _disk_full_is_said(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise FedreproError(
+            f"the disk is full: cannot write {path}; free some space and start again"
+        ) from error
+
+
+@contextlib.contextmanager
+def _lock(target: Path) -> Iterator[None]:
+    """One process at a time for a target; the lock file goes with its last holder."""
+    path = target.with_name(f".{target.name}.lock")
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # while we waited, the holder may have removed the file that we hold now
+        if _is_at(descriptor, path):
+            break
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False

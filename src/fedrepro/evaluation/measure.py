@@ -1,0 +1,80 @@
+"""From a global model to numbers: accuracy on splits, sizes, cost of a prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.api import GlobalModel
+from fedrepro.models.dense import probabilities, widths
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Split:
+    """Inputs (N, D) as a tensor, labels (N,) and, for training data, each client's rows."""
+
+    inputs: torch.Tensor
+    labels: np.ndarray
+    rows: Sequence[np.ndarray] = ()
+
+
+Numbers = list[tuple[str, str | None, float]]  # metric, split, value
+
+
+def correct(model: GlobalModel, split: Split) -> np.ndarray:
+    """Whether each example is predicted right, bool (N,)."""
+    scores = probabilities(model.tensors, model.weights, split.inputs)
+    found: np.ndarray = scores.argmax(1).cpu().numpy() == split.labels
+    return found
+
+
+def measure(model: GlobalModel, splits: Mapping[str, Split]) -> Numbers:
+    """Accuracy on each split, sizes, and what the method reports of itself."""
+    numbers: Numbers = []
+    for name, split in splits.items():
+        right = correct(model, split)
+        numbers.append(("accuracy", name, float(right.mean())))
+        if split.rows:
+            own = [float(right[rows].mean()) for rows in split.rows]
+            numbers.append(("accuracy_clients", name, float(np.mean(own))))
+    numbers += size(model)
+    numbers += [(name, None, value) for name, value in sorted(model.diagnostics.items())]
+    return numbers
+
+
+def measure_alone(models: Sequence[GlobalModel], splits: Mapping[str, Split]) -> tuple[
+    Numbers, list[float]
+]:
+    """Clients that predict by themselves: the mean and the worst, and each one's test accuracy."""
+    each = [float(correct(model, splits["test"]).mean()) for model in models]
+    numbers: Numbers = [
+        ("accuracy", "test", float(np.mean(each))),
+        ("accuracy_worst", "test", min(each)),
+    ]
+    return numbers + size(models[0]), each
+
+
+def size(model: GlobalModel) -> Numbers:
+    """Hidden units, parameters and forward passes of what predicts."""
+    parameters = sum(value.size for value in model.tensors.values())
+    return [
+        ("hidden_units", None, float(model.networks * sum(widths(model.tensors)))),
+        ("parameters", None, float(parameters)),
+        ("forward_passes", None, float(model.networks)),
+    ]
+
+
+def communication(model_bytes: int, rounds: int, up: int, down: int) -> Numbers:
+    """Cost of `rounds` in each of which the clients send `up` models and receive `down`."""
+    return [
+        ("rounds", None, float(rounds)),
+        ("messages", None, float(rounds * (up + down))),
+        ("bytes_up", None, float(rounds * up * model_bytes)),
+        ("bytes_down", None, float(rounds * down * model_bytes)),
+    ]

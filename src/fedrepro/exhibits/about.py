@@ -1,0 +1,155 @@
+"""What an exhibit is and where it comes from, as plain data: the json beside every figure.
+
+Everything that the page, the record and a comparison need is in it, so that these need neither
+the config nor the plan that the figure was made with. Nothing in it depends on the time of day.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from fedrepro.api import NEEDS
+from fedrepro.artifacts import SCHEMA_VERSION
+from fedrepro.config import ExhibitFile
+from fedrepro.errors import FedreproError
+from fedrepro.plan import Exhibit, Measure, Plan
+from fedrepro.provenance import revision, versions
+from fedrepro.registry import components
+from fedrepro.spec import Spec, render
+
+DRAWN_WITH = ("matplotlib", "pandas")
+
+# what a choice among settings reads, beyond what the method itself needs
+CHOICE_READS = {
+    "pooled_train": {key: NEEDS[key] for key in ("pooled_inputs", "pooled_labels")},
+    "client_train": {
+        "client_accuracies": "the accuracy of every setting on each client's own training examples"
+    },
+}
+
+Source = Mapping[str, Any]  # provenance of a run's metrics
+
+
+def command(scale: str, key: str) -> str:
+    """The command that makes an exhibit: its path."""
+    return f"snakemake --cores 2 reports/{scale}/{key}.svg"
+
+
+def about(
+    exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Sequence[Source]
+) -> dict[str, Any]:
+    """The description of an exhibit; `sources` are in the order of `exhibit.runs`."""
+    settings = exhibit.settings
+    return {
+        "kind": "exhibit",
+        "schema": SCHEMA_VERSION,
+        "key": exhibit.key,
+        "scale": plan.scale,
+        "command": command(plan.scale, exhibit.key),
+        "paper": {"name": file.paper, "title": file.title, "source": file.source},
+        "title": settings.title,
+        "place": settings.place,
+        "caption": settings.caption,
+        "notes": list(settings.notes),
+        "data": _data(exhibit, file, sources),
+        "scenario": _scenario(exhibit),
+        "sweep": {name: list(values) for name, values in settings.sweep.items()},
+        "trials": settings.trials,
+        "seed": plan.config.seed,
+        "methods": [_method(measure) for measure in exhibit.measures],
+        "settings": settings.model_dump(mode="json"),
+        "components": _components(exhibit),
+        "computed": _computed(sources),
+        "versions": versions() | {name: metadata.version(name) for name in DRAWN_WITH},
+        "revision": revision(),
+    }
+
+
+def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sequence[Source]) -> list[dict[str, Any]]:
+    """The data sets, with the checksum that all their runs agree on and any stand-in note."""
+    found: dict[Spec, dict[str, Any]] = {}
+    for run, source in zip(exhibit.runs, sources, strict=True):
+        spec = run.scenario.dataset
+        meta = spec.component.meta
+        entry = found.setdefault(
+            spec,
+            {
+                "name": spec.name,
+                "token": spec.token,
+                "title": meta["title"],
+                "about": spec.component.doc,
+                "licence": meta["licence"],
+                "citation": meta["citation"],
+                "sha256": source["data"],
+                "stand_in": source.get("stand_in") or stand_in(exhibit, file, spec),
+            },
+        )
+        if entry["sha256"] != source["data"]:
+            raise FedreproError(
+                f"{exhibit.key}: its runs were computed on different data called {spec.token}; "
+                "delete their metrics and start again"
+            )
+    return list(found.values())
+
+
+def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
+    """Empty, or that this data set stands where the paper used another."""
+    own = file.settings(exhibit.name, "paper").dataset.name
+    if own == dataset.name:
+        return ""
+    meant = components("dataset")[own].meta["title"]
+    return f"{dataset.component.meta['title']} stand in for {meant}, the paper's data."
+
+
+def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
+    """Each component by kind, with its values as text; swept values one after another."""
+    found: dict[str, dict[str, Any]] = {}
+    for kind in ("dataset", "partition", "model", "training"):
+        specs = [getattr(point.scenario, kind) for point in exhibit.points]
+        found[kind] = {
+            "name": specs[0].name,
+            "values": {
+                key: ", ".join(dict.fromkeys(render(spec.values[key]) for spec in specs))
+                for key in sorted(specs[0].values)
+            },
+        }
+    return found
+
+
+def _method(measure: Measure) -> dict[str, Any]:
+    meta = measure.spec.component.meta
+    return {
+        "label": measure.label,
+        "name": measure.spec.name,
+        "about": measure.spec.component.doc,
+        "kind": meta["kind"],
+        "token": measure.spec.token,
+        "resolved": measure.spec.resolved,
+        "reference": measure.reference,
+        "trials": measure.trials,
+        "needs": {key: NEEDS[key] for key in sorted(meta["needs"])},
+        "swept": measure.spec.swept[0] if measure.spec.swept else None,
+        "choice": measure.choose if measure.spec.swept else None,
+        "choice_reads": CHOICE_READS[measure.choose or ""] if measure.spec.swept else {},
+    }
+
+
+def _components(exhibit: Exhibit) -> dict[str, list[str]]:
+    """Kind -> name, version and all parameters of every component that a run used."""
+    found: dict[str, dict[str, None]] = {}
+    for run in exhibit.runs:
+        for spec in (*run.scenario.specs, *run.methods):
+            found.setdefault(spec.kind, {})[spec.resolved] = None
+    return {kind: sorted(resolved) for kind, resolved in found.items()}
+
+
+def _computed(sources: Sequence[Source]) -> list[dict[str, Any]]:
+    """The revisions and package versions that the runs were computed with, each once."""
+    found = {
+        json.dumps({"revision": s["revision"], "versions": s["versions"]}, sort_keys=True)
+        for s in sources
+    }
+    return [json.loads(text) for text in sorted(found)]

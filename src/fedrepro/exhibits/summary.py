@@ -1,0 +1,212 @@
+"""From the metrics of an exhibit's runs to the two tables behind a figure.
+
+`numbers` has a row per point, method, metric and split: mean and sample sd over trials. `choice`
+has a row per setting of every swept method: what it was chosen by, and what the others reached.
+"""
+
+from __future__ import annotations
+
+import io
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from fedrepro.artifacts import read_table
+from fedrepro.errors import FedreproError
+from fedrepro.evaluation.metrics import METRICS
+from fedrepro.plan import Exhibit, Measure, Point, Run
+from fedrepro.spec import Spec, render
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "setting")
+CHOICE = (
+    "method",
+    "setting",
+    "parameter",
+    "value",
+    "criterion",
+    "criterion_mean",
+    "criterion_sd",
+    "test_mean",
+    "test_sd",
+    "hidden_units",
+    "chosen",
+)
+# the metric and split that each rule of choice reads; the test split is none of them
+CRITERIA = {
+    "pooled_train": ("accuracy", "train"),
+    "client_train": ("accuracy_clients", "train"),
+}
+TEST = ("accuracy", "test")
+SIZE = ("hidden_units", "")
+TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this they are a tie
+
+Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The tables of one exhibit; both begin with a column per swept parameter."""
+
+    numbers: pd.DataFrame
+    choice: pd.DataFrame
+
+
+def read_runs(exhibit: Exhibit, files: Sequence[Path]) -> dict[Run, pa.Table]:
+    """The metrics of every run; `files` are in the order of `exhibit.runs`."""
+    runs = exhibit.runs
+    if len(files) != len(runs):
+        raise FedreproError(
+            f"{exhibit.key} has {len(runs)} runs, but {len(files)} metrics files were given; "
+            "give one for each, in the order of the plan"
+        )
+    return {run: read_table(path, "metrics") for run, path in zip(runs, files, strict=True)}
+
+
+def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
+    """Every number of the exhibit, and how the settings of swept methods were chosen."""
+    frames = {run: _final_rows(table) for run, table in tables.items()}
+    numbers: list[dict[str, Any]] = []
+    choices: list[dict[str, Any]] = []
+    for point in exhibit.points:
+        for measure in exhibit.measures:
+            where = f"{exhibit.key}, {_at(point)}"
+            frame = frames[point.runs[measure.spec.token]]
+            settings = {s: _series(frame, s, measure, where) for s in measure.spec.expand()}
+            chosen = next(iter(settings))
+            if measure.spec.swept:
+                chosen = choose(settings, measure, where)
+                rows = _choice_rows(settings, measure, chosen)
+                choices += [{**point.values, **row} for row in rows]
+            shown = _number_rows(settings[chosen], measure.label, chosen)
+            numbers += [{**point.values, **row} for row in shown]
+    swept = list(exhibit.points[0].values)
+    return Summary(
+        pd.DataFrame(numbers, columns=[*swept, *NUMBERS]),
+        pd.DataFrame(choices, columns=[*swept, *CHOICE]),
+    )
+
+
+def choose(settings: Mapping[Spec, Series], measure: Measure, where: str) -> Spec:
+    """The setting with the highest mean over trials of its criterion; ties go to the first."""
+    assert measure.choose is not None
+    criterion = CRITERIA[measure.choose]
+    for setting, series in settings.items():
+        if criterion not in series:
+            raise FedreproError(
+                f"{where}: {setting.token} is chosen by {criterion[0]} on the {criterion[1]} "
+                f"split, which its metrics lack; let '{setting.name}' evaluate {criterion[1]}"
+            )
+    return max(settings, key=lambda s: round(statistics.mean(settings[s][criterion]), TIE_DIGITS))
+
+
+def _final_rows(table: pa.Table) -> pd.DataFrame:
+    """What a method ended with: neither rows of single rounds nor of single clients."""
+    columns = ["trial", "method", "round", "client", "split", "metric", "value"]
+    frame: pd.DataFrame = table.select(columns).to_pandas()
+    frame = frame[frame["round"].isna() & frame["client"].isna()]
+    return frame.assign(split=frame["split"].fillna("")).sort_values("trial", kind="stable")
+
+
+def _series(frame: pd.DataFrame, setting: Spec, measure: Measure, where: str) -> Series:
+    """Values over trials of every metric of one setting; every trial must be there, once."""
+    own = frame[frame["method"] == setting.token]
+    found: dict[tuple[str, str], Sequence[float]] = {}
+    for key, group in own.groupby(["metric", "split"], sort=False):
+        if group["trial"].tolist() != list(range(measure.trials)):
+            raise FedreproError(
+                f"{where}: {setting.token} should have {key[0]} in each of {measure.trials} "
+                f"trials, but has it in {group['trial'].tolist()}; delete its metrics and start "
+                "again"
+            )
+        found[str(key[0]), str(key[1])] = group["value"].tolist()
+    if not found:
+        raise FedreproError(
+            f"{where}: the metrics hold nothing of {setting.token}; delete them and start again"
+        )
+    return found
+
+
+def _number_rows(series: Series, label: str, setting: Spec) -> Iterator[dict[str, Any]]:
+    order = list(METRICS)
+    for metric, split in sorted(series, key=lambda key: (order.index(key[0]), key[1])):
+        values = series[metric, split]
+        yield {
+            "method": label,
+            "metric": metric,
+            "split": split,
+            "mean": statistics.mean(values),
+            "sd": _sd(values),
+            "trials": len(values),
+            "setting": setting.token,
+        }
+
+
+def _choice_rows(
+    settings: Mapping[Spec, Series], measure: Measure, chosen: Spec
+) -> Iterator[dict[str, Any]]:
+    assert measure.choose is not None
+    parameter = measure.spec.swept[0]
+    for setting, series in settings.items():
+        criterion = series[CRITERIA[measure.choose]]
+        test = series.get(TEST, ())
+        size = series.get(SIZE, ())
+        yield {
+            "method": measure.label,
+            "setting": setting.token,
+            "parameter": parameter,
+            "value": render(setting.values[parameter]),
+            "criterion": measure.choose,
+            "criterion_mean": statistics.mean(criterion),
+            "criterion_sd": _sd(criterion),
+            "test_mean": statistics.mean(test) if test else None,
+            "test_sd": _sd(test),
+            "hidden_units": statistics.mean(size) if size else None,
+            "chosen": "true" if setting == chosen else "false",
+        }
+
+
+def _sd(values: Sequence[float]) -> float | None:
+    """Sample sd; a single value has none. `statistics` is exact: equal values give 0."""
+    return statistics.stdev(values) if len(values) > 1 else None
+
+
+def _at(point: Point) -> str:
+    return ", ".join(f"{key} {value}" for key, value in point.values.items())
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """The frame as csv, equal bytes for equal numbers."""
+    return str(frame.to_csv(index=False, float_format="%.10g", lineterminator="\n"))
+
+
+def read_csv(text: str) -> pd.DataFrame:
+    """A frame back from `csv_text`; only an empty field is a missing number."""
+    texts = dict.fromkeys(("method", "metric", "split", "setting", "parameter", "value"), str)
+    texts |= dict.fromkeys(("criterion", "chosen"), str)
+    frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
+    found = [name for name in texts if name in frame]
+    return frame.fillna(dict.fromkeys(found, ""))
+
+
+def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
+    """All rows of all runs, each once, ordered by point and method, however jobs were grouped."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts: dict[tuple[Run, str], pa.Table] = {}
+    for point in exhibit.points:
+        for measure in exhibit.measures:
+            run = point.runs[measure.spec.token]
+            for setting in measure.spec.expand():
+                rows = pc.equal(tables[run]["method"], setting.token)
+                parts.setdefault((run, setting.token), tables[run].filter(rows))
+    whole = pa.concat_tables(parts.values(), promote_options="permissive")
+    leading = next(iter(tables.values())).column_names[:7]
+    return whole.select([*leading, *sorted(set(whole.column_names) - set(leading))])

@@ -1,0 +1,65 @@
+"""Measured seconds of the runs behind an exhibit, by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from fedrepro.artifacts import read_table
+from fedrepro.paths import Block
+
+STAGES = {"models": "train", "metrics": "aggregate", "federated": "federate"}
+
+
+def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
+    """Seconds of each stage behind these jobs, their local models included where known."""
+    trained = training_seconds(timings)
+    found = {} if trained is None or not trained else {"train": trained}
+    return found | measured_seconds(timings)
+
+
+def measured_seconds(timings: Iterable[Path]) -> dict[str, float]:
+    """Seconds of each stage in these tables of one-shot, federated and training jobs."""
+    found: dict[str, float] = {}
+    for path in dict.fromkeys(timings):
+        seconds = read_table(path, "timings")["seconds"].to_pylist()
+        stage = _stage(path)
+        found[stage] = found.get(stage, 0.0) + sum(seconds)
+    return {stage: found[stage] for stage in STAGES.values() if stage in found}
+
+
+def training_seconds(timings: Sequence[Path]) -> float | None:
+    """Seconds that the local models below these one-shot jobs took to train, each counted once.
+
+    However training was cut into jobs, a model is one (trial, client) of its scenario. None if
+    times of any model are not there.
+    """
+    total = 0.0
+    for folder, trials in _training(timings).items():
+        tables = [read_table(path, "timings") for path in sorted(folder.glob("*/*/timings.parquet"))]
+        rows = [row for table in tables for row in table.to_pylist()]
+        seconds = {(row["trial"], row["client"]): row["seconds"] for row in reversed(rows)}
+        kept = {key: value for key, value in seconds.items() if key[0] < trials}
+        if not trials <= len({trial for trial, _ in kept}):
+            return None
+        total += sum(kept.values())
+    return total
+
+
+def _training(timings: Sequence[Path]) -> dict[Path, int]:
+    """Folder of a scenario's local models -> number of trials needed, for one-shot jobs."""
+    found: dict[Path, int] = {}
+    for path in dict.fromkeys(timings):
+        if _stage(path) == "aggregate":
+            scenario = path.parent.parent.parent
+            parts = list(scenario.parts)
+            at = len(parts) - 1 - parts[::-1].index("metrics")
+            folder = Path(*parts[:at], "models", *parts[at + 1 :])
+            trials = Block.parse(path.parent.name.partition("=")[2]).last + 1
+            found[folder] = max(found.get(folder, 0), trials)
+    return found
+
+
+def _stage(path: Path) -> str:
+    """The stage that wrote a table, from the tree it lies in."""
+    return next((STAGES[part] for part in reversed(path.parts) if part in STAGES), "other")

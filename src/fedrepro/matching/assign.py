@@ -1,0 +1,193 @@
+"""Sequential matching of the hidden units of J clients, one layer (PFNM, Algorithm 1).
+
+Each client's assignment is a linear assignment problem over the rewards of equation (9), solved
+exactly given all other clients. A client is removed, assigned again and put back, client after
+client, for a number of passes. What each step maximises is the sum of its own rewards; the joint
+objective of the paper need not rise, because "with this client as the last customer" is not a
+conditional of one joint law over labelled atoms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from fedrepro.errors import FedreproError
+from fedrepro.matching.rewards import Array, Ints, novelty, popularity, reward_matrix
+from fedrepro.matching.sums import Atoms, Layer, RunningSums, atoms_of
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How readily atoms are joined and made.
+
+    gamma0: mass of the Beta process. popularity: factor on log(m / (J - m)). count_cap: the
+    largest m used there. width_cap: atoms beyond which a client may add only one at a time.
+    """
+
+    gamma0: float = 1.0
+    popularity: float = 1.0
+    count_cap: int | None = 10
+    width_cap: int = 700
+
+
+@dataclass(frozen=True)
+class Matching:
+    """assignments[j]: int64 (L_j,), the atom of each unit; counts: int64 (atoms,), members."""
+
+    assignments: tuple[Ints, ...]
+    counts: Ints
+    atoms: Atoms
+
+
+def match(layer: Layer, rule: Rule, visits: Ints) -> Matching:
+    """Match the units of one layer. visits: (passes, J), the order of the clients in each pass.
+
+    Raises FedreproError for values that are not finite, for rows of `visits` that are not
+    permutations, and where the width cap leaves a client without room.
+    """
+    _check(layer, visits)
+    with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses what is not finite
+        table = _Table(layer, rule)
+        # Wide clients first, equal ones in their order: a stable sort on the negated widths.
+        first, *others = (int(j) for j in np.argsort([-n for n in layer.widths], kind="stable"))
+        table.seat_first(first)
+        for client in others:
+            table.seat(client)
+        for client in visits.ravel().tolist():
+            table.visit(client)
+        assignments, counts = table.result()
+        return Matching(assignments, counts, atoms_of(layer, assignments, counts))
+
+
+def best_columns(rewards: Array) -> Ints:
+    """The column of each row in an assignment with the largest sum of rewards.
+
+    Equal units must tie exactly for the choice between them to depend on their position alone;
+    but a matrix product may sum equal rows in different orders. So the last 16 of 52 bits, a
+    part in 10^11, are rounded away first.
+    """
+    bits = np.ascontiguousarray(rewards).view(np.int64)
+    rounded = ((bits + (1 << 15)) & (-1 << 16)).view(np.float64)
+    try:
+        columns: Ints = linear_sum_assignment(rounded, maximize=True)[1].astype(np.int64)
+    except ValueError:
+        raise FedreproError(
+            "matching: a reward is not finite; the clients' weights are too large for the "
+            "variances given"
+        ) from None
+    return columns
+
+
+class _Table:
+    """Who sits where: slots of all units, members per slot, and the order of the atoms."""
+
+    def __init__(self, layer: Layer, rule: Rule) -> None:
+        self.layer = layer
+        self.rule = rule
+        self.sums = RunningSums(layer)
+        units = sum(layer.widths)
+        self.slots: list[Ints] = [np.empty(0, np.int64) for _ in layer.widths]
+        self.counts = np.zeros(units, np.int64)  # members by slot
+        self.order = np.empty(0, np.int64)  # live slots, in the order of the atoms
+        self.settled = np.zeros(layer.clients, bool)
+
+    def seat_first(self, client: int) -> None:
+        """Every unit of the first client becomes an atom."""
+        new = np.ones(self.layer.widths[client], bool)
+        slots = np.arange(len(new))
+        self._join(client, slots, new)
+        self.sums.open(slots)
+        self.sums.add(client, slots)
+
+    def seat(self, client: int) -> None:
+        """Assign a client that holds no atoms, given all that do."""
+        columns = best_columns(self._rewards(client))
+        new = columns >= len(self.order)
+        slots = np.empty_like(columns)
+        slots[~new] = self.order[columns[~new]]
+        slots[new] = np.flatnonzero(self.counts == 0)[: new.sum()]
+        self._join(client, slots, new)
+        self.sums.open(slots[new])
+        self.sums.add(client, slots)
+
+    def visit(self, client: int) -> None:
+        """Remove the client, delete the atoms it leaves empty, and assign it again.
+
+        Where no other client has moved since its last visit its rewards are what they were, so
+        it returns to where it sat; only the order of the atoms changes.
+        """
+        held = self.slots[client]
+        alone = self._leave(client)
+        if self.settled[client]:
+            self._join(client, held, alone)
+            return
+        self.sums.subtract(client, held)
+        self.seat(client)
+        sits = self.slots[client]
+        shared = ~alone
+        joined = self.counts[sits] > 1
+        if not (np.array_equal(joined, shared) and np.array_equal(sits[shared], held[shared])):
+            self.settled[:] = False
+        self.settled[client] = True
+
+    def result(self) -> tuple[tuple[Ints, ...], Ints]:
+        """Assignments by client and members per atom, slots renumbered to the order of atoms."""
+        atom = np.empty(len(self.counts), np.int64)
+        atom[self.order] = np.arange(len(self.order))
+        return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
+
+    def _join(self, client: int, slots: Ints, new: np.ndarray) -> None:
+        """Put the client's units into slots; new atoms come last, in the order of its units."""
+        self.slots[client] = slots
+        self.counts[slots] += 1
+        self.order = np.concatenate([self.order, slots[new]])
+
+    def _leave(self, client: int) -> np.ndarray:
+        """Take the client's units out; says which of them leave an empty atom behind.
+
+        Empty atoms are known by their integer count, never by what subtraction leaves.
+        """
+        held = self.slots[client]
+        self.counts[held] -= 1
+        self.order = self.order[self.counts[self.order] > 0]
+        alone: np.ndarray = self.counts[held] == 0
+        return alone
+
+    def _rewards(self, client: int) -> Array:
+        """Equation (9) for one client, given the atoms of all others."""
+        clients, rule = self.layer.clients, self.rule
+        counts = self.counts[self.order]
+        return reward_matrix(
+            self.sums.gains(client, self.order, counts),
+            popularity(counts, clients, rule.popularity, rule.count_cap),
+            self.sums.fresh[client],
+            novelty(self._columns(client), clients, rule.gamma0),
+        )
+
+    def _columns(self, client: int) -> int:
+        """Columns for new atoms: as many as units, but past the width cap only one."""
+        width, atoms, cap = self.layer.widths[client], len(self.order), self.rule.width_cap
+        columns = min(width, max(cap - atoms, 1))
+        if atoms + columns < width:
+            raise FedreproError(
+                f"matching: client {client} has {width} hidden units, but a width cap of {cap} "
+                f"leaves room for {atoms + columns}; raise width_cap to {max(self.layer.widths)}"
+            )
+        return columns
+
+
+def _check(layer: Layer, visits: Ints) -> None:
+    for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
+        if not all(np.isfinite(block).all() for block in blocks):
+            raise FedreproError(
+                f"matching: the model of client {client} has weights that are not finite"
+            )
+    everyone = np.arange(layer.clients)
+    if visits.ndim != 2 or any(not np.array_equal(np.sort(row), everyone) for row in visits):
+        raise FedreproError(
+            f"matching: each pass must visit all {layer.clients} clients once; "
+            "an order that was given does not"
+        )

@@ -1,0 +1,51 @@
+"""Knowledge distillation: a new network learns the uniform ensemble's predictions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.models.dense import architecture, dense_spec, probabilities, widths
+from fedrepro.rng import Rng
+from fedrepro.spec import Arg
+
+
+@method(
+    "distillation",
+    kind="one_shot",
+    needs={"pooled_inputs"},
+    models={"mlp"},
+    paper="pfnm",
+    label="KD",
+    own_job=True,
+)
+def distillation(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    units: Annotated[int, Arg("units of each hidden layer of the new network", least=1)] = 500,
+) -> GlobalModel:
+    """Cross-entropy against the clients' mean prediction on the pooled inputs, temperature 1.
+
+    The new network is trained as a client would be (optimiser, minibatch, epochs), with `units`
+    in each hidden layer. Source: PFNM, supplement 4.1, after Hinton et al. (2015).
+    """
+    import torch
+
+    from fedrepro.training.clients import own_starts
+    from fedrepro.training.engine import train
+    from fedrepro.training.minibatches import Task
+    from fedrepro.training.settings import settings_of
+
+    assert info.pooled_inputs is not None
+    inputs = torch.from_numpy(info.pooled_inputs).to(info.device)
+    targets = probabilities(clients.tensors, None, inputs)
+    model = dense_spec((units,) * len(widths(clients.tensors)))
+    dense = architecture(model, clients.inputs, clients.classes)
+    settings = settings_of(info.training)
+    task = Task(np.arange(len(inputs)), rng)
+    trained = train(dense, inputs, targets, [task], settings, own_starts(dense, settings, [rng]))
+    return GlobalModel(model, trained.tensors)

@@ -1,0 +1,136 @@
+"""Where artifacts lie: Hive-style trees, one per kind of artifact, in which a path is its parameters.
+
+All wildcards of one job together stay under 200 bytes, because executors join them into one
+folder name: a token longer than its share below is replaced by its name and a digest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from fedrepro.errors import FedreproError
+from fedrepro.registry import parse_token
+from fedrepro.spec import Spec, shorten
+
+# bytes of each wildcard; a metrics job uses all but clients, a training job all but methods
+LIMITS = {"dataset": 28, "partition": 34, "model": 24, "training": 28, "methods": 66}
+
+BLOCK = re.compile(r"(\d+)-(\d+)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A range of trials or clients, both ends included; written 0-9."""
+
+    first: int
+    last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.last + 1))
+
+    def meets(self, other: Block) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+    @staticmethod
+    def parse(text: str) -> Block:
+        match = BLOCK.fullmatch(text)
+        if not match or int(match[1]) > int(match[2]):
+            raise FedreproError(f"'{text}' is not a range; write first-last, such as 0-9")
+        return Block(int(match[1]), int(match[2]))
+
+
+def blocks(count: int, size: int | None) -> list[Block]:
+    """0 … count-1 in ranges of `size` (None: all in one)."""
+    size = size or count
+    return [Block(at, min(at + size, count) - 1) for at in range(0, count, size)]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Data set × partition × model × local training, before any method."""
+
+    dataset: Spec
+    partition: Spec
+    model: Spec
+    training: Spec
+
+    @property
+    def specs(self) -> tuple[Spec, ...]:
+        return (self.dataset, self.partition, self.model, self.training)
+
+    @property
+    def clients(self) -> int:
+        """Number of clients; a partition without such a parameter has one."""
+        return int(self.partition.values.get("clients", 1) or 1)
+
+    @property
+    def folder(self) -> str:
+        return "/".join(f"{spec.kind}={name_of(spec)}" for spec in self.specs)
+
+
+def name_of(spec: Spec) -> str:
+    """The token of a spec as it stands in a path."""
+    return spec.short(LIMITS[spec.kind])
+
+
+def methods_token(methods: Sequence[Spec]) -> str:
+    """The full token of the methods that share a job: their tokens, sorted, joined by `;`."""
+    return ";".join(sorted(method.token for method in methods))
+
+
+def methods_name(methods: Sequence[Spec]) -> str:
+    """The same as it stands in a path."""
+    return shorten(methods_token(methods), LIMITS["methods"])
+
+
+def parse_methods(token: str) -> list[Spec]:
+    """The methods of a job's token."""
+    return [parse_token("method", part) for part in token.split(";")]
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Paths of one scale and seed."""
+
+    scale: str
+    seed: int
+    results: str = "results"
+    reports: str = "reports"
+
+    @property
+    def base(self) -> PurePosixPath:
+        return PurePosixPath(self.results) / self.scale
+
+    @property
+    def tree(self) -> PurePosixPath:
+        return self.base / f"seed={self.seed}"
+
+    def dataset(self, dataset: Spec) -> str:
+        return str(self.base / "datasets" / f"dataset={name_of(dataset)}")
+
+    def partition(self, dataset: Spec, partition: Spec, trials: Block) -> str:
+        folder = f"dataset={name_of(dataset)}/partition={name_of(partition)}/trials={trials}"
+        return str(self.tree / "partitions" / folder / "partition.parquet")
+
+    def models(self, scenario: Scenario, trials: Block, clients: Block) -> str:
+        folder = f"{scenario.folder}/trials={trials}/clients={clients}"
+        return str(self.tree / "models" / folder / "local.parquet")
+
+    def metrics(self, scenario: Scenario, methods: Sequence[Spec], trials: Block) -> str:
+        kind = methods[0].component.meta["kind"]
+        tree = "federated" if kind in ("federated", "peer") else "metrics"
+        folder = f"{scenario.folder}/methods={methods_name(methods)}/trials={trials}"
+        return str(self.tree / tree / folder / "metrics.parquet")
+
+    def exhibit(self, key: str, suffix: str) -> str:
+        return str(PurePosixPath(self.reports) / self.scale / f"{key}{suffix}")
+
+    @property
+    def index(self) -> str:
+        return str(PurePosixPath(self.reports) / self.scale / "index.html")

@@ -1,0 +1,240 @@
+"""The page of a scale, from the files of its exhibits alone: json, csv and choice.csv.
+
+It needs neither the plan nor the results, so the same page can be made from what was recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedrepro.artifacts import damaged, read_json
+from fedrepro.errors import FedreproError
+from fedrepro.exhibits.about import command
+from fedrepro.exhibits.summary import read_csv
+
+SCALES = {
+    "tiny": "two client counts and two trials, to see that everything runs; not a result",
+    "quick": "small data that ship with the software, few trials, minutes on two cores",
+    "paper": "the data, sizes and trials of the papers",
+}
+KINDS = {
+    "one_shot": "one-shot",
+    "federated": "in rounds",
+    "peer": "in rounds, without a server",
+    "control": "control",
+}
+STAGES = {
+    "train": "training local models",
+    "aggregate": "one-shot methods and controls",
+    "federate": "methods in rounds",
+}
+RULES_OF_CHOICE = {
+    "pooled_train": "mean accuracy over all trials on the pooled training data",
+    "client_train": "mean accuracy over all trials and clients on the clients' own training data",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method at one point, as text: accuracy, size, and the chosen setting."""
+
+    accuracy: str
+    size: str = ""
+    chosen: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method of a table."""
+
+    label: str
+    reference: bool
+    cells: list[Cell]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An exhibit as the page shows it."""
+
+    key: str
+    about: Mapping[str, Any]
+    numbers: pd.DataFrame
+    choice: pd.DataFrame
+    seconds: Mapping[str, float]
+
+    @property
+    def anchor(self) -> str:
+        return self.key.replace("/", "-")
+
+    @property
+    def alt(self) -> str:
+        """What the picture shows, for those who do not see it."""
+        labels = ", ".join(method["label"] for method in self.about["methods"])
+        return f"{self.about['title']}. Lines for {labels}. The numbers are in the table below."
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        """The swept values of each point, in order."""
+        swept = list(self.numbers.columns[: self.numbers.columns.get_loc("method")])
+        found: list[dict[str, Any]] = self.numbers[swept].drop_duplicates().to_dict("records")
+        return found
+
+    @property
+    def heads(self) -> list[str]:
+        return [", ".join(f"{_word(k)} = {v}" for k, v in point.items()) for point in self.points]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Accuracy and size per method and point; the best of the rivals is marked."""
+        methods = self.about["methods"]
+        best = [max((self._mean(m, p) for m in methods if not m["reference"]), default=0.0)
+                for p in self.points]
+        return [
+            Row(
+                method["label"],
+                method["reference"],
+                [self._cell(method, p, top) for p, top in zip(self.points, best, strict=True)],
+            )
+            for method in methods
+        ]
+
+    @property
+    def choices(self) -> list[list[str]]:
+        """Every setting of every swept method, as text."""
+        return [
+            [
+                *(str(row[key]) for key in self.points[0]),
+                row["method"],
+                f"{row['parameter']} = {row['value']}",
+                _percent(row["criterion_mean"], row["criterion_sd"]),
+                _percent(row["test_mean"], row["test_sd"]),
+                _number(row["hidden_units"]),
+                "chosen" if row["chosen"] == "true" else "",
+            ]
+            for row in self.choice.to_dict("records")
+        ]
+
+    @property
+    def times(self) -> list[tuple[str, str]]:
+        return [(STAGES.get(stage, stage), duration(s)) for stage, s in self.seconds.items()]
+
+    @property
+    def total(self) -> str:
+        return duration(sum(self.seconds.values())) if self.seconds else ""
+
+    def _at(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> pd.DataFrame:
+        rows = self.numbers[self.numbers["method"] == method["label"]]
+        for key, value in point.items():
+            rows = rows[rows[key] == value]
+        return rows
+
+    def _mean(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> float:
+        return _value(self._at(method, point), "accuracy", "test")[0]
+
+    def _cell(self, method: Mapping[str, Any], point: Mapping[str, Any], best: float) -> Cell:
+        rows = self._at(method, point)
+        mean, sd = _value(rows, "accuracy", "test")
+        units = _value(rows, "hidden_units", "")[0]
+        size = f"{_number(units)} units"
+        stacked = self._stacked(point)
+        if stacked and "matched_share" in set(rows["metric"]):
+            size = f"{_number(units)} of {_number(stacked)} units"
+        chosen = self._chosen(method, point) if method["swept"] else ""
+        return Cell(_percent(mean, sd), size, chosen, not method["reference"] and mean == best)
+
+    def _stacked(self, point: Mapping[str, Any]) -> float:
+        """Hidden units of all clients side by side, as measured on the control that does so."""
+        control = [m for m in self.about["methods"] if m["name"] == "concatenation"]
+        return _value(self._at(control[0], point), "hidden_units", "")[0] if control else 0.0
+
+    def _chosen(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> str:
+        rows = self.choice[
+            (self.choice["method"] == method["label"]) & (self.choice["chosen"] == "true")
+        ]
+        for key, value in point.items():
+            rows = rows[rows[key] == value]
+        return f"{method['swept']} = {rows['value'].iloc[0]}"
+
+
+def load(folder: Path, key: str, scale: str, seconds: Mapping[str, float]) -> Shown:
+    """An exhibit from its files in `folder`; `seconds` are measured, by stage."""
+    texts = {}
+    for suffix in (".csv", ".choice.csv"):
+        path = Path(f"{folder / key}{suffix}")
+        try:
+            texts[suffix] = path.read_text()
+        except FileNotFoundError:
+            raise FedreproError(f"{path} is missing; make it with: {command(scale, key)}") from None
+    try:
+        tables = {suffix: read_csv(text) for suffix, text in texts.items()}
+    except ValueError as error:
+        raise damaged(f"{folder / key}.csv", error) from error
+    about = read_json(f"{folder / key}.json")
+    return Shown(key, about, tables[".csv"], tables[".choice.csv"], seconds)
+
+
+def page(scale: str, exhibits: Sequence[Shown]) -> str:
+    """The page as one HTML file; figures are referred to beside it."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("fedrepro.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    papers: dict[str, list[Shown]] = {}
+    for shown in exhibits:
+        papers.setdefault(shown.about["paper"]["name"], []).append(shown)
+    notes = [data["stand_in"] for shown in exhibits for data in shown.about["data"]]
+    return environment.get_template("page.html.j2").render(
+        scale=scale,
+        meaning=SCALES[scale],
+        papers=list(papers.values()),
+        stand_ins=list(dict.fromkeys(note for note in notes if note)),
+        kinds=KINDS,
+        rules_of_choice=RULES_OF_CHOICE,
+    )
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people: 0.4 s, 12 s, 3 min 20 s, 1 h 12 min."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _word(key: str) -> str:
+    return "J" if key == "clients" else key
+
+
+def _value(rows: pd.DataFrame, metric: str, split: str) -> tuple[float, float]:
+    """Mean and sd of one metric; not-a-number where there is none."""
+    found = rows[(rows["metric"] == metric) & (rows["split"] == split)]
+    if found.empty:
+        return float("nan"), float("nan")
+    return float(found["mean"].iloc[0]), float(found["sd"].iloc[0])
+
+
+def _percent(mean: float, sd: float) -> str:
+    """A share in percent, with its sd where there is one."""
+    if pd.isna(mean):
+        return "–"
+    return f"{100 * mean:.2f}" if pd.isna(sd) else f"{100 * mean:.2f} ± {100 * sd:.2f}"
+
+
+def _number(value: float) -> str:
+    return "–" if pd.isna(value) else f"{value:.0f}"

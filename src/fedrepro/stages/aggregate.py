@@ -1,0 +1,106 @@
+"""Stage aggregate: one-shot methods and controls, from local models to metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fedrepro.api import GlobalModel, LocalModels
+from fedrepro.artifacts import TrialModels, read_models, write_table
+from fedrepro.data.prepared import Prepared, load_prepared
+from fedrepro.evaluation.measure import Numbers, Split, communication, measure, measure_alone
+from fedrepro.evaluation.metrics import Row, Table
+from fedrepro.models.dense import architecture
+from fedrepro.data.membership import Membership, read_partition
+from fedrepro.paths import Block, Scenario, methods_token
+from fedrepro.provenance import provenance
+from fedrepro.rng import Rng
+from fedrepro.spec import Spec
+from fedrepro.stages.common import client_info, device_of, say
+from fedrepro.training.flat import Layout
+
+FLOAT_BYTES = 4
+
+
+def run(
+    scenario: Scenario,
+    methods: Sequence[Spec],
+    data: Path,
+    partition: Path,
+    local_models: Sequence[Path],
+    trials: Block,
+    seed: int,
+    device: str,
+    out: Path,
+    timings: Path,
+) -> None:
+    """Measure every setting of every method in every trial."""
+    prepared = load_prepared(data)
+    where = device_of(device)
+    found = read_models(local_models, list(trials))
+    wanted = {split for method in methods for split in method.component.meta["evaluate"]}
+    shared = {name: _split(prepared, name, where) for name in sorted(wanted)}
+    table = Table(scenario.specs)
+    measured: dict[str, list[float | int | str]] = {k: [] for k in ("trial", "method", "seconds")}
+    for trial in trials:
+        members = read_partition(partition, trial)
+        for method in methods:
+            for setting, numbers, alone, seconds in _trial(
+                scenario, method, prepared, members, found[trial], shared, Rng(seed, trial), where
+            ):
+                table.add(Row(trial, setting, m, value, split) for m, split, value in numbers)
+                table.add(
+                    Row(trial, setting, "accuracy", value, "test", client=j)
+                    for j, value in enumerate(alone)
+                )
+                for key, cell in zip(measured, (trial, setting.token, seconds), strict=True):
+                    measured[key].append(cell)
+        say(f"trial {trial}: {', '.join(method.name for method in methods)}")
+    path = f"{scenario.folder}/{methods_token(methods)}"
+    source = provenance(seed, path=path, data=prepared.checksum)
+    write_table(timings, measured, "timings", source)
+    write_table(out, table.arrow(), "metrics", source)
+
+
+def _split(prepared: Prepared, name: str, device: str) -> Split:
+    import torch
+
+    inputs = torch.from_numpy(prepared.inputs(name)).to(device)
+    return Split(inputs, prepared.labels(name))
+
+
+def _trial(
+    scenario: Scenario,
+    method: Spec,
+    prepared: Prepared,
+    members: Membership,
+    models: TrialModels,
+    shared: dict[str, Split],
+    rng: Rng,
+    device: str,
+) -> Iterator[tuple[Spec, Numbers, list[float], float]]:
+    """Every setting of a method in one trial: spec, numbers, per-client accuracies, seconds."""
+    clients = LocalModels(
+        scenario.model, prepared.dims, len(prepared.classes), models.tensors
+    )
+    info = client_info(method, scenario.training, prepared, members, device)
+    splits = {
+        name: Split(split.inputs, split.labels, members.train if name == "train" else ())
+        for name, split in shared.items()
+        if name in method.component.meta["evaluate"]
+    }
+    dense = architecture(scenario.model, prepared.dims, len(prepared.classes))
+    sent = Layout(dense.shapes).numbers * FLOAT_BYTES
+    for setting in method.expand():
+        began = time.perf_counter()
+        made = setting.component.fn(clients, info, rng=rng, **setting.values)
+        seconds = time.perf_counter() - began
+        if isinstance(made, GlobalModel):
+            numbers, alone = measure(made, splits), []
+        else:
+            numbers, alone = measure_alone(made, splits)
+        # one-shot methods send every client's weights up once; controls are bounds and send none
+        once = int(method.component.meta["kind"] == "one_shot")
+        numbers += communication(sent, once, up=clients.clients, down=0)
+        yield setting, numbers, alone, seconds

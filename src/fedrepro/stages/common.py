@@ -1,0 +1,53 @@
+"""What several stages need: a line of progress, the device, the data that a method may see."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import numpy as np
+
+from fedrepro.api import ClientInfo
+from fedrepro.data.prepared import Prepared
+from fedrepro.errors import FedreproError
+from fedrepro.data.membership import Membership
+from fedrepro.spec import Spec
+
+_began = time.perf_counter()
+
+
+def say(line: str) -> None:
+    """A line of progress on standard error, which the workflow keeps as the job's log."""
+    print(f"[{time.perf_counter() - _began:7.1f} s] {line}", file=sys.stderr, flush=True)
+
+
+def device_of(name: str) -> str:
+    """The device, if it is there."""
+    import torch
+
+    if name == "cuda" and not torch.cuda.is_available():
+        raise FedreproError(
+            "device is cuda, but PyTorch finds no GPU here; set device: cpu in config/config.yaml, "
+            "or start without --profile profiles/gpu"
+        )
+    return name
+
+
+def client_info(
+    method: Spec, training: Spec, prepared: Prepared, members: Membership, device: str
+) -> ClientInfo:
+    """Exactly what the method declared in `needs`, and nothing else."""
+    needs = method.component.meta["needs"]
+    labels = prepared.labels("train")
+    counts = members.label_counts(labels, len(prepared.classes))
+    held = np.concatenate(members.train)
+    return ClientInfo(
+        training=training,
+        device=device,
+        example_counts=counts.sum(1) if "example_counts" in needs else None,
+        label_counts=counts if "label_counts" in needs else None,
+        pooled_inputs=prepared.inputs("train")[np.sort(held)] if "pooled_inputs" in needs else None,
+        pooled_labels=labels[np.sort(held)] if "pooled_labels" in needs else None,
+    )
+
+

@@ -1,0 +1,49 @@
+"""Stages download, prepare and partition: from files of a publisher to who holds what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedrepro.data.download import fetch, raw_sources
+from fedrepro.data.prepared import load_prepared, write_prepared
+from fedrepro.data.table import read_dataset_table
+from fedrepro.data.membership import build_partition, write_partition
+from fedrepro.paths import Block
+from fedrepro.provenance import provenance
+from fedrepro.spec import Spec
+from fedrepro.stages.common import say
+
+MIB = 2**20
+
+
+def download(name: str, file: str, mirror: str, out: Path) -> None:
+    """One raw file, from the mirror folder or the first url that delivers it whole."""
+    shown = 0
+
+    def progress(done: int, total: int | None) -> None:
+        nonlocal shown
+        if done - shown >= 16 * MIB:
+            shown = done
+            say(f"{file}: {done / MIB:.0f} of {(total or 0) / MIB:.0f} MiB")
+
+    folder = Path(mirror) if mirror else None
+    source = fetch(name, file, out, folder, read_dataset_table(), progress=progress)
+    say(f"{file}: {source.bytes} bytes from {source.origin}, checksum verified")
+
+
+def prepare(dataset: Spec, raw: Path, out: Path) -> None:
+    """Arrays and dataset.json of a data set, from its raw files in `raw`."""
+    files = dataset.component.meta["files"]
+    sources = raw_sources(dataset.name, files, raw, read_dataset_table()) if files else []
+    arrays = dataset.component.fn(raw, **dataset.values)
+    write_prepared(out, arrays, dataset, provenance(path=dataset.token), sources)
+    say(f"{dataset.token}: {', '.join(f'{k} {len(v)}' for k, v in arrays.y.items())}")
+
+
+def partition(data: Path, spec: Spec, trials: Block, seed: int, out: Path) -> None:
+    """Who holds which examples, for all trials."""
+    prepared = load_prepared(data)
+    table = build_partition(spec, prepared, range(trials.first, trials.last + 1), seed)
+    source = provenance(seed, path=f"{prepared.token}/{spec.token}", data=prepared.checksum)
+    write_partition(out, table, source)
+    say(f"{spec.token} of {prepared.token}: {table.num_rows} rows")

@@ -1,0 +1,170 @@
+"""Stage federate: methods in rounds, with checkpoints, resuming and metrics per round."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrepro.api import Federated
+from fedrepro.artifacts import load_state, save_state, write_table
+from fedrepro.data.prepared import Prepared, load_prepared
+from fedrepro.errors import FedreproError
+from fedrepro.evaluation.measure import Numbers, Split, communication, measure
+from fedrepro.evaluation.metrics import Row, Table
+from fedrepro.models.dense import architecture
+from fedrepro.data.membership import read_partition
+from fedrepro.paths import Block, Scenario
+from fedrepro.provenance import provenance
+from fedrepro.rng import Rng
+from fedrepro.spec import Spec
+from fedrepro.stages.aggregate import FLOAT_BYTES
+from fedrepro.stages.common import device_of, say
+from fedrepro.training.clients import Clients
+from fedrepro.training.engine import one_hot
+from fedrepro.training.flat import Layout
+from fedrepro.training.settings import settings_of
+
+Recorded = list[tuple[int, str, str | None, float]]  # round, metric, split, value
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a trial has come: rounds done, the method's state, and what was recorded."""
+
+    done: int
+    state: dict[str, Any]
+    recorded: Recorded
+    seconds: float
+
+
+def run(
+    scenario: Scenario,
+    method: Spec,
+    data: Path,
+    partition: Path,
+    trials: Block,
+    seed: int,
+    device: str,
+    checkpoint_seconds: float,
+    out: Path,
+    timings: Path,
+    model: Path,
+) -> None:
+    """Run every trial to its last round; a killed run goes on from its last checkpoint."""
+    prepared = load_prepared(data)
+    where = device_of(device)
+    folder = out.parent / "checkpoints"
+    # the full meaning of the run: a checkpoint of another default or version is not continued
+    meaning = ";".join(spec.resolved for spec in (*scenario.specs, method)) + prepared.checksum
+    table = Table(scenario.specs)
+    models, seconds = {}, []
+    for trial in trials:
+        clients = _clients(scenario, prepared, partition, trial, where)
+        keeper = Keeper(folder / f"trial-{trial}.pt", meaning, checkpoint_seconds)
+        method_object = method.component.fn(**method.values)
+        progress = run_trial(
+            method_object, clients, Rng(seed, trial), _test(prepared, where), keeper
+        )
+        table.add(
+            Row(trial, method, metric, value, split, round=done)
+            for done, metric, split, value in progress.recorded
+        )
+        sent = Layout(clients.dense.shapes).numbers * FLOAT_BYTES
+        final = method_object.model(progress.state, clients)
+        up, down = method_object.messages(clients.count)
+        numbers = measure(final, {"test": _test(prepared, where)})
+        numbers += communication(sent, method_object.rounds, up, down)
+        table.add(Row(trial, method, metric, value, split) for metric, split, value in numbers)
+        models[trial] = progress.state
+        seconds.append(progress.seconds)
+        say(f"trial {trial}: {method_object.rounds} rounds, {progress.seconds:.1f} s")
+    source = provenance(seed, path=f"{scenario.folder}/{method.token}", data=prepared.checksum)
+    columns = {"trial": list(trials), "method": [method.token] * len(seconds), "seconds": seconds}
+    write_table(timings, columns, "timings", source)
+    save_state(model, {str(trial): state for trial, state in models.items()})
+    write_table(out, table.arrow(), "metrics", source)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_trial(
+    method: Federated, clients: Clients, rng: Rng, test: Split, keeper: Keeper
+) -> Progress:
+    """One trial, round by round, from the last checkpoint if there is one."""
+    progress = keeper.load() or Progress(0, method.init(clients, rng), [], 0.0)
+    for done in range(progress.done, method.rounds):
+        began = time.perf_counter()
+        state, diagnostics = method.round(progress.state, clients, rng.at(round=done))
+        seconds = progress.seconds + time.perf_counter() - began
+        numbers = _round_numbers(method, state, clients, test, diagnostics)
+        recorded = progress.recorded + [(done + 1, *number) for number in numbers]
+        progress = Progress(done + 1, state, recorded, seconds)
+        keeper.offer(progress, last=done + 1 == method.rounds)
+    return progress
+
+
+def _round_numbers(
+    method: Federated,
+    state: dict[str, Any],
+    clients: Clients,
+    test: Split,
+    diagnostics: Mapping[str, float],
+) -> Numbers:
+    right = measure(method.model(state, clients), {"test": test})
+    accuracy = [number for number in right if number[0] == "accuracy"]
+    return accuracy + [(name, None, value) for name, value in sorted(diagnostics.items())]
+
+
+class Keeper:
+    """Checkpoints of one trial: written at most every `seconds`, and at the end."""
+
+    def __init__(self, path: Path, meaning: str, seconds: float) -> None:
+        self.path, self.meaning, self.seconds = path, meaning, seconds
+        self.written = time.perf_counter()
+
+    def load(self) -> Progress | None:
+        """The last checkpoint, if there is one of the same meaning that can be read."""
+        if not self.path.exists():
+            return None
+        try:
+            kept = load_state(self.path)
+        except FedreproError as error:
+            say(f"{error}; starting this trial anew")
+            return None
+        if kept.pop("meaning") != self.meaning:
+            return None
+        say(f"going on from round {kept['done']} of {self.path.name}")
+        kept["recorded"] = [tuple(row) for row in kept["recorded"]]
+        return Progress(**kept)
+
+    def offer(self, progress: Progress, *, last: bool) -> None:
+        """Keep this state if enough time has passed since the last one."""
+        now = time.perf_counter()
+        if last or now - self.written >= self.seconds:
+            save_state(self.path, {"meaning": self.meaning, **vars(progress)})
+            self.written = now
+
+
+def _clients(
+    scenario: Scenario, prepared: Prepared, partition: Path, trial: int, device: str
+) -> Clients:
+    import torch
+
+    classes = len(prepared.classes)
+    return Clients(
+        model=scenario.model,
+        dense=architecture(scenario.model, prepared.dims, classes),
+        settings=settings_of(scenario.training),
+        inputs=torch.from_numpy(prepared.inputs("train")).to(device),
+        targets=torch.from_numpy(one_hot(prepared.labels("train"), classes)).to(device),
+        rows=read_partition(partition, trial).train,
+    )
+
+
+def _test(prepared: Prepared, device: str) -> Split:
+    import torch
+
+    return Split(torch.from_numpy(prepared.inputs("test")).to(device), prepared.labels("test"))

@@ -1,0 +1,70 @@
+"""One flat buffer per model, each tensor padded to 16 floats.
+
+Optimisers then take one step over all models at once, and the rounding of a model does not
+depend on where in the buffer it lies: every tensor starts at a multiple of the widest vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+PAD = 16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names, shapes and offsets of a model's tensors in its flat buffer."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        found, at = {}, 0
+        for name, shape in self.shapes.items():
+            found[name] = at
+            at += -(-math.prod(shape) // PAD) * PAD
+        return found
+
+    @property
+    def size(self) -> int:
+        """Floats per model, padding included."""
+        return sum(-(-math.prod(shape) // PAD) * PAD for shape in self.shapes.values())
+
+    @property
+    def numbers(self) -> int:
+        """Floats per model without padding: what a client sends."""
+        return sum(math.prod(shape) for shape in self.shapes.values())
+
+    def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The tensors of a buffer (models, size), each (models, *shape), sharing its memory."""
+        return {
+            name: flat[:, at : at + math.prod(shape)].view(len(flat), *shape)
+            for (name, shape), at in zip(
+                self.shapes.items(), self.offsets.values(), strict=True
+            )
+        }
+
+    def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Tensors (models, *shape) to a flat array (models, size) of the same dtype."""
+        first = next(iter(tensors.values()))
+        flat = np.zeros((len(first), self.size), first.dtype)
+        for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
+            flat[:, at : at + math.prod(shape)] = tensors[name].reshape(len(first), -1)
+        return flat
+
+    def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """The inverse of `pack`: tensors (models, *shape), copied."""
+        return {
+            name: flat[:, at : at + math.prod(shape)].reshape(len(flat), *shape).copy()
+            for (name, shape), at in zip(
+                self.shapes.items(), self.offsets.values(), strict=True
+            )
+        }

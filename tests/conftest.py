@@ -1,0 +1,10 @@
+"""Settings of all tests: one thread, and helpers on the path."""
+
+import os
+import sys
+from pathlib import Path
+
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[name] = "1"
+
+sys.path.insert(0, str(Path(__file__).parent / "unit"))

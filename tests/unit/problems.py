@@ -1,0 +1,73 @@
+"""A small federated problem for tests: three blobs, four unequal clients, one of which lacks a class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fedrepro.api import ClientInfo, LocalModels
+from fedrepro.models.dense import architecture
+from fedrepro.registry import components
+from fedrepro.rng import Rng
+from fedrepro.training.clients import Clients, own_starts
+from fedrepro.training.engine import one_hot, train
+from fedrepro.training.minibatches import Task
+from fedrepro.training.settings import settings_of
+
+FEATURES, CLASSES, COUNT = 6, 3, 240
+
+
+@dataclass(frozen=True)
+class Problem:
+    inputs: np.ndarray
+    labels: np.ndarray
+    rows: list[np.ndarray]
+    training: object
+    clients: Clients
+    models: LocalModels
+    info: ClientInfo
+
+
+def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    labels = np.arange(COUNT) % CLASSES
+    centres = np.random.default_rng(7).random((CLASSES, FEATURES)) * 2
+    inputs = (centres[labels] + 0.1 * rng.standard_normal((COUNT, FEATURES))).astype(np.float32)
+    return inputs, labels.astype(np.int64)
+
+
+def problem(hidden: tuple[int, ...] = (8,), count: int = 4, **training_values: object) -> Problem:
+    inputs, labels = blobs()
+    last = max(count - 1, 1)
+    owner = np.where(labels == 0, np.arange(COUNT) % last, np.arange(COUNT) // 3 % count)
+    rows = [np.flatnonzero(owner == j) for j in range(count)]
+    values = {"epochs": 20, "batch_size": 8, **training_values}
+    training = components("training")["adam"].spec(values)
+    model = (
+        components("model")["mlp"].spec({"hidden": list(hidden)})
+        if hidden
+        else components("model")["logistic"].spec()
+    )
+    dense, settings = architecture(model, FEATURES, CLASSES), settings_of(training)
+    x = torch.from_numpy(inputs)
+    y = torch.from_numpy(one_hot(labels, CLASSES))
+    tasks = [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
+    trained = train(dense, x, y, tasks, settings, own_starts(dense, settings, [t.rng for t in tasks]))
+    counts = np.stack([np.bincount(labels[r], minlength=CLASSES) for r in rows])
+    return Problem(
+        inputs,
+        labels,
+        rows,
+        training,
+        Clients(model, dense, settings, x, y, rows),
+        LocalModels(model, FEATURES, CLASSES, trained.tensors),
+        ClientInfo(
+            training=training,
+            example_counts=counts.sum(1),
+            label_counts=counts,
+            pooled_inputs=inputs,
+            pooled_labels=labels,
+        ),
+    )

@@ -1,0 +1,81 @@
+"""The typed config, and the sentences for what it does not allow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedrepro.cli.documents import documents
+from fedrepro.config import ExhibitFile, load_config, load_exhibits, merge, read_config
+from fedrepro.errors import FedreproError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_repositorys_config_is_valid():
+    assert load_config(ROOT / "config/config.yaml") == read_config({})
+
+
+@pytest.mark.parametrize("path", [str(p) for p in documents()])
+def test_generated_documents_are_in_step(path):
+    text = documents()[Path(path)]
+    assert (ROOT / path).read_text() == text, "run `fedrepro documents`"
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"scael": "quick"}, "unknown key 'scael' in config/config.yaml: did you mean 'scale'"),
+        ({"scale": "huge"}, "'scale' is 'huge'"),
+        ({"seed": -1}, "'seed' is -1"),
+        ({"granularity": {"clients_per_job": 0}}, "clients_per_job"),
+        ({"device": "tpu"}, "'device' is 'tpu'"),
+    ],
+)
+def test_bad_config_is_a_sentence(values, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        read_config(values)
+
+
+def test_files_that_are_missing_or_broken_are_sentences(tmp_path):
+    with pytest.raises(FedreproError, match="is missing; start in the root"):
+        load_config(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text("a: [")
+    with pytest.raises(FedreproError, match="is not valid YAML"):
+        load_config(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text("just text")
+    with pytest.raises(FedreproError, match="must hold keys and values"):
+        load_config(tmp_path / "config.yaml")
+    with pytest.raises(FedreproError, match="no exhibit files"):
+        load_exhibits(tmp_path / "nowhere")
+    (tmp_path / "config.yaml").write_text("paper: p\ntitle: t\nsource: s\nexhibits: {}\n")
+    with pytest.raises(FedreproError, match="paper must be 'config', not 'p'"):
+        load_exhibits(tmp_path)
+
+
+def test_the_environment_wins_over_the_mirror_in_the_config(monkeypatch):
+    monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
+    assert read_config({"mirror": "here"}).mirror_folder() == "here"
+    monkeypatch.setenv("FEDREPRO_MIRROR", "there")
+    assert read_config({"mirror": "here"}).mirror_folder() == "there"
+
+
+def test_mappings_merge_and_another_component_replaces():
+    below = {"dataset": {"name": "mnist", "validation": 5}, "sweep": {"a": [1]}, "trials": 2}
+    assert merge(below, {"dataset": {"name": "digits"}})["dataset"] == {"name": "digits"}
+    assert merge(below, {"dataset": {"validation": 6}})["dataset"] == {
+        "name": "mnist",
+        "validation": 6,
+    }
+    assert merge(below, {"sweep": {"a": [2]}, "trials": 3}) == {
+        **below,
+        "sweep": {"a": [2]},
+        "trials": 3,
+    }
+
+
+def test_a_missing_key_of_an_exhibit_says_where():
+    file = ExhibitFile(paper="p", title="", source="", exhibits={"f": {"title": "x"}})
+    with pytest.raises(FedreproError, match=r"config/exhibits/p.yaml, f at scale quick: the key"):
+        file.settings("f", "quick")

@@ -1,0 +1,410 @@
+"""Data sets: what is read is what was published, and what is written is what is read."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrepro.data import prepared as prepared_module
+from fedrepro.data.download import raw_sources
+from fedrepro.data.prepared import (
+    PREPARED_FILES,
+    SPLITS,
+    Arrays,
+    load_prepared,
+    write_prepared,
+)
+from fedrepro.data.stratify import apportion, set_aside
+from fedrepro.data.table import COLUMNS, read_dataset_table
+from fedrepro.datasets.mnist import TEST, TRAIN
+from fedrepro.errors import FedreproError
+from fedrepro.registry import components, parse_token
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "config" / "datasets.csv"
+MIRROR = ROOT.parent / "shared" / "data"
+
+
+def arrays_of(token: str, raw: Path) -> Arrays:
+    spec = parse_token("dataset", token)
+    return spec.component.fn(raw, **spec.values)  # type: ignore[no-any-return]
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """A second reader: two zero bytes, type (8: uint8), number of axes, big-endian sizes, bytes."""
+    data = gzip.decompress(path.read_bytes())
+    zero, kind, axes = struct.unpack(">HBB", data[:4])
+    assert (zero, kind) == (0, 8)
+    shape = struct.unpack(f">{axes}I", data[4 : 4 + 4 * axes])
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(shape)
+
+
+def write_idx(path: Path, array: np.ndarray) -> None:
+    head = struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape)
+    path.write_bytes(gzip.compress(head + array.tobytes()))
+
+
+# ----------------------------------------------------------------------------------------- mnist
+
+
+@pytest.mark.skipif(not (MIRROR / "mnist").is_dir(), reason="no mirror with the real MNIST files")
+def test_mnist_is_what_was_published(tmp_path: Path) -> None:
+    raw = MIRROR / "mnist"
+    arrays = arrays_of("mnist", raw)
+    write_prepared(
+        tmp_path,
+        arrays,
+        parse_token("dataset", "mnist"),
+        {},
+        raw_sources("mnist", TRAIN + TEST, raw, read_dataset_table(TABLE)),
+    )
+    data = load_prepared(tmp_path)
+    images, labels = read_idx(raw / TRAIN[0]), read_idx(raw / TRAIN[1])
+    assert (len(images), len(data.labels("test")), len(data.labels("validation"))) == (
+        60_000,
+        10_000,
+        0,
+    )
+    assert data.labels("train")[0] == labels[0] == 5
+    assert data.inputs("train", np.arange(1)).mean() == pytest.approx(images[0].mean() / 255)
+    assert np.array_equal(data.raw("train"), images.reshape(60_000, 784))
+    assert np.array_equal(data.labels("train"), labels)
+    assert np.array_equal(data.raw("test"), read_idx(raw / TEST[0]).reshape(10_000, 784))
+    assert np.array_equal(data.labels("test"), read_idx(raw / TEST[1]))
+    assert data.info["counts"]["test"] == np.bincount(data.labels("test")).tolist()
+    assert [source["file"] for source in data.info["sources"]] == [*TRAIN, *TEST]
+
+
+@pytest.fixture
+def small_mnist(tmp_path: Path) -> Path:
+    """Files of MNIST's form with 230 and 40 examples; every pixel tells the example's number."""
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for (images, labels), count in ((TRAIN, 230), (TEST, 40)):
+        x = np.broadcast_to(np.arange(count, dtype=np.uint8)[:, None, None], (count, 28, 28))
+        write_idx(raw / images, x)
+        write_idx(raw / labels, (np.arange(count) * 7 % 10).astype(np.uint8))
+    return raw
+
+
+def test_mnist_sets_validation_examples_aside_by_class(small_mnist: Path) -> None:
+    plain, arrays = arrays_of("mnist", small_mnist), arrays_of("mnist+validation~50", small_mnist)
+    assert np.bincount(arrays.y["validation"]).tolist() == [5] * 10
+    assert np.array_equal(arrays.x["test"], plain.x["test"])
+    number = {split: arrays.x[split][:, 0, 0] for split in ("train", "validation")}
+    assert sorted([*number["train"], *number["validation"]]) == list(range(230))
+    assert number["validation"].max() > 100, "the first examples of each class, not drawn ones"
+    for split in number:
+        assert np.array_equal(arrays.y[split], number[split].astype(int) * 7 % 10)
+    again = arrays_of("mnist+validation~50", small_mnist)
+    assert np.array_equal(again.x["validation"], arrays.x["validation"])
+
+
+@pytest.mark.parametrize("validation", [230, 225, 100_000])
+def test_mnist_refuses_to_leave_a_class_without_examples(
+    small_mnist: Path, validation: int
+) -> None:
+    with pytest.raises(FedreproError, match="without training examples: choose a smaller one"):
+        arrays_of(f"mnist+validation~{validation}", small_mnist)
+
+
+def test_damaged_mnist_files_are_named(small_mnist: Path) -> None:
+    path = small_mnist / TRAIN[0]
+    good = path.read_bytes()
+    swapped = (small_mnist / TRAIN[1]).read_bytes()
+    short = gzip.compress(gzip.decompress(good)[:-5])
+    for bad in (good[:-20], b"<html>not here</html>", swapped, short, gzip.compress(b"")):
+        path.write_bytes(bad)
+        with pytest.raises(FedreproError, match=f"{TRAIN[0]} cannot be read"):
+            arrays_of("mnist", small_mnist)
+    path.unlink()
+    with pytest.raises(FedreproError, match=f"{TRAIN[0]} cannot be read"):
+        arrays_of("mnist", small_mnist)
+
+
+def test_mnist_images_and_labels_must_fit(small_mnist: Path) -> None:
+    write_idx(small_mnist / TRAIN[1], np.zeros(229, np.uint8))
+    with pytest.raises(FedreproError, match="do not fit labels"):
+        arrays_of("mnist", small_mnist)
+
+
+# ---------------------------------------------------------------------------------------- digits
+
+
+def test_digits_are_all_there_and_split_by_class(tmp_path: Path) -> None:
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    arrays = arrays_of("digits+validation~200", tmp_path)
+    assert [len(arrays.y[s]) for s in SPLITS] == [1237, 200, 360]
+    rows = [
+        (*image.ravel().tolist(), label)
+        for s in SPLITS
+        for image, label in zip(arrays.x[s], arrays.y[s], strict=True)
+    ]
+    published = zip(bunch.data.astype(int).tolist(), bunch.target.tolist(), strict=True)
+    assert sorted(rows) == sorted((*image, label) for image, label in published)
+    for split in SPLITS:
+        exact = np.bincount(bunch.target) * len(arrays.y[split]) / bunch.target.size
+        assert np.abs(np.bincount(arrays.y[split]) - exact).max() < 1.5
+
+
+def test_the_test_digits_do_not_depend_on_validation(tmp_path: Path) -> None:
+    first, second = arrays_of("digits", tmp_path), arrays_of("digits+validation~300", tmp_path)
+    assert np.array_equal(first.x["test"], second.x["test"])
+
+
+@pytest.mark.parametrize("token", ["digits+test~1797", "digits+test~900+validation~895"])
+def test_digits_must_leave_something_to_learn_from(tmp_path: Path, token: str) -> None:
+    with pytest.raises(FedreproError, match="choose smaller ones"):
+        arrays_of(token, tmp_path)
+
+
+# ----------------------------------------------------------------------------- the prepared form
+
+
+def small_arrays(seed: int = 0) -> Arrays:
+    rng = np.random.default_rng(seed)
+    sizes = {"train": 40, "validation": 0, "test": 12}
+    return Arrays(
+        x={s: rng.integers(0, 17, (n, 2, 3), np.uint8) for s, n in sizes.items()},
+        y={s: rng.integers(0, 10, n) for s, n in sizes.items()},
+        scale=16.0,
+        shape=(2, 3),
+        classes=tuple("0123456789"),
+        stand_in="smaller images",
+    )
+
+
+def prepare(folder: Path, arrays: Arrays) -> None:
+    write_prepared(folder, arrays, parse_token("dataset", "digits+test~12"), {"seed": 3})
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    arrays = small_arrays()
+    prepare(tmp_path, arrays)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(PREPARED_FILES)
+    data = load_prepared(tmp_path)
+    for split in SPLITS:
+        assert np.array_equal(data.raw(split), arrays.x[split].reshape(-1, 6))
+        assert np.array_equal(data.labels(split), arrays.y[split])
+        assert isinstance(data.raw(split), np.memmap)
+    assert (data.dims, data.shape, data.classes) == (6, (2, 3), arrays.classes)
+    assert (data.name, data.token, data.stand_in) == ("digits", "digits+test~12", "smaller images")
+    assert data.info["counts"]["test"] == np.bincount(arrays.y["test"], minlength=10).tolist()
+    assert data.info["provenance"] == {"seed": 3}
+    assert data.info["licence"] == "CC BY 4.0"
+
+
+def test_inputs_are_scaled_to_the_unit_interval(tmp_path: Path) -> None:
+    arrays = small_arrays()
+    prepare(tmp_path, arrays)
+    data = load_prepared(tmp_path)
+    inputs = data.inputs("train")
+    assert (inputs.dtype, inputs.min(), inputs.max()) == (np.float32, 0, 1)
+    assert np.array_equal(inputs * 16, arrays.x["train"].reshape(40, 6))
+    rows = np.array([7, 3])
+    assert np.array_equal(data.inputs("train", rows), inputs[rows])
+
+
+def test_equal_data_have_equal_bytes_and_one_pixel_changes_the_checksum(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        prepare(tmp_path / name, small_arrays())
+    for file in PREPARED_FILES:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    arrays = small_arrays()
+    arrays.x["test"][-1, -1, -1] ^= 1
+    prepare(tmp_path / "b", arrays)
+    checksums = {load_prepared(tmp_path / name).checksum for name in ("a", "b")}
+    assert len(checksums) == 2
+
+
+def test_damage_is_found_when_opening(tmp_path: Path) -> None:
+    prepare(tmp_path, small_arrays())
+    for name in PREPARED_FILES:
+        path = tmp_path / name
+        good = path.read_bytes()
+        for bad in (good[:-30], b""):
+            path.write_bytes(bad)
+            with pytest.raises(FedreproError, match=f"{name} cannot be read"):
+                load_prepared(tmp_path)
+        path.unlink()
+        with pytest.raises(FedreproError, match=f"{name} cannot be read"):
+            load_prepared(tmp_path)
+        path.write_bytes(good)
+    np.save(tmp_path / "test_y.npy", np.zeros(11, np.int64))
+    with pytest.raises(FedreproError, match=r"test_y.npy cannot be read .*\(11,\) instead of"):
+        load_prepared(tmp_path)
+
+
+def test_another_schema_or_another_kind_is_refused(tmp_path: Path) -> None:
+    prepare(tmp_path, small_arrays())
+    path = tmp_path / "dataset.json"
+    info = json.loads(path.read_text())
+    path.write_text(json.dumps({**info, "schema": 99}))
+    with pytest.raises(FedreproError, match="schema version 99"):
+        load_prepared(tmp_path)
+    path.write_text(json.dumps({**info, "kind": "recipe"}))
+    with pytest.raises(FedreproError, match="does not describe a data set"):
+        load_prepared(tmp_path)
+
+
+def test_a_folder_that_was_not_finished_does_not_pass_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(tmp_path, small_arrays())
+
+    def killed(path: Path, array: np.ndarray) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepared_module, "write_array", killed)
+    with pytest.raises(KeyboardInterrupt):
+        prepare(tmp_path, small_arrays(1))
+    assert not (tmp_path / "dataset.json").exists()
+
+
+def test_an_unknown_split_is_named(tmp_path: Path) -> None:
+    prepare(tmp_path, small_arrays())
+    with pytest.raises(FedreproError, match=r"unknown split 'tests'.*did you mean 'test'"):
+        load_prepared(tmp_path).labels("tests")
+
+
+@pytest.mark.parametrize(
+    ("part", "bad", "words"),
+    [
+        ("x", np.zeros((12, 2, 3), np.float32), "test inputs are float32"),
+        ("x", np.zeros((11, 2, 3), np.uint8), "for 12 labels"),
+        ("y", np.zeros(12, np.int32), "test labels are int32"),
+        ("y", np.full(12, 10), "outside 0 .. 9"),
+        ("y", np.full(12, -1), "outside 0 .. 9"),
+    ],
+)
+def test_arrays_of_another_form_are_refused(part: str, bad: np.ndarray, words: str) -> None:
+    good = small_arrays()
+    parts = {"x": dict(good.x), "y": dict(good.y)}
+    parts[part]["test"] = bad
+    with pytest.raises(ValueError, match=words):
+        Arrays(**{**vars(good), **parts})
+
+
+# ------------------------------------------------------------------- sharing out whole examples
+
+
+@given(
+    st.integers(0, 500),
+    st.lists(st.integers(0, 90), min_size=1, max_size=12).filter(sum),
+    st.integers(0, 5),
+)
+def test_shares_are_whole_complete_and_in_proportion(
+    total: int, weights: list[int], seed: int
+) -> None:
+    shares = apportion(total, np.array(weights), np.random.default_rng(seed))
+    exact = total * np.array(weights) / sum(weights)
+    assert shares.sum() == total
+    assert np.abs(shares - exact).max() < 1
+    assert not shares[np.array(weights) == 0].any()
+
+
+def test_ties_are_drawn() -> None:
+    winners = {
+        int(apportion(1, np.ones(3, int), np.random.default_rng(seed)).argmax())
+        for seed in range(30)
+    }
+    assert winners == {0, 1, 2}
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.data())
+def test_setting_aside_splits_the_examples_in_two(labels: list[int], data: st.DataObject) -> None:
+    y = np.array(labels)
+    count = data.draw(st.integers(0, y.size))
+    chosen, rest = set_aside(y, count, 4, np.random.default_rng(0))
+    assert chosen.size == count
+    assert sorted([*chosen, *rest]) == list(range(y.size))
+    exact = np.bincount(y, minlength=4) * count / y.size
+    assert np.abs(np.bincount(y[chosen], minlength=4) - exact).max() < 1
+
+
+# ------------------------------------------------------------------------- table and components
+
+
+def test_every_raw_file_of_a_component_is_in_the_table_under_its_licence() -> None:
+    table = read_dataset_table(TABLE)
+    for component in components("dataset").values():
+        for file in component.meta["files"]:
+            for row in table.forms(component.name, file):
+                assert row.licence == component.meta["licence"]
+                assert row.citation == component.meta["citation"]
+
+
+def table_with(path: Path, **changes: str) -> Path:
+    row = {
+        "name": "letters",
+        "version": "1",
+        "file": "a.gz",
+        "form": "publisher",
+        "urls": "http://x/a.gz http://y/a.gz",
+        "sha256": "0" * 64,
+        "bytes": "12",
+        "licence": "MIT",
+        "citation": "nobody",
+        **changes,
+    }
+    path.write_text(",".join(row) + "\n" + ",".join(row.values()) + "\n")
+    return path
+
+
+def test_a_table_row_is_typed(tmp_path: Path) -> None:
+    table = read_dataset_table(table_with(tmp_path / "t.csv"))
+    (row,) = table.forms("letters", "a.gz")
+    assert row.urls == ("http://x/a.gz", "http://y/a.gz")
+    assert row.bytes == 12
+    assert table.files("letters") == ("a.gz",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sha256": "abc"}, "row 2: sha256 must be 64"),
+        ({"bytes": "1.5"}, "row 2: bytes must be a whole number, not '1.5'"),
+        ({"file": "../a.gz"}, "must stay inside"),
+        ({"file": "/etc/a.gz"}, "must stay inside"),
+        ({"name": ""}, "column 'name' is empty"),
+    ],
+)
+def test_a_row_that_makes_no_sense_is_named(
+    tmp_path: Path, changes: dict[str, str], words: str
+) -> None:
+    with pytest.raises(FedreproError, match=words):
+        read_dataset_table(table_with(tmp_path / "t.csv", **changes))
+
+
+def test_an_absent_or_incomplete_table_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FedreproError, match=r"config/datasets.csv cannot be read .*config/"):
+        read_dataset_table()
+    path = tmp_path / "t.csv"
+    path.write_text(",".join(c for c in COLUMNS if c not in ("urls", "bytes")) + "\n")
+    with pytest.raises(FedreproError, match="lacks the columns urls, bytes"):
+        read_dataset_table(path)
+
+
+def test_listing_data_sets_and_partitions_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from fedrepro.registry import components\n"
+        "names = [*components('dataset'), *components('partition')]\n"
+        "heavy = {'torch', 'torchvision', 'sklearn', 'scipy', 'pandas', 'pyarrow'}\n"
+        "print(len(names) >= 5, sorted(heavy & set(sys.modules)))\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "True []"

@@ -1,0 +1,145 @@
+"""tools/locked.py: one run at a time in a folder, and a killed run never blocks the next."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+LOCKED = Path(__file__).parents[2] / "tools" / "locked.py"
+
+
+def locked(folder: Path, *command: str) -> list[str]:
+    return [sys.executable, str(LOCKED), str(folder / ".fedrepro" / "lock"), "--", *command]
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(locked(folder, *command), capture_output=True, text=True, timeout=30)
+
+
+@contextmanager
+def holder(folder: Path, script: str = "") -> Iterator[subprocess.Popen[str]]:
+    """A live run that says its process number once it holds the lock."""
+    script = script or "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    process = subprocess.Popen(
+        locked(folder, sys.executable, "-c", script), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_the_command_runs_with_its_own_output_and_exit_status(tmp_path: Path) -> None:
+    done = run(tmp_path, "sh", "-c", "echo out; exit 7")
+    assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "")
+
+
+def test_a_second_live_run_is_refused_with_one_sentence(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        pid = first_line(process)
+        second = run(tmp_path, "sh", "-c", "echo ran")
+    assert second.returncode == 2
+    assert second.stdout == ""
+    assert second.stderr.count("\n") == 1
+    assert f"process {pid}, since 20" in second.stderr
+    assert f"kill {pid}" in second.stderr
+
+
+def test_the_lock_goes_with_the_command_not_with_a_parent(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        assert int(first_line(process)) == process.pid, "the command takes the place of locked.py"
+
+
+def test_a_killed_run_frees_the_lock(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        first_line(process)
+        process.kill()
+        process.wait()
+        assert run(tmp_path, "true").returncode == 0
+
+
+def test_a_finished_run_frees_the_lock(tmp_path: Path) -> None:
+    assert run(tmp_path, "true").returncode == 0
+    assert run(tmp_path, "true").returncode == 0
+
+
+def test_the_lock_outlives_a_further_exec(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; os.execv(sys.executable, [sys.executable, '-c', "
+        "'import time; print(1, flush=True); time.sleep(60)'])"
+    )
+    with holder(tmp_path, script) as process:
+        first_line(process)
+        assert run(tmp_path, "true").returncode == 2
+
+
+def test_jobs_left_over_by_a_killed_python_do_not_hold_the_lock(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, time; job = subprocess.Popen(['sleep', '5']); "
+        "print(job.pid, flush=True); time.sleep(60)"
+    )
+    with holder(tmp_path, script) as process:
+        first_line(process)
+        process.kill()
+        process.wait()
+        assert run(tmp_path, "true").returncode == 0
+
+
+def test_a_shell_step_that_outlives_its_killed_shell_keeps_the_lock(tmp_path: Path) -> None:
+    shell = locked(tmp_path, "sh", "-c", "echo started; sleep 2; true")
+    process = subprocess.Popen(shell, stdout=subprocess.PIPE, text=True)
+    assert first_line(process) == "started"
+    time.sleep(0.3)  # the shell starts its step after it has spoken
+    process.kill()
+    process.wait()
+    second = run(tmp_path, "true")
+    assert second.returncode == 2
+    assert "still at work" in second.stderr
+    process.communicate()
+    for _ in range(100):
+        if run(tmp_path, "true").returncode == 0:
+            return
+        time.sleep(0.1)
+    pytest.fail("the lock was not freed when the last step ended")
+
+
+def test_folders_do_not_disturb_each_other(tmp_path: Path) -> None:
+    with holder(tmp_path / "a") as process:
+        first_line(process)
+        assert run(tmp_path / "b", "true").returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["lock"], ["lock", "--"], ["lock", "command"]])
+def test_a_wrong_call_shows_the_usage(arguments: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(LOCKED), *arguments], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage:")
+
+
+def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    done = run(tmp_path, "no-such-command")
+    assert done.returncode == 127
+    assert re.fullmatch(r"fedrepro: cannot run no-such-command: .*\n", done.stderr)
+
+
+def test_a_lock_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".fedrepro").write_text("a file where the folder should be")
+    done = run(tmp_path, "true")
+    assert done.returncode == 2
+    assert done.stderr.startswith("fedrepro: cannot lock ")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,345 @@
+"""Matching hidden units: rewards of equation (9), the sequential procedure, its bookkeeping."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import literal_matching as literal
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+from fedrepro.errors import FedreproError
+from fedrepro.matching import sums
+from fedrepro.matching.assign import Rule, best_columns, match
+from fedrepro.matching.rewards import (
+    Gaussians,
+    gain,
+    novelty,
+    popularity,
+    posterior_mean,
+    reward_matrix,
+)
+from fedrepro.matching.sums import Layer, Prior
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def layer_of(vectors, classed, variance=1.0, prior_variance=10.0, shares=None, bias=0.1):
+    """A layer whose last `classed` coordinates have a precision by client."""
+    uniform = tuple(v[:, : v.shape[1] - classed] for v in vectors)
+    if shares is None:
+        shares = np.full((len(vectors), classed), 1 / len(vectors))
+    mean = np.zeros(uniform[0].shape[1])
+    mean[-1:] = bias
+    prior = Prior(mean, np.zeros(classed), prior_variance)
+    outgoing = tuple(v[:, v.shape[1] - classed :] for v in vectors)
+    return Layer(uniform, outgoing, variance, shares / variance, prior)
+
+
+def literal_of(layer, rule, visits):
+    uniform = np.full((layer.clients, layer.uniform[0].shape[1]), 1 / layer.variance)
+    mean = np.r_[layer.prior.uniform, layer.prior.classed]
+    return literal.Matching(
+        [np.hstack(blocks) for blocks in zip(layer.uniform, layer.classed, strict=True)],
+        np.hstack([uniform, layer.classed_precision]),
+        mean,
+        np.full(len(mean), 1 / layer.prior.variance),
+        gamma=rule.gamma0,
+        factor=rule.popularity,
+        cap=rule.count_cap,
+        width=rule.width_cap,
+    ).run(visits)
+
+
+def means_of(matching):
+    return np.hstack([matching.atoms.uniform_mean, matching.atoms.classed_mean])
+
+
+def planted(rng, clients, width, atoms, dims, noise=0.05):
+    """Noisy copies of `width` of the planted atoms for every client, and which they are."""
+    pool = rng.normal(0, 2, (atoms, dims))
+    which = np.array([rng.permutation(atoms)[:width] for _ in range(clients)])
+    return [pool[w] + rng.normal(0, noise, (width, dims)) for w in which], which
+
+
+def every_row_kind(test):
+    """Both ways of keeping running sums: a table of inner products, and the sums themselves."""
+    return pytest.mark.parametrize("table", [0, sums.TABLE], ids=["summed", "tabled"])(test)
+
+
+# --- rewards ---
+
+
+@given(
+    seeds,
+    st.integers(1, 6),
+    st.integers(0, 7),
+    st.tuples(st.integers(0, 5), st.integers(0, 4)).filter(any),
+    st.sampled_from([0.01, 0.3, 1.0, 10.0]),
+    st.sampled_from([0.1, 1.0, 10.0]),
+)
+def test_rewards_are_those_of_equation_9(seed, units, atoms, dims, variance, prior_variance):
+    rng = np.random.default_rng(seed)
+    P, Q = dims
+    clients, columns = 9, units
+    shares = rng.random(Q) * (rng.random(Q) < 0.6)
+    p = np.r_[np.full(P, 1 / variance), shares / variance]
+    p0 = np.full(P + Q, 1 / prior_variance)
+    h = rng.normal(size=(units, P + Q)) * p
+    h0 = rng.normal(size=P + Q) * p0
+    counts = rng.integers(1, clients, atoms)
+    natural = rng.normal(size=(atoms, P + Q)) * 3
+    precision = np.hstack(
+        [
+            np.tile(p0[:P], (atoms, 1)) + counts[:, None] / variance,
+            p0[P:] + rng.random((atoms, Q)) * (rng.random((atoms, Q)) < 0.7),
+        ]
+    )
+    expected = literal.rewards(
+        h,
+        p,
+        natural,
+        precision,
+        counts,
+        clients,
+        h0,
+        p0,
+        gamma=0.7,
+        factor=2.0,
+        cap=5,
+        columns=columns,
+    )
+
+    def seen(naturals, uniform_precision, classed_precision):
+        lengths = (naturals[:, :P] ** 2).sum(1)
+        return Gaussians(lengths, uniform_precision, naturals[:, P:], classed_precision)
+
+    ours = seen(h, np.array([1 / variance]), p[None, P:])
+    held = seen(natural, 1 / prior_variance + counts / variance, precision[:, P:])
+    prior = seen(h0[None], np.array([1 / prior_variance]), p0[None, P:])
+    found = reward_matrix(
+        gain(ours, held, h[:, :P] @ natural[:, :P].T),
+        popularity(counts, clients, 2.0, 5),
+        gain(ours, prior, h[:, :P] @ h0[:P, None])[:, 0],
+        novelty(columns, clients, 0.7),
+    )
+    scale = 1 + (h**2).sum() * prior_variance + np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * scale)
+
+
+def test_a_client_without_examples_of_a_class_says_nothing_about_its_weights():
+    atoms = Gaussians(np.zeros(1), np.ones(1), np.array([[3.0, -1.0]]), np.array([[2.0, 0.5]]))
+    blind = Gaussians(np.zeros(1), np.ones(1), np.zeros((1, 2)), np.zeros((1, 2)))
+    assert gain(blind, atoms, np.zeros((1, 1)))[0, 0] == 0.0
+
+
+def test_popularity_grows_with_the_count_up_to_the_cap():
+    counts = np.array([1, 5, 10, 15])
+    free, capped = popularity(counts, 16, 1.0, None), popularity(counts, 16, 1.0, 10)
+    np.testing.assert_allclose(free, np.log([1 / 15, 5 / 11, 10 / 6, 15 / 1]))
+    assert np.array_equal(capped, free[[0, 1, 2, 2]])
+    assert np.array_equal(popularity(counts, 16, 2.0, None), 2 * free)
+
+
+def test_each_further_new_atom_costs_more():
+    found = novelty(3, 4, 0.5)
+    np.testing.assert_allclose(found, 2 * np.log(0.5 / 4) - 2 * np.log([1, 2, 3]))
+
+
+def test_the_posterior_mean_weighs_prior_and_members_by_precision():
+    """Proposition 1: (mu0 / s0 + sum v / s) / (1 / s0 + n / s) for equal variances."""
+    members, s0, s, mu0 = np.array([2.0, 3.0, 7.0]), 10.0, 0.5, 0.1
+    natural, precision = mu0 / s0 + members.sum() / s, 1 / s0 + 3 / s
+    assert posterior_mean(np.array([[natural]]), np.array([[precision]]))[0, 0] == pytest.approx(
+        (0.01 + 24.0) / 6.1
+    )
+
+
+# --- assignment ---
+
+
+def test_the_columns_of_new_atoms_are_exchangeable():
+    """They differ by their price alone: whoever joins an atom does so however they are ordered."""
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        gains, fresh = rng.normal(size=(6, 4)), rng.normal(size=6)
+        novel = novelty(6, 5, 1.0)
+        plain = best_columns(reward_matrix(gains, np.zeros(4), fresh, novel))
+        turned = best_columns(reward_matrix(gains, np.zeros(4), fresh, rng.permutation(novel)))
+        assert np.array_equal(np.minimum(plain, 4), np.minimum(turned, 4))
+        new = np.sort(plain[plain >= 4]) - 4
+        assert np.array_equal(new, np.arange(len(new)))  # the cheapest ones, without a gap
+
+
+@given(seeds, st.integers(1, 8), st.integers(0, 8))
+def test_an_assignment_has_the_largest_sum_of_rewards(seed, rows, more):
+    table = np.random.default_rng(seed).normal(size=(rows, rows + more)) * 100
+    columns = best_columns(table)
+    assert len(set(columns)) == rows
+    at, chosen = linear_sum_assignment(-table)
+    assert table[np.arange(rows), columns].sum() == pytest.approx(table[at, chosen].sum(), rel=1e-9)
+
+
+def test_equal_units_tie_whatever_the_last_bits_say():
+    rng = np.random.default_rng(2)
+    for _ in range(50):
+        table = rng.normal(size=(6, 9))
+        table[4], table[:, 7] = table[1], table[:, 3]
+        shaken = table * (1 + 1e-15 * rng.integers(-2, 3, table.shape))
+        assert np.array_equal(best_columns(shaken), best_columns(table))
+
+
+def test_rewards_that_are_not_finite_are_refused():
+    with pytest.raises(FedreproError, match="too large for the variances"):
+        best_columns(np.array([[1.0, np.nan], [0.0, 1.0]]))
+
+
+# --- the procedure ---
+
+
+@every_row_kind
+@given(
+    seed=seeds,
+    widths=st.lists(st.integers(1, 7), min_size=1, max_size=14),
+    passes=st.integers(0, 6),
+    variance=st.sampled_from([0.05, 0.5, 2.0, 10.0]),
+    classed=st.integers(0, 3),
+    gamma0=st.sampled_from([0.3, 1.0, 5.0]),
+    factor=st.sampled_from([1.0, 2.0]),
+    cap=st.sampled_from([None, 2, 10]),
+    room=st.integers(0, 12),
+    same=st.booleans(),
+)
+@settings(max_examples=80, deadline=None)
+def test_matching_is_what_the_literal_procedure_gives(
+    table, seed, widths, passes, variance, classed, gamma0, factor, cap, room, same
+):
+    rng = np.random.default_rng(seed)
+    pool = rng.normal(0, 1.5, (9, 4 + classed))
+    vectors = [
+        pool[rng.permutation(9)[:n]] * same + rng.normal(0, 0.4, (n, 4 + classed)) for n in widths
+    ]
+    shares = rng.random((len(widths), classed)) * (rng.random((len(widths), classed)) < 0.7)
+    layer = layer_of(vectors, classed, variance, shares=shares)
+    rule = Rule(gamma0, factor, cap, max(widths) + room)
+    visits = np.array([rng.permutation(len(widths)) for _ in range(passes)]).reshape(passes, -1)
+    expected = literal_of(layer, rule, visits)
+    with patch.object(sums, "TABLE", table):
+        found = match(layer, rule, visits)
+    assert [list(a) for a in found.assignments] == expected.assignments
+    assert list(found.counts) == expected.counts
+    np.testing.assert_allclose(means_of(found), expected.means, rtol=0, atol=1e-12)
+
+
+@every_row_kind
+def test_identical_clients_are_matched_one_to_one(table):
+    units = np.random.default_rng(0).normal(0, 2, (12, 20))
+    layer = layer_of([units] * 6, 5)
+    with patch.object(sums, "TABLE", table):
+        found = match(layer, Rule(), np.tile(np.arange(6), (2, 1)))
+    assert len(found.counts) == 12
+    assert all(np.array_equal(a, found.assignments[0]) for a in found.assignments)
+
+
+def test_planted_atoms_are_found():
+    rng = np.random.default_rng(3)
+    vectors, which = planted(rng, clients=8, width=10, atoms=25, dims=30)
+    found = match(layer_of(vectors, 6), Rule(), np.array([rng.permutation(8) for _ in range(5)]))
+    seated = dict(zip(which.ravel(), np.concatenate(found.assignments), strict=True))
+    assert len(found.counts) == len(seated)
+    assert len(set(seated.values())) == len(seated)
+    for client, atoms in enumerate(found.assignments):
+        assert [seated[w] for w in which[client]] == list(atoms)
+
+
+@given(seeds, st.sampled_from([0.1, 1.0, 5.0]))
+@settings(max_examples=25, deadline=None)
+def test_the_order_of_a_clients_hidden_units_does_not_matter(seed, variance):
+    rng = np.random.default_rng(seed)
+    vectors = [rng.normal(0, 1.5, (n, 7)) for n in (6, 5, 5, 3)]
+    shuffled = [rng.permutation(v) for v in vectors]
+    visits = np.array([rng.permutation(4) for _ in range(3)])
+    one = means_of(match(layer_of(vectors, 3, variance), Rule(), visits))
+    two = means_of(match(layer_of(shuffled, 3, variance), Rule(), visits))
+    assert one.shape == two.shape
+    np.testing.assert_allclose(
+        one[np.lexsort(one.T.round(9))], two[np.lexsort(two.T.round(9))], rtol=0, atol=1e-12
+    )
+
+
+def test_one_client_alone_keeps_its_units_and_is_drawn_to_the_prior():
+    units = np.random.default_rng(4).normal(size=(5, 6))
+    found = match(layer_of([units], 2, 1.0, 10.0, bias=0.1), Rule(), np.zeros((2, 1), int))
+    mean = np.array([0, 0, 0, 0.1, 0, 0])
+    np.testing.assert_allclose(means_of(found), (units + mean / 10) / 1.1, atol=1e-14)
+
+
+# --- bookkeeping ---
+
+
+def test_atoms_are_summed_from_their_members_without_residue():
+    """A client of huge weights comes and goes; what it leaves in running sums must not show."""
+    rng = np.random.default_rng(5)
+    vectors = [rng.normal(0, 1, (6, 5)) for _ in range(5)]
+    vectors[2] = vectors[2] * 1e7
+    layer = layer_of(vectors, 0, shares=np.empty((5, 0)))
+    found = match(layer, Rule(), np.array([rng.permutation(5) for _ in range(8)]))
+    members = [
+        [layer.uniform[j][u] for j in range(5) for u in np.flatnonzero(found.assignments[j] == i)]
+        for i in range(len(found.counts))
+    ]
+    assert [len(m) for m in members] == list(found.counts)
+    prior = layer.prior.uniform / 10
+    exact = [(prior + np.sum(m, axis=0)) / (0.1 + len(m)) for m in members]
+    np.testing.assert_allclose(found.atoms.uniform_mean, exact, rtol=1e-14, atol=0)
+
+
+@given(seeds, st.sampled_from([0.05, 1.0, 20.0]))
+@settings(max_examples=25, deadline=None)
+def test_every_unit_sits_in_an_atom_that_no_sibling_holds(seed, variance):
+    rng = np.random.default_rng(seed)
+    widths = rng.integers(1, 8, 5)
+    layer = layer_of([rng.normal(size=(n, 4)) for n in widths], 1, variance)
+    found = match(layer, Rule(), np.array([rng.permutation(5) for _ in range(3)]))
+    assert [len(a) for a in found.assignments] == list(widths)
+    assert all(len(set(a)) == len(a) for a in found.assignments)
+    seated = np.bincount(np.concatenate(found.assignments), minlength=len(found.counts))
+    assert np.array_equal(seated, found.counts)
+    assert (found.counts >= 1).all()
+
+
+def test_past_the_width_cap_a_client_adds_one_atom_at_a_time():
+    rng = np.random.default_rng(6)
+    layer = layer_of([rng.normal(0, 30, (8, 6)) for _ in range(5)], 2, variance=0.01)
+    none = np.empty((0, 5), int)
+    assert len(match(layer, Rule(), none).counts) == 40
+    assert len(match(layer, Rule(width_cap=20), none).counts) == 22  # 8, 16, 20, 21, 22
+
+
+def test_a_width_cap_below_a_clients_width_is_refused_with_what_to_do():
+    layer = layer_of([np.random.default_rng(7).normal(size=(9, 4))], 1)
+    with pytest.raises(FedreproError, match="client 0 has 9 hidden units.*raise width_cap to 9"):
+        match(layer, Rule(width_cap=5), np.zeros((1, 1), int))
+    assert len(match(layer, Rule(width_cap=9), np.zeros((1, 1), int)).counts) == 9
+
+
+@pytest.mark.parametrize("visits", [[[0, 0]], [[0, 2]], [[0]], [0, 1]])
+def test_an_order_must_visit_every_client_once(visits):
+    layer = layer_of([np.ones((2, 3)), np.eye(2, 3)], 1)
+    with pytest.raises(FedreproError, match="visit all 2 clients once"):
+        match(layer, Rule(), np.array(visits))
+
+
+def test_weights_that_are_not_finite_are_refused_by_client():
+    vectors = [np.ones((2, 3)), np.array([[0.0, 1.0, np.nan]])]
+    with pytest.raises(FedreproError, match="model of client 1"):
+        match(layer_of(vectors, 1), Rule(), np.empty((0, 2), int))
+
+
+def test_weights_too_large_for_their_variance_are_refused():
+    layer = layer_of([np.full((2, 3), 1e200), np.full((1, 3), 1e200)], 1)
+    with pytest.raises(FedreproError, match="too large for the variances"):
+        match(layer, Rule(), np.empty((0, 2), int))

@@ -1,0 +1,168 @@
+"""Tokens: a path is its parameters, and reading is the inverse of writing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrepro.errors import FedreproError
+from fedrepro.registry import KINDS, components, parse_token
+from fedrepro.spec import SAFE, Arg, Component, parse, read_signature, render_scalar, shorten
+
+
+def example(
+    *,
+    clients: Annotated[int, Arg("clients", least=1)],
+    alpha: Annotated[float, Arg("concentration", above=0)] = 0.2,
+    balance: Annotated[bool, Arg("balanced")] = False,
+    cap: Annotated[int | None, Arg("cap")] = 10,
+    hidden: Annotated[tuple[int, ...], Arg("widths", least=1)] = (50,),
+    order: Annotated[Literal["random", "fixed"], Arg("order")] = "random",
+) -> None:
+    """An example.
+
+    More of it.
+    """
+
+
+COMPONENT = Component("partition", "example", 3, example)
+KNOWN = {"example": COMPONENT}
+
+VALUES = st.fixed_dictionaries(
+    {"clients": st.integers(1, 10**6)},
+    optional={
+        "alpha": st.one_of(
+            st.floats(1e-12, 1e12),
+            st.lists(st.floats(1e-12, 1e12), min_size=2, max_size=4, unique=True),
+        ),
+        "balance": st.booleans(),
+        "cap": st.none() | st.integers(-5, 5),
+        "hidden": st.lists(st.integers(1, 500), min_size=1, max_size=4),
+        "order": st.sampled_from(["random", "fixed"]),
+    },
+)
+
+
+@given(VALUES)
+def test_parse_is_the_inverse_of_token(values):
+    spec = COMPONENT.spec(values)
+    again = parse(KNOWN, spec.token)
+    assert again == spec
+    assert again.values == spec.values
+    assert again.resolved == spec.resolved
+
+
+@given(VALUES)
+def test_a_token_is_safe_in_a_path_and_on_remote_executors(values):
+    token = COMPONENT.spec(values).token
+    assert all(SAFE.fullmatch(part) for part in token.replace("+", "~").replace("@", "~").split("~"))
+    assert not set(token) & set(",=/ ;'\"")
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_survives_its_text(value):
+    assert float(render_scalar(value)) == value
+    assert "+" not in render_scalar(value)
+
+
+def test_only_what_differs_from_the_default_is_written_and_keys_are_sorted():
+    spec = COMPONENT.spec({"order": "fixed", "clients": 25, "alpha": 0.2, "hidden": [50]})
+    assert spec.token == "example+clients~25+order~fixed"
+
+
+def test_resolved_holds_every_parameter_and_the_version():
+    assert COMPONENT.spec({"clients": 2}).resolved == (
+        "example;v3;alpha~0.2+balance~false+cap~10+clients~2+hidden~50+order~random"
+    )
+
+
+def test_a_sweep_expands_in_the_order_written():
+    spec = COMPONENT.spec({"clients": 2, "alpha": [1, 0.5, 10]})
+    assert spec.swept == ("alpha",)
+    assert [one["alpha"] for one in spec.expand()] == [1.0, 0.5, 10.0]
+    assert spec.token == "example+alpha~1@0.5@10+clients~2"
+
+
+def test_a_list_of_one_is_no_sweep():
+    assert COMPONENT.spec({"clients": 2, "alpha": [0.5]}).swept == ()
+
+
+@pytest.mark.parametrize(
+    ("token", "sentence"),
+    [
+        ("exampel+clients~2", "did you mean 'example'"),
+        ("example+client~2", "did you mean 'clients'"),
+        ("example", "needs a value for its parameter 'clients'"),
+        ("example+clients~0", "must be at least 1"),
+        ("example+clients~2.5", "cannot be read from '2.5'"),
+        ("example+alpha~0+clients~2", "must be above 0"),
+        ("example+clients~2+order~backwards", "must be one of random, fixed"),
+        ("example+clients", "not of the form key~value"),
+        ("example+clients~2+alpha~0.5", "write 'example+alpha~0.5+clients~2'"),
+        ("example+alpha~0.2+clients~2", "write 'example+clients~2'"),
+        ("example+clients~02", "write 'example+clients~2'"),
+        ("example+alpha~0.50+clients~2", "write 'example+alpha~0.5+clients~2'"),
+        ("example+alpha~nan+clients~2", "must be a number"),
+    ],
+)
+def test_a_bad_token_is_refused_with_a_sentence(token, sentence):
+    with pytest.raises(FedreproError, match=sentence.replace("+", r"\+")):
+        parse(KNOWN, token)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"clients": True}, "must be a whole number"),
+        ({"clients": "many"}, "must be a whole number"),
+        ({"clients": 2, "balance": 1}, "must be true or false"),
+        ({"clients": 2, "hidden": []}, "empty list"),
+        ({"clients": 2, "alpha": []}, "empty list"),
+        ({"clients": 2, "alpha": [1, 1.0]}, "lists a value twice"),
+        ({"clients": None}, "cannot be none"),
+        ({"clients": 2, "order": "a,b"}, "must be one of"),
+    ],
+)
+def test_bad_values_from_yaml_are_refused_with_a_sentence(values, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        COMPONENT.spec(values)
+
+
+def test_a_long_token_is_replaced_by_its_name_and_a_digest():
+    token = COMPONENT.spec({"clients": 2, "hidden": list(range(1, 40))}).token
+    short = shorten(token, 40)
+    assert short.startswith("example+id~")
+    assert len(short) == len("example+id~") + 10
+    assert short != shorten(token + "1", 40)
+    assert shorten("example+clients~2", 40) == "example+clients~2"
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_every_component_can_be_named_by_tokens(kind):
+    for name, component in components(kind).items():
+        required = {p.name: 2 for p in component.params.values() if p.required}
+        spec = component.spec(required)
+        assert parse_token(kind, spec.token) == spec
+        assert spec.token.startswith(name)
+        assert component.doc
+        assert component.version >= 1
+        for param in component.params.values():
+            assert param.arg.doc, f"{kind} {name}: parameter {param.name} has no description"
+            if not param.required and param.default is not None and not param.many:
+                assert param.check(param.default, "default") == param.default
+
+
+def test_a_signature_without_descriptions_has_no_parameters():
+    def plain(x: int, *, rng: int = 0) -> None: ...
+
+    assert read_signature(plain) == {}
+
+
+def test_a_parameter_that_cannot_be_written_down_is_refused():
+    def bad(*, what: Annotated[dict, Arg("a mapping")]) -> None: ...
+
+    with pytest.raises(TypeError, match="what"):
+        read_signature(bad)

@@ -1,0 +1,379 @@
+"""The workflow end to end, at the tiny scale: real data, real jobs, real files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedrepro.artifacts import read_models, read_table
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+MIRROR = ROOT.parent / "shared" / "data"
+FIGURES = ("pfnm/figure-2a", "pfnm/figure-2b")
+SUFFIXES = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
+
+pytestmark = pytest.mark.workflow
+
+
+def checkout(folder: Path, scale: str = "tiny") -> Path:
+    """The working tree as a new clone would have it, set to a scale; the environment is shared."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=ROOT, capture_output=True, check=True,
+    )  # fmt: skip
+    for name in listed.stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file() and not name.startswith("tests/"):
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target)
+    edit(folder / "config/config.yaml", "scale: quick", f"scale: {scale}")
+    (folder / ".venv").symlink_to(BIN.parent)
+    return folder
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def snakemake(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run it as the README says: by path, without an activated environment."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "FEDREPRO_MIRROR")}
+    clean["PATH"] = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if p != str(BIN))
+    return subprocess.run(
+        [".venv/bin/snakemake", *words],
+        cwd=folder, env={**clean, **env}, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+
+
+def run(folder: Path, *words: str, **env: str) -> str:
+    done = snakemake(folder, "--cores", "2", *words, **env)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stderr + done.stdout
+
+
+def planned(folder: Path, *words: str, **env: str) -> set[str]:
+    """The rules that a dry run would run."""
+    done = snakemake(folder, "-n", "--quiet", "host", *words, **env)
+    assert done.returncode == 0, done.stderr[-4000:]
+    text = done.stdout + done.stderr
+    if "Job stats:" not in text:
+        assert "Nothing to be done" in text, text[-2000:]
+        return set()
+    table = text.split("Job stats:")[1].split("total")[0].split("\n")[3:]
+    return {line.split()[0] for line in table if line.split()} - {"all"}
+
+
+def products(folder: Path) -> dict[str, bytes]:
+    """Every parquet, pt and csv, measured times aside."""
+    found = [p for top in ("results", "reports/tiny") for p in (folder / top).rglob("*")]
+    return {
+        str(p.relative_to(folder)): p.read_bytes()
+        for p in found
+        if p.suffix in (".parquet", ".pt", ".csv") and p.name != "timings.parquet"
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """An undisturbed run of the tiny scale."""
+    folder = checkout(tmp_path_factory.mktemp("finished"))
+    run(folder)
+    return folder
+
+
+def test_one_command_writes_the_report_with_every_figure(finished):
+    page = (finished / "reports/tiny/index.html").read_text()
+    for key in FIGURES:
+        for suffix in SUFFIXES:
+            assert (finished / f"reports/tiny/{key}{suffix}").stat().st_size > 0
+        assert f"{key}.svg" in page
+        assert f"reports/tiny/{key}.svg" in page
+    head = (finished / "reports/tiny/pfnm/figure-2a.csv").read_text().split("\n")[0]
+    assert head.startswith("clients,method,metric,split,mean,sd,trials")
+
+
+def test_nothing_half_written_stays(finished):
+    left = [p for p in finished.rglob("*.tmp") if ".snakemake" not in p.parts]
+    assert left == []
+    assert not list(finished.rglob("checkpoints"))
+
+
+def test_a_second_run_does_nothing_and_says_so(finished):
+    assert planned(finished) == set()
+    assert "Nothing to be done" in run(finished)
+
+
+def test_two_undisturbed_runs_give_the_same_bytes(finished, tmp_path):
+    other = checkout(tmp_path / "another folder name")
+    run(other)
+    one, two = products(finished), products(other)
+    assert set(one) == set(two)
+    assert [name for name in one if one[name] != two[name]] == []
+    assert any(name.endswith(".pt") for name in one)
+
+
+def test_a_job_per_client_on_a_remote_executor_gives_the_same_bytes(finished, tmp_path):
+    """Through cluster-generic: what a comma in a wildcard would break shows here."""
+    folder = checkout(tmp_path / "remote")
+    for key in ("clients_per_job", "trials_per_job", "methods_per_job"):
+        edit(folder / "config/config.yaml", f"{key}: all", f"{key}: 1")
+    run(
+        folder, "--jobs", "3", "--executor", "cluster-generic",
+        "--cluster-generic-submit-cmd", "bash", "reports/tiny/pfnm/figure-2b.csv",
+    )  # fmt: skip
+    for suffix in (".csv", ".choice.csv", ".svg"):
+        name = f"reports/tiny/pfnm/figure-2b{suffix}"
+        assert (folder / name).read_bytes() == (finished / name).read_bytes()
+    for whole in (finished / "results/tiny/seed=0/models").rglob("local.parquet"):
+        scenario = folder / whole.relative_to(finished).parents[2]
+        if "homogeneous" in str(scenario):
+            continue
+        parts = sorted(scenario.rglob("local.parquet"))
+        assert len(parts) > 1
+        same_models(whole, parts)
+
+
+def same_models(whole: Path, parts: list[Path]) -> None:
+    trials = sorted(set(read_table(whole, "local_models")["trial"].to_pylist()))
+    one, two = read_models([whole], trials), read_models(parts, trials)
+    for trial in trials:
+        for name, value in one[trial].tensors.items():
+            assert value.tobytes() == two[trial].tensors[name].tobytes()
+
+
+def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_path):
+    """SIGKILL for make, Snakemake and every job, at five moments; then `make` again, nothing else."""
+    folder = checkout(tmp_path / "killed")
+    make = ["make", "CORES=2", "READY="]
+    done = 0
+    for _ in range(5):
+        process = subprocess.Popen(
+            make, cwd=folder, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        # each kill waits for new files, so that the moments differ and the run gets further
+        done = wait_for_more(folder, done, process)
+        kill_tree(process.pid)
+        process.wait()
+    last = subprocess.run(make, cwd=folder, capture_output=True, text=True)
+    assert last.returncode == 0, last.stderr[-4000:]
+    one, two = products(finished), products(folder)
+    assert set(one) == set(two)
+    assert [name for name in one if one[name] != two[name]] == []
+    assert not [p for p in (folder / "results").rglob("*.tmp")]
+
+
+def wait_for_more(folder: Path, done: int, process: subprocess.Popen[bytes]) -> int:
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None:
+        count = len(list((folder / "results").rglob("*.parquet")))
+        if count >= done + 3:
+            return count
+        time.sleep(0.05)
+    raise AssertionError("the run ended, or made no progress, before it could be killed")
+
+
+def kill_tree(root: int) -> None:
+    """SIGKILL to a process and all below it, children found before their parent is gone."""
+    for pid in [root, *descendants(root)]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def descendants(root: int) -> list[int]:
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True).stdout
+    parents = {int(a): int(b) for a, b in (line.split() for line in listed.splitlines())}
+    found, level = [], [root]
+    while level:
+        level = [pid for pid, parent in parents.items() if parent in level]
+        found += level
+    return found
+
+
+def test_a_changed_sigma2_reruns_matching_and_drawing_only(finished, tmp_path):
+    folder = copy_of(finished, tmp_path)
+    edit(folder / "config/exhibits/pfnm.yaml", "sigma2: [0.01,", "sigma2: [0.02,")
+    assert planned(folder) == {"aggregate", "exhibit", "report"}
+    text = snakemake(folder, "-n", "--quiet", "host").stdout
+    assert "distillation" not in text.replace("methods=distillation", "")
+
+
+def test_a_changed_label_only_redraws(finished, tmp_path):
+    folder = copy_of(finished, tmp_path)
+    edit(folder / "config/exhibits/pfnm.yaml", "label: U-Ens", "label: Uniform")
+    assert planned(folder) == {"exhibit", "report"}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "rules"),
+    [
+        (
+            "methods/pfnm.py", "version=", "version=9",
+            {"aggregate", "exhibit", "report"},
+        ),
+        (
+            "methods/downpour_sgd.py", '"downpour_sgd", kind', '"downpour_sgd", version=9, kind',
+            {"federate", "exhibit", "report"},
+        ),
+        (
+            "methods/downpour_sgd.py", "] = 10,", "] = 11,",
+            {"federate", "exhibit", "report"},
+        ),
+        (
+            "partitions/dirichlet.py", "version=1", "version=9",
+            {"partition", "train", "aggregate", "federate", "exhibit", "report"},
+        ),
+        (
+            "training/settings.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
+            {"train", "aggregate", "federate", "exhibit", "report"},
+        ),
+        (
+            "datasets/digits.py", "version=1", "version=9",
+            {"prepare", "partition", "train", "aggregate", "federate", "exhibit", "report"},
+        ),
+    ],
+)  # fmt: skip
+def test_a_changed_default_or_version_reruns_what_it_touches(
+    finished, tmp_path, file, old, new, rules
+):
+    folder = copy_of(finished, tmp_path)
+    path = folder / "src/fedrepro" / file
+    text = path.read_text()
+    if old == "version=":
+        # a method without an explicit version has version 1
+        old, new = '"pfnm",\n', '"pfnm",\n    version=9,\n'
+        if old not in text:
+            old, new = '@method("pfnm",', '@method("pfnm", version=9,'
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    if file == "training/settings.py":
+        # the exhibit names the step size; it must not, for the default to count
+        edit(folder / "config/exhibits/pfnm.yaml", "lr: 0.01, ", "")
+    assert planned(folder, PYTHONPATH=str(folder / "src")) == rules
+
+
+def copy_of(finished: Path, tmp_path: Path) -> Path:
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder, symlinks=True)
+    return folder
+
+
+def test_the_slurm_profile_plans_the_same_files(tmp_path):
+    folder = checkout(tmp_path / "slurm")
+    pytest.importorskip("snakemake_executor_plugin_slurm")
+    edit(folder / "profiles/slurm/config.yaml", "1", "all")
+    local = snakemake(folder, "-n", "--quiet", "host")
+    slurm = snakemake(folder, "-n", "--quiet", "host", "--profile", "profiles/slurm")
+    assert slurm.returncode == 0, slurm.stderr[-3000:]
+    assert outputs(local) == outputs(slurm)
+    assert len(outputs(local)) > 20
+
+
+def outputs(done: subprocess.CompletedProcess[str]) -> set[str]:
+    lines = (done.stdout + done.stderr).split("\n")
+    return {w.strip(", ") for line in lines if "output:" in line for w in line.split()[1:]}
+
+
+def test_the_paper_scale_plans_the_real_work_in_a_fresh_clone(tmp_path):
+    folder = checkout(tmp_path / "paper")
+    done = snakemake(folder, "-n", "reports/paper/pfnm/figure-2a.svg")
+    assert done.returncode == 0, done.stderr[-3000:]
+    text = done.stdout + done.stderr
+    for part in ("download", "prepare", "partition", "train", "aggregate", "federate", "exhibit"):
+        assert f"\n{part} " in text
+    assert "homogeneous+clients~30" in text
+
+
+def test_the_tree_is_readable_with_duckdb(finished):
+    duckdb = pytest.importorskip("duckdb")
+    query = f"""
+        select partition, avg(value) from read_parquet(
+            '{finished}/results/tiny/seed=0/metrics/**/metrics.parquet',
+            hive_partitioning=true, union_by_name=true)
+        where metric = 'accuracy' and split = 'test' and client is null
+        group by partition
+    """
+    found = dict(duckdb.sql(query).fetchall())
+    assert "dirichlet+clients~4" in found
+    assert all(0 < value <= 1 for value in found.values())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("name: pfnm,", "name: pfmn,", "did you mean 'pfnm'"),
+        ("sigma2: [", "sigma: [", "unknown parameter 'sigma'"),
+    ],
+)
+def test_a_mistake_in_the_config_is_one_sentence(tmp_path, old, new, sentence):
+    folder = checkout(tmp_path / "bad")
+    edit(folder / "config/exhibits/pfnm.yaml", old, new)
+    done = snakemake(folder, "-n")
+    assert done.returncode != 0
+    assert sentence in done.stderr + done.stdout
+    assert "Traceback" not in done.stderr + done.stdout
+
+
+def test_more_clients_than_the_data_allow_is_one_sentence(tmp_path):
+    folder = checkout(tmp_path / "many")
+    edit(folder / "config/exhibits/pfnm.yaml", "partition.clients: [2, 4]", "partition.clients: [5000]")
+    done = snakemake(folder, "--cores", "2", "reports/tiny/pfnm/figure-2a.csv")
+    assert done.returncode != 0
+    text = done.stderr + done.stdout
+    assert "5000" in text
+    assert "fedrepro: " in text
+    assert not list((folder / "results").rglob("partition.parquet"))
+
+
+def test_no_mirror_and_no_network_is_one_sentence(tmp_path):
+    folder = checkout(tmp_path / "offline")
+    edit(folder / "config/datasets.csv", "https://", "http://127.0.0.1:9/")
+    done = snakemake(folder, "--cores", "1", "resources/mnist/t10k-labels-idx1-ubyte.gz")
+    text = done.stderr + done.stdout
+    assert done.returncode != 0
+    assert "FEDREPRO_MIRROR" in text
+    assert "no mirror is set" in text
+    assert not (folder / "resources/mnist/t10k-labels-idx1-ubyte.gz").exists()
+
+
+@pytest.mark.skipif(not MIRROR.exists(), reason="the mirror of the real data is not here")
+def test_a_corrupted_file_in_the_mirror_is_named_and_not_used(tmp_path):
+    folder = checkout(tmp_path / "corrupt")
+    edit(folder / "config/datasets.csv", "https://", "http://127.0.0.1:9/")
+    name = "mnist/t10k-labels-idx1-ubyte.gz"
+    bad = tmp_path / "mirror" / name
+    bad.parent.mkdir(parents=True)
+    bad.write_bytes((MIRROR / name).read_bytes()[:-1] + b"x")
+    done = snakemake(folder, "--cores", "1", f"resources/{name}", FEDREPRO_MIRROR=str(tmp_path / "mirror"))
+    text = done.stderr + done.stdout
+    assert done.returncode != 0
+    assert str(bad) in text
+    assert not (folder / "resources" / name).exists()
+    done = snakemake(folder, "--cores", "1", f"resources/{name}", FEDREPRO_MIRROR=str(MIRROR))
+    assert done.returncode == 0
+    assert (folder / "resources" / name).read_bytes() == (MIRROR / name).read_bytes()
+
+
+def test_a_truncated_artifact_is_one_sentence_and_mended_by_deleting_it(finished, tmp_path):
+    folder = copy_of(finished, tmp_path)
+    path = next((folder / "results/tiny/seed=0/partitions").rglob("*clients~2/**/partition.parquet"))
+    path.write_bytes(path.read_bytes()[:200])
+    done = snakemake(folder, "--cores", "2")
+    text = done.stderr + done.stdout
+    assert done.returncode != 0
+    assert "missing or damaged; delete it and start again" in text.replace("it is ", "")
+    path.unlink()
+    run(folder)
+    assert products(folder) == products(finished)

@@ -1,0 +1,32 @@
+rule aggregate:
+    input:
+        data=data_files,
+        members=partition_file,
+        models=model_files,
+    output:
+        metrics=f"results/{{scale}}/seed={{seed}}/metrics/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/metrics.parquet",
+        timings=f"results/{{scale}}/seed={{seed}}/metrics/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/timings.parquet",
+    log:
+        f"results/{{scale}}/logs/metrics/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.log",
+    benchmark:
+        f"results/{{scale}}/benchmarks/metrics/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.tsv"
+    params:
+        data=data_folder,
+        scenario=scenario_options,
+        methods=lambda wildcards: full_token(wildcards, "methods"),
+        device=CONFIG.device,
+        resolved=resolved("dataset", "partition", "model", "training", "methods"),
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=240,
+        gpu=GPUS,
+    conda:
+        "../../envs/environment.yaml"
+    message:
+        "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
+    shell:
+        "fedrepro stage aggregate {params.scenario:q} --methods {params.methods:q}"
+        " --data {params.data:q} --members {input.members:q} --local {input.models:q}"
+        " --trials {wildcards.trials} --seed {wildcards.seed} --device {params.device}"
+        " --threads {threads} --out {output.metrics:q} --timings {output.timings:q} 2> {log:q}"

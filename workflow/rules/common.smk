@@ -1,0 +1,123 @@
+"""What the rules ask the plan: names of inputs, and the full tokens behind the names in paths."""
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+
+from fedrepro.config import load_exhibits, read_config
+from fedrepro.data.prepared import PREPARED_FILES
+from fedrepro.errors import FedreproError
+from fedrepro.paths import Block, Scenario, parse_methods
+from fedrepro.plan import Plan
+from fedrepro.registry import parse_token
+from snakemake.exceptions import WorkflowError
+
+# jobs find `fedrepro` also where the environment is not activated
+os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+
+try:
+    CONFIG = read_config(config)
+    EXHIBITS = load_exhibits()
+except FedreproError as error:
+    raise WorkflowError(str(error)) from None
+
+SCENARIO_FOLDER = "dataset={dataset}/partition={partition}/model={model}/training={training}"
+GPUS = int(CONFIG.device == "cuda")
+
+
+wildcard_constraints:
+    scale="tiny|quick|paper",
+    seed=str(CONFIG.seed),
+    paper="[a-z0-9]+",
+    exhibit="[a-z0-9-]+",
+    dataset="[^/]+",
+    partition="[^/]+",
+    model="[^/]+",
+    training="[^/]+",
+    methods="[^/]+",
+    trials=r"\d+-\d+",
+    clients=r"\d+-\d+",
+
+
+@cache
+def plan_of(scale):
+    """The plan of a scale; a mistake in the exhibits becomes one sentence."""
+    try:
+        return Plan(CONFIG, EXHIBITS, scale)
+    except FedreproError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def full_token(wildcards, kind):
+    """The token that a name in a path stands for."""
+    name = getattr(wildcards, kind)
+    return plan_of(wildcards.scale).tokens.get((kind, name), name)
+
+
+def spec_of(wildcards, kind):
+    try:
+        return parse_token(kind, full_token(wildcards, kind))
+    except FedreproError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def scenario_of(wildcards):
+    kinds = ("dataset", "partition", "model", "training")
+    return Scenario(**{kind: spec_of(wildcards, kind) for kind in kinds})
+
+
+def resolved(*kinds):
+    """All parameters and versions of these components: a change of either reruns the job."""
+
+    def meaning(wildcards):
+        specs = [spec_of(wildcards, kind) for kind in kinds if kind != "methods"]
+        if "methods" in kinds:
+            specs += parse_methods(full_token(wildcards, "methods"))
+        return ";".join(spec.resolved for spec in specs)
+
+    return meaning
+
+
+def scenario_options(wildcards):
+    """The scenario as options of a stage."""
+    kinds = ("dataset", "partition", "model", "training")
+    return [part for kind in kinds for part in (f"--{kind}", full_token(wildcards, kind))]
+
+
+def data_folder(wildcards):
+    return plan_of(wildcards.scale).paths.dataset(spec_of(wildcards, "dataset"))
+
+
+def data_files(wildcards):
+    return [f"{data_folder(wildcards)}/{name}" for name in PREPARED_FILES]
+
+
+def partition_file(wildcards):
+    kinds = ("dataset", "partition")
+    return plan_of(wildcards.scale).partition_file(*(spec_of(wildcards, k) for k in kinds))
+
+
+def model_files(wildcards):
+    trials = Block.parse(wildcards.trials)
+    return plan_of(wildcards.scale).model_files(scenario_of(wildcards), trials)
+
+
+def exhibit_of(wildcards):
+    try:
+        return plan_of(wildcards.scale).exhibit(f"{wildcards.paper}/{wildcards.exhibit}")
+    except FedreproError as error:
+        raise WorkflowError(str(error)) from None
+
+
+def selected_keys(wildcards):
+    return [exhibit.key for exhibit in plan_of(wildcards.scale).selected]
+
+
+def report_of_configured_scale():
+    # the plan is made here, before any job, so that a mistake in the config ends in one sentence
+    try:
+        plan_of(CONFIG.scale).selected
+    except FedreproError as error:
+        raise WorkflowError(str(error)) from None
+    return f"reports/{CONFIG.scale}/index.html"

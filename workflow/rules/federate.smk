@@ -1,0 +1,34 @@
+rule federate:
+    input:
+        data=data_files,
+        members=partition_file,
+    output:
+        metrics=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/metrics.parquet",
+        timings=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/timings.parquet",
+        model=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/global.pt",
+    log:
+        f"results/{{scale}}/logs/federated/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.log",
+    benchmark:
+        f"results/{{scale}}/benchmarks/federated/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.tsv"
+    params:
+        data=data_folder,
+        scenario=scenario_options,
+        method=lambda wildcards: full_token(wildcards, "methods"),
+        device=CONFIG.device,
+        seconds=CONFIG.checkpoint_seconds,
+        resolved=resolved("dataset", "partition", "model", "training", "methods"),
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=240,
+        gpu=GPUS,
+    conda:
+        "../../envs/environment.yaml"
+    message:
+        "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
+    shell:
+        "fedrepro stage federate {params.scenario:q} --method {params.method:q}"
+        " --data {params.data:q} --members {input.members:q} --trials {wildcards.trials}"
+        " --seed {wildcards.seed} --device {params.device} --threads {threads}"
+        " --checkpoint-seconds {params.seconds} --out {output.metrics:q}"
+        " --timings {output.timings:q} --global-model {output.model:q} 2> {log:q}"

@@ -1,0 +1,30 @@
+rule train:
+    input:
+        data=data_files,
+        members=partition_file,
+    output:
+        models=f"results/{{scale}}/seed={{seed}}/models/{SCENARIO_FOLDER}/trials={{trials}}/clients={{clients}}/local.parquet",
+        timings=f"results/{{scale}}/seed={{seed}}/models/{SCENARIO_FOLDER}/trials={{trials}}/clients={{clients}}/timings.parquet",
+    log:
+        f"results/{{scale}}/logs/models/seed={{seed}}/{SCENARIO_FOLDER}/trials={{trials}}/clients={{clients}}.log",
+    benchmark:
+        f"results/{{scale}}/benchmarks/models/seed={{seed}}/{SCENARIO_FOLDER}/trials={{trials}}/clients={{clients}}.tsv"
+    params:
+        data=data_folder,
+        scenario=scenario_options,
+        device=CONFIG.device,
+        resolved=resolved("dataset", "partition", "model", "training"),
+    threads: 1
+    resources:
+        mem_mb=3000,
+        runtime=240,
+        gpu=GPUS,
+    conda:
+        "../../envs/environment.yaml"
+    message:
+        "local models: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}, clients {wildcards.clients}"
+    shell:
+        "fedrepro stage train {params.scenario:q} --data {params.data:q}"
+        " --members {input.members:q} --trials {wildcards.trials}"
+        " --clients {wildcards.clients} --seed {wildcards.seed} --device {params.device}"
+        " --threads {threads} --out {output.models:q} --timings {output.timings:q} 2> {log:q}"
