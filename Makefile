@@ -9,6 +9,7 @@ CORES ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
 LOCKED = $(PYTHON) tools/locked.py .fedrepro/lock --
 SNAKEMAKE = .venv/bin/snakemake --nolock --rerun-incomplete --cores $(CORES)
 BARS = $$(test -t 2 && echo --logger rich)
+REPORT = echo "The report is reports/$$(sed -n 's/^scale: *\([a-z]*\).*/\1/p' config/config.yaml)/index.html"
 
 # A mark in .venv says for which Python and packages it is complete, and is made last; so what was
 # killed halfway or no longer fits is set up anew. So is an environment that was moved or copied
@@ -22,11 +23,11 @@ PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet
 
 quick: env
 	@$(LOCKED) $(SNAKEMAKE) $(BARS)
-	@echo "The report is reports/quick/index.html"
+	@$(REPORT)
 
 all: env
 	@$(LOCKED) $(SNAKEMAKE) $(BARS) --config exhibits=all
-	@echo "The report is reports/quick/index.html"
+	@$(REPORT)
 
 env: $(READY)
 

@@ -182,7 +182,13 @@ def _draw(
         if label in banded and any(line.sd):
             strength = 0.13 if style.marker else 0.07
             axes.fill_between(
-                line.x, line.low, line.high, color=style.colour, alpha=strength, linewidth=0, zorder=1
+                line.x,
+                line.low,
+                line.high,
+                color=style.colour,
+                alpha=strength,
+                linewidth=0,
+                zorder=1,
             )
         axes.plot(line.x, line.mean, label=label, **style.line)
 

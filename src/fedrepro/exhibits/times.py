@@ -36,7 +36,9 @@ def training_seconds(timings: Sequence[Path]) -> float | None:
     """
     total = 0.0
     for folder, trials in _training(timings).items():
-        tables = [read_table(path, "timings") for path in sorted(folder.glob("*/*/timings.parquet"))]
+        tables = [
+            read_table(path, "timings") for path in sorted(folder.glob("*/*/timings.parquet"))
+        ]
         rows = [row for table in tables for row in table.to_pylist()]
         seconds = {(row["trial"], row["client"]): row["seconds"] for row in reversed(rows)}
         kept = {key: value for key, value in seconds.items() if key[0] < trials}

@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from fedrepro.errors import FedreproError
 from fedrepro.matching.rewards import Array, Ints, novelty, popularity, reward_matrix
@@ -69,6 +68,9 @@ def best_columns(rewards: Array) -> Ints:
     but a matrix product may sum equal rows in different orders. So the last 16 of 52 bits, a
     part in 10^11, are rounded away first.
     """
+    # loaded here: planning lists the methods, and must not wait for SciPy
+    from scipy.optimize import linear_sum_assignment
+
     bits = np.ascontiguousarray(rewards).view(np.int64)
     rounded = ((bits + (1 << 15)) & (-1 << 16)).view(np.float64)
     try:

@@ -21,7 +21,7 @@ from fedrepro.spec import Arg
 @method(
     "pfnm",
     kind="one_shot",
-    needs={"label_counts"},
+    needs={"label_counts", "pooled_train_accuracy"},
     models={"mlp"},
     paper="pfnm",
     label="PFNM",

@@ -93,8 +93,10 @@ class Shown:
     def rows(self) -> list[Row]:
         """Accuracy and size per method and point; the best of the rivals is marked."""
         methods = self.about["methods"]
-        best = [max((self._mean(m, p) for m in methods if not m["reference"]), default=0.0)
-                for p in self.points]
+        best = [
+            max((self._mean(m, p) for m in methods if not m["reference"]), default=0.0)
+            for p in self.points
+        ]
         return [
             Row(
                 method["label"],

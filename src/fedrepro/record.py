@@ -1,0 +1,324 @@
+"""The record: what we measured, kept under reports/record/, and how a user's numbers compare.
+
+`record` copies an exhibit's files out of a reports folder, of this machine or of another, and
+adds measured seconds and the machine. `compare` sets a user's csv beside the recorded one.
+Neither prints: they return data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.artifacts import atomic, read_json, read_table
+from fedrepro.errors import FedreproError
+from fedrepro.exhibits.about import command
+from fedrepro.exhibits.times import exhibit_seconds
+from fedrepro.provenance import machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPORTS = Path("reports")
+RECORD = REPORTS / "record"
+SUFFIXES = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
+RUN = ".run.json"
+SAME = ("mean", "sd", "trials", "setting")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What `record` wrote, and sentences about what a reader should know of it."""
+
+    files: list[Path] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def exhibits_in(source: Path, scale: str) -> list[str]:
+    """The exhibits of a scale that a reports folder holds, as paper/name."""
+    found = sorted((source / scale).glob("*/*.metrics.parquet"))
+    return [f"{path.parent.name}/{path.name.removesuffix('.metrics.parquet')}" for path in found]
+
+
+def record(
+    scale: str, keys: Sequence[str] = (), source: Path = REPORTS, target: Path = RECORD
+) -> Recorded:
+    """Copy exhibits from `<source>/<scale>` to `<target>/<scale>`; all of them if none is named.
+
+    Everything is read and checked before anything is written, so that nothing is recorded if one
+    exhibit is refused. A source that has run times and a machine of its own keeps them: it is a
+    record itself. Errors: FedreproError for a missing or damaged file.
+    """
+    keys = list(keys) or exhibits_in(source, scale)
+    if not keys:
+        raise FedreproError(
+            f"there is no exhibit in {source / scale}; "
+            f"make them with: snakemake --cores 2 reports/{scale}/index.html"
+        )
+    done = Recorded()
+    read = {key: _read(scale, key, source, done.warnings) for key in keys}
+    for key, contents in read.items():
+        done.files.extend(_write(target / scale / key, contents))
+    return done
+
+
+def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
+    """The files of one exhibit by suffix, checked, with the run's record at the end."""
+    base = source / scale / key
+    contents: dict[str, bytes] = {}
+    for suffix in SUFFIXES:
+        try:
+            contents[suffix] = Path(f"{base}{suffix}").read_bytes()
+        except FileNotFoundError:
+            raise FedreproError(
+                f"{base}{suffix} is missing, so {key} cannot be recorded; "
+                f"make it with: {command(scale, key)}"
+            ) from None
+    read_table(f"{base}.metrics.parquet", "metrics")
+    about = read_json(f"{base}.json")
+    if (about.get("scale"), about.get("key")) != (scale, key):
+        raise FedreproError(
+            f"{base}.json describes {about.get('key')} at scale {about.get('scale')}, "
+            f"not {key} at scale {scale}; make it anew with: {command(scale, key)}"
+        )
+    warnings.extend(_doubts(about))
+    run = _run(base, about, warnings)
+    run["files"] = {suffix: _digest(data) for suffix, data in contents.items()}
+    contents[RUN] = (json.dumps(run, indent=2, sort_keys=True) + "\n").encode()
+    return contents
+
+
+def _doubts(about: Mapping[str, Any]) -> list[str]:
+    """Sentences about revisions that nobody can go back to."""
+    revisions = {
+        "drawn": [about["revision"]],
+        "computed": [computed["revision"] for computed in about["computed"]],
+    }
+    return [
+        f"{about['key']} at scale {about['scale']} was {what} at git revision {found}, which "
+        "cannot be checked out again; commit first and make it anew, so that others can repeat it"
+        for what, all_found in revisions.items()
+        for found in all_found
+        if found == "unknown" or found.endswith("-dirty")
+    ]
+
+
+def _run(base: Path, about: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
+    """Seconds by stage and the machine: those of the source if it has them, else measured here."""
+    if Path(f"{base}{RUN}").exists():
+        kept = read_json(f"{base}{RUN}")
+        return {"seconds": kept["seconds"], "machine": kept["machine"]}
+    root = _root(base, about["key"])
+    timings = [root / path for path in about["timings"]]
+    missing = [path for path in timings if not path.exists()]
+    if missing:
+        warnings.append(f"the run time of {about['key']} is not recorded: {missing[0]} is missing")
+    own = root.resolve() == Path.cwd().resolve()
+    if not own:
+        warnings.append(
+            f"the machine of {about['key']} is not recorded, since its results come from "
+            f"{root}; run `fedrepro record` there and give its reports/record as the source"
+        )
+    return {
+        "seconds": {} if missing else exhibit_seconds(timings),
+        "machine": machine() if own else {},
+    }
+
+
+def _root(base: Path, key: str) -> Path:
+    """The working folder that <reports>/<scale>/<paper>/<name> belongs to."""
+    return base.parents[len(Path(key).parts) + 1]
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _write(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """All files of one exhibit, or none: they are renamed only when all have been written.
+
+    The run's file goes first and comes back last, so what a kill in between leaves has none and
+    does not pass for recorded.
+    """
+    paths = [Path(f"{base}{suffix}") for suffix in contents]
+    with contextlib.ExitStack() as stack:
+        # `atomic` renames when it is left, in reverse order: the run's file is entered first
+        for path, data in reversed(list(zip(paths, contents.values(), strict=True))):
+            temporary = stack.enter_context(atomic(path))
+            temporary.write_bytes(data)
+        Path(f"{base}{RUN}").unlink(missing_ok=True)
+    return paths
+
+
+# ------------------------------------------------------------------------------- comparing
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One number, ours beside the recorded one; None where a side does not have it.
+
+    errors: the difference in combined standard errors, None if either side has no sd.
+    """
+
+    point: Mapping[str, Any]
+    method: str
+    metric: str
+    split: str
+    ours: float | None
+    recorded: float | None
+    setting: str
+    recorded_setting: str
+    difference: float | None
+    errors: float | None
+
+    @property
+    def where(self) -> str:
+        at = ", ".join(f"{key} {value}" for key, value in self.point.items())
+        return f"{self.method}, {at}" if at else self.method
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every number of an exhibit beside the record, and what it comes to in a sentence."""
+
+    rows: list[Difference]
+    verdict: str
+    same_bytes: bool
+    notes: list[str]
+
+
+def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
+    """The numbers of an exhibit beside the recorded ones.
+
+    Errors: FedreproError if either is missing, or if the record is incomplete or was altered.
+    """
+    ours = _ours(scale, key, reports)
+    theirs = _theirs(scale, key, recorded)
+    rows = _differences(ours.decode(), theirs.decode())
+    notes = _notes(reports / scale / key, recorded / scale / key)
+    return Comparison(rows, _verdict(key, rows, ours == theirs), ours == theirs, notes)
+
+
+def _ours(scale: str, key: str, reports: Path) -> bytes:
+    path = Path(f"{reports / scale / key}.csv")
+    if not path.exists():
+        raise FedreproError(f"{path} is missing; make it with: {command(scale, key)}")
+    return path.read_bytes()
+
+
+def _theirs(scale: str, key: str, recorded: Path) -> bytes:
+    base = recorded / scale / key
+    path = Path(f"{base}.csv")
+    if not path.exists():
+        known = ", ".join(exhibits_in(recorded, scale)) or "none"
+        raise FedreproError(
+            f"{key} is not recorded at scale {scale} ({path} is missing); recorded are {known}"
+        )
+    data = path.read_bytes()
+    if not Path(f"{base}{RUN}").exists() or read_json(f"{base}{RUN}")["files"][".csv"] != _digest(
+        data
+    ):
+        raise FedreproError(
+            f"the record of {key} at scale {scale} is incomplete or was altered: {path} is not "
+            f"the file that {base}{RUN} names; restore both from git, or record it again"
+        )
+    return data
+
+
+def _differences(ours: str, theirs: str) -> list[Difference]:
+    from fedrepro.exhibits.summary import read_csv
+
+    frames = [read_csv(text) for text in (ours, theirs)]
+    sides = [_by_key(frame) for frame in frames]
+    keys = dict.fromkeys([*sides[1], *sides[0]])
+    swept = [list(frame.columns[: frame.columns.get_loc("method")]) for frame in frames]
+    if swept[0] != swept[1]:
+        raise FedreproError(
+            f"the two tables have other points: ours vary {', '.join(swept[0])}, the recorded "
+            f"ones {', '.join(swept[1])}"
+        )
+    return [_difference(swept[0], key, sides[0].get(key), sides[1].get(key)) for key in keys]
+
+
+def _by_key(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
+    names = list(frame.columns[: frame.columns.get_loc("split") + 1])
+    rows = frame.to_dict("records")
+    return {tuple(row[name] for name in names): {k: row[k] for k in SAME} for row in rows}
+
+
+def _difference(
+    swept: Sequence[str],
+    key: tuple[Any, ...],
+    ours: Mapping[str, Any] | None,
+    theirs: Mapping[str, Any] | None,
+) -> Difference:
+    method, metric, split = key[len(swept) :]
+    both = ours is not None and theirs is not None
+    return Difference(
+        point=dict(zip(swept, key, strict=False)),
+        method=method,
+        metric=metric,
+        split=split,
+        ours=ours["mean"] if ours else None,
+        recorded=theirs["mean"] if theirs else None,
+        setting=ours["setting"] if ours else "",
+        recorded_setting=theirs["setting"] if theirs else "",
+        difference=ours["mean"] - theirs["mean"] if both and ours and theirs else None,
+        errors=_errors(ours, theirs) if ours and theirs else None,
+    )
+
+
+def _errors(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float | None:
+    """|difference| / sqrt(sd1²/n1 + sd2²/n2); 0 for equal means, None without an sd."""
+    if ours["mean"] == theirs["mean"]:
+        return 0.0
+    variance = sum(side["sd"] ** 2 / side["trials"] for side in (ours, theirs))
+    if math.isnan(variance) or variance == 0:
+        return None
+    return float(abs(ours["mean"] - theirs["mean"]) / math.sqrt(variance))
+
+
+def _verdict(key: str, rows: Sequence[Difference], same_bytes: bool) -> str:
+    if same_bytes:
+        return f"{key}: the same bytes as the record, {len(rows)} numbers"
+    missing = [row for row in rows if row.difference is None]
+    other = [row for row in rows if row.difference]
+    lone = f"; {len(missing)} numbers are on one side only" if missing else ""
+    if not other:
+        return f"{key}: every number that both have is equal{lone}"
+    accuracy = [row for row in other if (row.metric, row.split) == ("accuracy", "test")]
+    worst = max(accuracy or other, key=lambda row: abs(row.difference or 0.0))
+    what = "test accuracy" if accuracy else worst.metric
+    errors = "" if worst.errors is None else f", {worst.errors:.1f} combined standard errors"
+    return (
+        f"{key}: {len(other)} of {len(rows)} numbers differ{lone}; {what} by at most "
+        f"{abs(worst.difference or 0.0):.4g} ({worst.where}: {worst.ours:.4g} here, "
+        f"{worst.recorded:.4g} recorded{errors})"
+    )
+
+
+def _notes(ours: Path, theirs: Path) -> list[str]:
+    """What besides chance may make two sides differ: other data, parameters or versions."""
+    if not Path(f"{ours}.json").exists() or not Path(f"{theirs}.json").exists():
+        return []
+    mine, kept = read_json(f"{ours}.json"), read_json(f"{theirs}.json")
+    notes = []
+    sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
+    if sums[0] != sums[1]:
+        notes.append("the data differ: their checksums are not the recorded ones")
+    for what in ("seed", "trials", "components"):
+        if mine[what] != kept[what]:
+            notes.append(f"the {what} differ from the recorded ones")
+    changed = [
+        f"{name} {mine['versions'].get(name)} (recorded with {version})"
+        for name, version in kept["versions"].items()
+        if mine["versions"].get(name) != version
+    ]
+    return notes + ([f"other versions: {', '.join(changed)}"] if changed else [])
