@@ -275,7 +275,8 @@ def _trial_models(rows: pa.Table, trial: int, paths: Sequence[Path | str]) -> Tr
             break
         shape = part["shape"][0].as_py()
         values = part["values"].combine_chunks().flatten().to_numpy()
-        tensors[name] = values.reshape(len(clients), *shape)
+        # copied, because Arrow's memory is read-only and torch wants to share it
+        tensors[name] = values.reshape(len(clients), *shape).copy()
         examples = part["examples"].to_numpy().astype(np.int64)
     if not tensors or any(len(value) != len(examples) for value in tensors.values()):
         raise FedreproError(
@@ -294,8 +295,23 @@ def save_state(path: Path | str, state: Any) -> None:
 
     # torch.save writes the file's own name into the archive, so it goes through a buffer
     buffer = io.BytesIO()
-    torch.save(state, buffer)
+    torch.save(_canonical(state, {}), buffer)
     write_bytes(path, buffer.getvalue())
+
+
+def _canonical(value: Any, texts: dict[str, str]) -> Any:
+    """The same data in new objects, except that equal texts are one object.
+
+    Pickle writes an object that it has met before as a reference, so that without this the bytes
+    would tell apart a state just computed from the same state read back.
+    """
+    if isinstance(value, str):
+        return texts.setdefault(value, value)
+    if isinstance(value, dict):
+        return {_canonical(k, texts): _canonical(v, texts) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_canonical(item, texts) for item in value)
+    return value.detach().clone() if hasattr(value, "detach") else value
 
 
 def load_state(path: Path | str) -> Any:

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -118,18 +117,21 @@ def _run(base: Path, about: Mapping[str, Any], warnings: list[str]) -> dict[str,
     root = _root(base, about["key"])
     timings = [root / path for path in about["timings"]]
     missing = [path for path in timings if not path.exists()]
+    seconds = {} if missing else exhibit_seconds(timings)
     if missing:
         warnings.append(f"the run time of {about['key']} is not recorded: {missing[0]} is missing")
+    elif "aggregate" in seconds and "train" not in seconds:
+        warnings.append(
+            f"the training time of {about['key']} is not recorded: timings of its local models "
+            "are missing"
+        )
     own = root.resolve() == Path.cwd().resolve()
     if not own:
         warnings.append(
             f"the machine of {about['key']} is not recorded, since its results come from "
             f"{root}; run `fedrepro record` there and give its reports/record as the source"
         )
-    return {
-        "seconds": {} if missing else exhibit_seconds(timings),
-        "machine": machine() if own else {},
-    }
+    return {"seconds": seconds, "machine": machine() if own else {}}
 
 
 def _root(base: Path, key: str) -> Path:
@@ -202,7 +204,7 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
     ours = _ours(scale, key, reports)
     theirs = _theirs(scale, key, recorded)
     rows = _differences(ours.decode(), theirs.decode())
-    notes = _notes(reports / scale / key, recorded / scale / key)
+    notes = _notes(reports / scale / key, recorded / scale / key) + _other_settings(rows)
     return Comparison(rows, _verdict(key, rows, ours == theirs), ours == theirs, notes)
 
 
@@ -233,12 +235,12 @@ def _theirs(scale: str, key: str, recorded: Path) -> bytes:
 
 
 def _differences(ours: str, theirs: str) -> list[Difference]:
-    from fedrepro.exhibits.summary import read_csv
+    from fedrepro.exhibits.summary import read_csv, swept_columns
 
     frames = [read_csv(text) for text in (ours, theirs)]
     sides = [_by_key(frame) for frame in frames]
     keys = dict.fromkeys([*sides[1], *sides[0]])
-    swept = [list(frame.columns[: frame.columns.get_loc("method")]) for frame in frames]
+    swept = [swept_columns(frame) for frame in frames]
     if swept[0] != swept[1]:
         raise FedreproError(
             f"the two tables have other points: ours vary {', '.join(swept[0])}, the recorded "
@@ -248,7 +250,9 @@ def _differences(ours: str, theirs: str) -> list[Difference]:
 
 
 def _by_key(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
-    names = list(frame.columns[: frame.columns.get_loc("split") + 1])
+    from fedrepro.exhibits.summary import swept_columns
+
+    names = [*swept_columns(frame), "method", "metric", "split"]
     rows = frame.to_dict("records")
     return {tuple(row[name] for name in names): {k: row[k] for k in SAME} for row in rows}
 
@@ -302,6 +306,16 @@ def _verdict(key: str, rows: Sequence[Difference], same_bytes: bool) -> str:
         f"{abs(worst.difference or 0.0):.4g} ({worst.where}: {worst.ours:.4g} here, "
         f"{worst.recorded:.4g} recorded{errors})"
     )
+
+
+def _other_settings(rows: Sequence[Difference]) -> list[str]:
+    """Where another setting of a sweep was chosen than in the record."""
+    found = {
+        row.where: f"{row.setting} was chosen for {row.where}, {row.recorded_setting} in the record"
+        for row in rows
+        if row.setting and row.recorded_setting and row.setting != row.recorded_setting
+    }
+    return list(found.values())
 
 
 def _notes(ours: Path, theirs: Path) -> list[str]:

@@ -225,7 +225,7 @@ def test_matching_is_what_the_literal_procedure_gives(
     shares = rng.random((len(widths), classed)) * (rng.random((len(widths), classed)) < 0.7)
     layer = layer_of(vectors, classed, variance, shares=shares)
     rule = Rule(gamma0, factor, cap, max(widths) + room)
-    visits = np.array([rng.permutation(len(widths)) for _ in range(passes)]).reshape(passes, -1)
+    visits = rng.permuted(np.tile(np.arange(len(widths)), (passes, 1)), axis=1)
     expected = literal_of(layer, rule, visits)
     with patch.object(sums, "TABLE", table):
         found = match(layer, rule, visits)

@@ -195,6 +195,12 @@ def read_csv(text: str) -> pd.DataFrame:
     return frame.fillna(dict.fromkeys(found, ""))
 
 
+def swept_columns(frame: pd.DataFrame) -> list[str]:
+    """The leading columns of either table: the parameters that the exhibit sweeps."""
+    names = list(frame.columns)
+    return names[: names.index("method")]
+
+
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
     """All rows of all runs, each once, ordered by point and method, however jobs were grouped."""
     import pyarrow as pa

@@ -15,7 +15,7 @@ import pandas as pd
 from fedrepro.artifacts import damaged, read_json
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.about import command
-from fedrepro.exhibits.summary import read_csv
+from fedrepro.exhibits.summary import read_csv, swept_columns
 
 SCALES = {
     "tiny": "two client counts and two trials, to see that everything runs; not a result",
@@ -81,9 +81,8 @@ class Shown:
     @property
     def points(self) -> list[dict[str, Any]]:
         """The swept values of each point, in order."""
-        swept = list(self.numbers.columns[: self.numbers.columns.get_loc("method")])
-        found: list[dict[str, Any]] = self.numbers[swept].drop_duplicates().to_dict("records")
-        return found
+        rows = self.numbers[swept_columns(self.numbers)].drop_duplicates().to_dict("records")
+        return [{str(key): value for key, value in row.items()} for row in rows]
 
     @property
     def heads(self) -> list[str]:
@@ -131,9 +130,10 @@ class Shown:
         return duration(sum(self.seconds.values())) if self.seconds else ""
 
     def _at(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> pd.DataFrame:
-        rows = self.numbers[self.numbers["method"] == method["label"]]
+        wanted = self.numbers["method"] == method["label"]
         for key, value in point.items():
-            rows = rows[rows[key] == value]
+            wanted &= self.numbers[key] == value
+        rows: pd.DataFrame = self.numbers[wanted]
         return rows
 
     def _mean(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> float:
@@ -156,12 +156,10 @@ class Shown:
         return _value(self._at(control[0], point), "hidden_units", "")[0] if control else 0.0
 
     def _chosen(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> str:
-        rows = self.choice[
-            (self.choice["method"] == method["label"]) & (self.choice["chosen"] == "true")
-        ]
+        wanted = (self.choice["method"] == method["label"]) & (self.choice["chosen"] == "true")
         for key, value in point.items():
-            rows = rows[rows[key] == value]
-        return f"{method['swept']} = {rows['value'].iloc[0]}"
+            wanted &= self.choice[key] == value
+        return f"{method['swept']} = {self.choice[wanted]['value'].iloc[0]}"
 
 
 def load(folder: Path, key: str, scale: str, seconds: Mapping[str, float]) -> Shown:

@@ -1,0 +1,262 @@
+"""Stages by themselves, without Snakemake: `fedrepro stage NAME …` on the digits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedrepro.artifacts import load_state, read_models, read_table, save_state
+from fedrepro.cli.main import main
+from fedrepro.registry import parse_token
+from fedrepro.stages import federate
+from fedrepro.stages.common import device_of
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = [
+    "--dataset", "digits", "--partition", "dirichlet+clients~3",
+    "--model", "mlp+hidden~10", "--training", "adam+epochs~2",
+]  # fmt: skip
+PARAMETERLESS = "average;concatenation;local;majority;uniform_ensemble;weighted_ensemble"
+
+
+def stage(*words: object) -> int:
+    return main(["stage", *map(str, words)])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Prepared digits and a partition of two trials."""
+    folder = tmp_path_factory.mktemp("digits")
+    assert stage("prepare", "--dataset", "digits", "--out", folder / "data") == 0
+    words = ["--partition", "dirichlet+clients~3", "--data", folder / "data", "--trials", "0-1"]
+    assert stage("partition", *words, "--out", folder / "p.parquet") == 0
+    return folder
+
+
+def compute(name, data, out, *words, scenario=SCENARIO, trials="0-1"):
+    return stage(
+        name, *scenario, "--data", data / "data", "--members", data / "p.parquet",
+        "--trials", trials, "--timings", out / "timings.parquet", *words,
+    )  # fmt: skip
+
+
+def train(data, out, name="local.parquet", trials="0-1", clients="0-2", scenario=SCENARIO):
+    words = ["--clients", clients, "--out", out / name]
+    return compute("train", data, out, *words, scenario=scenario, trials=trials)
+
+
+@pytest.fixture(scope="module")
+def local(data):
+    assert train(data, data) == 0
+    return data / "local.parquet"
+
+
+def test_a_job_per_client_and_trial_trains_the_same_bytes(data, local, tmp_path):
+    parts = []
+    for trial in range(2):
+        for client in range(3):
+            name = f"{trial}-{client}.parquet"
+            block = {"trials": f"{trial}-{trial}", "clients": f"{client}-{client}"}
+            assert train(data, tmp_path, name, **block) == 0
+            parts.append(tmp_path / name)
+    one, two = read_models([local], [0, 1]), read_models(parts, [0, 1])
+    for trial in (0, 1):
+        assert np.array_equal(one[trial].examples, two[trial].examples)
+        for name, value in one[trial].tensors.items():
+            assert value.tobytes() == two[trial].tensors[name].tobytes()
+
+
+def test_methods_measured_together_and_alone_give_the_same_rows(data, local, tmp_path):
+    words = ["--local", local]
+    together = tmp_path / "together.parquet"
+    assert compute("aggregate", data, tmp_path, *words, "--methods", PARAMETERLESS, "--out", together) == 0
+    table = read_table(together, "metrics").to_pandas()
+    for name in PARAMETERLESS.split(";"):
+        alone = tmp_path / f"{name}.parquet"
+        assert compute("aggregate", data, tmp_path, *words, "--methods", name, "--out", alone) == 0
+        one = table[table["method"] == name][["trial", "client", "split", "metric", "value"]]
+        two = read_table(alone, "metrics").to_pandas()[one.columns]
+        assert one.reset_index(drop=True).equals(two)
+
+
+def test_metrics_hold_the_parsed_parameters_as_typed_columns(data, local, tmp_path):
+    out = tmp_path / "m.parquet"
+    words = ["--local", local, "--methods", "pfnm+sigma2~0.1@1", "--out", out]
+    assert compute("aggregate", data, tmp_path, *words) == 0
+    frame = read_table(out, "metrics").to_pandas()
+    assert set(frame["method_sigma2"]) == {0.1, 1.0}
+    assert set(frame["partition_clients"]) == {3}
+    assert set(frame["model_hidden"]) == {"10"}
+    assert set(frame["method"]) == {"pfnm", "pfnm+sigma2~0.1"}
+    size = frame.query("metric == 'hidden_units' and method == 'pfnm'")["value"]
+    assert ((size >= 10) & (size <= 30)).all()
+    kinds = {"dataset", "partition", "model", "training", "methods", "trials", "clients", "seed"}
+    assert not kinds & set(frame.columns)
+
+
+def test_alone_are_all_clients_with_their_mean_and_worst(data, local, tmp_path):
+    out = tmp_path / "m.parquet"
+    words = ["--local", local, "--methods", "local", "--out", out]
+    assert compute("aggregate", data, tmp_path, *words, trials="1-1") == 0
+    frame = read_table(out, "metrics").to_pandas().query("metric.str.startswith('accuracy')")
+    each = frame[frame["client"].notna()]["value"]
+    assert len(each) == 3
+    whole = frame[frame["client"].isna()].set_index("metric")["value"]
+    assert whole["accuracy"] == pytest.approx(each.mean())
+    assert whole["accuracy_worst"] == each.min()
+
+
+def rounds(data, out, *words):
+    return compute(
+        "federate", data, out, "--method", "downpour_sgd+rounds~4", *words,
+        "--out", out / "m.parquet", "--global-model", out / "global.pt",
+    )  # fmt: skip
+
+
+def test_rounds_are_measured_one_by_one(data, tmp_path):
+    assert rounds(data, tmp_path) == 0
+    frame = read_table(tmp_path / "m.parquet", "metrics").to_pandas()
+    each = frame[frame["round"].notna()]
+    assert sorted(set(each["round"])) == [1, 2, 3, 4]
+    final = frame[frame["round"].isna() & (frame["metric"] == "accuracy")].set_index("trial")["value"]
+    last = each[(each["round"] == 4) & (each["metric"] == "accuracy")].set_index("trial")["value"]
+    assert final.equals(last)
+    costs = frame[frame["round"].isna()].groupby("metric")["value"].first()
+    assert costs["messages"] == 4 * 2 * 3
+    parameters = 64 * 10 + 10 + 10 * 10 + 10
+    assert costs["bytes_up"] == costs["bytes_down"] == 4 * 3 * parameters * 4
+    assert set(load_state(tmp_path / "global.pt")) == {"0", "1"}
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
+    data, tmp_path, monkeypatch, capsys
+):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert rounds(data, whole) == 0
+    calls = []
+
+    def stop(path, state):
+        save_state(path, state)
+        calls.append(path)
+        if len(calls) == 6:  # in the second trial, after two of four rounds
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(federate, "save_state", stop)
+    assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
+    monkeypatch.undo()
+    assert not (stopped / "m.parquet").exists()
+    capsys.readouterr()
+    assert rounds(data, stopped) == 0
+    said = capsys.readouterr().err
+    assert "going on from round 4 of trial-0.pt" in said
+    assert "going on from round 2 of trial-1.pt" in said
+    for name in ("m.parquet", "global.pt"):
+        assert (whole / name).read_bytes() == (stopped / name).read_bytes()
+
+
+def test_a_checkpoint_of_another_meaning_or_a_damaged_one_is_not_continued(data, tmp_path, capsys):
+    test = [tmp_path / "a", tmp_path / "b"]
+    assert rounds(data, test[0]) == 0
+    folder = test[1] / "checkpoints"
+    save_state(folder / "trial-0.pt", {"meaning": "another", "done": 4})
+    (folder / "trial-1.pt").write_bytes(b"half a checkpoint")
+    capsys.readouterr()
+    assert rounds(data, test[1]) == 0
+    assert "starting this trial anew" in capsys.readouterr().err
+    assert (test[0] / "m.parquet").read_bytes() == (test[1] / "m.parquet").read_bytes()
+
+
+def test_a_diverging_client_is_one_sentence(data, tmp_path, capsys):
+    scenario = [*SCENARIO[:-1], "sgd+epochs~2+lr~1e20"]
+    assert train(data, tmp_path, scenario=scenario) == 2
+    said = capsys.readouterr().err.strip().split("\n")[-1]
+    assert said.startswith("fedrepro: the loss of client ")
+    assert "is not finite at step" in said
+    assert "lower the learning rate" in said
+    assert not (tmp_path / "local.parquet").exists()
+
+
+def test_a_gpu_that_is_not_there_is_one_sentence(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    words = ["--clients", "0-2", "--out", tmp_path / "x.parquet", "--device", "cuda"]
+    assert compute("train", data, tmp_path, *words) == 2
+    assert "device is cuda, but PyTorch finds no GPU here" in capsys.readouterr().err
+    assert device_of("cpu") == "cpu"
+
+
+def test_a_truncated_table_is_one_sentence(data, local, tmp_path, capsys):
+    bad = tmp_path / "bad.parquet"
+    bad.write_bytes(local.read_bytes()[:-20])
+    words = ["--local", bad, "--methods", "average", "--out", tmp_path / "m.parquet"]
+    assert compute("aggregate", data, tmp_path, *words) == 2
+    assert "missing or damaged; delete it and start again" in capsys.readouterr().err
+
+
+def test_debug_shows_the_traceback(data, tmp_path, capsys):
+    words = ["partition", "--partition", "dirichlet+clients~9999", "--data", data / "data"]
+    assert stage(*words, "--trials", "0-0", "--out", tmp_path / "p.parquet", "--debug") == 2
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert "fedrepro: " in said
+
+
+def test_a_token_that_is_not_canonical_is_one_sentence(data, tmp_path, capsys):
+    words = ["--partition", "dirichlet+clients~3+alpha~0.5", "--data", data / "data"]
+    assert stage("partition", *words, "--trials", "0-0", "--out", tmp_path / "p") == 2
+    assert "write 'dirichlet+alpha~0.5+clients~3'" in capsys.readouterr().err
+
+
+def test_an_unknown_scale_is_one_sentence(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    words = ["--scale", "large", "--exhibit", "pfnm/figure-2a", "--metrics", "x", "--out", tmp_path]
+    assert stage("exhibit", *words) == 2
+    assert "scale 'large' is none of tiny, quick, paper" in capsys.readouterr().err
+
+
+def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, local, tmp_path):
+    """The packages of a bare GPU machine are enough."""
+    code = (
+        "import sys\n"
+        "for name in ('pydantic', 'typer', 'snakemake'): sys.modules[name] = None\n"
+        "from fedrepro.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    common = [
+        *SCENARIO, "--data", data / "data", "--members", data / "p.parquet", "--trials", "0-0",
+        "--timings", tmp_path / "t.parquet",
+    ]  # fmt: skip
+    jobs = [
+        ["prepare", "--dataset", "digits", "--out", tmp_path / "d"],
+        ["partition", "--partition", "pooled", "--data", data / "data", "--trials", "0-0",
+         "--out", tmp_path / "p"],
+        ["train", *common, "--clients", "0-2", "--out", tmp_path / "l"],
+        ["aggregate", *common, "--methods", "pfnm;average", "--local", local, "--out", tmp_path / "m"],
+        ["federate", *common, "--method", "downpour_sgd+rounds~1", "--out", tmp_path / "f",
+         "--global-model", tmp_path / "g"],
+    ]  # fmt: skip
+    for job in jobs:
+        words = [sys.executable, "-c", code, "stage", *map(str, job)]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+
+
+def test_component_modules_load_no_heavy_package():
+    code = (
+        "import sys\n"
+        "from fedrepro.registry import KINDS, components\n"
+        "[components(kind) for kind in KINDS]\n"
+        "heavy = ('torch', 'torchvision', 'sklearn', 'scipy', 'pandas', 'pydantic')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_specs_of_stage_options_are_what_the_path_says():
+    assert parse_token("training", SCENARIO[-1])["epochs"] == 2
