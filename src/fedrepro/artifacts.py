@@ -1,4 +1,4 @@
-"""Reading and writing files: whole or not at all, versioned, and the same bytes for the same inputs.
+"""Reading and writing files: whole or not at all, versioned, equal bytes for equal inputs.
 
 Tables are parquet (zstd, byte-stream-split for numbers), states are `.pt`. Every table carries
 its kind, the schema version and its provenance in the file's metadata; nothing in it depends on
@@ -106,9 +106,10 @@ def write_array(path: Path | str, array: np.ndarray) -> None:
 def map_array(path: Path | str) -> np.ndarray:
     """The array of an `.npy` file, mapped read-only: only the pages that are used are read."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        mapped: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise damaged(path, error) from error
+    return mapped
 
 
 def write_table(
@@ -212,27 +213,29 @@ def write_models(
     import pyarrow as pa
 
     names = list(tensors)
-    count = len(trials) * len(names)
     values = [
         np.ascontiguousarray(tensors[n][i], dtype=np.float32).reshape(-1)
         for i in range(len(trials))
         for n in names
     ]
-    offsets = np.concatenate([[0], np.cumsum([v.size for v in values])]).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum([v.size for v in values])])
+    if offsets[-1] > np.iinfo(np.int32).max:
+        raise FedreproError(
+            f"{path} would hold {offsets[-1]} numbers, more than one file can; "
+            "lower clients_per_job or trials_per_job in config/config.yaml"
+        )
     flat = np.concatenate(values) if values else np.empty(0, np.float32)
     shapes = [list(tensors[n].shape[1:]) for n in names] * len(trials)
-    per_model = lambda items: np.repeat(np.asarray(items, np.int32), len(names))  # noqa: E731
     table = pa.table(
         {
-            "trial": per_model(trials),
-            "client": per_model(clients),
-            "examples": per_model(examples),
+            "trial": np.repeat(np.asarray(trials, np.int32), len(names)),
+            "client": np.repeat(np.asarray(clients, np.int32), len(names)),
+            "examples": np.repeat(np.asarray(examples, np.int32), len(names)),
             "tensor": pa.array(names * len(trials), pa.string()),
             "shape": pa.array(shapes, pa.list_(pa.int32())),
-            "values": pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat)),
+            "values": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat),
         }
     )
-    assert table.num_rows == count
     groups = max(1, ROW_GROUP_CLIENTS * len(names))
     write_table(path, table, "local_models", provenance, row_group_size=groups)
 

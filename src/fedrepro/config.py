@@ -57,7 +57,8 @@ class Config(Strict):
     )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where training and matching run")
     granularity: Granularity = Field(
-        default_factory=Granularity, description="how much one job does"
+        default_factory=lambda: Granularity.model_validate({}),
+        description="how much one job does",
     )
     checkpoint_seconds: float = Field(
         20.0, ge=0, description="seconds between checkpoints of methods that run in rounds"
@@ -110,7 +111,9 @@ class ExhibitSettings(Strict):
     training: Component
     methods: list[MethodEntry]
     trials: int = Field(ge=1, description="seeded repetitions")
-    kd_trials: int = Field(ge=1, description="repetitions of knowledge distillation, which costs most")
+    kd_trials: int = Field(
+        ge=1, description="repetitions of knowledge distillation, which costs most"
+    )
     notes: list[str] = Field(
         default_factory=list, description="what this project chose where the paper is silent"
     )
@@ -134,7 +137,8 @@ class ExhibitFile(Strict):
         merged: dict[str, Any] = {}
         for layer in (self.defaults, self.exhibits[name]):
             merged = merge(merged, {k: v for k, v in layer.items() if k != "at"})
-            merged = merge(merged, (layer.get("at") or {}).get(scale) or {})
+            at: dict[str, dict[str, Any]] = layer.get("at") or {}
+            merged = merge(merged, at.get(scale) or {})
         where = f"config/exhibits/{self.paper}.yaml, {name} at scale {scale}"
         return _validated(ExhibitSettings, merged, where)
 
@@ -144,12 +148,15 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        same = isinstance(old, Mapping) and isinstance(value, Mapping)
-        if same and value.get("name", old.get("name")) == old.get("name"):
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
             merged[key] = merge(old, value)
         else:
             merged[key] = value
     return merged
+
+
+def _same_name(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
+    return "name" not in above or above["name"] == below.get("name")
 
 
 def read_config(values: Mapping[str, Any]) -> Config:

@@ -1,4 +1,4 @@
-"""Where artifacts lie: Hive-style trees, one per kind of artifact, in which a path is its parameters.
+"""Where artifacts lie: a Hive-style tree per kind of artifact; a path is its parameters.
 
 All wildcards of one job together stay under 200 bytes, because executors join them into one
 folder name: a token longer than its share below is replaced by its name and a digest.
@@ -67,7 +67,9 @@ class Scenario:
     @property
     def clients(self) -> int:
         """Number of clients; a partition without such a parameter has one."""
-        return int(self.partition.values.get("clients", 1) or 1)
+        count = self.partition.values.get("clients", 1)
+        assert isinstance(count, int)
+        return count
 
     @property
     def folder(self) -> str:

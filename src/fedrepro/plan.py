@@ -187,7 +187,9 @@ def _measure(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Measu
     spec = _spec("method", entry, where)
     trials = settings.kd_trials if entry.trials == "kd_trials" else entry.trials
     if len(spec.swept) > 1:
-        raise FedreproError(f"{where}: method '{spec.name}' sweeps {' and '.join(spec.swept)}; sweep one")
+        raise FedreproError(
+            f"{where}: method '{spec.name}' sweeps {' and '.join(spec.swept)}; sweep one"
+        )
     if spec.swept and not entry.choose:
         raise FedreproError(
             f"{where}: method '{spec.name}' lists several values of {spec.swept[0]}; "

@@ -1,4 +1,4 @@
-"""Where a result comes from: versions, revision, machine. Nothing here depends on the time of day."""
+"""Where a result comes from: versions, revision, machine; nothing depends on the time of day."""
 
 from __future__ import annotations
 
@@ -51,4 +51,9 @@ def machine() -> dict[str, Any]:
             cpu = next((x.split(":")[1].strip() for x in file if "model name" in x), cpu)
     except OSError:
         pass
-    return {"system": platform.system(), "cpu": cpu, "cores": os.cpu_count(), "python": sys.version.split()[0]}
+    return {
+        "system": platform.system(),
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "python": sys.version.split()[0],
+    }

@@ -49,7 +49,9 @@ def components(kind: str) -> dict[str, Component]:
     if kind not in _loaded:
         _loaded.add(kind)
         package = importlib.import_module(KINDS[kind])
-        for module in sorted(m.name for m in pkgutil.iter_modules(getattr(package, "__path__", []))):
+        for module in sorted(
+            m.name for m in pkgutil.iter_modules(getattr(package, "__path__", []))
+        ):
             if not module.startswith("_"):
                 importlib.import_module(f"{KINDS[kind]}.{module}")
     return _found[kind]

@@ -101,7 +101,7 @@ class Param:
             raise FedreproError(f"{place} must be at least {arg.least:g}, not {value}")
         if arg.most is not None and value > arg.most:
             raise FedreproError(f"{place} must be at most {arg.most:g}, not {value}")
-        return self.type(value)
+        return int(value) if self.type is int else float(value)
 
     def read(self, text: str, where: str) -> Scalar:
         """One scalar from its text in a token."""
@@ -159,7 +159,7 @@ class Component:
         return " ".join(text.split("\n\n")[0].split())
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
-        """A spec from a mapping (as it stands in YAML). A list for a scalar parameter is a sweep."""
+        """A spec from a mapping, as in YAML. A list for a scalar parameter is a sweep."""
         where = f"{where}: {self.kind} '{self.name}'" if where else f"{self.kind} '{self.name}'"
         given = dict(values or {})
         full: dict[str, Value] = {}
@@ -214,7 +214,9 @@ class Spec:
     def swept(self) -> tuple[str, ...]:
         """The scalar parameters that hold a list."""
         params = self.component.params
-        return tuple(k for k, v in self.values.items() if isinstance(v, tuple) and not params[k].many)
+        return tuple(
+            k for k, v in self.values.items() if isinstance(v, tuple) and not params[k].many
+        )
 
     @cached_property
     def token(self) -> str:
@@ -229,7 +231,7 @@ class Spec:
 
     @property
     def resolved(self) -> str:
-        """Name, version and every parameter: what a changed default or a mended component alters."""
+        """Name, version and every parameter: what a changed default or version alters."""
         pairs = "+".join(f"{k}~{render(self.values[k])}" for k in sorted(self.values))
         return f"{self.name};v{self.component.version};{pairs}"
 
@@ -280,9 +282,7 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
     """The parameters of a component: its keyword-only arguments that carry an `Arg`."""
-    hints = typing.get_type_hints(
-        fn.__init__ if inspect.isclass(fn) else fn, include_extras=True
-    )
+    hints = typing.get_type_hints(fn.__init__ if inspect.isclass(fn) else fn, include_extras=True)
     params: dict[str, Param] = {}
     for name, item in inspect.signature(fn).parameters.items():
         hint = hints.get(name)

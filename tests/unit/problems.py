@@ -1,4 +1,4 @@
-"""A small federated problem for tests: three blobs, four unequal clients, one of which lacks a class."""
+"""A small federated problem for tests: three blobs, unequal clients, one without a class."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def problem(hidden: tuple[int, ...] = (8,), count: int = 4, **training_values: o
     x = torch.from_numpy(inputs)
     y = torch.from_numpy(one_hot(labels, CLASSES))
     tasks = [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
-    trained = train(dense, x, y, tasks, settings, own_starts(dense, settings, [t.rng for t in tasks]))
+    trained = train(
+        dense, x, y, tasks, settings, own_starts(dense, settings, [t.rng for t in tasks])
+    )
     counts = np.stack([np.bincount(labels[r], minlength=CLASSES) for r in rows])
     return Problem(
         inputs,

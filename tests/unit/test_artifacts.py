@@ -69,7 +69,7 @@ def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(artifacts.os, "replace", full)
-    with pytest.raises(FedreproError, match="the disk is full.*free some space"):
+    with pytest.raises(FedreproError, match=r"the disk is full.*free some space"):
         write_json(tmp_path / "a.json", 1)
     assert os.listdir(tmp_path) == []
 

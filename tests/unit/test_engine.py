@@ -77,7 +77,9 @@ def test_stacked_equals_a_loop_per_client(hidden, name, dtype, tolerance):
     dense, given = Dense((FEATURES, *hidden, CLASSES)), PROCEDURES[name]
     inputs, targets, tasks = problem(dtype)
     start = own_starts(dense, given, [task.rng for task in tasks])
-    start = {k: v.astype(np.float64 if dtype == torch.float64 else np.float32) for k, v in start.items()}
+    start = {
+        k: v.astype(np.float64 if dtype == torch.float64 else np.float32) for k, v in start.items()
+    }
     found = train(dense, inputs, targets, tasks, given, start, block=3)
     for j, task in enumerate(tasks):
         own = plain_loop(dense, inputs, targets, task, given, {k: v[j] for k, v in start.items()})

@@ -321,7 +321,7 @@ def test_past_the_width_cap_a_client_adds_one_atom_at_a_time():
 
 def test_a_width_cap_below_a_clients_width_is_refused_with_what_to_do():
     layer = layer_of([np.random.default_rng(7).normal(size=(9, 4))], 1)
-    with pytest.raises(FedreproError, match="client 0 has 9 hidden units.*raise width_cap to 9"):
+    with pytest.raises(FedreproError, match=r"client 0 has 9 hidden units.*raise width_cap to 9"):
         match(layer, Rule(width_cap=5), np.zeros((1, 1), int))
     assert len(match(layer, Rule(width_cap=9), np.zeros((1, 1), int)).counts) == 9
 

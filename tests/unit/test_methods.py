@@ -159,7 +159,9 @@ def test_a_federated_method_is_pure_and_goes_on_from_a_saved_state(name, given, 
     for done in range(2):
         save_state(tmp_path / "state.pt", state)
         nxt, _ = made.round(state, given.clients, Rng(0).at(round=done))
-        again, _ = made.round(load_state(tmp_path / "state.pt"), given.clients, Rng(0).at(round=done))
+        again, _ = made.round(
+            load_state(tmp_path / "state.pt"), given.clients, Rng(0).at(round=done)
+        )
         save_state(tmp_path / "one.pt", nxt)
         save_state(tmp_path / "two.pt", again)
         assert (tmp_path / "one.pt").read_bytes() == (tmp_path / "two.pt").read_bytes()
@@ -183,7 +185,10 @@ def test_downpours_messages_are_the_clients_mean_gradients(given):
         given.clients.settings, batch_size=1000, l2=0.0))  # fmt: skip
     made = METHODS["downpour_sgd"].fn()
     state = made.init(clients, Rng(0))
-    start = {k: torch.from_numpy(v[0]).requires_grad_() for k, v in made.model(state, clients).tensors.items()}
+    start = {
+        k: torch.from_numpy(v[0]).requires_grad_()
+        for k, v in made.model(state, clients).tensors.items()
+    }
     x, y = clients.inputs[given.rows[0]], clients.targets[given.rows[0]]
     out = torch.relu(x @ start["weight0"] + start["bias0"]) @ start["weight1"] + start["bias1"]
     torch.nn.functional.cross_entropy(out, y).backward()

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 import fedrepro.partitions.dirichlet as dirichlet_module
 from fedrepro.artifacts import read_provenance, read_table, write_table
-from fedrepro.data.prepared import Prepared
-from fedrepro.errors import FedreproError
 from fedrepro.data.membership import (
     Split,
     build_partition,
@@ -21,6 +19,8 @@ from fedrepro.data.membership import (
     require_examples,
     write_partition,
 )
+from fedrepro.data.prepared import Prepared
+from fedrepro.errors import FedreproError
 from fedrepro.registry import components
 from fedrepro.rng import Rng
 from fedrepro.spec import Component, Spec

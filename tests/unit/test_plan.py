@@ -36,7 +36,8 @@ def changed(**change):
 def test_planning_loads_no_heavy_package():
     code = (
         "import sys; from pathlib import Path; from fedrepro.config import *; "
-        "from fedrepro.plan import Plan; p = Plan(Config(), load_exhibits(Path('config/exhibits')), 'paper'); "
+        "from fedrepro.plan import Plan; files = load_exhibits(Path('config/exhibits')); "
+        "p = Plan(Config(), files, 'paper'); "
         "[p.metrics_files(e) for e in p.selected]; "
         "print([m for m in ('torch', 'torchvision', 'sklearn', 'pandas', 'scipy', 'matplotlib', "
         "'snakemake') if m in sys.modules])"
@@ -163,8 +164,8 @@ def test_a_bad_range_is_a_sentence(text):
 
 def test_a_long_token_keeps_paths_short():
     model = components("model")["mlp"].spec({"hidden": [100 + i for i in range(12)]})
-    parts = [components(k)[n].spec(v) for k, n, v in (
-        ("dataset", "digits", {}), ("partition", "pooled", {}), ("training", "adam", {}))]  # fmt: skip
+    named = (("dataset", "digits"), ("partition", "pooled"), ("training", "adam"))
+    parts = [components(kind)[name].spec() for kind, name in named]
     scenario = Scenario(parts[0], parts[1], model, parts[2])
     path = Paths("quick", 0).models(scenario, Block(0, 0), Block(0, 0))
     assert "model=mlp+id~" in path

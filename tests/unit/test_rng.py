@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from fedrepro.rng import Rng
 
-PLACES = st.builds(Rng, st.integers(0, 99), st.integers(0, 9), st.integers(-1, 9), st.integers(-1, 9))
+PLACES = st.builds(
+    Rng, st.integers(0, 99), st.integers(0, 9), st.integers(-1, 9), st.integers(-1, 9)
+)
 
 
 @given(PLACES, st.sampled_from(["minibatches", "initial-weights"]))

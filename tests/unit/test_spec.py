@@ -58,7 +58,9 @@ def test_parse_is_the_inverse_of_token(values):
 @given(VALUES)
 def test_a_token_is_safe_in_a_path_and_on_remote_executors(values):
     token = COMPONENT.spec(values).token
-    assert all(SAFE.fullmatch(part) for part in token.replace("+", "~").replace("@", "~").split("~"))
+    assert all(
+        SAFE.fullmatch(part) for part in token.replace("+", "~").replace("@", "~").split("~")
+    )
     assert not set(token) & set(",=/ ;'\"")
 
 

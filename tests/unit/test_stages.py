@@ -74,7 +74,10 @@ def test_a_job_per_client_and_trial_trains_the_same_bytes(data, local, tmp_path)
 def test_methods_measured_together_and_alone_give_the_same_rows(data, local, tmp_path):
     words = ["--local", local]
     together = tmp_path / "together.parquet"
-    assert compute("aggregate", data, tmp_path, *words, "--methods", PARAMETERLESS, "--out", together) == 0
+    assert (
+        compute("aggregate", data, tmp_path, *words, "--methods", PARAMETERLESS, "--out", together)
+        == 0
+    )
     table = read_table(together, "metrics").to_pandas()
     for name in PARAMETERLESS.split(";"):
         alone = tmp_path / f"{name}.parquet"
@@ -123,7 +126,9 @@ def test_rounds_are_measured_one_by_one(data, tmp_path):
     frame = read_table(tmp_path / "m.parquet", "metrics").to_pandas()
     each = frame[frame["round"].notna()]
     assert sorted(set(each["round"])) == [1, 2, 3, 4]
-    final = frame[frame["round"].isna() & (frame["metric"] == "accuracy")].set_index("trial")["value"]
+    final = frame[frame["round"].isna() & (frame["metric"] == "accuracy")].set_index("trial")[
+        "value"
+    ]
     last = each[(each["round"] == 4) & (each["metric"] == "accuracy")].set_index("trial")["value"]
     assert final.equals(last)
     costs = frame[frame["round"].isna()].groupby("metric")["value"].first()
@@ -236,7 +241,8 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
         ["partition", "--partition", "pooled", "--data", data / "data", "--trials", "0-0",
          "--out", tmp_path / "p"],
         ["train", *common, "--clients", "0-2", "--out", tmp_path / "l"],
-        ["aggregate", *common, "--methods", "pfnm;average", "--local", local, "--out", tmp_path / "m"],
+        ["aggregate", *common, "--methods", "pfnm;average", "--local", local,
+         "--out", tmp_path / "m"],
         ["federate", *common, "--method", "downpour_sgd+rounds~1", "--out", tmp_path / "f",
          "--global-model", tmp_path / "g"],
     ]  # fmt: skip

@@ -48,7 +48,9 @@ def edit(path: Path, old: str, new: str) -> None:
 def snakemake(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run it as the README says: by path, without an activated environment."""
     clean = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "FEDREPRO_MIRROR")}
-    clean["PATH"] = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if p != str(BIN))
+    clean["PATH"] = os.pathsep.join(
+        p for p in os.environ["PATH"].split(os.pathsep) if p != str(BIN)
+    )
     return subprocess.run(
         [".venv/bin/snakemake", *words],
         cwd=folder, env={**clean, **env}, capture_output=True, text=True, timeout=900,
@@ -152,7 +154,7 @@ def same_models(whole: Path, parts: list[Path]) -> None:
 
 
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_path):
-    """SIGKILL for make, Snakemake and every job, at five moments; then `make` again, nothing else."""
+    """SIGKILL for make, Snakemake and every job at five moments; then `make`, nothing else."""
     folder = checkout(tmp_path / "killed")
     make = ["make", "CORES=2", "READY="]
     done = 0
@@ -170,7 +172,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_p
     one, two = products(finished), products(folder)
     assert set(one) == set(two)
     assert [name for name in one if one[name] != two[name]] == []
-    assert not [p for p in (folder / "results").rglob("*.tmp")]
+    assert not list((folder / "results").rglob("*.tmp"))
 
 
 def wait_for_more(folder: Path, done: int, process: subprocess.Popen[bytes]) -> int:
@@ -328,7 +330,11 @@ def test_a_mistake_in_the_config_is_one_sentence(tmp_path, old, new, sentence):
 
 def test_more_clients_than_the_data_allow_is_one_sentence(tmp_path):
     folder = checkout(tmp_path / "many")
-    edit(folder / "config/exhibits/pfnm.yaml", "partition.clients: [2, 4]", "partition.clients: [5000]")
+    edit(
+        folder / "config/exhibits/pfnm.yaml",
+        "partition.clients: [2, 4]",
+        "partition.clients: [5000]",
+    )
     done = snakemake(folder, "--cores", "2", "reports/tiny/pfnm/figure-2a.csv")
     assert done.returncode != 0
     text = done.stderr + done.stdout
@@ -356,7 +362,9 @@ def test_a_corrupted_file_in_the_mirror_is_named_and_not_used(tmp_path):
     bad = tmp_path / "mirror" / name
     bad.parent.mkdir(parents=True)
     bad.write_bytes((MIRROR / name).read_bytes()[:-1] + b"x")
-    done = snakemake(folder, "--cores", "1", f"resources/{name}", FEDREPRO_MIRROR=str(tmp_path / "mirror"))
+    done = snakemake(
+        folder, "--cores", "1", f"resources/{name}", FEDREPRO_MIRROR=str(tmp_path / "mirror")
+    )
     text = done.stderr + done.stdout
     assert done.returncode != 0
     assert str(bad) in text
@@ -368,7 +376,9 @@ def test_a_corrupted_file_in_the_mirror_is_named_and_not_used(tmp_path):
 
 def test_a_truncated_artifact_is_one_sentence_and_mended_by_deleting_it(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
-    path = next((folder / "results/tiny/seed=0/partitions").rglob("*clients~2/**/partition.parquet"))
+    path = next(
+        (folder / "results/tiny/seed=0/partitions").rglob("*clients~2/**/partition.parquet")
+    )
     path.write_bytes(path.read_bytes()[:200])
     done = snakemake(folder, "--cores", "2")
     text = done.stderr + done.stdout

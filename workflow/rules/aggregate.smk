@@ -10,19 +10,19 @@ rule aggregate:
         f"results/{{scale}}/logs/metrics/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.log",
     benchmark:
         f"results/{{scale}}/benchmarks/metrics/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=240,
+        gpu=GPUS,
     params:
         data=data_folder,
         scenario=scenario_options,
         methods=lambda wildcards: full_token(wildcards, "methods"),
         device=CONFIG.device,
         resolved=resolved("dataset", "partition", "model", "training", "methods"),
-    threads: 1
-    resources:
-        mem_mb=4000,
-        runtime=240,
-        gpu=GPUS,
-    conda:
-        "../../envs/environment.yaml"
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
     shell:

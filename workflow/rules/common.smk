@@ -1,20 +1,18 @@
 """What the rules ask the plan: names of inputs, and the full tokens behind the names in paths."""
 
-import os
-import sys
 from functools import cache
 from pathlib import Path
 
+from fedrepro.cli import put_on_path
 from fedrepro.config import load_exhibits, read_config
 from fedrepro.data.prepared import PREPARED_FILES
 from fedrepro.errors import FedreproError
 from fedrepro.paths import Block, Scenario, parse_methods
 from fedrepro.plan import Plan
-from fedrepro.registry import parse_token
+from fedrepro.registry import components, parse_token
 from snakemake.exceptions import WorkflowError
 
-# jobs find `fedrepro` also where the environment is not activated
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+put_on_path()
 
 try:
     CONFIG = read_config(config)
@@ -22,7 +20,9 @@ try:
 except FedreproError as error:
     raise WorkflowError(str(error)) from None
 
-SCENARIO_FOLDER = "dataset={dataset}/partition={partition}/model={model}/training={training}"
+SCENARIO_FOLDER = (
+    "dataset={dataset}/partition={partition}/model={model}/training={training}"
+)
 GPUS = int(CONFIG.device == "cuda")
 
 
@@ -82,7 +82,9 @@ def resolved(*kinds):
 def scenario_options(wildcards):
     """The scenario as options of a stage."""
     kinds = ("dataset", "partition", "model", "training")
-    return [part for kind in kinds for part in (f"--{kind}", full_token(wildcards, kind))]
+    return [
+        part for kind in kinds for part in (f"--{kind}", full_token(wildcards, kind))
+    ]
 
 
 def data_folder(wildcards):
@@ -95,7 +97,9 @@ def data_files(wildcards):
 
 def partition_file(wildcards):
     kinds = ("dataset", "partition")
-    return plan_of(wildcards.scale).partition_file(*(spec_of(wildcards, k) for k in kinds))
+    return plan_of(wildcards.scale).partition_file(
+        *(spec_of(wildcards, k) for k in kinds)
+    )
 
 
 def model_files(wildcards):
@@ -105,7 +109,9 @@ def model_files(wildcards):
 
 def exhibit_of(wildcards):
     try:
-        return plan_of(wildcards.scale).exhibit(f"{wildcards.paper}/{wildcards.exhibit}")
+        return plan_of(wildcards.scale).exhibit(
+            f"{wildcards.paper}/{wildcards.exhibit}"
+        )
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
 
@@ -121,3 +127,35 @@ def report_of_configured_scale():
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
     return f"reports/{CONFIG.scale}/index.html"
+
+
+def raw_files(wildcards):
+    """The files that a data set is made from; none if it is embedded in a package."""
+    spec = spec_of(wildcards, "dataset")
+    return [f"resources/{spec.name}/{name}" for name in spec.component.meta["files"]]
+
+
+def metrics_files(wildcards):
+    return plan_of(wildcards.scale).metrics_files(exhibit_of(wildcards))
+
+
+def timings_files(wildcards):
+    return [
+        str(Path(path).with_name("timings.parquet"))
+        for path in metrics_files(wildcards)
+    ]
+
+
+def exhibit_settings(wildcards):
+    """Everything that the drawing depends on; a changed label redraws and recomputes nothing."""
+    return exhibit_of(wildcards).settings.model_dump_json()
+
+
+def selected_files(wildcards):
+    return [f"reports/{wildcards.scale}/{key}.csv" for key in selected_keys(wildcards)]
+
+
+def selected_timings(wildcards):
+    plan = plan_of(wildcards.scale)
+    runs = dict.fromkeys(path for e in plan.selected for path in plan.metrics_files(e))
+    return [str(Path(path).with_name("timings.parquet")) for path in runs]

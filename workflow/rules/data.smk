@@ -1,12 +1,3 @@
-from fedrepro.registry import components
-
-
-def raw_files(wildcards):
-    """The files that a data set is made from; none if it is embedded in a package."""
-    spec = spec_of(wildcards, "dataset")
-    return [f"resources/{spec.name}/{name}" for name in spec.component.meta["files"]]
-
-
 rule download:
     output:
         "resources/{name}/{file}",
@@ -15,13 +6,13 @@ rule download:
     wildcard_constraints:
         name="|".join(components("dataset")),
         file="[^/]+",
-    params:
-        mirror=CONFIG.mirror_folder(),
+    conda:
+        "../../envs/environment.yaml"
     resources:
         mem_mb=500,
         runtime=120,
-    conda:
-        "../../envs/environment.yaml"
+    params:
+        mirror=CONFIG.mirror_folder(),
     message:
         "downloading {wildcards.name}/{wildcards.file}"
     shell:
@@ -34,22 +25,23 @@ rule prepare:
         raw_files,
     output:
         expand(
-            "results/{{scale}}/datasets/dataset={{dataset}}/{file}", file=PREPARED_FILES
+            "results/{{scale}}/datasets/dataset={{dataset}}/{file}",
+            file=PREPARED_FILES,
         ),
     log:
         "results/{scale}/logs/datasets/dataset={dataset}.log",
     benchmark:
         "results/{scale}/benchmarks/datasets/dataset={dataset}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=2000,
+        runtime=30,
     params:
         dataset=lambda wildcards: full_token(wildcards, "dataset"),
         raw=lambda wildcards: f"resources/{spec_of(wildcards, 'dataset').name}",
         out=subpath(output[0], parent=True),
         resolved=resolved("dataset"),
-    resources:
-        mem_mb=2000,
-        runtime=30,
-    conda:
-        "../../envs/environment.yaml"
     message:
         "preparing {wildcards.dataset}"
     shell:

@@ -10,6 +10,13 @@ rule federate:
         f"results/{{scale}}/logs/federated/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.log",
     benchmark:
         f"results/{{scale}}/benchmarks/federated/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=240,
+        gpu=GPUS,
     params:
         data=data_folder,
         scenario=scenario_options,
@@ -17,13 +24,6 @@ rule federate:
         device=CONFIG.device,
         seconds=CONFIG.checkpoint_seconds,
         resolved=resolved("dataset", "partition", "model", "training", "methods"),
-    threads: 1
-    resources:
-        mem_mb=4000,
-        runtime=240,
-        gpu=GPUS,
-    conda:
-        "../../envs/environment.yaml"
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
     shell:

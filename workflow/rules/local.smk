@@ -9,18 +9,18 @@ rule train:
         f"results/{{scale}}/logs/models/seed={{seed}}/{SCENARIO_FOLDER}/trials={{trials}}/clients={{clients}}.log",
     benchmark:
         f"results/{{scale}}/benchmarks/models/seed={{seed}}/{SCENARIO_FOLDER}/trials={{trials}}/clients={{clients}}.tsv"
-    params:
-        data=data_folder,
-        scenario=scenario_options,
-        device=CONFIG.device,
-        resolved=resolved("dataset", "partition", "model", "training"),
+    conda:
+        "../../envs/environment.yaml"
     threads: 1
     resources:
         mem_mb=3000,
         runtime=240,
         gpu=GPUS,
-    conda:
-        "../../envs/environment.yaml"
+    params:
+        data=data_folder,
+        scenario=scenario_options,
+        device=CONFIG.device,
+        resolved=resolved("dataset", "partition", "model", "training"),
     message:
         "local models: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}, clients {wildcards.clients}"
     shell:

@@ -5,15 +5,15 @@ rule partition:
         "results/{scale}/seed={seed}/partitions/dataset={dataset}/partition={partition}/trials={trials}/partition.parquet",
     log:
         "results/{scale}/logs/partitions/seed={seed}/dataset={dataset}/partition={partition}/trials={trials}.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=1000,
+        runtime=30,
     params:
         data=data_folder,
         partition=lambda wildcards: full_token(wildcards, "partition"),
         resolved=resolved("dataset", "partition"),
-    resources:
-        mem_mb=1000,
-        runtime=30,
-    conda:
-        "../../envs/environment.yaml"
     message:
         "partition {wildcards.partition} of {wildcards.dataset}"
     shell:

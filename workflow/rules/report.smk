@@ -1,13 +1,3 @@
-def selected_files(wildcards):
-    return [f"reports/{wildcards.scale}/{key}.csv" for key in selected_keys(wildcards)]
-
-
-def selected_timings(wildcards):
-    plan = plan_of(wildcards.scale)
-    runs = dict.fromkeys(path for e in plan.selected for path in plan.metrics_files(e))
-    return [str(Path(path).with_name("timings.parquet")) for path in runs]
-
-
 rule report:
     input:
         exhibits=selected_files,
@@ -16,15 +6,15 @@ rule report:
         "reports/{scale}/index.html",
     log:
         "results/{scale}/logs/report.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=1000,
+        runtime=20,
     params:
         exhibits=selected_keys,
         seed=CONFIG.seed,
         methods=CONFIG.granularity.methods_per_job,
-    resources:
-        mem_mb=1000,
-        runtime=20,
-    conda:
-        "../../envs/environment.yaml"
     message:
         "writing reports/{wildcards.scale}/index.html"
     shell:

@@ -17,7 +17,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-check_app = typer.Typer(help="Replay recorded outputs of the papers' own code.", no_args_is_help=True)
+check_app = typer.Typer(
+    help="Replay recorded outputs of the papers' own code.", no_args_is_help=True
+)
 app.add_typer(check_app, name="check")
 console = Console(highlight=False)
 
@@ -98,3 +100,53 @@ def documents(
 
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+@app.command()
+def record(
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(help="exhibits such as pfnm/figure-2a; none: all there are"),
+    ] = None,
+    scale: Scale = "quick",
+    source: Annotated[Path, typer.Option(help="reports folder, also of another machine")] = Path(
+        "reports"
+    ),
+    target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+) -> None:
+    """Keep what was measured: figures, numbers, provenance, run time, under reports/record."""
+    from fedrepro.record import record as keep
+
+    done = keep(scale, keys or (), source, target)
+    for warning in done.warnings:
+        console.print(f"warning: {warning}")
+    for path in done.files:
+        console.print(f"recorded: {path}", soft_wrap=True)
+
+
+@app.command()
+def compare(
+    key: Annotated[str, typer.Argument(help="exhibit such as pfnm/figure-2a")],
+    scale: Scale = "quick",
+    reports: Annotated[Path, typer.Option(help="your reports")] = Path("reports"),
+    recorded: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+    all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
+) -> None:
+    """Your numbers beside the recorded ones, with the difference in combined standard errors."""
+    from fedrepro.record import compare as beside
+
+    found = beside(scale, key, reports, recorded)
+    table = Table("where", "metric", "split", "ours", "recorded", "difference", "std errors")
+    for row in found.rows:
+        if all_rows or row.difference != 0:
+            numbers = (row.ours, row.recorded, row.difference, row.errors)
+            table.add_row(row.where, row.metric, row.split, *map(_number, numbers))
+    if table.row_count:
+        console.print(table)
+    for note in found.notes:
+        console.print(f"note: {note}")
+    console.print(found.verdict)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"

@@ -24,7 +24,9 @@ def run_stage(argv: Sequence[str]) -> int:
     names = parser.add_subparsers(dest="stage", required=True, metavar="NAME")
     for name, (doc, arguments, _) in STAGES.items():
         one = names.add_parser(name, help=doc, description=doc)
-        one.add_argument("--threads", type=int, default=1, help="threads of the numerical libraries")
+        one.add_argument(
+            "--threads", type=int, default=1, help="threads of the numerical libraries"
+        )
         arguments(one)
     options = parser.parse_args(argv)
     _limit_threads(options.threads)
@@ -173,8 +175,9 @@ def _plan(options: Options) -> Any:
     if options.scale not in SCALES:
         raise FedreproError(f"scale '{options.scale}' is none of {', '.join(SCALES)}")
     size = options.methods_per_job
-    job = Granularity(methods_per_job=size if size == "all" else int(size))
-    config = load_config().model_copy(update={"seed": options.seed, "granularity": job})
+    job = {"methods_per_job": size if size == "all" else int(size)}
+    changes = {"seed": options.seed, "granularity": Granularity.model_validate(job)}
+    config = load_config().model_copy(update=changes)
     return Plan(config, load_exhibits(), options.scale)
 
 

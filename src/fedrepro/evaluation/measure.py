@@ -48,9 +48,9 @@ def measure(model: GlobalModel, splits: Mapping[str, Split]) -> Numbers:
     return numbers
 
 
-def measure_alone(models: Sequence[GlobalModel], splits: Mapping[str, Split]) -> tuple[
-    Numbers, list[float]
-]:
+def measure_alone(
+    models: Sequence[GlobalModel], splits: Mapping[str, Split]
+) -> tuple[Numbers, list[float]]:
     """Clients that predict by themselves: the mean and the worst, and each one's test accuracy."""
     each = [float(correct(model, splits["test"]).mean()) for model in models]
     numbers: Numbers = [

@@ -22,14 +22,6 @@ from fedrepro.spec import Spec, render
 
 DRAWN_WITH = ("matplotlib", "pandas")
 
-# what a choice among settings reads, beyond what the method itself needs
-CHOICE_READS = {
-    "pooled_train": {key: NEEDS[key] for key in ("pooled_inputs", "pooled_labels")},
-    "client_train": {
-        "client_accuracies": "the accuracy of every setting on each client's own training examples"
-    },
-}
-
 Source = Mapping[str, Any]  # provenance of a run's metrics
 
 
@@ -130,10 +122,9 @@ def _method(measure: Measure) -> dict[str, Any]:
         "resolved": measure.spec.resolved,
         "reference": measure.reference,
         "trials": measure.trials,
-        "needs": {key: NEEDS[key] for key in sorted(meta["needs"])},
+        "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
         "swept": measure.spec.swept[0] if measure.spec.swept else None,
         "choice": measure.choose if measure.spec.swept else None,
-        "choice_reads": CHOICE_READS[measure.choose or ""] if measure.spec.swept else {},
     }
 
 

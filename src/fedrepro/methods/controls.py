@@ -15,9 +15,7 @@ from fedrepro.rng import Rng
 def local(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Sequence[GlobalModel]:
     """Each client alone with its own model: the mean over clients, and the worst client."""
     return [
-        GlobalModel(
-            clients.model, {name: value[[j]] for name, value in clients.tensors.items()}
-        )
+        GlobalModel(clients.model, {name: value[[j]] for name, value in clients.tensors.items()})
         for j in range(clients.clients)
     ]
 

@@ -15,9 +15,7 @@ def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Glo
     return GlobalModel(clients.model, clients.tensors, weights)
 
 
-@method(
-    "weighted_ensemble", kind="one_shot", needs={"label_counts"}, paper="pfnm", label="W-Ens"
-)
+@method("weighted_ensemble", kind="one_shot", needs={"label_counts"}, paper="pfnm", label="W-Ens")
 def weighted_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """Class k of client j counts by n_jk / n_k. Source: PFNM, supplement 4.1.
 

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.errors import FedreproError
 from fedrepro.data.membership import Split, require_examples, shuffled_by_class
+from fedrepro.errors import FedreproError
 from fedrepro.registry import register
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg

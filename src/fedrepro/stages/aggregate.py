@@ -8,11 +8,11 @@ from pathlib import Path
 
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.artifacts import TrialModels, read_models, write_table
+from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.evaluation.measure import Numbers, Split, communication, measure, measure_alone
 from fedrepro.evaluation.metrics import Row, Table
 from fedrepro.models.dense import architecture
-from fedrepro.data.membership import Membership, read_partition
 from fedrepro.paths import Block, Scenario, methods_token
 from fedrepro.provenance import provenance
 from fedrepro.rng import Rng
@@ -42,7 +42,7 @@ def run(
     wanted = {split for method in methods for split in method.component.meta["evaluate"]}
     shared = {name: _split(prepared, name, where) for name in sorted(wanted)}
     table = Table(scenario.specs)
-    measured: dict[str, list[float | int | str]] = {k: [] for k in ("trial", "method", "seconds")}
+    measured: list[tuple[int, str, float]] = []
     for trial in trials:
         members = read_partition(partition, trial)
         for method in methods:
@@ -54,12 +54,12 @@ def run(
                     Row(trial, setting, "accuracy", value, "test", client=j)
                     for j, value in enumerate(alone)
                 )
-                for key, cell in zip(measured, (trial, setting.token, seconds), strict=True):
-                    measured[key].append(cell)
+                measured.append((trial, setting.token, seconds))
         say(f"trial {trial}: {', '.join(method.name for method in methods)}")
     path = f"{scenario.folder}/{methods_token(methods)}"
     source = provenance(seed, path=path, data=prepared.checksum)
-    write_table(timings, measured, "timings", source)
+    columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
+    write_table(timings, columns, "timings", source)
     write_table(out, table.arrow(), "metrics", source)
 
 
@@ -81,9 +81,7 @@ def _trial(
     device: str,
 ) -> Iterator[tuple[Spec, Numbers, list[float], float]]:
     """Every setting of a method in one trial: spec, numbers, per-client accuracies, seconds."""
-    clients = LocalModels(
-        scenario.model, prepared.dims, len(prepared.classes), models.tensors
-    )
+    clients = LocalModels(scenario.model, prepared.dims, len(prepared.classes), models.tensors)
     info = client_info(method, scenario.training, prepared, members, device)
     splits = {
         name: Split(split.inputs, split.labels, members.train if name == "train" else ())
@@ -96,8 +94,9 @@ def _trial(
         began = time.perf_counter()
         made = setting.component.fn(clients, info, rng=rng, **setting.values)
         seconds = time.perf_counter() - began
+        alone: list[float] = []
         if isinstance(made, GlobalModel):
-            numbers, alone = measure(made, splits), []
+            numbers = measure(made, splits)
         else:
             numbers, alone = measure_alone(made, splits)
         # one-shot methods send every client's weights up once; controls are bounds and send none

@@ -8,9 +8,9 @@ import time
 import numpy as np
 
 from fedrepro.api import ClientInfo
+from fedrepro.data.membership import Membership
 from fedrepro.data.prepared import Prepared
 from fedrepro.errors import FedreproError
-from fedrepro.data.membership import Membership
 from fedrepro.spec import Spec
 
 _began = time.perf_counter()
@@ -49,5 +49,3 @@ def client_info(
         pooled_inputs=prepared.inputs("train")[np.sort(held)] if "pooled_inputs" in needs else None,
         pooled_labels=labels[np.sort(held)] if "pooled_labels" in needs else None,
     )
-
-

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fedrepro.data.download import fetch, raw_sources
+from fedrepro.data.membership import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
 from fedrepro.data.table import read_dataset_table
-from fedrepro.data.membership import build_partition, write_partition
 from fedrepro.paths import Block
 from fedrepro.provenance import provenance
 from fedrepro.spec import Spec

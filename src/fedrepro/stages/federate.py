@@ -11,12 +11,12 @@ from typing import Any
 
 from fedrepro.api import Federated
 from fedrepro.artifacts import load_state, save_state, write_table
+from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.measure import Numbers, Split, communication, measure
 from fedrepro.evaluation.metrics import Row, Table
 from fedrepro.models.dense import architecture
-from fedrepro.data.membership import read_partition
 from fedrepro.paths import Block, Scenario
 from fedrepro.provenance import provenance
 from fedrepro.rng import Rng

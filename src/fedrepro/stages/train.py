@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedrepro.artifacts import write_models, write_table
+from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.models.dense import architecture
-from fedrepro.data.membership import read_partition
 from fedrepro.paths import Block, Scenario
 from fedrepro.provenance import provenance
 from fedrepro.rng import Rng

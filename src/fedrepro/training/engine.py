@@ -152,7 +152,8 @@ class _Block:
             self.optimiser.step(self.flat[:count], self.gradient[:count])
             if step % CHECK_EVERY == 0 and int(finite[:count].min()) <= step:
                 break
-        return finite.cpu().numpy()
+        counted: np.ndarray = finite.cpu().numpy()
+        return counted
 
 
 def _check_finite(tasks: Sequence[Task], finite: np.ndarray, steps: np.ndarray) -> None:
@@ -170,4 +171,5 @@ def _check_finite(tasks: Sequence[Task], finite: np.ndarray, steps: np.ndarray) 
 
 def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:
     """Labels (N,) to targets (N, K), float32."""
-    return np.eye(classes, dtype=np.float32)[labels]
+    rows: np.ndarray = np.eye(classes, dtype=np.float32)[labels]
+    return rows

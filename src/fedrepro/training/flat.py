@@ -47,9 +47,7 @@ class Layout:
         """The tensors of a buffer (models, size), each (models, *shape), sharing its memory."""
         return {
             name: flat[:, at : at + math.prod(shape)].view(len(flat), *shape)
-            for (name, shape), at in zip(
-                self.shapes.items(), self.offsets.values(), strict=True
-            )
+            for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True)
         }
 
     def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -64,7 +62,5 @@ class Layout:
         """The inverse of `pack`: tensors (models, *shape), copied."""
         return {
             name: flat[:, at : at + math.prod(shape)].reshape(len(flat), *shape).copy()
-            for (name, shape), at in zip(
-                self.shapes.items(), self.offsets.values(), strict=True
-            )
+            for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True)
         }

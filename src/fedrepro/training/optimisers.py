@@ -45,7 +45,6 @@ class Adam:
             maximize=False,
         )
 
-
     def state(self) -> dict[str, torch.Tensor]:
         """What must be kept to go on: moments and number of steps."""
         found = {"first": self.first, "second": self.second, "steps": self.steps}
@@ -79,4 +78,4 @@ class Sgd:
         flat.add_(gradient, alpha=-given.lr)
 
 
-OPTIMISERS = {"adam": Adam, "sgd": Sgd}
+OPTIMISERS: dict[str, type[Adam] | type[Sgd]] = {"adam": Adam, "sgd": Sgd}

@@ -1,0 +1,125 @@
+"""Results of every component on a fixed input: they may change only together with the version.
+
+Paths leave out defaults, so a component whose results change under the same version would go on
+serving old files. `python tests/unit/test_golden.py` writes the numbers anew, after the version
+was raised. Floating-point numbers are compared to 1e-3, so that other hardware passes.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden.json"
+MNIST = ROOT.parent / "shared" / "data" / "mnist"
+sys.path.insert(0, str(Path(__file__).parent))
+
+from problems import CLASSES, FEATURES, problem  # noqa: E402
+
+from fedrepro.registry import KINDS, components  # noqa: E402
+from fedrepro.rng import Rng  # noqa: E402
+
+
+def summary(*arrays: np.ndarray) -> list[float]:
+    """A few numbers that change if any entry does: sizes, means, and weighted sums."""
+    found: list[float] = []
+    for array in arrays:
+        flat = np.asarray(array, dtype=np.float64).reshape(-1)
+        waves = np.cos(np.arange(flat.size) * 0.7)
+        found += [flat.size, float(flat.mean()), float(flat.std()), float(waves @ flat)]
+    return [float(f"{value:.6g}") for value in found]
+
+
+def of_dataset(item):
+    arrays = item.fn(MNIST, **item.spec().values)
+    splits = ("train", "test")
+    return summary(*(a[s] for s in splits for a in (arrays.x, arrays.y)))
+
+
+def of_partition(item):
+    labels = np.arange(600) * 7 % 10
+    values = {p.name: 4 for p in item.params.values() if p.required}
+    split = item.fn(labels, 10, Rng(0), **item.spec(values).values)
+    return summary(split.owner)
+
+
+def of_model(item):
+    dense = item.fn(5, 3, **item.spec().values)
+    return summary(*dense.initial(Rng(0), 0.1, 0.1).values())
+
+
+def of_training(item):
+    from fedrepro.training.clients import own_starts
+    from fedrepro.training.settings import settings_of
+
+    given = problem()
+    settings = settings_of(item.spec({"epochs": 2}))
+    start = own_starts(given.clients.dense, settings, [Rng(0)])
+    clients = type(given.clients)(**{**vars(given.clients), "settings": settings})
+    trained = clients.train(start, Rng(0), epochs=2)
+    return summary(*trained.tensors.values())
+
+
+def of_method(item):
+    given = problem(count=1) if "partition" in item.meta["scenario"] else problem()
+    values = item.spec().values
+    if item.meta["kind"] == "federated":
+        made = item.fn(**values)
+        state = made.init(given.clients, Rng(0))
+        state, _ = made.round(state, given.clients, Rng(0).at(round=0))
+        models = [made.model(state, given.clients)]
+    else:
+        found = item.fn(given.models, given.info, rng=Rng(0), **values)
+        models = found if isinstance(found, list) else [found]
+    return summary(*(value for model in models for value in model.tensors.values()))
+
+
+NUMBERS = {
+    "dataset": of_dataset,
+    "partition": of_partition,
+    "model": of_model,
+    "training": of_training,
+    "method": of_method,
+}
+ALL = [(kind, name) for kind in KINDS for name in sorted(components(kind))]
+
+
+def measured(kind: str, name: str) -> dict[str, object]:
+    item = components(kind)[name]
+    return {"version": item.version, "numbers": NUMBERS[kind](item)}
+
+
+@pytest.mark.parametrize(("kind", "name"), ALL)
+def test_results_change_only_with_the_version(kind, name):
+    if (kind, name) == ("dataset", "mnist") and not MNIST.exists():
+        pytest.skip("the mirror of the real data is not here")
+    kept = json.loads(GOLDEN.read_text()).get(f"{kind} {name}")
+    now = measured(kind, name)
+    hint = "raise its version, then run: python tests/unit/test_golden.py"
+    assert kept is not None, f"{kind} '{name}' is new; {hint}"
+    assert kept["version"] == now["version"], f"{kind} '{name}' has a new version; {hint}"
+    same = len(kept["numbers"]) == len(now["numbers"]) and np.allclose(
+        kept["numbers"], now["numbers"], rtol=1e-3, atol=1e-3
+    )
+    assert same, f"results of {kind} '{name}' changed under version {now['version']}; {hint}"
+
+
+def test_nothing_golden_is_left_of_components_that_are_gone():
+    assert set(json.loads(GOLDEN.read_text())) == {f"{kind} {name}" for kind, name in ALL}
+
+
+def test_the_summary_sees_a_changed_entry():
+    one = np.zeros((FEATURES, CLASSES))
+    two = one.copy()
+    two[2, 1] = 0.1
+    assert not np.allclose(summary(one), summary(two), rtol=1e-3, atol=1e-3)
+
+
+if __name__ == "__main__":
+    lines = {f"{kind} {name}": measured(kind, name) for kind, name in ALL}
+    GOLDEN.write_text(json.dumps(lines, indent=1) + "\n")
