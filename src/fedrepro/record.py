@@ -329,7 +329,7 @@ def _notes(ours: Path, theirs: Path) -> list[str]:
         notes.append("the data differ: their checksums are not the recorded ones")
     for what in ("seed", "trials", "components"):
         if mine[what] != kept[what]:
-            notes.append(f"the {what} differ from the recorded ones")
+            notes.append(f"not as in the record: {what}")
     changed = [
         f"{name} {mine['versions'].get(name)} (recorded with {version})"
         for name, version in kept["versions"].items()

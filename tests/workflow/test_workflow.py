@@ -387,3 +387,12 @@ def test_a_truncated_artifact_is_one_sentence_and_mended_by_deleting_it(finished
     path.unlink()
     run(folder)
     assert products(folder) == products(finished)
+
+
+@pytest.mark.skipif(not MIRROR.exists(), reason="the mirror of the real data is not here")
+def test_a_mirror_that_is_no_longer_set_does_not_fetch_again(tmp_path):
+    folder = checkout(tmp_path / "mirror")
+    target = "results/paper/datasets/dataset=mnist/dataset.json"
+    run(folder, target, FEDREPRO_MIRROR=str(MIRROR))
+    assert planned(folder, target) == set()
+    assert planned(folder, target, "--config", "checkpoint_seconds=1") == set()

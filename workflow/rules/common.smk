@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from fedrepro.cli import put_on_path
+from fedrepro.cli import hand_over, put_on_path
 from fedrepro.config import load_exhibits, read_config
 from fedrepro.data.prepared import PREPARED_FILES
 from fedrepro.errors import FedreproError
@@ -19,6 +19,7 @@ try:
     EXHIBITS = load_exhibits()
 except FedreproError as error:
     raise WorkflowError(str(error)) from None
+hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds)
 
 SCENARIO_FOLDER = (
     "dataset={dataset}/partition={partition}/model={model}/training={training}"

@@ -11,13 +11,11 @@ rule download:
     resources:
         mem_mb=500,
         runtime=120,
-    params:
-        mirror=CONFIG.mirror_folder(),
     message:
         "downloading {wildcards.name}/{wildcards.file}"
     shell:
         "fedrepro stage download --dataset {wildcards.name} --file {wildcards.file:q}"
-        " --mirror {params.mirror:q} --out {output:q} 2> {log:q}"
+        " --out {output:q} 2> {log:q}"
 
 
 rule prepare:

@@ -22,7 +22,6 @@ rule federate:
         scenario=scenario_options,
         method=lambda wildcards: full_token(wildcards, "methods"),
         device=CONFIG.device,
-        seconds=CONFIG.checkpoint_seconds,
         resolved=resolved("dataset", "partition", "model", "training", "methods"),
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
@@ -30,5 +29,5 @@ rule federate:
         "fedrepro stage federate {params.scenario:q} --method {params.method:q}"
         " --data {params.data:q} --members {input.members:q} --trials {wildcards.trials}"
         " --seed {wildcards.seed} --device {params.device} --threads {threads}"
-        " --checkpoint-seconds {params.seconds} --out {output.metrics:q}"
+        " --out {output.metrics:q}"
         " --timings {output.timings:q} --global-model {output.model:q} 2> {log:q}"

@@ -7,6 +7,16 @@ import sys
 from pathlib import Path
 
 
+def hand_over(mirror: str, checkpoint_seconds: float) -> None:
+    """Tell jobs, through their environment, what does not change a result.
+
+    As parameters of a rule these would make Snakemake run everything again whenever they change:
+    a mirror that is set today and not tomorrow, or a checkpoint more often.
+    """
+    os.environ["FEDREPRO_MIRROR"] = mirror
+    os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
+
+
 def put_on_path() -> None:
     """Let jobs find the `fedrepro` command also where the environment is not activated."""
     own = str(Path(sys.executable).parent)

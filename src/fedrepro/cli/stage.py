@@ -74,7 +74,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "method": {"required": True, "help": "token of the method"},
     "methods": {"required": True, "help": "tokens of the methods, joined by ;"},
     "file": {"required": True, "help": "file name, as in config/datasets.csv"},
-    "mirror": {"default": "", "help": "folder with copies of the data sets"},
+    "mirror": {
+        "default": os.environ.get("FEDREPRO_MIRROR", ""),
+        "help": "folder with copies of the data sets",
+    },
     "raw": {"type": Path, "default": Path(), "help": "folder of the raw files"},
     "data": {"type": Path, "required": True, "help": "folder of the prepared data set"},
     "members": {"type": Path, "required": True, "help": "partition.parquet"},
@@ -83,7 +86,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "clients": {"required": True, "help": "range of clients, such as 0-24"},
     "seed": {"type": int, "default": 0, "help": "seed of every draw"},
     "device": {"default": "cpu", "choices": ["cpu", "cuda"], "help": "where to compute"},
-    "checkpoint_seconds": {"type": float, "default": 20.0, "help": "between checkpoints"},
+    "checkpoint_seconds": {
+        "type": float,
+        "default": float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", "20")),
+        "help": "between checkpoints",
+    },
     "out": {"type": Path, "required": True, "help": "file or folder to write"},
     "timings": {"type": Path, "required": True, "help": "table of measured seconds to write"},
     "global_model": {"type": Path, "required": True, "help": "final state to write, .pt"},
@@ -99,8 +106,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 def _download(options: Options) -> None:
     from fedrepro.stages import data
 
-    mirror = os.environ.get("FEDREPRO_MIRROR") or options.mirror
-    data.download(options.dataset, options.file, mirror, options.out)
+    data.download(options.dataset, options.file, options.mirror, options.out)
 
 
 def _prepare(options: Options) -> None:

@@ -139,16 +139,17 @@ def swept(exhibit: Exhibit) -> str:
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
     """The range of the methods that nowhere fall far below the best; bounds may lie above it."""
-    best = [max(values) for values in zip(*(x.mean for x in accuracy.values()), strict=True)]
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
+    rivals = [line for label, line in accuracy.items() if label not in bounds]
+    rivals = rivals or list(accuracy.values())
+    best = [max(values) for values in zip(*(line.mean for line in rivals), strict=True)]
     good = [
         line
-        for label, line in accuracy.items()
-        if label not in bounds
-        and all(b - m <= COLLAPSE for b, m in zip(best, line.mean, strict=True))
-    ] or list(accuracy.values())
-    low = min(min(line.mean) for line in good)
-    high = max(best)
+        for line in rivals
+        if all(b - m <= COLLAPSE for b, m in zip(best, line.mean, strict=True))
+    ]
+    low = min(min(line.mean) for line in good or rivals)
+    high = max(max(line.mean) for line in accuracy.values())
     room = max(0.05 * (high - low), 0.002)
     low, high = low - room, high + room
     step = 0.05 if high - low > 0.3 else 0.01 if high - low > 0.03 else 0.005

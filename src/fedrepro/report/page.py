@@ -6,7 +6,7 @@ It needs neither the plan nor the results, so the same page can be made from wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -60,13 +60,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Shown:
-    """An exhibit as the page shows it."""
+    """An exhibit as the page shows it; `seconds` are measured, by stage."""
 
     key: str
     about: Mapping[str, Any]
     numbers: pd.DataFrame
     choice: pd.DataFrame
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def anchor(self) -> str:
@@ -162,21 +162,20 @@ class Shown:
         return f"{method['swept']} = {self.choice[wanted]['value'].iloc[0]}"
 
 
-def load(folder: Path, key: str, scale: str, seconds: Mapping[str, float]) -> Shown:
-    """An exhibit from its files in `folder`; `seconds` are measured, by stage."""
+def load(folder: Path, key: str, scale: str) -> Shown:
+    """An exhibit from its files in `folder`, without measured seconds."""
     texts = {}
-    for suffix in (".csv", ".choice.csv"):
+    for suffix in (".json", ".csv", ".choice.csv"):
         path = Path(f"{folder / key}{suffix}")
         try:
             texts[suffix] = path.read_text()
         except FileNotFoundError:
             raise FedreproError(f"{path} is missing; make it with: {command(scale, key)}") from None
     try:
-        tables = {suffix: read_csv(text) for suffix, text in texts.items()}
+        numbers, choice = (read_csv(texts[suffix]) for suffix in (".csv", ".choice.csv"))
     except ValueError as error:
         raise damaged(f"{folder / key}.csv", error) from error
-    about = read_json(f"{folder / key}.json")
-    return Shown(key, about, tables[".csv"], tables[".choice.csv"], seconds)
+    return Shown(key, read_json(f"{folder / key}.json"), numbers, choice)
 
 
 def page(scale: str, exhibits: Sequence[Shown]) -> str:

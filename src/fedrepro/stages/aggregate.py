@@ -57,7 +57,7 @@ def run(
                 measured.append((trial, setting.token, seconds))
         say(f"trial {trial}: {', '.join(method.name for method in methods)}")
     path = f"{scenario.folder}/{methods_token(methods)}"
-    source = provenance(seed, path=path, data=prepared.checksum)
+    source = provenance(seed, path=path, data=prepared.checksum, stand_in=prepared.stand_in)
     columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
     write_table(timings, columns, "timings", source)
     write_table(out, table.arrow(), "metrics", source)

@@ -82,7 +82,12 @@ def run(
         models[trial] = progress.state
         seconds.append(progress.seconds)
         say(f"trial {trial}: {method_object.rounds} rounds, {progress.seconds:.1f} s")
-    source = provenance(seed, path=f"{scenario.folder}/{method.token}", data=prepared.checksum)
+    source = provenance(
+        seed,
+        path=f"{scenario.folder}/{method.token}",
+        data=prepared.checksum,
+        stand_in=prepared.stand_in,
+    )
     columns = {"trial": list(trials), "method": [method.token] * len(seconds), "seconds": seconds}
     write_table(timings, columns, "timings", source)
     save_state(model, {str(trial): state for trial, state in models.items()})

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from fedrepro.artifacts import read_json, write_text
+from fedrepro.artifacts import write_text
 from fedrepro.exhibits.times import exhibit_seconds
 from fedrepro.plan import Plan
 from fedrepro.report.page import load, page
@@ -18,8 +19,8 @@ def run(plan: Plan, exhibits: Sequence[str], times: Sequence[Path], out: Path) -
     shown = []
     for key in exhibits:
         plan.exhibit(key)
-        about = read_json(f"{out.parent / key}.json")
-        own = [path for path in map(Path, about["timings"]) if path in given]
-        shown.append(load(out.parent, key, plan.scale, exhibit_seconds(own)))
+        found = load(out.parent, key, plan.scale)
+        own = [path for path in map(Path, found.about["timings"]) if path in given]
+        shown.append(replace(found, seconds=exhibit_seconds(own)))
     write_text(out, page(plan.scale, shown))
     say(f"{out}: {len(shown)} exhibits")

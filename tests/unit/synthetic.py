@@ -1,0 +1,113 @@
+"""Metrics that nobody measured: files of an exhibit's runs with values that a test decides."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fedrepro.artifacts import write_table
+from fedrepro.config import Config, load_exhibits
+from fedrepro.evaluation.metrics import Row, Table
+from fedrepro.plan import Plan
+from fedrepro.stages import exhibit as stage
+
+ROOT = Path(__file__).parents[2]
+KEY = "pfnm/figure-2a"
+REVISION = "0123456789ab"
+SOURCE = {"data": "ab" * 32, "revision": REVISION, "versions": {"torch": "2"}, "seed": 0}
+
+# (setting's token, clients, trial, metric, split) -> value
+Values = Callable[[str, int, int, str, str], float]
+
+
+def noise(*place) -> float:
+    """A number in [0, 1) that depends on the place only."""
+    return zlib.crc32(repr(place).encode()) / 2**32
+
+
+def plausible(token: str, clients: int, trial: int, metric: str, split: str) -> float:
+    """Accuracies and sizes as they might be."""
+    name = token.split("+")[0]
+    if metric == "hidden_units":
+        stacked = name in ("uniform_ensemble", "weighted_ensemble", "concatenation")
+        sizes = {"distillation": 500, "majority": 0, "pfnm": 40 * clients + trial}
+        return float(sizes.get(name, 50 * clients if stacked else 50))
+    level = 0.11 if name == "majority" else 0.95 - 0.01 * clients
+    return level + 0.02 * noise(token, clients, trial, metric, split)
+
+
+def plan(scale: str = "tiny", **config) -> Plan:
+    return Plan(Config(**config), load_exhibits(ROOT / "config/exhibits"), scale)
+
+
+def write_runs(made: Plan, key: str = KEY, values: Values = plausible) -> tuple[list, list]:
+    """Metrics and timings of every run of an exhibit, in the working folder."""
+    metrics, timings = [], []
+    for run in made.exhibit(key).runs:
+        table = Table(run.scenario.specs)
+        for trial in range(run.trials):
+            for method in run.methods:
+                for setting in method.expand():
+                    table.add(_rows(setting, run.scenario.clients, trial, values))
+        metrics.append(Path(made.metrics_file(run)))
+        timings.append(metrics[-1].with_name("timings.parquet"))
+        write_table(metrics[-1], table.arrow(), "metrics", SOURCE)
+        write_times(timings[-1], [(t, 0) for t in range(run.trials)], 2.0)
+    return metrics, timings
+
+
+def _rows(setting, clients: int, trial: int, values: Values):
+    def row(metric, split=None, **place):
+        value = values(setting.token, clients, trial, metric, split or "")
+        return Row(trial, setting, metric, value, split, **place)
+
+    yield from (row("accuracy", s) for s in setting.component.meta["evaluate"])
+    yield row("hidden_units")
+    yield row("accuracy", "test", client=0)
+    yield row("accuracy", "test", round=1)
+    if setting.name == "pfnm":
+        yield row("accuracy_clients", "train")
+        yield row("matched_share")
+
+
+def write_times(path: Path, models: list[tuple[int, int]], seconds: float) -> None:
+    trials, clients = zip(*models, strict=True)
+    columns = {"trial": list(trials), "client": list(clients), "seconds": [seconds] * len(models)}
+    write_table(path, columns, "timings", {})
+
+
+def write_training_times(made: Plan, key: str = KEY, seconds: float = 3.0) -> None:
+    """Seconds for every local model below an exhibit."""
+    for run in made.exhibit(key).runs:
+        if not run.federated:
+            for path in made.model_files(run.scenario, run.block):
+                trials = made.trials[run.scenario.dataset, run.scenario.partition]
+                models = [(t, j) for t in range(trials) for j in range(run.scenario.clients)]
+                write_times(Path(path).with_name("timings.parquet"), models, seconds)
+
+
+def draw(made: Plan, key: str = KEY, values: Values = plausible) -> Path:
+    """The exhibit through its stage; returns its path without a suffix."""
+    metrics, timings = write_runs(made, key, values)
+    base = Path(made.paths.exhibit(key, ""))
+    stage.run(key, made, metrics, timings, base)
+    return base
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the repository's config, at a clean revision."""
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedrepro.exhibits.about.revision", lambda: REVISION)
+    return tmp_path
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage without its slowest part, for tests that do not look at figures."""
+    images = {".svg": b"<svg/>", ".png": b"png"}
+    monkeypatch.setattr(stage, "render", lambda exhibit, numbers: images)

@@ -1,0 +1,263 @@
+"""`fedrepro check pfnm`: recorded cases that agree, that differ, and that cannot be checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import literal_matching as literal
+import numpy as np
+import pytest
+
+from fedrepro.cli.check import check_pfnm, run_check
+from fedrepro.cli.main import main
+
+VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors"
+
+
+def recorded(
+    seed=0, widths=(5, 3, 5, 4), inputs=6, classes=3, padded=True, passes=3, noise=0.4, cap=10
+):
+    """A case as the authors' code would have left it, made by the literal matching."""
+    rng = np.random.default_rng(seed)
+    clients, most = len(widths), max(widths)
+    pool = rng.normal(0, 1.5, (8, inputs + 1 + classes))
+    counts = rng.integers(1, 30, (clients, classes)).astype(float)
+    counts[1, 0] = counts[2, 1] = 0  # classes that a client lacks
+    arrays = {
+        "in_0": np.full((clients, inputs, most), np.nan),
+        "in_1": np.full((clients, most), np.nan),
+        "in_2": np.full((clients, most, classes), np.nan),
+        "in_3": rng.normal(size=(clients, classes)),
+    }
+    networks = []
+    for j, n in enumerate(widths):
+        units = pool[rng.permutation(len(pool))[:n]] + rng.normal(0, noise, (n, pool.shape[1]))
+        arrays["in_0"][j, :, :n] = units[:, :inputs].T
+        arrays["in_1"][j, :n] = units[:, inputs]
+        arrays["in_2"][j, :n] = units[:, inputs + 1 :]
+        network = (units[:, :inputs].T, units[:, inputs], units[:, inputs + 1 :])
+        networks.append((*network, arrays["in_3"][j]))
+    visits = np.array([rng.permutation(clients) for _ in range(passes)])
+    matching, out = literal.match_networks(
+        networks, counts, visits, sigma=0.7, sigma0=10.0, gamma=1.0, cap=cap
+    )
+    assign = np.full((clients, most), -1)
+    for j, held in enumerate(matching.assignments):
+        assign[j, : len(held)] = held
+    arrays |= {
+        "J": np.array(clients),
+        "dims": np.array([inputs, most, classes]),
+        "sigma": np.array(0.7),
+        "sigma0": np.array(10.0),
+        "gamma": np.array(1.0),
+        "it": np.array(passes),
+        "seed": np.array(seed),
+        "freqs": counts,
+        "layer0_assign": assign,
+        "layer0_counts": np.array(matching.counts),
+        "layer0_size": np.array(len(matching.counts)),
+        "layer0_perms": visits,
+        **{f"out_{i}": block for i, block in enumerate(out)},
+    }
+    if padded:
+        arrays["widths"] = np.array(widths)[:, None]
+    return arrays
+
+
+def replay(path, arrays):
+    """Exit code and lines of checking these arrays."""
+    np.savez(path, **arrays)
+    lines = []
+    return run_check(path, lines.append), lines
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "case.npz"
+
+
+@pytest.mark.parametrize("name", ["pfnm_case_J10_planted", "pfnm_case_J16_count_cap"])
+def test_recorded_outputs_of_the_authors_code_agree(name):
+    if not VECTORS.is_dir():
+        pytest.skip("the recorded cases are not beside the repository (shared/vectors)")
+    report = check_pfnm(VECTORS / f"{name}.npz")
+    assert report.agrees, [finding for finding in report.findings if not finding.agrees]
+
+
+def test_several_hidden_layers_are_not_checked_yet(path):
+    arrays = recorded() | {"dims": np.array([6, 5, 5, 3])}
+    code, lines = replay(path, arrays)
+    assert (code, len(lines)) == (2, 1)
+    assert "2 hidden layers" in lines[0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_case_of_unequal_widths_agrees_in_every_line(path, seed):
+    code, lines = replay(path, recorded(seed))
+    assert code == 0, lines
+    assert len(lines) == 7
+    assert all(line.startswith("agrees") for line in lines)
+
+
+def test_a_case_of_equal_widths_needs_neither_widths_nor_padding(path):
+    assert replay(path, recorded(widths=(4, 4, 4), padded=False))[0] == 0
+
+
+def test_more_clients_than_the_count_cap_agree(path):
+    assert replay(path, recorded(widths=(3,) * 14))[0] == 0
+
+
+def one_assignment(arrays):
+    assign = arrays["layer0_assign"]
+    assign[0, 0] = (assign[0, 0] + 1) % arrays["layer0_size"]
+
+
+def padding(arrays):
+    arrays["layer0_assign"][1, 4] = 0
+
+
+def one_weight(arrays):
+    arrays["out_0"][1, 2] += 1e-9
+
+
+def one_outgoing_weight(arrays):
+    arrays["out_2"][2, 1] -= 1e-9
+
+
+def one_hidden_bias(arrays):
+    arrays["out_1"][0] += 1e-9
+
+
+def one_output_bias(arrays):
+    arrays["out_3"][1] += 1e-11
+
+
+def size(arrays):
+    arrays["layer0_size"] = arrays["layer0_size"] + 1
+
+
+def one_count(arrays):
+    arrays["layer0_counts"][0] += 1
+
+
+def one_atom_less(arrays):
+    arrays["out_1"] = arrays["out_1"][:-1]
+
+
+@pytest.mark.parametrize(
+    ("alter", "line"),
+    [
+        (one_assignment, "assignments"),
+        (padding, "assignments"),
+        (one_weight, "out_0"),
+        (one_outgoing_weight, "out_2"),
+        (one_hidden_bias, "out_1"),
+        (one_output_bias, "out_3"),
+        (size, "size"),
+        (one_count, "counts"),
+        (one_atom_less, "out_1"),
+    ],
+)
+def test_what_was_altered_is_what_differs(path, alter, line):
+    arrays = recorded()
+    alter(arrays)
+    code, lines = replay(path, arrays)
+    assert code == 1
+    different = [text for text in lines if text.startswith("DIFFERS")]
+    assert len(different) == 1
+    assert line in different[0]
+
+
+def test_a_case_made_with_other_settings_differs(path):
+    for key, value in (("sigma", 0.2), ("sigma0", 3.0)):
+        assert replay(path, recorded() | {key: np.array(value)})[0] == 1
+
+
+def test_a_difference_below_the_tolerance_agrees(path):
+    arrays = recorded()
+    arrays["out_0"][0, 0] += 5e-13
+    assert replay(path, arrays)[0] == 0
+
+
+KEYS = sorted(set(recorded()) - {"seed", "widths"})
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_missing_key_is_named(path, key):
+    arrays = recorded()
+    del arrays[key]
+    code, lines = replay(path, arrays)
+    assert (code, len(lines)) == (2, 1)
+    assert f"'{key}' is missing" in lines[0]
+
+
+def changed(key, change):
+    arrays = recorded()
+    return arrays | {key: change(arrays[key])}
+
+
+def with_nan(array):
+    array = array.astype(float)
+    array.flat[0] = np.nan
+    return array
+
+
+BROKEN = {
+    "inputs not finite": ("in_0", with_nan),
+    "output bias not finite": ("in_3", with_nan),
+    "result not finite": ("out_2", with_nan),
+    "counts not finite": ("freqs", with_nan),
+    "negative counts": ("freqs", lambda a: -a),
+    "a client too few": ("in_1", lambda a: a[1:]),
+    "a class too few": ("freqs", lambda a: a[:, 1:]),
+    "an input too few": ("out_0", lambda a: a[1:]),
+    "a pass too few": ("layer0_perms", lambda a: a[1:]),
+    "not an order": ("layer0_perms", lambda a: a * 0),
+    "no variance": ("sigma", lambda a: a * 0),
+    "negative mass": ("gamma", lambda a: -a),
+    "a variance for each client": ("sigma0", lambda a: np.full(4, a)),
+    "fractions": ("layer0_assign", lambda a: a + 0.5),
+    "words": ("layer0_counts", lambda a: np.array(["many"] * len(a))),
+    "no clients": ("J", lambda a: a * 0),
+    "far too many clients": ("J", lambda a: np.array(10**12)),
+    "no width": ("widths", lambda a: a * 0),
+    "no layers": ("dims", lambda a: a[:1]),
+    "pickled objects": ("freqs", lambda a: a.astype(object)),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_case_is_refused_in_one_sentence(path, name):
+    code, lines = replay(path, changed(*BROKEN[name]))
+    assert (code, len(lines)) == (2, 1)
+    assert lines[0].startswith(f"cannot be checked: {path}:") or "matching: each pass" in lines[0]
+
+
+def test_files_that_are_no_recorded_case_are_refused(tmp_path, path):
+    np.savez(path, **recorded())
+    whole = path.read_bytes()
+    empty, text, part = (tmp_path / name for name in ("empty.npz", "text.npz", "part.npz"))
+    alone, damaged = tmp_path / "alone.npy", tmp_path / "damaged.npz"
+    empty.write_bytes(b"")
+    text.write_text("sigma = 1\n")
+    part.write_bytes(whole[: len(whole) // 2])
+    np.save(alone, np.ones(3))
+    middle = len(whole) // 2
+    damaged.write_bytes(whole[:middle] + bytes(64) + whole[middle + 64 :])
+    for bad in (empty, text, part, alone, damaged, tmp_path, tmp_path / "nothing.npz"):
+        lines = []
+        assert run_check(bad, lines.append) == 2, bad
+        assert len(lines) == 1
+        assert str(bad) in lines[0]
+
+
+def test_the_command_gives_the_exit_code(path, capsys):
+    np.savez(path, **recorded())
+    assert main(["check", "pfnm", str(path)]) == 0
+    assert "agrees  layer 0 size" in capsys.readouterr().out
+    arrays = recorded()
+    size(arrays)
+    np.savez(path, **arrays)
+    assert main(["check", "pfnm", str(path)]) == 1
+    path.write_text("nothing")
+    assert main(["check", "pfnm", str(path)]) == 2

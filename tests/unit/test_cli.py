@@ -1,0 +1,118 @@
+"""The command line: what a person sees."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedrepro.cli import main as entry
+from fedrepro.cli import put_on_path
+from fedrepro.cli.main import main
+from fedrepro.errors import FedreproError
+from fedrepro.registry import components
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def test_methods_shows_every_method_with_what_it_needs(capsys):
+    assert main(["methods"]) == 0
+    said = capsys.readouterr().out
+    for name, item in components("method").items():
+        line = next(line for line in said.split("\n") if line.startswith(f"│ {name} "))
+        assert item.meta["kind"].replace("_", "-") in line
+    assert "label_counts, pooled_train_accuracy" in said.replace("\n", " ")
+
+
+def test_exhibits_shows_the_command_of_each(capsys):
+    assert main(["exhibits", "--scale", "paper"]) == 0
+    assert "snakemake --cores 2 reports/paper/pfnm/figure-2a.svg" in capsys.readouterr().out
+
+
+def test_documents_says_whether_they_are_in_step(capsys, tmp_path, monkeypatch):
+    assert main(["documents", "--check"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["documents", "--check"]) == 1
+    assert "stale: config/README.md" in capsys.readouterr().out
+    assert main(["documents"]) == 0
+    assert (tmp_path / "config/README.md").read_text() == (ROOT / "config/README.md").read_text()
+    assert main(["documents", "--check"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["recrod"], "fedrepro: No such command 'recrod'"),
+        (["compare"], "fedrepro: Missing argument"),
+        (["record", "--scale", "tiny", "--source", "nowhere"], "make them with: snakemake"),
+        (["compare", "pfnm/figure-9", "--reports", "nowhere"], "make it with: snakemake"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, capsys):
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert "Traceback" not in said
+
+
+def test_check_passes_its_exit_code_on(tmp_path, capsys):
+    (tmp_path / "x.npz").write_text("not a recorded case")
+    assert main(["check", "pfnm", str(tmp_path / "x.npz")]) == 2
+    assert main(["check", "pfnm", str(tmp_path / "absent.npz")]) == 2
+
+
+def test_an_interrupt_is_quiet(monkeypatch, capsys):
+    def interrupted(_words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedrepro.cli.people.run_command", interrupted)
+    assert main(["methods"]) == 130
+    assert capsys.readouterr().err == "fedrepro: stopped\n"
+
+
+def test_a_defect_is_not_passed_off_as_a_sentence(monkeypatch):
+    def broken(_words):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("fedrepro.cli.people.run_command", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["methods"])
+
+
+def test_words_come_from_the_command_line_if_none_are_given(monkeypatch, capsys):
+    monkeypatch.setattr(entry.sys, "argv", ["fedrepro", "recrod"])
+    assert main() == 2
+
+
+def test_python_dash_m_works():
+    words = [sys.executable, "-m", "fedrepro", "methods"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0
+    assert "pfnm" in done.stdout
+
+
+def test_the_command_is_found_without_an_activated_environment(monkeypatch):
+    own = str(Path(sys.executable).parent)
+    monkeypatch.setenv("PATH", "/somewhere")
+    put_on_path()
+    put_on_path()
+    assert entry.sys.modules["os"].environ["PATH"] == f"{own}:/somewhere"
+
+
+def test_errors_name_the_nearest_and_all_others():
+    from fedrepro.errors import unknown
+
+    error = unknown("colour", "gren", ["red", "green"], "the palette")
+    assert isinstance(error, FedreproError)
+    assert str(error) == (
+        "unknown colour 'gren' in the palette: did you mean 'green'? known are green, red"
+    )
+    assert str(unknown("colour", "xyz", [])) == "unknown colour 'xyz': known are none"

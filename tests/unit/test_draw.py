@@ -1,0 +1,229 @@
+"""Figures: every drawn number is in the csv, equal numbers give equal bytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from synthetic import KEY, ROOT, draw, plan, plausible, workplace, write_runs
+
+from fedrepro.artifacts import read_provenance, read_table
+from fedrepro.errors import FedreproError
+from fedrepro.exhibits.draw import close_up, figure, lines, render, rules
+from fedrepro.exhibits.style import LOOKS, REFERENCES, SPARE, looks
+from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise
+from fedrepro.stages import exhibit as stage
+
+__all__ = ["workplace"]
+pytestmark = pytest.mark.usefixtures("workplace")
+
+OUTPUTS = {".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet"}
+
+
+def numbers_of(made, values=plausible, key=KEY):
+    exhibit = made.exhibit(key)
+    found = summarise(exhibit, read_runs(exhibit, write_runs(made, key, values)[0]))
+    return read_csv(csv_text(found.numbers))
+
+
+def drawn(made=None, values=plausible, key=KEY) -> Figure:
+    made = made or plan()
+    with rules():
+        return figure(made.exhibit(key), numbers_of(made, values, key))
+
+
+def texts(found: Figure | Axes) -> str:
+    return "\n".join(text.get_text() for text in found.findobj(lambda x: hasattr(x, "get_text")))
+
+
+def sized(matched):
+    """Plausible values, with PFNM's size as given for a number of clients."""
+
+    def values(token, clients, trial, metric, split):
+        if metric == "hidden_units" and token.startswith("pfnm"):
+            return float(matched(clients))
+        return plausible(token, clients, trial, metric, split)
+
+    return values
+
+
+def test_every_drawn_number_is_in_the_csv():
+    made = plan()
+    numbers = numbers_of(made)
+    kept = {float(f"{value:.10g}") for value in numbers["mean"]}
+    with rules():
+        found = figure(made.exhibit(KEY), numbers)
+    heights = [y for axes in found.axes for line in axes.lines for y in line.get_ydata()]
+    assert len(heights) >= 2 * (10 + 10 + 4)
+    assert {float(y) for y in heights} <= kept
+
+
+def test_bands_are_one_sample_sd_of_the_csv():
+    made = plan()
+    line = lines(made.exhibit(KEY), numbers_of(made), "accuracy", "test")["U-Ens"]
+    rows = numbers_of(made).query("method == 'U-Ens' and metric == 'accuracy' and split == 'test'")
+    assert line.sd == rows["sd"].tolist()
+    assert line.high == [m + s for m, s in zip(rows["mean"], rows["sd"], strict=True)]
+
+
+def test_every_method_has_a_line_of_its_accuracy_and_a_place_in_the_legend():
+    found = drawn()
+    labels = [measure.label for measure in plan().exhibit(KEY).measures]
+    for axes in found.axes[:2]:
+        assert sorted(line.get_label() for line in axes.lines) == sorted(labels)
+    assert [text.get_text() for text in found.legends[0].get_texts()] == labels
+
+
+def test_methods_of_one_size_share_a_line_that_is_named():
+    found = drawn()
+    assert [line.get_label() for line in found.axes[2].lines] == [
+        *("concatenation", "clients alone", "PFNM", "KD")
+    ]
+    assert "50·J: concatenation, U-Ens, W-Ens" in texts(found)
+    assert "50: clients alone, pooled training, D-SGD, parameter average" in texts(found)
+
+
+def test_a_matching_method_that_merges_nothing_keeps_its_line():
+    found = drawn(values=sized(lambda clients: 50 * clients))
+    assert "PFNM" in [line.get_label() for line in found.axes[2].lines]
+    assert "50·J: concatenation, U-Ens, W-Ens" in texts(found)
+
+
+def test_title_names_data_and_trials_and_who_has_fewer():
+    shown = texts(drawn())
+    assert plan().exhibit(KEY).settings.title in shown
+    assert "Digits (8×8) · 2 trials · KD: 1 trial" in shown
+
+
+def test_the_close_up_leaves_out_what_collapses():
+    made = plan()
+
+    def values(token, clients, trial, metric, split):
+        if token == "average" and metric == "accuracy":
+            return 0.1
+        return plausible(token, clients, trial, metric, split)
+
+    exhibit = made.exhibit(KEY)
+    low, high = close_up(exhibit, lines(exhibit, numbers_of(made, values), "accuracy", "test"))
+    assert 0.85 < low < high <= 1
+
+
+def test_looks_differ_by_colour_and_marker_or_dash():
+    found = [*LOOKS.values(), *SPARE]
+    assert len({look.colour for look in found}) == len(found)
+    assert len({look.marker for look in found}) == len(found)
+    assert len({look.dash for look in REFERENCES.values()}) == len(REFERENCES)
+    assert len(looks(plan().exhibit(KEY).measures)) == 10
+
+
+def test_equal_numbers_give_equal_images():
+    made = plan()
+    numbers = numbers_of(made)
+    assert render(made.exhibit(KEY), numbers) == render(made.exhibit(KEY), numbers)
+
+
+def test_images_are_the_same_in_a_process_with_other_defaults(tmp_path: Path):
+    """Neither the date, nor a user's matplotlibrc, nor the hash seed is in them."""
+    made = plan()
+    numbers = numbers_of(made)
+    Path("numbers.csv").write_text(csv_text(numbers))
+    Path("matplotlibrc").write_text("lines.linewidth: 9\nfont.family: serif\nsavefig.dpi: 30\n")
+    code = (
+        f"import sys; sys.path.insert(0, {str(ROOT / 'tests/unit')!r})\n"
+        "from pathlib import Path; from synthetic import plan, KEY\n"
+        "from fedrepro.exhibits.draw import render\n"
+        "from fedrepro.exhibits.summary import read_csv\n"
+        "images = render(plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text()))\n"
+        "[Path(f'other{suffix}').write_bytes(image) for suffix, image in images.items()]\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    for suffix, image in render(made.exhibit(KEY), numbers).items():
+        assert Path(f"other{suffix}").read_bytes() == image
+
+
+def test_svg_is_well_formed_and_png_is_one():
+    made = plan()
+    images = render(made.exhibit(KEY), numbers_of(made))
+    assert ET.fromstring(images[".svg"]).tag.endswith("svg")
+    assert b"dc:date" not in images[".svg"]
+    assert images[".png"].startswith(b"\x89PNG")
+
+
+def test_drawing_loads_no_pyplot():
+    code = (
+        "import sys; import fedrepro.stages.exhibit; "
+        "assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_sweep_of_two_parameters_cannot_be_drawn_against_one():
+    made = plan()
+    numbers = numbers_of(made)
+    made.exhibit(KEY).points[0].values["alpha"] = 1
+    with pytest.raises(FedreproError, match="drawn against one swept parameter"):
+        figure(made.exhibit(KEY), numbers)
+
+
+# ---------------------------------------------------------------------------------- the stage
+
+
+def test_the_stage_writes_exactly_its_outputs():
+    base = draw(plan())
+    found = {path.name.removeprefix(base.name) for path in base.parent.iterdir()}
+    assert found == OUTPUTS
+
+
+def test_the_stage_writes_the_same_bytes_twice():
+    base = draw(plan())
+    before = {path.name: path.read_bytes() for path in base.parent.iterdir()}
+    draw(plan())
+    assert {path.name: path.read_bytes() for path in base.parent.iterdir()} == before
+
+
+def test_the_json_says_where_the_exhibit_comes_from():
+    base = draw(plan(seed=3))
+    about = json.loads(Path(f"{base}.json").read_text())
+    assert about["command"] == f"snakemake --cores 2 reports/tiny/{KEY}.svg"
+    assert about["seed"] == 3
+    assert about["data"][0]["sha256"] == "ab" * 32
+    assert about["data"][0]["stand_in"] == "Digits (8×8) stand in for MNIST, the paper's data."
+    assert about["scenario"]["partition"]["values"]["clients"] == "2, 4"
+    assert about["scenario"]["training"]["values"]["epochs"] == "2"
+    assert "pfnm;v" in " ".join(about["components"]["method"])
+    assert about["settings"]["methods"][0]["sigma2"] == [0.01, 0.05, 0.1, 0.5, 1.0]
+    assert "pooled_train_accuracy" in about["methods"][0]["needs"]
+    assert about["computed"] == [{"revision": "0123456789ab", "versions": {"torch": "2"}}]
+    assert {"matplotlib", "pandas", "python"} <= set(about["versions"])
+    assert not any(Path(path).is_absolute() for path in about["timings"])
+
+
+def test_at_the_papers_own_data_nothing_stands_in():
+    base = draw(plan("paper"))
+    about = json.loads(Path(f"{base}.json").read_text())
+    assert about["data"][0]["name"] == "mnist"
+    assert about["data"][0]["stand_in"] == ""
+
+
+def test_tidy_metrics_name_their_exhibit():
+    base = draw(plan())
+    table = read_table(f"{base}.metrics.parquet", "metrics")
+    assert read_provenance(table)["key"] == KEY
+
+
+def test_runs_on_different_data_are_refused(monkeypatch: pytest.MonkeyPatch):
+    made = plan()
+    metrics, timings = write_runs(made)
+    sums = iter("abcdefghi")
+    monkeypatch.setattr(
+        "fedrepro.stages.exhibit.read_provenance",
+        lambda table: {"data": next(sums), "revision": "", "versions": {}},
+    )
+    with pytest.raises(FedreproError, match="computed on different data called digits"):
+        stage.run(KEY, made, metrics, timings, Path("out"))

@@ -1,0 +1,171 @@
+"""What surrounds the code: pinned packages, make targets, profiles, citation."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+TARGETS = ("quick", "all", "env", "test", "lint", "bench", "clean", "help")
+PAPERS = ("PFNM", "FedAvg", "GEMS", "RM+AH", "P2P")
+
+
+def pinned() -> list[Requirement]:
+    lines = (ROOT / "envs/requirements.txt").read_text().splitlines()
+    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+
+
+def asked_for() -> list[Requirement]:
+    project = PROJECT["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    build = PROJECT["build-system"]["requires"]
+    return [Requirement(line) for line in (*project["dependencies"], *extras, *build)]
+
+
+def make(*words: str, folder: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
+    """Make as from a fresh shell, not as a part of a `make test` that runs these tests."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    return subprocess.run(
+        ["make", *words],
+        cwd=folder,
+        env={**clean, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_every_package_is_pinned_to_one_version():
+    for requirement in pinned():
+        assert re.fullmatch(r"==[0-9][0-9a-z.]*", str(requirement.specifier)), requirement
+        assert requirement.url is None
+    names = [canonicalize_name(r.name) for r in pinned()]
+    assert len(set(names)) == len(names)
+
+
+def test_the_pins_name_no_address():
+    text = (ROOT / "envs/requirements.txt").read_text()
+    assert "://" not in text
+    assert not re.search(r"^\s*-", text, re.MULTILINE), "no options, such as another index"
+
+
+def test_the_pins_hold_all_that_the_project_asks_for():
+    versions = {canonicalize_name(r.name): next(iter(r.specifier)).version for r in pinned()}
+    for requirement in asked_for():
+        name = canonicalize_name(requirement.name)
+        assert name in versions, (
+            f"{name} is not in envs/requirements.txt; its head says how to add it"
+        )
+        assert requirement.specifier.contains(versions[name], prereleases=True), name
+
+
+@pytest.mark.parametrize("start", ["nvidia-", "cuda-", "triton"])
+def test_cuda_packages_are_for_linux_only(start):
+    found = [r for r in pinned() if r.name.startswith(start)]
+    assert found
+    for requirement in found:
+        assert requirement.marker is not None
+        assert not requirement.marker.evaluate({"sys_platform": "darwin"})
+        assert requirement.marker.evaluate(
+            {"sys_platform": "linux", "platform_machine": "x86_64", "python_full_version": "3.12.0"}
+        )
+
+
+@pytest.mark.parametrize("version", ["3.11.0", "3.12.0", "3.13.0"])
+def test_no_other_pin_depends_on_the_python_version(version):
+    for requirement in pinned():
+        if requirement.marker is not None and "python" in str(requirement.marker):
+            linux = {"sys_platform": "linux", "platform_machine": "x86_64"}
+            assert requirement.marker.evaluate({**linux, "python_full_version": version})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_make_has_the_target(target):
+    assert make("-n", target).returncode == 0
+
+
+def test_make_without_a_word_draws_the_quick_scale():
+    assert make("-n").stdout == make("-n", "quick").stdout
+
+
+def test_make_help_names_the_targets():
+    text = make("help").stdout
+    for target in set(TARGETS) - {"quick", "help"}:
+        assert f"make {target}" in text
+
+
+def copy_for_make(folder: Path) -> Path:
+    """What make reads before it has an environment."""
+    for name in ("Makefile", "pyproject.toml", "envs/requirements.txt", "tools/locked.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text((ROOT / name).read_text())
+    return folder
+
+
+@pytest.mark.parametrize("answer", ["exit 1", "echo Python 3.10.4; exit 1"])
+def test_another_python_is_refused_with_one_sentence(tmp_path, answer):
+    folder = copy_for_make(tmp_path)
+    other = folder / "python3.10"
+    other.write_text(f"#!/bin/sh\n{answer}\n")
+    other.chmod(0o755)
+    done = make("env", f"PYTHON={other}", folder=folder)
+    assert done.returncode == 2
+    sentences = [line for line in done.stderr.splitlines() if not line.startswith("make")]
+    assert len(sentences) == 1
+    assert sentences[0].startswith("fedrepro needs Python 3.11, 3.12 or 3.13")
+    assert not (folder / ".venv").exists()
+
+
+def test_clean_keeps_the_record_the_data_and_the_environment(tmp_path):
+    folder = copy_for_make(tmp_path)
+    kept = ("reports/record/quick/a.csv", "resources/mnist/raw", ".venv/bin/python")
+    gone = ("results/quick/a", "reports/quick/a", "reports/tiny/a", "reports/paper/a", "logs/a")
+    for name in kept + gone:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    assert make("clean", folder=folder).returncode == 0
+    assert all((folder / name).exists() for name in kept)
+    assert not any((folder / name).exists() for name in gone)
+
+
+@pytest.mark.parametrize("name", ["default", "gpu", "slurm"])
+def test_profiles_are_found_and_name_files_that_exist(name):
+    profile = yaml.safe_load((ROOT / f"profiles/{name}/profile.yaml").read_text())
+    assert "cores" not in profile, "--cores is for the user to say"
+    if "configfile" in profile:
+        assert (ROOT / profile["configfile"]).exists()
+
+
+@pytest.mark.parametrize("name", ["gpu", "slurm"])
+def test_settings_of_profiles_are_settings_of_the_project(name):
+    from fedrepro.config import read_config
+
+    read_config(yaml.safe_load((ROOT / f"profiles/{name}/config.yaml").read_text()))
+
+
+def test_the_citation_names_the_five_papers():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["title"] == "fedrepro"
+    assert citation["license"] == PROJECT["project"]["license"]
+    assert [r["abbreviation"] for r in citation["references"]] == list(PAPERS)
+    for reference in citation["references"]:
+        assert reference["title"]
+        assert reference["authors"]
+        assert 2017 <= reference["year"] <= 2019
+
+
+def test_the_citation_has_the_version_of_the_package():
+    from fedrepro import __version__
+
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == __version__

@@ -1,0 +1,203 @@
+"""The methods pfnm and concatenation: what they make of clients' networks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+
+import literal_matching as literal
+import numpy as np
+import pytest
+
+from fedrepro.api import ClientInfo, LocalModels
+from fedrepro.errors import FedreproError
+from fedrepro.matching.networks import class_shares
+from fedrepro.registry import components, parse_token
+from fedrepro.rng import Rng
+
+D, L, K, J = 6, 5, 3, 4
+
+
+def clients_of(seed=0, clients=J, hidden=(L,), spread=1.0):
+    rng = np.random.default_rng(seed)
+    sizes = (D, *hidden, K)
+    tensors = {}
+    for layer, shape in enumerate(pairwise(sizes)):
+        weight, bias = (
+            rng.normal(0, spread, (clients, *shape)),
+            rng.normal(size=(clients, shape[1])),
+        )
+        tensors |= {f"weight{layer}": weight.astype("f4"), f"bias{layer}": bias.astype("f4")}
+    return LocalModels(components("model")["mlp"].spec({"hidden": list(hidden)}), D, K, tensors)
+
+
+def info_of(counts):
+    counts = np.asarray(counts)
+    return ClientInfo(components("training")["adam"].spec(), label_counts=counts)
+
+
+COUNTS = np.array([[9, 0, 3], [1, 2, 0], [0, 5, 4], [2, 2, 2]])
+
+
+def pfnm(clients, counts=COUNTS, rng=None, **values):
+    spec = components("method")["pfnm"].spec(values)
+    return spec.component.fn(clients, info_of(counts), rng=rng or Rng(0), **spec.values)
+
+
+def concatenation(clients, counts=COUNTS, **values):
+    spec = components("method")["concatenation"].spec(values)
+    return spec.component.fn(clients, info_of(counts), rng=Rng(0), **spec.values)
+
+
+def network_of(clients, client):
+    names = ("weight0", "bias0", "weight1", "bias1")
+    return tuple(clients.tensors[name][client].astype(float) for name in names)
+
+
+def logits(network, x):
+    weight0, bias0, weight1, bias1 = network
+    return np.maximum(x @ weight0 + bias0, 0) @ weight1 + bias1
+
+
+def as_networks(clients):
+    return [network_of(clients, j) for j in range(clients.clients)]
+
+
+def test_the_global_model_is_the_literal_matching_of_the_clients():
+    clients = clients_of(spread=0.6)
+    made = pfnm(clients, sigma2=0.5, sigma02=4.0, gamma0=0.7, order="fixed", passes=3)
+    visits = np.tile(np.arange(J), (3, 1))
+    matching, out = literal.match_networks(
+        as_networks(clients), COUNTS, visits, sigma=0.5, sigma0=4.0, gamma=0.7
+    )
+    for name, value in zip(("weight0", "bias0", "weight1", "bias1"), out, strict=True):
+        assert made.tensors[name].dtype == np.float32
+        assert made.tensors[name].shape == (1, *value.shape)
+        np.testing.assert_allclose(made.tensors[name][0], value, rtol=1e-6, atol=1e-6)
+    shared = sum(m for m in matching.counts if m > 1) / (J * L)
+    assert made.diagnostics["matched_share"] == pytest.approx(shared)
+    assert 0 < shared < 1
+
+
+def test_options_of_the_rule_reach_the_matching():
+    clients = clients_of(1, spread=0.6)
+    visits = np.tile(np.arange(J), (5, 1))
+    for rule in ({"factor": 2.0}, {"cap": 1}, {"width": L}):
+        names = {"factor": "popularity", "cap": "count_cap", "width": "width_cap"}
+        _, out = literal.match_networks(
+            as_networks(clients), COUNTS, visits, sigma=0.3, sigma0=10.0, gamma=1.0, **rule
+        )
+        values = {names[key]: value for key, value in rule.items()}
+        made = pfnm(clients, sigma2=0.3, order="fixed", **values)
+        plain = pfnm(clients, sigma2=0.3, order="fixed")
+        np.testing.assert_allclose(made.tensors["weight0"][0], out[0], rtol=1e-5, atol=1e-6)
+        assert not np.array_equal(made.tensors["weight0"], plain.tensors["weight0"])
+
+
+def test_identical_clients_give_back_their_network_as_the_prior_flattens():
+    clients = clients_of(clients=1)
+    same = replace(clients, tensors={k: np.repeat(v, J, 0) for k, v in clients.tensors.items()})
+    made = pfnm(same, np.ones((J, K), int), sigma2=0.01, sigma02=1e4)
+    for name, value in clients.tensors.items():
+        np.testing.assert_allclose(made.tensors[name], value, atol=1e-4)
+    assert made.diagnostics == {"matched_share": 1.0}
+
+
+def test_clients_count_by_their_share_of_a_class():
+    """Two clients of one identical hidden layer; only the first has examples of class 0."""
+    one = clients_of(clients=1).tensors
+    tensors = {k: np.repeat(v, 2, 0) for k, v in one.items()}
+    tensors["weight1"][1] += 0.1
+    tensors["bias1"][1] += 0.1
+    clients = LocalModels(clients_of().model, D, K, tensors)
+    counts = np.array([[8, 4, 0], [0, 4, 8]])
+    made = pfnm(clients, counts, sigma2=0.05, sigma02=1e4)
+    expected = one["weight1"] + np.array([0.0, 0.05, 0.1])
+    np.testing.assert_allclose(made.tensors["weight1"], expected, atol=1e-3)
+    np.testing.assert_allclose(
+        made.tensors["bias1"][0] - one["bias1"][0], [0, 0.05, 0.1], atol=1e-3
+    )
+    equal = pfnm(clients, counts, sigma2=0.05, sigma02=1e4, class_weights=False)
+    np.testing.assert_allclose(equal.tensors["weight1"], one["weight1"] + 0.05, atol=1e-3)
+
+
+def test_the_prior_mean_of_biases_draws_them():
+    clients = clients_of(spread=0.0)
+    low, high = (pfnm(clients, sigma2=100.0, bias_prior=b) for b in (0.0, 5.0))
+    for name in ("bias0", "bias1"):
+        assert (high.tensors[name].min() - low.tensors[name].max()) > 1
+    np.testing.assert_allclose(low.tensors["weight0"], high.tensors["weight0"])
+
+
+def test_a_class_that_nobody_has_counts_equally():
+    shares = class_shares(np.array([[3, 0], [1, 0]]))
+    assert np.array_equal(shares, [[0.75, 0.5], [0.25, 0.5]])
+    for made in (pfnm(clients_of(), COUNTS * [1, 0, 1]), concatenation(clients_of(), COUNTS * 0)):
+        assert all(np.isfinite(value).all() for value in made.tensors.values())
+
+
+def test_the_order_of_visits_comes_from_the_stream_of_the_trial():
+    clients = clients_of(2, clients=8, spread=0.5)
+    counts = np.ones((8, K), int)
+
+    def weights(trial):
+        made = pfnm(clients, counts, Rng(0).at(trial=trial), sigma2=0.5)
+        return made.tensors["weight0"]
+
+    assert np.array_equal(weights(0), weights(0))
+    assert any(not np.array_equal(weights(0), weights(trial)) for trial in range(1, 6))
+    fixed = [pfnm(clients, counts, Rng(0).at(trial=t), sigma2=0.5, order="fixed") for t in range(6)]
+    assert all(
+        np.array_equal(fixed[0].tensors["weight0"], made.tensors["weight0"]) for made in fixed
+    )
+
+
+def test_a_client_alone_is_its_own_global_model():
+    clients = clients_of(clients=1)
+    made = pfnm(clients, COUNTS[:1] + 1, sigma2=0.01, sigma02=1e4)
+    np.testing.assert_allclose(made.tensors["weight0"], clients.tensors["weight0"], atol=1e-4)
+    assert made.diagnostics == {"matched_share": 0.0}
+
+
+@pytest.mark.parametrize("method", [pfnm, concatenation])
+def test_two_hidden_layers_are_refused_with_what_to_do(method):
+    with pytest.raises(FedreproError, match="one hidden layer so far, and these have 2; choose"):
+        method(clients_of(hidden=(4, 5)))
+
+
+def test_a_width_cap_below_the_local_width_is_refused():
+    with pytest.raises(FedreproError, match=f"raise width_cap to {L}"):
+        pfnm(clients_of(clients=1), COUNTS[:1], width_cap=2)
+
+
+def test_parameters_have_ranges_and_stand_in_tokens():
+    spec = parse_token("method", "pfnm+count_cap~none+popularity~2+sigma2~0.01@0.1@1")
+    assert spec["count_cap"] is None
+    assert spec["popularity"] == 2.0
+    assert [s["sigma2"] for s in spec.expand()] == [0.01, 0.1, 1.0]
+    for token in ("pfnm+sigma2~0", "pfnm+gamma0~-1", "pfnm+passes~-1", "pfnm+order~sorted"):
+        with pytest.raises(FedreproError):
+            parse_token("method", token)
+
+
+def test_matching_loads_no_torch():
+    code = (
+        "import sys, fedrepro.methods.pfnm, fedrepro.methods.concatenation, fedrepro.cli.check;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_concatenation_adds_the_clients_logits_by_class_share():
+    clients = clients_of()
+    x = np.random.default_rng(9).normal(size=(20, D))
+    own = np.stack([logits(network_of(clients, j), x) for j in range(J)])
+    shares = COUNTS / COUNTS.sum(0)
+    weighted, equal = concatenation(clients), concatenation(clients, class_weights=False)
+    assert weighted.tensors["weight0"].shape == (1, D, J * L)
+    names = ("weight0", "bias0", "weight1", "bias1")
+    for made, f in ((weighted, shares), (equal, np.full((J, K), 1 / J))):
+        found = logits([made.tensors[name][0] for name in names], x)
+        np.testing.assert_allclose(found, (f[:, None] * own).sum(0), atol=1e-5)

@@ -1,0 +1,300 @@
+"""Recording an exhibit and comparing with the record."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+from synthetic import KEY, draw, plan, plausible, undrawn, workplace, write_training_times
+
+from fedrepro.artifacts import read_json, write_json
+from fedrepro.errors import FedreproError
+from fedrepro.record import RECORD, SUFFIXES, compare, exhibits_in, record
+
+__all__ = ["undrawn", "workplace"]
+pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
+
+OTHER = "pfnm/figure-2b"
+BASE = RECORD / "tiny" / KEY
+
+
+@pytest.fixture
+def made():
+    """Figure 2a at scale tiny, with all its times."""
+    found = plan()
+    write_training_times(found)
+    draw(found)
+    return found
+
+
+def test_record_keeps_every_file_and_the_run(made):
+    done = record("tiny", [KEY])
+    assert done.warnings == []
+    assert done.files == [Path(f"{BASE}{suffix}") for suffix in (*SUFFIXES, ".run.json")]
+    for suffix in SUFFIXES:
+        ours = Path(made.paths.exhibit(KEY, suffix))
+        assert Path(f"{BASE}{suffix}").read_bytes() == ours.read_bytes()
+    run = read_json(f"{BASE}.run.json")
+    assert run["seconds"]["train"] == 42.0
+    assert set(run["seconds"]) == {"train", "aggregate", "federate"}
+    assert run["machine"]["cores"] == os.cpu_count()
+    assert set(run["files"]) == set(SUFFIXES)
+
+
+def test_recording_twice_changes_nothing(made):
+    record("tiny", [KEY])
+    before = {path: path.read_bytes() for path in BASE.parent.iterdir()}
+    record("tiny", [KEY])
+    assert {path: path.read_bytes() for path in BASE.parent.iterdir()} == before
+
+
+def test_without_names_everything_is_recorded(made):
+    draw(made, OTHER)
+    assert exhibits_in(Path("reports"), "tiny") == [KEY, OTHER]
+    record("tiny")
+    assert exhibits_in(RECORD, "tiny") == [KEY, OTHER]
+
+
+def test_nothing_to_record_is_a_sentence():
+    with pytest.raises(FedreproError, match=r"no exhibit in reports/quick; make them with: snake"):
+        record("quick")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_missing_file_is_named_with_the_command_and_nothing_is_recorded(made, suffix):
+    Path(made.paths.exhibit(KEY, suffix)).unlink()
+    with pytest.raises(FedreproError) as error:
+        record("tiny", [KEY])
+    assert f"figure-2a{suffix} is missing" in str(error.value)
+    assert f"make it with: snakemake --cores 2 reports/tiny/{KEY}.svg" in str(error.value)
+    assert not RECORD.exists()
+
+
+def test_one_refused_exhibit_keeps_all_from_being_recorded(made):
+    with pytest.raises(FedreproError, match=r"figure-2b\.svg is missing"):
+        record("tiny", [KEY, OTHER])
+    assert not RECORD.exists()
+
+
+def test_a_damaged_metrics_file_is_refused(made):
+    path = Path(made.paths.exhibit(KEY, ".metrics.parquet"))
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(FedreproError, match="cannot be read"):
+        record("tiny", [KEY])
+    assert not RECORD.exists()
+
+
+def test_a_json_of_another_exhibit_is_refused(made):
+    path = made.paths.exhibit(KEY, ".json")
+    write_json(path, read_json(path) | {"key": OTHER})
+    with pytest.raises(FedreproError, match="describes pfnm/figure-2b at scale tiny"):
+        record("tiny", [KEY])
+
+
+@pytest.mark.parametrize("revision", ["unknown", "0123456789ab-dirty"])
+def test_a_revision_nobody_can_check_out_is_a_warning(made, monkeypatch, revision):
+    monkeypatch.setattr("fedrepro.exhibits.about.revision", lambda: revision)
+    draw(made)
+    done = record("tiny", [KEY])
+    assert len(done.warnings) == 1
+    assert f"was drawn at git revision {revision}" in done.warnings[0]
+    assert "commit first" in done.warnings[0]
+    assert Path(f"{BASE}.svg").exists()
+
+
+def test_missing_times_are_a_warning(made):
+    next(Path("results").rglob("metrics/**/timings.parquet")).unlink()
+    done = record("tiny", [KEY])
+    assert "the run time of pfnm/figure-2a is not recorded" in done.warnings[0]
+    assert read_json(f"{BASE}.run.json")["seconds"] == {}
+
+
+def test_missing_training_times_are_a_warning(made):
+    next(Path("results").rglob("models/**/timings.parquet")).unlink()
+    done = record("tiny", [KEY])
+    assert "the training time of pfnm/figure-2a is not recorded" in done.warnings[0]
+    assert "train" not in read_json(f"{BASE}.run.json")["seconds"]
+
+
+def test_results_of_another_folder_are_not_given_this_machine(made, monkeypatch):
+    here = Path.cwd()
+    away = here / "away"
+    away.mkdir()
+    monkeypatch.chdir(away)
+    done = record("tiny", [KEY], source=Path("../reports"))
+    assert "give its reports/record as the source" in done.warnings[0]
+    run = read_json(f"{BASE}.run.json")
+    assert run["machine"] == {}
+    assert run["seconds"]["train"] == 42.0
+
+
+def test_a_record_of_another_machine_keeps_its_machine_and_times(made, monkeypatch):
+    with monkeypatch.context() as there:
+        there.setattr("fedrepro.record.machine", lambda: {"cpu": "of the other machine"})
+        record("tiny", [KEY])
+    before = read_json(f"{BASE}.run.json")
+    away = Path("away").resolve()
+    source = RECORD.resolve()
+    away.mkdir()
+    monkeypatch.chdir(away)
+    assert record("tiny", [KEY], source=source).warnings == []
+    assert read_json(f"{BASE}.run.json") == before
+
+
+def test_a_failure_while_writing_leaves_the_old_record(made, monkeypatch):
+    record("tiny", [KEY])
+    before = {path: path.read_bytes() for path in BASE.parent.iterdir()}
+    draw(made, values=lambda *place: 0.5)
+    write = Path.write_bytes
+
+    def failing(self: Path, data: bytes) -> int:
+        if ".csv" in self.name:
+            raise OSError(28, "No space left on device")
+        return write(self, data)
+
+    monkeypatch.setattr(Path, "write_bytes", failing)
+    with pytest.raises(FedreproError, match="the disk is full"):
+        record("tiny", [KEY])
+    assert {path: path.read_bytes() for path in BASE.parent.iterdir()} == before
+
+
+def test_a_stop_between_renames_does_not_pass_for_recorded(made, monkeypatch):
+    record("tiny", [KEY])
+    draw(made, values=lambda *place: 0.5)
+    rename = os.replace
+    count = 0
+
+    def stopping(source, target) -> None:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            record("tiny", [KEY])
+    assert not Path(f"{BASE}.run.json").exists()
+    with pytest.raises(FedreproError, match="incomplete or was altered"):
+        compare("tiny", KEY)
+
+
+# ------------------------------------------------------------------------------- comparing
+
+
+def shifted(amount: float):
+    """Plausible values, with PFNM's test accuracy moved."""
+
+    def values(token, clients, trial, metric, split):
+        moved = amount if (metric, split) == ("accuracy", "test") and token[:4] == "pfnm" else 0
+        return plausible(token, clients, trial, metric, split) + moved
+
+    return values
+
+
+def test_equal_files_are_the_same_bytes(made):
+    record("tiny", [KEY])
+    found = compare("tiny", KEY)
+    assert found.same_bytes
+    assert found.verdict == f"{KEY}: the same bytes as the record, {len(found.rows)} numbers"
+    assert {row.difference for row in found.rows} == {0.0}
+    assert {row.errors for row in found.rows} == {0.0}
+    assert found.notes == []
+
+
+def test_a_difference_is_counted_in_combined_standard_errors(made):
+    record("tiny", [KEY])
+    draw(made, values=shifted(-0.01))
+    found = compare("tiny", KEY)
+    moved = [row for row in found.rows if row.difference]
+    assert [(row.method, row.metric, row.split) for row in moved] == [
+        ("PFNM", "accuracy", "test")
+    ] * 2
+    row = moved[0]
+    assert math.isclose(row.difference, -0.01, rel_tol=1e-6)
+    assert row.where == "PFNM, clients 2"
+    tokens = row.setting
+    values = [plausible(tokens, 2, trial, "accuracy", "test") for trial in range(2)]
+    variance = (values[0] - values[1]) ** 2 / 2
+    assert math.isclose(row.errors, 0.01 / math.sqrt(2 * variance / 2), rel_tol=1e-6)
+    assert not found.same_bytes
+    assert "2 of 46 numbers differ; test accuracy by at most 0.01 (PFNM, clients" in found.verdict
+    assert "combined standard errors)" in found.verdict
+
+
+def test_a_single_trial_has_no_standard_error(made):
+    record("tiny", [KEY])
+
+    def values(token, *place):
+        return plausible(token, *place) + (0.1 if token == "distillation" else 0)
+
+    draw(made, values=values)
+    found = compare("tiny", KEY)
+    assert {row.errors for row in found.rows if row.difference} == {None}
+
+
+def test_another_choice_is_named(made):
+    def preferring(best):
+        def values(token, clients, trial, metric, split):
+            if (metric, split) == ("accuracy", "train"):
+                return float(token == best)
+            return plausible(token, clients, trial, metric, split)
+
+        return values
+
+    draw(made, values=preferring("pfnm"))
+    record("tiny", [KEY])
+    draw(made, values=preferring("pfnm+sigma2~0.5"))
+    assert compare("tiny", KEY).notes == [
+        f"pfnm+sigma2~0.5 was chosen for PFNM, clients {clients}, pfnm in the record"
+        for clients in (2, 4)
+    ]
+
+
+def test_numbers_on_one_side_only_are_counted(made):
+    record("tiny", [KEY])
+    path = Path(made.paths.exhibit(KEY, ".csv"))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:-1]))
+    found = compare("tiny", KEY)
+    assert found.verdict.endswith("1 numbers are on one side only")
+    assert found.rows[-1].ours is None
+    assert found.rows[-1].difference is None
+
+
+def test_other_data_seed_and_versions_are_noted(made):
+    record("tiny", [KEY])
+    path = made.paths.exhibit(KEY, ".json")
+    about = read_json(path)
+    about["data"][0]["sha256"] = "cd" * 32
+    about["versions"]["numpy"] = "0"
+    write_json(path, about | {"seed": 1})
+    notes = compare("tiny", KEY).notes
+    assert "the data differ: their checksums are not the recorded ones" in notes
+    assert "not as in the record: seed" in notes
+    assert any(note.startswith("other versions: numpy 0 (recorded with") for note in notes)
+
+
+def test_missing_numbers_are_a_sentence_with_the_command(made):
+    record("tiny", [KEY])
+    Path(made.paths.exhibit(KEY, ".csv")).unlink()
+    with pytest.raises(FedreproError, match=r"figure-2a.csv is missing; make it with: snakemake"):
+        compare("tiny", KEY)
+
+
+def test_a_missing_record_is_a_sentence_that_names_what_there_is(made):
+    draw(made, OTHER)
+    record("tiny", [OTHER])
+    with pytest.raises(FedreproError, match=r"not recorded at scale tiny .* recorded are pfnm/fig"):
+        compare("tiny", KEY)
+
+
+def test_an_altered_record_is_not_compared_with(made):
+    record("tiny", [KEY])
+    path = Path(f"{BASE}.csv")
+    path.write_text(path.read_text().replace("PFNM", "ours"))
+    with pytest.raises(FedreproError, match="incomplete or was altered"):
+        compare("tiny", KEY)

@@ -1,0 +1,242 @@
+"""The tables behind a figure: means, sample sds, and how a setting of a sweep is chosen."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+from synthetic import KEY, plan, plausible, workplace, write_runs
+
+from fedrepro.artifacts import read_table
+from fedrepro.config import Config, ExhibitFile, load_exhibits
+from fedrepro.errors import FedreproError
+from fedrepro.evaluation.metrics import METRICS
+from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise, tidy
+from fedrepro.plan import Plan
+
+__all__ = ["workplace"]
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def summary(made=None, values=plausible, key=KEY):
+    made = made or plan()
+    exhibit = made.exhibit(key)
+    return summarise(exhibit, read_runs(exhibit, write_runs(made, key, values)[0]))
+
+
+def choosing(choose: str) -> Plan:
+    """The tiny plan with another rule of choice."""
+    file = load_exhibits()["pfnm"]
+    methods = [dict(method) for method in file.defaults["methods"]]
+    methods[0]["choose"] = choose
+    defaults = {**file.defaults, "methods": methods}
+    changed = ExhibitFile.model_validate({**file.model_dump(), "defaults": defaults})
+    return Plan(Config(), {"pfnm": changed}, "tiny")
+
+
+def chosen(found) -> list[str]:
+    rows = found.choice[found.choice["chosen"] == "true"]
+    return rows["setting"].tolist()
+
+
+def replacing(metric: str, split: str, change):
+    """Plausible values, with one metric on one split replaced by change(token, trial)."""
+
+    def values(token, clients, trial, found_metric, found_split):
+        if (found_metric, found_split) == (metric, split):
+            return change(token, trial)
+        return plausible(token, clients, trial, found_metric, found_split)
+
+    return values
+
+
+def test_columns_are_the_swept_parameter_and_then_the_numbers():
+    found = summary()
+    assert list(found.numbers.columns) == [
+        *("clients", "method", "metric", "split", "mean", "sd", "trials", "setting")
+    ]
+    assert next(iter(found.choice.columns)) == "clients"
+
+
+def test_mean_and_sample_sd_are_those_over_trials():
+    numbers = summary().numbers
+    wanted = (numbers["method"] == "U-Ens") & (numbers["split"] == "test")
+    row = numbers[wanted & (numbers["clients"] == 4)].iloc[0]
+    values = [plausible("uniform_ensemble", 4, t, "accuracy", "test") for t in range(2)]
+    assert row["mean"] == statistics.mean(values)
+    assert row["sd"] == statistics.stdev(values)
+    assert row["trials"] == 2
+
+
+def test_a_single_trial_has_an_empty_sd():
+    numbers = summary().numbers
+    distilled = numbers[numbers["method"] == "KD"]
+    assert set(distilled["trials"]) == {1}
+    assert distilled["sd"].isna().all()
+    line = next(x for x in csv_text(numbers).splitlines() if ",KD,accuracy,test," in x)
+    assert line.split(",")[5] == ""
+
+
+def test_equal_values_have_an_sd_of_exactly_zero():
+    values = replacing("accuracy", "test", lambda token, trial: 0.1 + 0.2)
+    numbers = summary(values=values).numbers
+    rows = numbers[(numbers["metric"] == "accuracy") & (numbers["split"] == "test")]
+    assert set(rows["sd"].dropna()) == {0.0}
+
+
+def test_rows_of_single_rounds_and_clients_are_left_out():
+    numbers = summary().numbers
+    assert not numbers.duplicated(["clients", "method", "metric", "split"]).any()
+
+
+def test_order_is_point_method_metric_split():
+    numbers = summary().numbers
+    labels = [measure.label for measure in plan().exhibit(KEY).measures]
+    metrics = list(METRICS)
+    places = [
+        (row.clients, labels.index(row.method), metrics.index(row.metric), row.split)
+        for row in numbers.itertuples()
+    ]
+    assert places == sorted(places)
+
+
+def test_a_method_of_another_scenario_appears_at_every_point():
+    numbers = summary().numbers
+    pooled = numbers[numbers["method"] == "pooled training"]
+    two, four = (pooled[pooled["clients"] == j].drop(columns="clients") for j in (2, 4))
+    assert len(two)
+    assert two.to_dict("records") == four.to_dict("records")
+
+
+def test_the_setting_with_the_best_training_accuracy_is_chosen_for_each_point():
+    values = replacing(
+        "accuracy", "train", lambda token, trial: 0.9 if token == "pfnm+sigma2~0.1" else 0.8
+    )
+    found = summary(values=values)
+    assert chosen(found) == ["pfnm+sigma2~0.1"] * 2
+    numbers = found.numbers
+    assert set(numbers[numbers["method"] == "PFNM"]["setting"]) == {"pfnm+sigma2~0.1"}
+
+
+def test_one_setting_is_chosen_over_all_trials():
+    """Each trial prefers another setting; the mean decides."""
+    scores = {"pfnm+sigma2~0.05": (1.0, 0.1), "pfnm+sigma2~0.5": (0.6, 0.7)}
+    values = replacing(
+        "accuracy", "train", lambda token, trial: scores.get(token, (0.0, 0.0))[trial]
+    )
+    assert chosen(summary(values=values)) == ["pfnm+sigma2~0.5"] * 2
+
+
+def test_ties_go_to_the_setting_written_first():
+    values = replacing("accuracy", "train", lambda token, trial: 0.5)
+    assert chosen(summary(values=values)) == ["pfnm+sigma2~0.01"] * 2
+
+
+def test_a_difference_of_rounding_is_a_tie():
+    values = replacing(
+        "accuracy", "train", lambda token, trial: 0.3 if token == "pfnm" else 0.1 + 0.2 - 2**-53
+    )
+    assert chosen(summary(values=values)) == ["pfnm+sigma2~0.01"] * 2
+
+
+@pytest.mark.parametrize("choose", ["pooled_train", "client_train"])
+def test_the_choice_does_not_read_the_test_split(choose):
+    made = choosing(choose)
+    before = chosen(summary(made))
+    for change in (lambda token, trial: 0.0, lambda token, trial: float("sigma2" not in token)):
+        assert chosen(summary(made, replacing("accuracy", "test", change))) == before
+
+
+def test_client_train_chooses_by_the_clients_own_accuracies():
+    best = replacing(
+        "accuracy_clients", "train", lambda token, trial: float(token == "pfnm+sigma2~0.05")
+    )
+    assert chosen(summary(choosing("client_train"), best)) == ["pfnm+sigma2~0.05"] * 2
+
+
+def test_every_setting_at_every_point_is_in_the_choice_table():
+    found = summary().choice
+    assert len(found) == 2 * 5
+    assert found["parameter"].unique().tolist() == ["sigma2"]
+    assert found["value"].tolist()[:5] == ["0.01", "0.05", "0.1", "0.5", "1"]
+    assert found.groupby("clients")["chosen"].apply(lambda x: (x == "true").sum()).tolist() == [
+        1,
+        1,
+    ]
+    row = found.iloc[0]
+    train = [plausible("pfnm+sigma2~0.01", 2, t, "accuracy", "train") for t in range(2)]
+    assert row["criterion_mean"] == statistics.mean(train)
+    assert row["hidden_units"] == 80.5
+
+
+def test_csv_has_unix_lines_and_reads_back_to_the_same_numbers():
+    found = summary()
+    text = csv_text(found.numbers)
+    assert "\r" not in text
+    assert csv_text(read_csv(text)) == text
+    for ours, read in zip(found.numbers["mean"], read_csv(text)["mean"], strict=True):
+        assert math.isclose(ours, read, rel_tol=1e-9)
+
+
+def test_equal_metrics_give_equal_bytes():
+    assert csv_text(summary().numbers) == csv_text(summary().numbers)
+    assert csv_text(summary().choice) == csv_text(summary().choice)
+
+
+def test_numbers_and_tidy_metrics_do_not_depend_on_how_jobs_were_grouped():
+    exports = []
+    for size in ("all", 1):
+        made = plan(granularity={"methods_per_job": size})
+        exhibit = made.exhibit(KEY)
+        tables = read_runs(exhibit, write_runs(made)[0])
+        exports.append((csv_text(summarise(exhibit, tables).numbers), tidy(exhibit, tables)))
+    assert exports[0][0] == exports[1][0]
+    assert exports[0][1].to_pylist() == exports[1][1].to_pylist()
+
+
+def test_tidy_metrics_hold_every_row_of_every_run_once():
+    made = plan()
+    exhibit = made.exhibit(KEY)
+    files = write_runs(made)[0]
+    whole = tidy(exhibit, read_runs(exhibit, files))
+    assert whole.num_rows == sum(read_table(path, "metrics").num_rows for path in files)
+    assert whole.column_names[:7] == [
+        *("trial", "method", "round", "client", "split", "metric", "value")
+    ]
+
+
+def test_a_trial_that_is_missing_is_named():
+    made = plan()
+    exhibit = made.exhibit(KEY)
+    tables = read_runs(exhibit, write_runs(made)[0])
+    run = next(run for run in tables if run.methods[0].name == "pfnm")
+    tables[run] = tables[run].slice(0, 40)
+    with pytest.raises(FedreproError, match=r"clients 2: pfnm.* in each of 2 trials"):
+        summarise(exhibit, tables)
+
+
+def test_a_method_that_is_missing_is_named():
+    made = plan()
+    exhibit = made.exhibit(KEY)
+    tables = read_runs(exhibit, write_runs(made)[0])
+    tables = {run: table.slice(0, 0) for run, table in tables.items()}
+    with pytest.raises(FedreproError, match="the metrics hold nothing of pfnm"):
+        summarise(exhibit, tables)
+
+
+def test_a_choice_without_its_criterion_is_a_sentence():
+    made = choosing("client_train")
+    exhibit = made.exhibit(KEY)
+    tables = read_runs(exhibit, write_runs(made)[0])
+    for run, table in tables.items():
+        keep = [m != "accuracy_clients" for m in table["metric"].to_pylist()]
+        tables[run] = table.filter(keep)
+    with pytest.raises(FedreproError, match="chosen by accuracy_clients on the train split"):
+        summarise(exhibit, tables)
+
+
+def test_a_file_for_every_run_is_needed():
+    made = plan()
+    with pytest.raises(FedreproError, match="has 9 runs, but 1 metrics files were given"):
+        read_runs(made.exhibit(KEY), write_runs(made)[0][:1])
