@@ -35,7 +35,7 @@ $(PACKAGES): $(MOVED)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || \
 	  { echo "fedrepro needs Python 3.11, 3.12 or 3.13, which '$(PYTHON)' is not: name one, as in make PYTHON=python3.12" >&2; exit 2; }
 	@$(LOCKED) sh -ec ' \
-	  echo "Setting up .venv with the pinned packages: about two minutes and 6 GB, once."; \
+	  echo "Setting up .venv with the pinned packages: two to three minutes and 6 GB, once."; \
 	  rm -rf .venv; \
 	  $(PYTHON) -m venv .venv; \
 	  $(PIP) -c envs/requirements.txt setuptools hatchling editables; \

@@ -129,6 +129,11 @@ class Plan:
             found["methods", methods_name(run.methods)] = methods_token(run.methods)
         return found
 
+    @property
+    def shortened(self) -> list[tuple[str, str, str]]:
+        """(kind, name, full token) of every name that is too long to stand in a path."""
+        return sorted((k, name, token) for (k, name), token in self.tokens.items() if name != token)
+
     @cached_property
     def trials(self) -> dict[tuple[Spec, Spec], int]:
         """Trials of each (data set, partition): the most that any exhibit of this scale needs.

@@ -254,7 +254,8 @@ def shorten(token: str, limit: int) -> str:
     if len(token) <= limit:
         return token
     digest = hashlib.blake2b(token.encode(), digest_size=5).hexdigest()
-    return f"{token.split('+')[0].split(';')[0]}+id~{digest}"
+    # several methods that share a job are joined by ;
+    return f"{'several' if ';' in token else token.split('+')[0]}+id~{digest}"
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:

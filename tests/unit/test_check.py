@@ -103,8 +103,10 @@ def test_a_case_of_equal_widths_needs_neither_widths_nor_padding(path):
     assert replay(path, recorded(widths=(4, 4, 4), padded=False))[0] == 0
 
 
-def test_more_clients_than_the_count_cap_agree(path):
-    assert replay(path, recorded(widths=(3,) * 14))[0] == 0
+def test_counts_are_capped_as_in_the_authors_code(path):
+    capped, free = (recorded(widths=(6,) * 20, noise=0.8, cap=cap) for cap in (10, None))
+    assert replay(path, capped)[0] == 0
+    assert replay(path, free)[0] == 1
 
 
 def one_assignment(arrays):

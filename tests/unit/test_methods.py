@@ -217,3 +217,23 @@ def test_measures_of_one_model_and_of_clients_alone(given):
 def test_a_need_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="needs something unknown"):
         method("x", kind="one_shot", needs={"everything"})
+
+
+def test_pfnm_at_a_small_variance_is_the_same_with_nothing_matched(given):
+    """The control that tells what matching does: same posterior, every unit on its own."""
+    small = {"sigma2": 1e-4}
+    matched, control = call("pfnm", given, **small), call("unmatched", given, **small)
+    assert matched.tensors["weight0"].shape == control.tensors["weight0"].shape
+    assert matched.diagnostics["matched_share"] == 0
+    x = torch.from_numpy(given.inputs)
+    one, two = (probabilities(m.tensors, None, x) for m in (matched, control))
+    assert (one - two).abs().max() < 1e-4
+
+
+def test_unmatched_units_keep_their_say_where_concatenation_scales_it(given):
+    kept, scaled = call("unmatched", given, sigma2=1e-9), call("concatenation", given)
+    shares = given.info.label_counts / given.info.label_counts.sum(0)
+    whole = kept.tensors["weight1"][0].reshape(4, 8, CLASSES)
+    part = scaled.tensors["weight1"][0].reshape(4, 8, CLASSES)
+    assert np.allclose(whole * shares[:, None, :], part, atol=1e-5)
+    assert np.allclose(kept.tensors["bias1"], scaled.tensors["bias1"], atol=1e-5)

@@ -169,3 +169,11 @@ def test_a_long_token_keeps_paths_short():
     scenario = Scenario(parts[0], parts[1], model, parts[2])
     path = Paths("quick", 0).models(scenario, Block(0, 0), Block(0, 0))
     assert "model=mlp+id~" in path
+
+
+def test_what_had_to_be_shortened_can_be_looked_up():
+    found = {name: token for _, name, token in plan("paper").shortened}
+    shared = next(run for run in plan("paper").runs if len(run.methods) > 1)
+    name = methods_name(shared.methods)
+    assert name.startswith("several+id~")
+    assert found[name].split(";") == sorted(spec.token for spec in shared.methods)

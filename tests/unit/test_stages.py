@@ -266,3 +266,11 @@ def test_component_modules_load_no_heavy_package():
 
 def test_specs_of_stage_options_are_what_the_path_says():
     assert parse_token("training", SCENARIO[-1])["epochs"] == 2
+
+
+def test_names_in_paths_are_listed_with_their_full_tokens(tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert stage("tokens", "--scale", "paper", "--out", tmp_path / "tokens.csv") == 0
+    lines = (tmp_path / "tokens.csv").read_text().split("\n")
+    assert lines[0] == "kind,name,token"
+    assert any(line.startswith("methods,several+id~") and ";local;" in line for line in lines)

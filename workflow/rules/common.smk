@@ -121,6 +121,10 @@ def selected_keys(wildcards):
     return [exhibit.key for exhibit in plan_of(wildcards.scale).selected]
 
 
+def shortened_tokens(wildcards):
+    return [",".join(row) for row in plan_of(wildcards.scale).shortened]
+
+
 def report_of_configured_scale():
     # the plan is made here, before any job, so that a mistake in the config ends in one sentence
     try:

@@ -1,5 +1,27 @@
+rule tokens:
+    output:
+        "results/{scale}/tokens.csv",
+    log:
+        "results/{scale}/logs/tokens.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=500,
+        runtime=5,
+    params:
+        shortened=shortened_tokens,
+        seed=CONFIG.seed,
+        methods=CONFIG.granularity.methods_per_job,
+    message:
+        "names behind shortened tokens"
+    shell:
+        "fedrepro stage tokens --scale {wildcards.scale} --seed {params.seed}"
+        " --methods-per-job {params.methods} --out {output:q} 2> {log:q}"
+
+
 rule report:
     input:
+        tokens="results/{scale}/tokens.csv",
         exhibits=selected_files,
         timings=selected_timings,
     output:

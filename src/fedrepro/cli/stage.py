@@ -187,6 +187,13 @@ def _plan(options: Options) -> Any:
     return Plan(config, load_exhibits(), options.scale)
 
 
+def _tokens(options: Options) -> None:
+    from fedrepro.artifacts import write_text
+
+    rows = [",".join(row) for row in (("kind", "name", "token"), *_plan(options).shortened)]
+    write_text(options.out, "\n".join(rows) + "\n")
+
+
 def _exhibit(options: Options) -> None:
     from fedrepro.stages import exhibit
 
@@ -233,6 +240,11 @@ STAGES: dict[str, Stage] = {
         "a method in rounds, with checkpoints",
         _with(*SCENARIO, "method", "checkpoint_seconds", "global_model", *COMPUTE),
         _federate,
+    ),
+    "tokens": (
+        "the full text behind names in paths that had to be shortened",
+        _with("scale", "seed", "methods_per_job", "out"),
+        _tokens,
     ),
     "exhibit": (
         "one figure with its tables",

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDTH, HEIGHT = 7.0, 3.5  # inches; the text width of a paper
+WIDTH, HEIGHT = 7.0, 3.5  # inches; the text width of a paper, with a legend of two rows
+LEGEND_ROW = 0.15  # inches that each further row of the legend adds
+LEGEND_COLUMNS = 5
 PNG_DPI = 200
 COLLAPSE = 0.15  # a method that falls this far below the best one does not set the close-up's range
 
@@ -84,9 +86,16 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
 
     look = looks(exhibit.measures)
     accuracy = lines(exhibit, numbers, "accuracy", "test")
-    drawn = Figure(figsize=(WIDTH, HEIGHT))
+    added = LEGEND_ROW * max(0, math.ceil(len(exhibit.measures) / LEGEND_COLUMNS) - 2)
+    height = HEIGHT + added
+    drawn = Figure(figsize=(WIDTH, height))
+
+    def up(share: float) -> float:
+        """A height above the legend, given as a share of a figure whose legend has two rows."""
+        return (share * HEIGHT + added) / height
+
     grid = drawn.add_gridspec(
-        1, 3, left=0.06, right=0.955, top=0.825, bottom=0.305, wspace=0.3, width_ratios=[1, 1, 1]
+        1, 3, left=0.06, right=0.955, top=up(0.825), bottom=up(0.305), wspace=0.3
     )
     whole, close, size = (drawn.add_subplot(grid[0, at]) for at in range(3))
     low, high = close_up(exhibit, accuracy)
@@ -104,10 +113,12 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     size.set_title("c  Hidden units, global model", loc="left")
     for axes in (whole, close, size):
         _horizontal(axes, exhibit, numbers)
-    _legend(drawn, exhibit, look)
-    drawn.text(0.012, 0.957, exhibit.settings.title, fontsize=9, va="center")
-    drawn.text(0.012, 0.908, subtitle(exhibit), va="center", color="#444444")
-    drawn.text(0.5, 0.03, shared, fontsize=7, ha="center", va="center", color="#444444")
+    _legend(drawn, exhibit, look, bottom=0.05 * HEIGHT / height)
+    drawn.text(0.012, up(0.957), exhibit.settings.title, fontsize=9, va="center")
+    drawn.text(0.012, up(0.908), subtitle(exhibit), va="center", color="#444444")
+    drawn.text(
+        0.5, 0.03 * HEIGHT / height, shared, fontsize=7, ha="center", va="center", color="#444444"
+    )
     return drawn
 
 
@@ -277,15 +288,15 @@ def size_name(line: Line, key: str) -> str:
     return f"{ratios.pop():g}·{'J' if key == 'clients' else key}" if len(ratios) == 1 else "same"
 
 
-def _legend(drawn: Figure, exhibit: Exhibit, look: Mapping[str, Look]) -> None:
+def _legend(drawn: Figure, exhibit: Exhibit, look: Mapping[str, Look], bottom: float) -> None:
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], label=m.label, **look[m.label].line) for m in exhibit.measures]
     drawn.legend(
         handles=handles,
         loc="lower center",
-        bbox_to_anchor=(0.5, 0.05),
-        ncols=math.ceil(len(handles) / 2),
+        bbox_to_anchor=(0.5, bottom),
+        ncols=min(LEGEND_COLUMNS, math.ceil(len(handles) / 2)),
         handlelength=3.4,
         columnspacing=1.6,
         labelspacing=0.4,

@@ -58,6 +58,7 @@ SPARE = (
 REFERENCES = {
     "pooled": Look("#222222", dash=(0, (7, 2)), width=1.0, order=6),
     "concatenation": Look("#222222", dash=(0, (1.2, 1.6)), width=1.2, order=6),
+    "unmatched": Look("#5B7FA6", dash=(0, (3, 1, 1, 1)), width=1.2, order=6),
     "local": Look("#777777", dash=(0, (5, 1.6, 1.2, 1.6)), width=1.0, order=2),
     "majority": Look("#999999", dash=(0, (1, 3)), width=1.0, order=2),
 }
