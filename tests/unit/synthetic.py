@@ -32,7 +32,7 @@ def plausible(token: str, clients: int, trial: int, metric: str, split: str) -> 
     """Accuracies and sizes as they might be."""
     name = token.split("+")[0]
     if metric == "hidden_units":
-        stacked = name in ("uniform_ensemble", "weighted_ensemble", "concatenation")
+        stacked = name in ("uniform_ensemble", "weighted_ensemble", "concatenation", "unmatched")
         sizes = {"distillation": 500, "majority": 0, "pfnm": 40 * clients + trial}
         return float(sizes.get(name, 50 * clients if stacked else 50))
     level = 0.11 if name == "majority" else 0.95 - 0.01 * clients

@@ -85,14 +85,14 @@ def test_methods_of_one_size_share_a_line_that_is_named():
     assert [line.get_label() for line in found.axes[2].lines] == [
         *("concatenation", "clients alone", "PFNM", "KD")
     ]
-    assert "50·J: concatenation, U-Ens, W-Ens" in texts(found)
+    assert "50·J: concatenation, PFNM unmatched, U-Ens, W-Ens" in texts(found)
     assert "50: clients alone, pooled training, D-SGD, parameter average" in texts(found)
 
 
 def test_a_matching_method_that_merges_nothing_keeps_its_line():
     found = drawn(values=sized(lambda clients: 50 * clients))
     assert "PFNM" in [line.get_label() for line in found.axes[2].lines]
-    assert "50·J: concatenation, U-Ens, W-Ens" in texts(found)
+    assert "50·J: concatenation, PFNM unmatched, U-Ens, W-Ens" in texts(found)
 
 
 def test_title_names_data_and_trials_and_who_has_fewer():
@@ -119,7 +119,7 @@ def test_looks_differ_by_colour_and_marker_or_dash():
     assert len({look.colour for look in found}) == len(found)
     assert len({look.marker for look in found}) == len(found)
     assert len({look.dash for look in REFERENCES.values()}) == len(REFERENCES)
-    assert len(looks(plan().exhibit(KEY).measures)) == 10
+    assert len(looks(plan().exhibit(KEY).measures)) == 11
 
 
 def test_equal_numbers_give_equal_images():

@@ -99,16 +99,15 @@ def test_jobs_left_over_by_a_killed_python_do_not_hold_the_lock(tmp_path: Path) 
 
 
 def test_a_shell_step_that_outlives_its_killed_shell_keeps_the_lock(tmp_path: Path) -> None:
-    shell = locked(tmp_path, "sh", "-c", "echo started; sleep 2; true")
-    process = subprocess.Popen(shell, stdout=subprocess.PIPE, text=True)
+    shell = locked(tmp_path, "sh", "-c", "sh -c 'echo started; cat'; true")
+    process = subprocess.Popen(shell, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert first_line(process) == "started"
-    time.sleep(0.3)  # the shell starts its step after it has spoken
     process.kill()
     process.wait()
     second = run(tmp_path, "true")
     assert second.returncode == 2
     assert "still at work" in second.stderr
-    process.communicate()
+    process.communicate()  # ends the step's input, and so the step
     for _ in range(100):
         if run(tmp_path, "true").returncode == 0:
             return

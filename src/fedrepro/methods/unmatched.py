@@ -25,7 +25,7 @@ from fedrepro.spec import Arg
     needs={"label_counts"},
     models={"mlp"},
     paper="pfnm",
-    label="PFNM, nothing matched",
+    label="PFNM unmatched",
 )
 def unmatched(
     clients: LocalModels,
