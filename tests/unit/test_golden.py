@@ -121,5 +121,10 @@ def test_the_summary_sees_a_changed_entry():
 
 
 if __name__ == "__main__":
-    lines = {f"{kind} {name}": measured(kind, name) for kind, name in ALL}
+    lines = json.loads(GOLDEN.read_text())
+    for kind, name in ALL:
+        # without the real data its numbers stay as they are
+        if (kind, name) != ("dataset", "mnist") or MNIST.exists():
+            lines[f"{kind} {name}"] = measured(kind, name)
+    lines = {key: lines[key] for key in (f"{kind} {name}" for kind, name in ALL)}
     GOLDEN.write_text(json.dumps(lines, indent=1) + "\n")

@@ -130,7 +130,7 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_bytes(finished, tm
     for key in ("clients_per_job", "trials_per_job", "methods_per_job"):
         edit(folder / "config/config.yaml", f"{key}: all", f"{key}: 1")
     run(
-        folder, "--jobs", "3", "--executor", "cluster-generic",
+        folder, "--jobs", "3", "--seconds-between-status-checks", "1", "--executor", "cluster-generic",
         "--cluster-generic-submit-cmd", "bash", "reports/tiny/pfnm/figure-2b.csv",
     )  # fmt: skip
     for suffix in (".csv", ".choice.csv", ".svg"):
@@ -176,7 +176,7 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_p
 
 
 def wait_for_more(folder: Path, done: int, process: subprocess.Popen[bytes]) -> int:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while time.monotonic() < end and process.poll() is None:
         count = len(list((folder / "results").rglob("*.parquet")))
         if count >= done + 3:
