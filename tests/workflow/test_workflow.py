@@ -131,7 +131,8 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_bytes(finished, tm
         edit(folder / "config/config.yaml", f"{key}: all", f"{key}: 1")
     run(
         folder, "--jobs", "3", "--executor", "cluster-generic",
-        "--seconds-between-status-checks", "1", "--cluster-generic-submit-cmd", "bash", "reports/tiny/pfnm/figure-2b.csv",
+        "--seconds-between-status-checks", "1", "--cluster-generic-submit-cmd", "bash",
+        "reports/tiny/pfnm/figure-2b.csv",
     )  # fmt: skip
     for suffix in (".csv", ".choice.csv", ".svg"):
         name = f"reports/tiny/pfnm/figure-2b{suffix}"
