@@ -86,7 +86,7 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
 
     look = looks(exhibit.measures)
     accuracy = lines(exhibit, numbers, "accuracy", "test")
-    added = LEGEND_ROW * max(0, math.ceil(len(exhibit.measures) / LEGEND_COLUMNS) - 2)
+    added = LEGEND_ROW * (_legend_rows(exhibit) - 2)
     height = HEIGHT + added
     drawn = Figure(figsize=(WIDTH, height))
 
@@ -288,6 +288,10 @@ def size_name(line: Line, key: str) -> str:
     return f"{ratios.pop():g}·{'J' if key == 'clients' else key}" if len(ratios) == 1 else "same"
 
 
+def _legend_rows(exhibit: Exhibit) -> int:
+    return max(2, math.ceil(len(exhibit.measures) / LEGEND_COLUMNS))
+
+
 def _legend(drawn: Figure, exhibit: Exhibit, look: Mapping[str, Look], bottom: float) -> None:
     from matplotlib.lines import Line2D
 
@@ -296,7 +300,7 @@ def _legend(drawn: Figure, exhibit: Exhibit, look: Mapping[str, Look], bottom: f
         handles=handles,
         loc="lower center",
         bbox_to_anchor=(0.5, bottom),
-        ncols=min(LEGEND_COLUMNS, math.ceil(len(handles) / 2)),
+        ncols=math.ceil(len(handles) / _legend_rows(exhibit)),
         handlelength=3.4,
         columnspacing=1.6,
         labelspacing=0.4,
