@@ -42,10 +42,13 @@ CHOICES = {"pooled_train": "pooled_train_accuracy", "client_train": "client_trai
 
 @dataclass(frozen=True)
 class LocalModels:
-    """The models of J clients of one trial; `tensors[name]` is float32 (J, *shape)."""
+    """The models of J clients of one trial; `tensors[name]` is float32 (J, *shape).
+
+    shape: of one example; classes: outputs of the models.
+    """
 
     model: Spec
-    inputs: int
+    shape: tuple[int, ...]
     classes: int
     tensors: Mapping[str, np.ndarray]
 

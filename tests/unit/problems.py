@@ -8,11 +8,12 @@ import numpy as np
 import torch
 
 from fedrepro.api import ClientInfo, LocalModels
-from fedrepro.models.dense import architecture
+from fedrepro.networks.predict import network_of
 from fedrepro.registry import components
 from fedrepro.rng import Rng
 from fedrepro.training.clients import Clients, own_starts
-from fedrepro.training.engine import one_hot, train
+from fedrepro.training.engine import train
+from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import settings_of
 
@@ -50,21 +51,19 @@ def problem(hidden: tuple[int, ...] = (8,), count: int = 4, **training_values: o
         if hidden
         else components("model")["logistic"].spec()
     )
-    dense, settings = architecture(model, FEATURES, CLASSES), settings_of(training)
-    x = torch.from_numpy(inputs)
-    y = torch.from_numpy(one_hot(labels, CLASSES))
+    network, settings = network_of(model, (FEATURES,), CLASSES), settings_of(training)
+    examples = Examples(torch.from_numpy(inputs), torch.from_numpy(labels))
     tasks = [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
-    trained = train(
-        dense, x, y, tasks, settings, own_starts(dense, settings, [t.rng for t in tasks])
-    )
+    starts = own_starts(network, settings, [t.rng for t in tasks])
+    trained = train(network, examples, tasks, settings, starts)
     counts = np.stack([np.bincount(labels[r], minlength=CLASSES) for r in rows])
     return Problem(
         inputs,
         labels,
         rows,
         training,
-        Clients(model, dense, settings, x, y, rows),
-        LocalModels(model, FEATURES, CLASSES, trained.tensors),
+        Clients(model, network, settings, examples, rows),
+        LocalModels(model, (FEATURES,), CLASSES, trained.tensors),
         ClientInfo(
             training=training,
             example_counts=counts.sum(1),

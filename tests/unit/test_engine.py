@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import plain
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedrepro.errors import FedreproError
-from fedrepro.models.dense import Dense
+from fedrepro.networks.network import dense as network_of_sizes
 from fedrepro.registry import components
 from fedrepro.rng import Rng
 from fedrepro.training.clients import own_starts
-from fedrepro.training.engine import one_hot, train
+from fedrepro.training.engine import train
+from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout
 from fedrepro.training.minibatches import Task, epoch_order, schedule
 from fedrepro.training.settings import settings_of
@@ -39,50 +43,31 @@ def problem(dtype=torch.float32):
     rng = np.random.default_rng(0)
     count = sum(SIZES)
     inputs = torch.tensor(rng.random((count, FEATURES)), dtype=dtype)
-    targets = torch.tensor(one_hot(rng.integers(0, CLASSES, count), CLASSES), dtype=dtype)
+    labels = torch.tensor(rng.integers(0, CLASSES, count))
     rows = np.split(rng.permutation(count), np.cumsum(SIZES)[:-1])
-    return inputs, targets, [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
+    return Examples(inputs, labels), [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
 
 
-def plain_loop(dense, inputs, targets, task, given, start):
-    """One client, autograd and torch.optim, the same minibatches."""
-    weights = {k: torch.tensor(v).to(inputs.dtype).requires_grad_() for k, v in start.items()}
-    if given.optimiser == "adam":
-        optimiser = torch.optim.Adam(
-            weights.values(), lr=given.lr, weight_decay=given.l2, amsgrad=given.amsgrad
-        )
-    else:
-        optimiser = torch.optim.SGD(
-            weights.values(), lr=given.lr, weight_decay=given.l2, momentum=given.momentum
-        )
-    for epoch in range(given.epochs):
-        order = epoch_order(task, epoch)
-        for at in range(0, len(order), given.batch_size):
-            rows = torch.tensor(order[at : at + given.batch_size])
-            out = inputs[rows]
-            for layer in range(dense.layers):
-                out = out @ weights[f"weight{layer}"] + weights[f"bias{layer}"]
-                out = torch.relu(out) if layer < dense.layers - 1 else out
-            loss = torch.nn.functional.cross_entropy(out, targets[rows])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-    return {k: v.detach().numpy() for k, v in weights.items()}
+def plain_loop(dense, examples, task, given, start):
+    layers = len(dense.sizes) - 1
+    return plain.loop(
+        lambda w, x, noise: plain.mlp(w, x, noise, layers), examples, task, given, start
+    )
 
 
 @pytest.mark.parametrize("hidden", [(), (5,), (8, 3, 6)])
 @pytest.mark.parametrize("name", PROCEDURES)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 def test_stacked_equals_a_loop_per_client(hidden, name, dtype, tolerance):
-    dense, given = Dense((FEATURES, *hidden, CLASSES)), PROCEDURES[name]
-    inputs, targets, tasks = problem(dtype)
+    dense, given = network_of_sizes((FEATURES, *hidden, CLASSES)), PROCEDURES[name]
+    examples, tasks = problem(dtype)
     start = own_starts(dense, given, [task.rng for task in tasks])
     start = {
         k: v.astype(np.float64 if dtype == torch.float64 else np.float32) for k, v in start.items()
     }
-    found = train(dense, inputs, targets, tasks, given, start, block=3)
+    found = train(dense, examples, tasks, given, start, block=3)
     for j, task in enumerate(tasks):
-        own = plain_loop(dense, inputs, targets, task, given, {k: v[j] for k, v in start.items()})
+        own = plain_loop(dense, examples, task, given, {k: v[j] for k, v in start.items()})
         for key, value in own.items():
             assert np.abs(found.tensors[key][j] - value).max() < tolerance, (key, j)
 
@@ -90,12 +75,12 @@ def test_stacked_equals_a_loop_per_client(hidden, name, dtype, tolerance):
 @pytest.mark.parametrize("name", PROCEDURES)
 @pytest.mark.parametrize("hidden", [(), (50,), (17, 9)])
 def test_bytes_do_not_depend_on_the_block(name, hidden):
-    dense, given = Dense((FEATURES, *hidden, CLASSES)), PROCEDURES[name]
-    inputs, targets, tasks = problem()
+    dense, given = network_of_sizes((FEATURES, *hidden, CLASSES)), PROCEDURES[name]
+    examples, tasks = problem()
     start = own_starts(dense, given, [task.rng for task in tasks])
-    whole = train(dense, inputs, targets, tasks, given, start, keep_gradients=True, block=7)
+    whole = train(dense, examples, tasks, given, start, keep_gradients=True, block=7)
     for size in (1, 2, 5):
-        other = train(dense, inputs, targets, tasks, given, start, keep_gradients=True, block=size)
+        other = train(dense, examples, tasks, given, start, keep_gradients=True, block=size)
         for key in whole.tensors:
             assert np.array_equal(whole.tensors[key], other.tensors[key])
             assert np.array_equal(whole.gradients[key], other.gradients[key])
@@ -104,12 +89,12 @@ def test_bytes_do_not_depend_on_the_block(name, hidden):
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=7, unique=True))
 def test_bytes_do_not_depend_on_the_company(chosen):
-    dense = Dense((FEATURES, 16, CLASSES))
-    inputs, targets, tasks = problem()
+    dense = network_of_sizes((FEATURES, 16, CLASSES))
+    examples, tasks = problem()
     start = own_starts(dense, ADAM, [task.rng for task in tasks])
-    whole = train(dense, inputs, targets, tasks, ADAM, start)
+    whole = train(dense, examples, tasks, ADAM, start)
     some = train(
-        dense, inputs, targets, [tasks[j] for j in chosen], ADAM,
+        dense, examples, [tasks[j] for j in chosen], ADAM,
         {k: v[chosen] for k, v in start.items()},
     )  # fmt: skip
     for key in whole.tensors:
@@ -117,69 +102,70 @@ def test_bytes_do_not_depend_on_the_company(chosen):
 
 
 def test_a_stopped_run_goes_on_epoch_by_epoch_with_the_same_minibatches():
-    _, _, tasks = problem()
+    _, tasks = problem()
     later = Task(tasks[0].rows, tasks[0].rng, first_epoch=1)
     assert np.array_equal(epoch_order(tasks[0], 1), epoch_order(later, 0))
     assert not np.array_equal(epoch_order(tasks[0], 0), epoch_order(tasks[0], 1))
 
 
 def test_the_summed_gradient_is_that_of_the_data_loss():
-    dense = Dense((FEATURES, CLASSES))
+    dense = network_of_sizes((FEATURES, CLASSES))
     given = procedure("sgd", lr=1e-9, l2=0.5, epochs=1, batch_size=1000)
-    inputs, targets, tasks = problem(torch.float64)
+    examples, tasks = problem(torch.float64)
     start = {k: v.astype(np.float64) for k, v in own_starts(dense, given, [tasks[0].rng]).items()}
-    found = train(dense, inputs, targets, tasks[:1], given, start, keep_gradients=True)
+    found = train(dense, examples, tasks[:1], given, start, keep_gradients=True)
     weight = torch.tensor(start["weight0"][0], requires_grad=True)
     rows = torch.tensor(tasks[0].rows)
-    out = inputs[rows] @ weight + torch.tensor(start["bias0"][0])
-    torch.nn.functional.cross_entropy(out, targets[rows]).backward()
+    out = examples.inputs[rows] @ weight + torch.tensor(start["bias0"][0])
+    torch.nn.functional.cross_entropy(out, examples.targets[rows]).backward()
     assert np.abs(found.gradients["weight0"][0] - weight.grad.numpy()).max() < 1e-12
     assert found.steps.tolist() == [1]
 
 
 def test_soft_targets_are_cross_entropy_against_them():
-    dense = Dense((FEATURES, 5, CLASSES))
-    inputs, targets, tasks = problem(torch.float64)
-    soft = torch.softmax(targets * 2, 1)
+    dense = network_of_sizes((FEATURES, 5, CLASSES))
+    examples, tasks = problem(torch.float64)
+    shares = torch.softmax(2 * torch.nn.functional.one_hot(examples.targets, CLASSES).double(), 1)
+    soft = replace(examples, targets=shares)
     start = {k: v.astype(np.float64) for k, v in own_starts(dense, ADAM, [tasks[2].rng]).items()}
-    found = train(dense, inputs, soft, tasks[2:3], ADAM, start)
-    own = plain_loop(dense, inputs, soft, tasks[2], ADAM, {k: v[0] for k, v in start.items()})
+    found = train(dense, soft, tasks[2:3], ADAM, start)
+    own = plain_loop(dense, soft, tasks[2], ADAM, {k: v[0] for k, v in start.items()})
     assert all(np.abs(found.tensors[k][0] - own[k]).max() < 1e-10 for k in own)
 
 
 def test_a_loss_that_is_not_finite_names_client_trial_and_step():
-    dense = Dense((FEATURES, 5, CLASSES))
-    inputs, targets, tasks = problem()
-    inputs[tasks[2].rows] = float("nan")
+    dense = network_of_sizes((FEATURES, 5, CLASSES))
+    examples, tasks = problem()
+    examples.inputs[tasks[2].rows] = float("nan")
     start = own_starts(dense, ADAM, [task.rng for task in tasks])
     with pytest.raises(FedreproError, match="client 2 in trial 0 is not finite at step 1; lower"):
-        train(dense, inputs, targets, tasks, ADAM, start)
+        train(dense, examples, tasks, ADAM, start)
 
 
 def test_the_step_at_which_a_loss_breaks_is_exact():
-    dense = Dense((FEATURES, CLASSES))
-    inputs, targets, tasks = problem()
+    dense = network_of_sizes((FEATURES, CLASSES))
+    examples, tasks = problem()
     bad = epoch_order(tasks[0], 1)[40]  # second epoch, second minibatch: step 3 + 2
     kept = [t for i, t in enumerate(tasks) if i == 0]
     given = procedure("sgd")
-    inputs[bad] = float("inf")
+    examples.inputs[bad] = float("inf")
     first = int(np.flatnonzero(epoch_order(tasks[0], 0) == bad)[0]) // 32 + 1
     start = own_starts(dense, given, [kept[0].rng])
     with pytest.raises(FedreproError, match=f"not finite at step {first};"):
-        train(dense, inputs, targets, kept, given, start)
+        train(dense, examples, kept, given, start)
 
 
 def test_a_client_without_examples_is_a_sentence():
-    dense = Dense((FEATURES, CLASSES))
-    inputs, targets, tasks = problem()
+    dense = network_of_sizes((FEATURES, CLASSES))
+    examples, tasks = problem()
     empty = Task(np.empty(0, np.int64), Rng(0, 3, 9))
     start = own_starts(dense, ADAM, [tasks[0].rng, empty.rng])
     with pytest.raises(FedreproError, match="client 9 of trial 3 has no training examples"):
-        train(dense, inputs, targets, [tasks[0], empty], ADAM, start)
+        train(dense, examples, [tasks[0], empty], ADAM, start)
 
 
 def test_starts_are_each_clients_own_unless_shared():
-    dense = Dense((FEATURES, 5, CLASSES))
+    dense = network_of_sizes((FEATURES, 5, CLASSES))
     places = [Rng(0, 0, 0), Rng(0, 0, 1), Rng(0, 1, 0)]
     own = own_starts(dense, ADAM, places)["weight0"]
     assert not np.array_equal(own[0], own[1])
@@ -193,20 +179,57 @@ def test_starts_are_each_clients_own_unless_shared():
 def test_a_schedule_visits_every_example_once_an_epoch(sizes, batch, epochs):
     sizes = sorted(sizes, reverse=True)
     tasks = [Task(np.arange(n) + 100 * j, Rng(0, 0, j)) for j, n in enumerate(sizes)]
-    plan = schedule(tasks, batch, epochs)
+    chunks = list(schedule(tasks, batch, epochs))
+    index = np.concatenate([chunk.index for chunk in chunks])
+    size = np.concatenate([chunk.size for chunk in chunks])
+    active = np.concatenate([chunk.active for chunk in chunks])
+    counts = np.arange(batch) < size[..., None]
     for j, n in enumerate(sizes):
-        own = plan.index[:, j][plan.weight[:, j] > 0]
+        own = index[:, j][counts[:, j]]
         assert sorted(own.tolist()) == sorted((np.arange(n) + 100 * j).tolist() * epochs)
         steps = -(-n // batch) * epochs
-        assert np.allclose(plan.weight[:steps, j].sum(1), 1)
-        assert not plan.weight[steps:, j].any()
-    assert plan.active[0] == len(sizes)
-    assert (np.diff(plan.active) <= 0).all()
+        assert size[:steps, j].all()
+        assert not size[steps:, j].any()
+    assert active[0] == len(sizes)
+    assert (np.diff(active) <= 0).all()
+
+
+@given(st.integers(1, 50), st.integers(1, 9), st.integers(1, 40))
+def test_a_number_of_steps_is_the_beginning_of_whole_epochs(size, batch, steps):
+    whole = Task(np.arange(size), Rng(0, 0, 0))
+    epochs = -(-steps // whole.per_epoch(batch))
+    (some,) = schedule([replace(whole, steps=steps)], batch, epochs=1)
+    (all_of_them,) = schedule([whole], batch, epochs)
+    assert np.array_equal(some.index, all_of_them.index[:steps])
+    assert np.array_equal(some.size, all_of_them.size[:steps])
+
+
+def test_chunks_are_the_whole_schedule_cut(monkeypatch):
+    _, tasks = problem()
+    tasks = sorted(tasks, key=lambda task: -len(task.rows))
+    (whole,) = schedule(tasks, 8, 3)
+    monkeypatch.setattr("fedrepro.training.minibatches.CHUNK_BYTES", 5 * 8 * 8 * len(tasks))
+    chunks = list(schedule(tasks, 8, 3))
+    assert len(chunks) == -(-len(whole.index) // 5)
+    assert np.array_equal(np.concatenate([chunk.index for chunk in chunks]), whole.index)
+    assert np.array_equal(np.concatenate([chunk.size for chunk in chunks]), whole.size)
+    assert [chunk.first for chunk in chunks] == list(range(0, len(whole.index), 5))
+
+
+def test_stored_bytes_train_as_their_scaled_floats_do():
+    examples, tasks = problem()
+    stored = (examples.inputs * 255).to(torch.uint8)
+    dense = network_of_sizes((FEATURES, 5, CLASSES))
+    start = own_starts(dense, ADAM, [task.rng for task in tasks])
+    floats = replace(examples, inputs=stored.float() / 255)
+    one = train(dense, Examples(stored, examples.targets, 255.0), tasks, ADAM, start)
+    two = train(dense, floats, tasks, ADAM, start)
+    assert all(np.array_equal(one.tensors[k], two.tensors[k]) for k in start)
 
 
 @given(st.lists(st.integers(1, 20), min_size=2, max_size=4), st.integers(1, 3))
 def test_packing_is_the_inverse_of_unpacking(sizes, models):
-    layout = Layout(Dense(tuple(sizes)).shapes)
+    layout = Layout(network_of_sizes(tuple(sizes)).shapes)
     rng = np.random.default_rng(0)
     tensors = {k: rng.random((models, *s), np.float32) for k, s in layout.shapes.items()}
     flat = layout.pack(tensors)

@@ -49,8 +49,8 @@ def of_partition(item):
 
 
 def of_model(item):
-    dense = item.fn(5, 3, **item.spec().values)
-    return summary(*dense.initial(Rng(0), 0.1, 0.1).values())
+    network = item.fn((8, 8) if item.name == "cnn" else (5,), 3, **item.spec().values)
+    return summary(*network.initial(Rng(0), 0.1, 0.1).values())
 
 
 def of_training(item):
@@ -59,7 +59,7 @@ def of_training(item):
 
     given = problem()
     settings = settings_of(item.spec({"epochs": 2}))
-    start = own_starts(given.clients.dense, settings, [Rng(0)])
+    start = own_starts(given.clients.network, settings, [Rng(0)])
     clients = type(given.clients)(**{**vars(given.clients), "settings": settings})
     trained = clients.train(start, Rng(0), epochs=2)
     return summary(*trained.tensors.values())

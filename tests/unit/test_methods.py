@@ -12,7 +12,7 @@ from problems import CLASSES, FEATURES, problem
 from fedrepro.api import NEEDS, GlobalModel, method
 from fedrepro.evaluation.measure import Split, correct, measure, measure_alone
 from fedrepro.evaluation.metrics import METRICS
-from fedrepro.models.dense import probabilities
+from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.registry import components
 from fedrepro.rng import Rng
 
@@ -46,14 +46,19 @@ def each(made):
 
 
 def as_split(given):
-    return Split(torch.from_numpy(given.inputs), given.labels, given.rows)
+    return Split(given.clients.examples, given.labels, (FEATURES,), CLASSES, given.rows)
+
+
+def scores_of(model, given):
+    network = network_of(model.model, (FEATURES,), CLASSES)
+    return probabilities(network, model.tensors, model.weights, given.clients.examples)
 
 
 @pytest.mark.parametrize("name", ONE_SHOT)
 def test_a_method_works_with_what_it_declares_and_predicts(name, given):
     models = each(call(name, given))
     for model in models:
-        scores = probabilities(model.tensors, model.weights, torch.from_numpy(given.inputs))
+        scores = scores_of(model, given)
         assert scores.shape == (len(given.inputs), CLASSES)
         assert torch.isfinite(scores).all()
         if model.weights is not None:
@@ -106,17 +111,19 @@ def test_the_average_weighs_clients_by_their_examples(given):
 
 
 def test_ensembles_average_probabilities(given):
-    x = torch.from_numpy(given.inputs)
     own = [
-        probabilities({k: v[[j]] for k, v in given.models.tensors.items()}, None, x).numpy()
+        scores_of(
+            GlobalModel(given.models.model, {k: v[[j]] for k, v in given.models.tensors.items()}),
+            given,
+        ).numpy()
         for j in range(4)
     ]
     uniform, weighted = call("uniform_ensemble", given), call("weighted_ensemble", given)
-    found = probabilities(uniform.tensors, uniform.weights, x).numpy()
+    found = scores_of(uniform, given).numpy()
     assert np.allclose(found, np.mean(own, 0), atol=1e-6)
     counts = given.info.label_counts
     share = counts / counts.sum(0)
-    found = probabilities(weighted.tensors, weighted.weights, x).numpy()
+    found = scores_of(weighted, given).numpy()
     assert np.allclose(found, sum(s * p for s, p in zip(share, own, strict=True)), atol=1e-6)
 
 
@@ -135,10 +142,8 @@ def test_majority_is_the_share_of_the_largest_class(given):
 def test_distillation_has_its_own_width_and_follows_the_ensemble(given):
     made = call("distillation", given, units=20)
     assert made.tensors["weight0"].shape == (1, FEATURES, 20)
-    x = torch.from_numpy(given.inputs)
-    ensemble = call("uniform_ensemble", given)
-    teacher = probabilities(ensemble.tensors, ensemble.weights, x).argmax(1)
-    student = probabilities(made.tensors, None, x).argmax(1)
+    teacher = scores_of(call("uniform_ensemble", given), given).argmax(1)
+    student = scores_of(made, given).argmax(1)
     assert (teacher == student).float().mean() > 0.9
 
 
@@ -189,7 +194,7 @@ def test_downpours_messages_are_the_clients_mean_gradients(given):
         k: torch.from_numpy(v[0]).requires_grad_()
         for k, v in made.model(state, clients).tensors.items()
     }
-    x, y = clients.inputs[given.rows[0]], clients.targets[given.rows[0]]
+    x, y = (part[given.rows[0]] for part in (clients.examples.inputs, clients.examples.targets))
     out = torch.relu(x @ start["weight0"] + start["bias0"]) @ start["weight1"] + start["bias1"]
     torch.nn.functional.cross_entropy(out, y).backward()
     torch.optim.Adam(start.values(), lr=clients.settings.lr, amsgrad=True).step()
@@ -225,8 +230,7 @@ def test_pfnm_at_a_small_variance_is_the_same_with_nothing_matched(given):
     matched, control = call("pfnm", given, **small), call("unmatched", given, **small)
     assert matched.tensors["weight0"].shape == control.tensors["weight0"].shape
     assert matched.diagnostics["matched_share"] == 0
-    x = torch.from_numpy(given.inputs)
-    one, two = (probabilities(m.tensors, None, x) for m in (matched, control))
+    one, two = (scores_of(m, given) for m in (matched, control))
     assert (one - two).abs().max() < 1e-4
 
 

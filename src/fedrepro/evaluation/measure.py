@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrepro.api import GlobalModel
-from fedrepro.models.dense import probabilities, widths
-
-if TYPE_CHECKING:
-    import torch
+from fedrepro.networks.dense import widths
+from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.training.examples import Examples
 
 
 @dataclass(frozen=True)
 class Split:
-    """Inputs (N, D) as a tensor, labels (N,) and, for training data, each client's rows."""
+    """Examples of one shape, their labels (N,) and, for training data, each client's rows."""
 
-    inputs: torch.Tensor
+    examples: Examples
     labels: np.ndarray
+    shape: tuple[int, ...]
+    classes: int
     rows: Sequence[np.ndarray] = ()
 
 
@@ -29,7 +29,8 @@ Numbers = list[tuple[str, str | None, float]]  # metric, split, value
 
 def correct(model: GlobalModel, split: Split) -> np.ndarray:
     """Whether each example is predicted right, bool (N,)."""
-    scores = probabilities(model.tensors, model.weights, split.inputs)
+    network = network_of(model.model, split.shape, split.classes)
+    scores = probabilities(network, model.tensors, model.weights, split.examples)
     found: np.ndarray = scores.argmax(1).cpu().numpy() == split.labels
     return found
 

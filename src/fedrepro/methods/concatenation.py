@@ -8,7 +8,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.matching.networks import class_shares, require_one_hidden_layer
-from fedrepro.models.dense import widths
+from fedrepro.networks.dense import widths
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.models.dense import dense_spec
+from fedrepro.networks.dense import dense_spec
 from fedrepro.rng import Rng
 
 
@@ -39,5 +40,5 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel
     assert info.label_counts is not None
     bias = np.zeros((1, clients.classes), np.float32)
     bias[0, int(info.label_counts.sum(0).argmax())] = 1.0
-    weight = np.zeros((1, clients.inputs, clients.classes), np.float32)
+    weight = np.zeros((1, math.prod(clients.shape), clients.classes), np.float32)
     return GlobalModel(dense_spec(()), {"weight0": weight, "bias0": bias})

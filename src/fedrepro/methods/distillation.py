@@ -7,7 +7,8 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.models.dense import architecture, dense_spec, probabilities, widths
+from fedrepro.networks.dense import dense_spec, widths
+from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
 
@@ -33,19 +34,24 @@ def distillation(
     The new network is trained as a client would be (optimiser, minibatch, epochs), with `units`
     in each hidden layer. Source: PFNM, supplement 4.1, after Hinton et al. (2015).
     """
-    import torch
-
     from fedrepro.training.clients import own_starts
     from fedrepro.training.engine import train
+    from fedrepro.training.examples import Examples, tensor_of
     from fedrepro.training.minibatches import Task
     from fedrepro.training.settings import settings_of
 
     assert info.pooled_inputs is not None
-    inputs = torch.from_numpy(info.pooled_inputs).to(info.device)
-    targets = probabilities(clients.tensors, None, inputs)
+    inputs = tensor_of(info.pooled_inputs).to(info.device)
+    teacher = network_of(clients.model, clients.shape, clients.classes)
+    targets = probabilities(teacher, clients.tensors, None, Examples(inputs, inputs))
     model = dense_spec((units,) * len(widths(clients.tensors)))
-    dense = architecture(model, clients.inputs, clients.classes)
+    student = network_of(model, clients.shape, clients.classes)
     settings = settings_of(info.training)
-    task = Task(np.arange(len(inputs)), rng)
-    trained = train(dense, inputs, targets, [task], settings, own_starts(dense, settings, [rng]))
+    trained = train(
+        student,
+        Examples(inputs, targets),
+        [Task(np.arange(len(inputs)), rng)],
+        settings,
+        own_starts(student, settings, [rng]),
+    )
     return GlobalModel(model, trained.tensors)

@@ -49,15 +49,15 @@ class DownpourSgd:
         from fedrepro.training.clients import own_starts
         from fedrepro.training.flat import Layout
 
-        start = own_starts(clients.dense, clients.settings, [rng.at(client=-1)])
-        flat = _tensor(Layout(clients.dense.shapes).pack(start))
+        start = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
+        flat = _tensor(Layout(clients.network.shapes).pack(start))
         return {"flat": flat, "optimiser": _adam(flat, clients).state()}
 
     def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
         """One local epoch at every client, then the master's steps."""
         from fedrepro.training.flat import Layout
 
-        layout = Layout(clients.dense.shapes)
+        layout = Layout(clients.network.shapes)
         flat = state["flat"].clone()
         trained = clients.train(
             layout.unpack(flat.numpy()),
@@ -84,7 +84,7 @@ class DownpourSgd:
         from fedrepro.training.flat import Layout
 
         return GlobalModel(
-            clients.model, Layout(clients.dense.shapes).unpack(state["flat"].numpy())
+            clients.model, Layout(clients.network.shapes).unpack(state["flat"].numpy())
         )
 
     def messages(self, clients: int) -> tuple[int, int]:

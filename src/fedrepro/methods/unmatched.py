@@ -14,7 +14,7 @@ from fedrepro.matching.networks import (
     require_one_hidden_layer,
 )
 from fedrepro.matching.rewards import posterior_mean
-from fedrepro.models.dense import widths
+from fedrepro.networks.dense import widths
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
 

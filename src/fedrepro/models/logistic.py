@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from fedrepro.models.dense import Dense
+import math
+
+from fedrepro.networks.network import Network, dense
 from fedrepro.registry import register
 
 
 @register("model", "logistic", version=1, title="logistic regression")
-def logistic(inputs: int, classes: int) -> Dense:
+def logistic(shape: tuple[int, ...], classes: int) -> Network:
     """Softmax of an affine map: a fully connected network without hidden layers."""
-    return Dense((inputs, classes))
+    return dense((math.prod(shape), classes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedrepro.api import GlobalModel, LocalModels
@@ -12,12 +13,12 @@ from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.evaluation.measure import Numbers, Split, communication, measure, measure_alone
 from fedrepro.evaluation.metrics import Row, Table
-from fedrepro.models.dense import architecture
+from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario, methods_token
 from fedrepro.provenance import provenance
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
-from fedrepro.stages.common import client_info, device_of, say
+from fedrepro.stages.common import client_info, device_of, say, split_of
 from fedrepro.training.flat import Layout
 
 FLOAT_BYTES = 4
@@ -40,7 +41,7 @@ def run(
     where = device_of(device)
     found = read_models(local_models, list(trials))
     wanted = {split for method in methods for split in method.component.meta["evaluate"]}
-    shared = {name: _split(prepared, name, where) for name in sorted(wanted)}
+    shared = {name: split_of(prepared, name, where) for name in sorted(wanted)}
     table = Table(scenario.specs)
     measured: list[tuple[int, str, float]] = []
     for trial in trials:
@@ -63,13 +64,6 @@ def run(
     write_table(out, table.arrow(), "metrics", source)
 
 
-def _split(prepared: Prepared, name: str, device: str) -> Split:
-    import torch
-
-    inputs = torch.from_numpy(prepared.inputs(name)).to(device)
-    return Split(inputs, prepared.labels(name))
-
-
 def _trial(
     scenario: Scenario,
     method: Spec,
@@ -81,15 +75,15 @@ def _trial(
     device: str,
 ) -> Iterator[tuple[Spec, Numbers, list[float], float]]:
     """Every setting of a method in one trial: spec, numbers, per-client accuracies, seconds."""
-    clients = LocalModels(scenario.model, prepared.dims, len(prepared.classes), models.tensors)
+    clients = LocalModels(scenario.model, prepared.shape, len(prepared.classes), models.tensors)
     info = client_info(method, scenario.training, prepared, members, device)
     splits = {
-        name: Split(split.inputs, split.labels, members.train if name == "train" else ())
+        name: replace(split, rows=members.train if name == "train" else ())
         for name, split in shared.items()
         if name in method.component.meta["evaluate"]
     }
-    dense = architecture(scenario.model, prepared.dims, len(prepared.classes))
-    sent = Layout(dense.shapes).numbers * FLOAT_BYTES
+    network = network_of(scenario.model, prepared.shape, len(prepared.classes))
+    sent = Layout(network.shapes).numbers * FLOAT_BYTES
     for setting in method.expand():
         began = time.perf_counter()
         made = setting.component.fn(clients, info, rng=rng, **setting.values)

@@ -11,7 +11,9 @@ from fedrepro.api import ClientInfo
 from fedrepro.data.membership import Membership
 from fedrepro.data.prepared import Prepared
 from fedrepro.errors import FedreproError
+from fedrepro.evaluation.measure import Split
 from fedrepro.spec import Spec
+from fedrepro.training.examples import Examples, tensor_of
 
 _began = time.perf_counter()
 
@@ -31,6 +33,25 @@ def device_of(name: str) -> str:
             "or start without --profile profiles/gpu"
         )
     return name
+
+
+def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
+    """Inputs and labels of a split; on the CPU they stay mapped, on a GPU they are copied there."""
+    return Examples(
+        tensor_of(prepared.raw(split)).to(device),
+        tensor_of(prepared.labels(split)).to(device),
+        prepared.scale,
+    )
+
+
+def split_of(prepared: Prepared, name: str, device: str) -> Split:
+    """A split to measure models on."""
+    return Split(
+        examples_of(prepared, name, device),
+        prepared.labels(name),
+        prepared.shape,
+        len(prepared.classes),
+    )
 
 
 def client_info(

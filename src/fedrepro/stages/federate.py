@@ -16,15 +16,14 @@ from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.measure import Numbers, Split, communication, measure
 from fedrepro.evaluation.metrics import Row, Table
-from fedrepro.models.dense import architecture
+from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
 from fedrepro.provenance import provenance
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.stages.aggregate import FLOAT_BYTES
-from fedrepro.stages.common import device_of, say
+from fedrepro.stages.common import device_of, examples_of, say, split_of
 from fedrepro.training.clients import Clients
-from fedrepro.training.engine import one_hot
 from fedrepro.training.flat import Layout
 from fedrepro.training.settings import settings_of
 
@@ -61,22 +60,21 @@ def run(
     # the full meaning of the run: a checkpoint of another default or version is not continued
     meaning = ";".join(spec.resolved for spec in (*scenario.specs, method)) + prepared.checksum
     table = Table(scenario.specs)
+    test = split_of(prepared, "test", where)
     models, seconds = {}, []
     for trial in trials:
         clients = _clients(scenario, prepared, partition, trial, where)
         keeper = Keeper(folder / f"trial-{trial}.pt", meaning, checkpoint_seconds)
         method_object = method.component.fn(**method.values)
-        progress = run_trial(
-            method_object, clients, Rng(seed, trial), _test(prepared, where), keeper
-        )
+        progress = run_trial(method_object, clients, Rng(seed, trial), test, keeper)
         table.add(
             Row(trial, method, metric, value, split, round=done)
             for done, metric, split, value in progress.recorded
         )
-        sent = Layout(clients.dense.shapes).numbers * FLOAT_BYTES
+        sent = Layout(clients.network.shapes).numbers * FLOAT_BYTES
         final = method_object.model(progress.state, clients)
         up, down = method_object.messages(clients.count)
-        numbers = measure(final, {"test": _test(prepared, where)})
+        numbers = measure(final, {"test": test})
         numbers += communication(sent, method_object.rounds, up, down)
         table.add(Row(trial, method, metric, value, split) for metric, split, value in numbers)
         models[trial] = progress.state
@@ -156,20 +154,10 @@ class Keeper:
 def _clients(
     scenario: Scenario, prepared: Prepared, partition: Path, trial: int, device: str
 ) -> Clients:
-    import torch
-
-    classes = len(prepared.classes)
     return Clients(
         model=scenario.model,
-        dense=architecture(scenario.model, prepared.dims, classes),
+        network=network_of(scenario.model, prepared.shape, len(prepared.classes)),
         settings=settings_of(scenario.training),
-        inputs=torch.from_numpy(prepared.inputs("train")).to(device),
-        targets=torch.from_numpy(one_hot(prepared.labels("train"), classes)).to(device),
+        examples=examples_of(prepared, "train", device),
         rows=read_partition(partition, trial).train,
     )
-
-
-def _test(prepared: Prepared, device: str) -> Split:
-    import torch
-
-    return Split(torch.from_numpy(prepared.inputs("test")).to(device), prepared.labels("test"))

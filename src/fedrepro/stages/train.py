@@ -8,13 +8,13 @@ from pathlib import Path
 from fedrepro.artifacts import write_models, write_table
 from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import load_prepared
-from fedrepro.models.dense import architecture
+from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
 from fedrepro.provenance import provenance
 from fedrepro.rng import Rng
-from fedrepro.stages.common import device_of, say
+from fedrepro.stages.common import device_of, examples_of, say
 from fedrepro.training.clients import own_starts
-from fedrepro.training.engine import one_hot, train
+from fedrepro.training.engine import train
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import settings_of
 
@@ -31,21 +31,18 @@ def run(
     timings: Path,
 ) -> None:
     """Train every client of the block in every trial of the block, as one stacked model."""
-    import torch
-
     prepared = load_prepared(data)
     tasks = _tasks(partition, trials, clients, seed)
-    dense = architecture(scenario.model, prepared.dims, len(prepared.classes))
+    network = network_of(scenario.model, prepared.shape, len(prepared.classes))
     settings = settings_of(scenario.training)
     where = device_of(device)
     say(f"training {len(tasks)} models on {sum(len(t.rows) for t in tasks)} examples, {where}")
     trained = train(
-        dense,
-        torch.from_numpy(prepared.inputs("train")).to(where),
-        torch.from_numpy(one_hot(prepared.labels("train"), len(prepared.classes))).to(where),
+        network,
+        examples_of(prepared, "train", where),
         tasks,
         settings,
-        own_starts(dense, settings, [task.rng for task in tasks]),
+        own_starts(network, settings, [task.rng for task in tasks]),
     )
     places = {
         "trials": [task.rng.trial for task in tasks],

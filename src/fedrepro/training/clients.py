@@ -4,33 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.models.dense import Dense
+from fedrepro.networks.network import Network
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.training.engine import Trained, train
+from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
-
-if TYPE_CHECKING:
-    import torch
+from fedrepro.training.terms import Proximal, Term
 
 
 @dataclass(frozen=True)
 class Clients:
-    """Data and training procedure of the J clients of one trial.
-
-    inputs: float (N, D); targets: float (N, K); rows[j]: the examples of client j.
-    """
+    """Data and training procedure of the J clients of one trial; rows[j]: examples of client j."""
 
     model: Spec
-    dense: Dense
+    network: Network
     settings: Settings
-    inputs: torch.Tensor
-    targets: torch.Tensor
+    examples: Examples
     rows: Sequence[np.ndarray]
 
     @property
@@ -44,34 +38,46 @@ class Clients:
         *,
         epochs: int,
         first_epoch: int = 0,
+        chosen: Sequence[int] | None = None,
+        lr: Sequence[float] | float | None = None,
+        steps: Sequence[int] | None = None,
+        terms: Sequence[Term | Proximal] = (),
         keep_gradients: bool = False,
     ) -> Trained:
-        """Every client trains from `start`: tensors (1, *shape), shared, or (J, *shape).
+        """The chosen clients (all by default) train from `start`: (1, *shape), shared, or one each.
 
-        Minibatches follow (seed, trial, client, first_epoch + epoch).
+        Minibatches follow (seed, trial, client, first_epoch + epoch). lr: for all, or one each;
+        steps: minibatches of each, instead of whole epochs. Results are in the order of `chosen`.
         """
-        tasks = [
-            Task(rows, rng.at(client=j), first_epoch=first_epoch)
-            for j, rows in enumerate(self.rows)
-        ]
+        members = range(self.count) if chosen is None else chosen
+        tasks = [Task(self.rows[j], rng.at(client=j), first_epoch=first_epoch) for j in members]
+        if lr is not None:
+            rates = [lr] * len(tasks) if isinstance(lr, float) else lr
+            tasks = [replace(task, lr=rate) for task, rate in zip(tasks, rates, strict=True)]
+        if steps is not None:
+            tasks = [replace(task, steps=n) for task, n in zip(tasks, steps, strict=True)]
         initial = {
-            name: np.broadcast_to(value, (self.count, *value.shape[1:]))
+            name: np.broadcast_to(value, (len(tasks), *value.shape[1:]))
             for name, value in start.items()
         }
         return train(
-            self.dense,
-            self.inputs,
-            self.targets,
+            self.network,
+            self.examples,
             tasks,
             replace(self.settings, epochs=epochs),
             initial,
+            terms=terms,
             keep_gradients=keep_gradients,
         )
 
 
-def own_starts(dense: Dense, settings: Settings, places: Sequence[Rng]) -> dict[str, np.ndarray]:
+def own_starts(
+    network: Network, settings: Settings, places: Sequence[Rng]
+) -> dict[str, np.ndarray]:
     """Initial tensors (models, *shape), one draw per place; one per trial if starts are shared."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
-    drawn = [dense.initial(place, settings.weight_sd, settings.bias) for place in places]
-    return {name: np.stack([one[name] for one in drawn]) for name in dense.shapes}
+    drawn = [
+        network.initial(place, settings.weight_sd, settings.bias, settings.init) for place in places
+    ]
+    return {name: np.stack([one[name] for one in drawn]) for name in network.shapes}

@@ -9,19 +9,28 @@ depend on the block it was trained in (tested).
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrepro.errors import FedreproError
-from fedrepro.models.dense import Dense
+from fedrepro.networks.network import Network
+from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout
-from fedrepro.training.gradients import DenseGradients
-from fedrepro.training.minibatches import Schedule, Task, schedule
+from fedrepro.training.gradients import (
+    AutogradGradients,
+    Gradients,
+    HandGradients,
+    VmapGradients,
+)
+from fedrepro.training.minibatches import Chunk, Task, schedule
+from fedrepro.training.noise import StepNoise
 from fedrepro.training.optimisers import OPTIMISERS
+from fedrepro.training.paths import Path, choose, require
 from fedrepro.training.settings import Settings
+from fedrepro.training.terms import Proximal, Term
 
 if TYPE_CHECKING:
     import torch
@@ -30,15 +39,15 @@ if TYPE_CHECKING:
 # measured on 25 clients of MLP-50: blocks of 8 (6.4 MB) beat 1, 5 and 25.
 CPU_BLOCK_BYTES = 8 * 2**20
 BUFFERS = 5
-CHECK_EVERY = 256
 
 
 @dataclass(frozen=True)
 class Trained:
     """Weights (models, *shape) by name, float32, in the order of the tasks.
 
-    gradients: the sum over steps of the minibatch gradients of the data loss (without L2), same
-    shapes, if asked for. steps: int (models,). seconds: measured, for all models together.
+    gradients: the sum over steps of the minibatch gradients of the loss (without L2 and proximal
+    terms), same shapes, if asked for. steps: int (models,). seconds: measured, for all models
+    together.
     """
 
     tensors: dict[str, np.ndarray]
@@ -47,61 +56,94 @@ class Trained:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Procedure:
+    """What is trained and how: the network, the numbers of the descent, and terms of the loss.
+
+    path: how gradients are computed; None: as measured to be fastest.
+    """
+
+    network: Network
+    settings: Settings
+    terms: Sequence[Term | Proximal] = ()
+    path: Path | None = None
+
+    @property
+    def losses(self) -> list[Term]:
+        """The terms that need a forward pass."""
+        return [term for term in self.terms if not isinstance(term, Proximal)]
+
+    @property
+    def pulls(self) -> list[Proximal]:
+        """The terms on the weights alone."""
+        return [term for term in self.terms if isinstance(term, Proximal)]
+
+    @property
+    def layout(self) -> Layout:
+        """Tensors of the network, then those of the terms."""
+        shapes = dict(self.network.shapes)
+        for term in self.losses:
+            shapes |= term.shapes(self.network)
+        return Layout(shapes)
+
+
 def train(
-    dense: Dense,
-    inputs: torch.Tensor,
-    targets: torch.Tensor,
+    network: Network,
+    examples: Examples,
     tasks: Sequence[Task],
     settings: Settings,
     initial: dict[str, np.ndarray],
     *,
+    terms: Sequence[Term | Proximal] = (),
     keep_gradients: bool = False,
     block: int | None = None,
+    path: Path | None = None,
 ) -> Trained:
-    """Train one model per task by minibatch descent on cross-entropy plus l2/2 * |parameters|².
+    """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
-    inputs: (N, D) floating; targets: (N, K), one-hot or soft, same dtype and device; initial:
-    tensors (models, *shape). `block`: models trained together (None: as the cache allows); on
-    the CPU it changes the speed, never the result. Raises FedreproError naming client, trial and
-    step if a loss is not finite.
+    initial: tensors (models, *shape), those of `terms` among them. `block`: models trained
+    together (None: as the cache allows); on the CPU it changes the speed, never the result.
+    Raises FedreproError naming client, trial and step if a loss is not finite.
     """
     began = time.perf_counter()
-    layout = Layout(dense.shapes)
-    per_epoch = np.array([task.steps(settings.batch_size) for task in tasks])
-    if not per_epoch.all():
-        empty = tasks[int(np.argmin(per_epoch))].rng
-        raise FedreproError(
-            f"client {empty.client} of trial {empty.trial} has no training examples; "
-            "use fewer clients or a partition with min_examples"
-        )
+    procedure = Procedure(network, settings, terms, path)
+    layout = procedure.layout
+    _check_filled(tasks)
+    steps = np.array([task.total(settings.batch_size, settings.epochs) for task in tasks])
     start = layout.pack(initial)
     end, summed = np.empty_like(start), np.empty_like(start) if keep_gradients else None
-    order = np.argsort(-per_epoch, kind="stable")
-    size = block or block_size(layout, inputs)
+    order = np.argsort(-steps, kind="stable")
+    device = examples.inputs.device
+    chosen_path = require(
+        path or choose(network, device.type, procedure.losses), network, procedure.losses
+    )
+    size = 1 if chosen_path == "loop" else block or block_size(layout, device)
     for at in range(0, len(order), size):
         chosen = order[at : at + size]
-        plan = schedule([tasks[i] for i in chosen], settings.batch_size, settings.epochs)
-        run = _Block(dense, layout, start[chosen], inputs, targets, settings, keep_gradients)
-        finite = run.train(plan)
-        _check_finite([tasks[i] for i in chosen], finite, per_epoch[chosen] * settings.epochs)
+        block_tasks = [tasks[i] for i in chosen]
+        run = _Block(
+            procedure, chosen_path, layout, start[chosen], examples, block_tasks, keep_gradients
+        )
+        finite = run.train(schedule(block_tasks, settings.batch_size, settings.epochs))
+        _check_finite(block_tasks, finite, steps[chosen])
         end[chosen] = run.flat.cpu().numpy()
         if summed is not None and run.summed is not None:
             summed[chosen] = run.summed.cpu().numpy()
     return Trained(
         tensors=layout.unpack(end),
         gradients=None if summed is None else layout.unpack(summed),
-        steps=per_epoch * settings.epochs,
+        steps=steps,
         seconds=time.perf_counter() - began,
     )
 
 
-def block_size(layout: Layout, inputs: torch.Tensor) -> int:
+def block_size(layout: Layout, device: torch.device) -> int:
     """Models per block: what fits the cache on the CPU, or half the free memory of the GPU."""
     import torch
 
-    each = BUFFERS * layout.size * inputs.element_size()
-    if inputs.device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(inputs.device)
+    each = BUFFERS * layout.size * 4
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
         return max(1, free // 2 // each)
     return max(1, CPU_BLOCK_BYTES // each)
 
@@ -111,49 +153,98 @@ class _Block:
 
     def __init__(
         self,
-        dense: Dense,
+        procedure: Procedure,
+        path: Path,
         layout: Layout,
         start: np.ndarray,
-        inputs: torch.Tensor,
-        targets: torch.Tensor,
-        settings: Settings,
+        examples: Examples,
+        tasks: Sequence[Task],
         keep_gradients: bool,
     ) -> None:
         import torch
 
-        self.inputs, self.targets = inputs, targets
-        self.flat = torch.from_numpy(start).to(inputs, copy=True)
+        settings, self.pulls = procedure.settings, procedure.pulls
+        device = examples.inputs.device
+        self.device, self.dtype = device, examples.dtype
+        self.flat = torch.from_numpy(start).to(device, examples.dtype, copy=True)
+        self.start = self.flat.clone() if procedure.terms else self.flat
         self.gradient = torch.zeros_like(self.flat)
         self.summed = torch.zeros_like(self.flat) if keep_gradients else None
-        self.optimiser = OPTIMISERS[settings.optimiser](self.flat, settings)
-        self.gradients = DenseGradients(
-            dense, layout.views(self.flat), layout.views(self.gradient), settings.batch_size
-        )
-        models, batch = len(start), settings.batch_size
-        self.x = inputs.new_empty(models, batch, inputs.shape[1])
-        self.y = targets.new_empty(models, batch, targets.shape[1])
+        rates = [settings.lr if task.lr is None else task.lr for task in tasks]
+        own = None if set(rates) == {settings.lr} else rates
+        self.optimiser = OPTIMISERS[settings.optimiser](self.flat, settings, own)
+        self.noise = None
+        if procedure.network.draws:
+            self.noise = StepNoise(tasks, settings.batch_size, device)
+        self.gradients = self._gradients(procedure, path, layout)
+        self.reader = Reader(examples, len(start), settings.batch_size)
 
-    def train(self, plan: Schedule) -> np.ndarray:
-        """Take every step of the schedule. Returns the number of finite steps of each model."""
+    def _gradients(self, procedure: Procedure, path: Path, layout: Layout) -> Gradients:
+        network = procedure.network
+        weights, gradients = layout.views(self.flat), layout.views(self.gradient)
+        if path == "hand":
+            assert network.sizes is not None
+            batch = procedure.settings.batch_size
+            return HandGradients(network.sizes, weights, gradients, batch)
+        if path == "vmap":
+            return VmapGradients(network, weights, gradients)
+        return AutogradGradients(
+            network,
+            weights,
+            gradients,
+            layout.views(self.start),
+            "unfold" if path == "unfold" else "grouped",
+            procedure.losses,
+            self.noise,
+        )
+
+    def train(self, plan: Iterable[Chunk]) -> np.ndarray:
+        """Take every step of the plan. Returns the number of finite steps of each model."""
         import torch
 
-        index = torch.from_numpy(plan.index).to(self.inputs.device)
-        weight = torch.from_numpy(plan.weight).to(self.inputs).unsqueeze(-1)
-        finite = torch.zeros(len(self.flat), dtype=torch.int64, device=self.inputs.device)
-        for step, count in enumerate(plan.active.tolist()):
-            rows = index[step, :count].reshape(-1)
-            x, y = self.x[:count], self.y[:count]
-            torch.index_select(self.inputs, 0, rows, out=x.view(len(rows), -1))
-            torch.index_select(self.targets, 0, rows, out=y.view(len(rows), -1))
-            error = self.gradients.step(x, y, weight[step, :count])
-            finite[:count] += torch.isfinite(error.sum((1, 2)))
-            if self.summed is not None:
-                self.summed[:count] += self.gradient[:count]
-            self.optimiser.step(self.flat[:count], self.gradient[:count])
-            if step % CHECK_EVERY == 0 and int(finite[:count].min()) <= step:
+        finite = torch.zeros(len(self.flat), dtype=torch.int64, device=self.device)
+        for chunk in plan:
+            index, weight = self._uploaded(chunk)
+            for step, count in enumerate(chunk.active):
+                if self.noise is not None:
+                    self.noise.at(chunk.first + step, count)
+                x, y = self.reader.read(index[step, :count])
+                loss = self.gradients.step(x, y, weight[step, :count])
+                finite[:count] += torch.isfinite(loss)
+                self._descend(count)
+            if int(finite[: chunk.active[-1]].min()) < chunk.first + len(chunk.active):
                 break
         counted: np.ndarray = finite.cpu().numpy()
         return counted
+
+    def _uploaded(self, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows and weights, 1/size for examples and 0 for filled rows: (steps, models, batch)."""
+        import torch
+
+        index = torch.from_numpy(chunk.index).to(self.device)
+        size = torch.from_numpy(chunk.size).to(self.device).unsqueeze(-1)
+        counts = torch.arange(index.shape[-1], device=self.device) < size
+        weight = counts.to(self.dtype) / size.clamp_min(1)
+        return index, weight
+
+    def _descend(self, count: int) -> None:
+        """One step of the optimiser for the first models."""
+        flat, gradient = self.flat[:count], self.gradient[:count]
+        if self.summed is not None:
+            self.summed[:count] += gradient
+        for pull in self.pulls:
+            pull.add(gradient, flat, self.start[:count])
+        self.optimiser.step(flat, gradient)
+
+
+def _check_filled(tasks: Sequence[Task]) -> None:
+    """An error for a client without examples."""
+    for task in tasks:
+        if not len(task.rows):
+            raise FedreproError(
+                f"client {task.rng.client} of trial {task.rng.trial} has no training examples; "
+                "use fewer clients or a partition with min_examples"
+            )
 
 
 def _check_finite(tasks: Sequence[Task], finite: np.ndarray, steps: np.ndarray) -> None:
@@ -167,9 +258,3 @@ def _check_finite(tasks: Sequence[Task], finite: np.ndarray, steps: np.ndarray) 
             f"the loss of client {rng.client} in trial {rng.trial} is not finite at step "
             f"{int(finite[first]) + 1}; lower the learning rate (lr), or check its inputs"
         )
-
-
-def one_hot(labels: np.ndarray, classes: int) -> np.ndarray:
-    """Labels (N,) to targets (N, K), float32."""
-    rows: np.ndarray = np.eye(classes, dtype=np.float32)[labels]
-    return rows

@@ -1,45 +1,55 @@
-"""Gradients of many fully connected networks at once, written out by hand.
+"""Gradients of A models at once, by the paths that the engine chooses among.
 
-Stacked matrix products into buffers that are allocated once: a step launches about a dozen
-kernels for all models together, and nothing is recorded for automatic differentiation.
+Fully connected networks are written out by hand: stacked matrix products into buffers that are
+allocated once, a dozen kernels a step for all models together, nothing recorded for automatic
+differentiation. Other networks, and losses with further terms, are differentiated automatically:
+through the stacked forward pass, or through `torch.func.vmap` of one model's.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fedrepro.models.dense import Dense
+from fedrepro.networks.layers import Convolution, Noise, Pass
+from fedrepro.networks.network import Network
+from fedrepro.training.terms import Look, Term
 
 if TYPE_CHECKING:
     import torch
 
+Tensors = Mapping[str, "torch.Tensor"]
 
-class DenseGradients:
-    """Cross-entropy gradients of M stacked networks on a minibatch of B rows each.
 
-    weights, gradients: tensors by name, each (M, *shape); gradients are overwritten by `step`.
+class Gradients(Protocol):
+    """Writes the gradients of sum_b weight_b · CE(softmax(logits_b), target_b), plus terms.
+
+    x: (A, B, D); y: (A, B) labels or (A, B, K) shares; weight: (A, B). Returns (A,) numbers that
+    are finite as long as the loss is.
     """
 
+    def step(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
+
+
+class HandGradients:
+    """The dense path. weights, gradients: tensors by name, (M, *shape); gradients are written."""
+
     def __init__(
-        self,
-        dense: Dense,
-        weights: dict[str, torch.Tensor],
-        gradients: dict[str, torch.Tensor],
-        batch: int,
+        self, sizes: Sequence[int], weights: Tensors, gradients: Tensors, batch: int
     ) -> None:
+        import torch
+
         first = weights["weight0"]
         models = len(first)
-        self.layers = dense.layers
+        self.layers = len(sizes) - 1
         self.weights, self.gradients = weights, gradients
-        self.outputs = [first.new_empty(models, batch, size) for size in dense.sizes[1:]]
-        self.errors = [first.new_empty(models, batch, size) for size in dense.sizes[1:-1]]
+        self.outputs = [first.new_empty(models, batch, size) for size in sizes[1:]]
+        self.errors = [first.new_empty(models, batch, size) for size in sizes[1:-1]]
+        self.minus = -torch.ones_like(first[:, :1, :1]).expand(models, batch, 1)
 
-    def step(self, x: torch.Tensor, target: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Gradients of sum_b weight_b * CE(softmax(logits_b), target_b), for the first A models.
-
-        x: (A, B, D); target: (A, B, K), one-hot or soft, rows sum to one; weight: (A, B, 1).
-        Returns the error at the logits, (A, B, K): weight * (softmax - target).
-        """
+    def step(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """See `Gradients`."""
         import torch
 
         count = len(x)
@@ -52,9 +62,14 @@ class DenseGradients:
                 out.relu_()
                 given.append(out)
         top = self.outputs[-1][:count]
-        error = torch.softmax(top, -1, out=top).sub_(target).mul_(weight)
+        error = torch.softmax(top, -1, out=top)
+        if y.dim() == 2:
+            error.scatter_add_(-1, y.unsqueeze(-1), self.minus[:count])
+        else:
+            error.sub_(y)
+        error.mul_(weight.unsqueeze(-1))
         self._backward(given, error)
-        return error
+        return error.sum((1, 2))
 
     def _backward(self, given: list[torch.Tensor], error: torch.Tensor) -> None:
         import torch
@@ -69,3 +84,74 @@ class DenseGradients:
                 transposed = self.weights[f"weight{layer}"][:count].transpose(1, 2)
                 torch.bmm(error, transposed, out=below)
                 error = below.mul_(given[layer] > 0)
+
+
+@dataclass
+class AutogradGradients:
+    """Automatic differentiation through the stacked forward pass.
+
+    weights, gradients, start: (M, *shape) by name; gradients are written. noise: None for networks
+    that draw nothing.
+    """
+
+    network: Network
+    weights: Tensors
+    gradients: Tensors
+    start: Tensors
+    convolution: Convolution
+    terms: Sequence[Term] = ()
+    noise: Noise | None = None
+
+    def step(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """See `Gradients`."""
+        import torch
+
+        count = len(x)
+        leaves = {name: w[:count].detach().requires_grad_() for name, w in self.weights.items()}
+        run = Pass(self.convolution, self.noise, keep=bool(self.terms))
+        logits = self.network.forward(leaves, x, run)
+        losses = cross_entropy(logits, y, weight)
+        if self.terms:
+            start = {name: value[:count] for name, value in self.start.items()}
+            look = Look(self.network, leaves, start, x, weight, run)
+            for term in self.terms:
+                losses = losses + term.loss(look)
+        found = torch.autograd.grad(losses.sum(), list(leaves.values()))
+        for gradient, value in zip(self.gradients.values(), found, strict=True):
+            gradient[:count].copy_(value)
+        return losses.detach()
+
+
+@dataclass
+class VmapGradients:
+    """Automatic differentiation of one model, mapped over all; for losses without terms."""
+
+    network: Network
+    weights: Tensors
+    gradients: Tensors
+
+    def step(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """See `Gradients`."""
+        from torch.func import grad_and_value, vmap
+
+        count = len(x)
+        now = {name: value[:count] for name, value in self.weights.items()}
+        found, losses = vmap(grad_and_value(self._loss))(now, x, y, weight)
+        for name, gradient in self.gradients.items():
+            gradient[:count].copy_(found[name])
+        return losses  # type: ignore[no-any-return]
+
+    def _loss(self, tensors: Tensors, x: Any, y: Any, weight: Any) -> Any:
+        lifted = {name: value.unsqueeze(0) for name, value in tensors.items()}
+        logits = self.network.forward(lifted, x.unsqueeze(0), Pass())
+        return cross_entropy(logits, y.unsqueeze(0), weight.unsqueeze(0)).squeeze(0)
+
+
+def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Weighted cross-entropy per model, (A,). logits: (A, B, K); y: (A, B) or (A, B, K)."""
+    from torch.nn import functional
+
+    each = functional.cross_entropy(
+        logits.flatten(0, 1), y.flatten() if y.dim() == 2 else y.flatten(0, 1), reduction="none"
+    )
+    return (each.view(weight.shape) * weight).sum(1)

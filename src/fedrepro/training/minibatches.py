@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedrepro.rng import Rng
+
+CHUNK_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -15,31 +17,53 @@ class Task:
     """The data of one model to train: rows of the data set, and where its randomness comes from.
 
     rows: int array of example indices. The minibatches of epoch e are drawn from
-    rng.at(round=first_epoch + e).
+    rng.at(round=first_epoch + e). lr and steps, if given, stand for those of the procedure:
+    a step size and a number of minibatches of this client's own.
     """
 
     rows: np.ndarray
     rng: Rng
     first_epoch: int = 0
+    lr: float | None = None
+    steps: int | None = None
 
-    def steps(self, batch_size: int) -> int:
+    def per_epoch(self, batch_size: int) -> int:
         """Minibatches per epoch; the last may be short."""
         return -(-len(self.rows) // batch_size)
 
+    def total(self, batch_size: int, epochs: int) -> int:
+        """Minibatches of the whole training."""
+        return self.per_epoch(batch_size) * epochs if self.steps is None else self.steps
+
 
 @dataclass(frozen=True)
-class Schedule:
-    """Minibatches of several models over all their steps.
+class Chunk:
+    """Some consecutive minibatches of several models.
 
-    index: int64 (steps, models, batch), rows of the data set; short minibatches are filled with
-    row 0. weight: float64 (steps, models, batch): 1/size of the minibatch, 0 for filled rows, so
-    that shapes, and with them the rounding, do not depend on the company a model keeps.
-    active: number of models that still train at each step; models are ordered by steps.
+    first: number of the first step. index: int64 (steps, models, batch), rows of the data set;
+    short minibatches are filled with their client's first row. size: int64 (steps, models),
+    examples that count, the first of each minibatch. active: models that train at each step;
+    they are ordered by steps, so these are the first ones.
     """
 
+    first: int
     index: np.ndarray
-    weight: np.ndarray
-    active: np.ndarray
+    size: np.ndarray
+    active: list[int]
+
+
+class Order:
+    """A client's visiting order, epoch by epoch; keeps the last epoch's."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.epoch, self.rows = -1, task.rows
+
+    def of(self, epoch: int) -> np.ndarray:
+        """Rows in the order of one epoch."""
+        if epoch != self.epoch:
+            self.epoch, self.rows = epoch, epoch_order(self.task, epoch)
+        return self.rows
 
 
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
@@ -48,23 +72,42 @@ def epoch_order(task: Task, epoch: int) -> np.ndarray:
     return task.rows[stream.permutation(len(task.rows))]
 
 
-def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Schedule:
-    """All minibatches of these models. `tasks` must be ordered by number of steps, falling."""
-    per_epoch = [task.steps(batch_size) for task in tasks]
-    assert per_epoch == sorted(per_epoch, reverse=True)
-    total = per_epoch[0] * epochs
-    index = np.zeros((total, len(tasks), batch_size), np.int64)
-    weight = np.zeros((total, len(tasks), batch_size))
-    for i, (task, steps) in enumerate(zip(tasks, per_epoch, strict=True)):
-        size, last = len(task.rows), len(task.rows) - (steps - 1) * batch_size
-        shares = np.repeat(np.array([1 / batch_size] * (steps - 1) + [1 / last]), batch_size)
-        shares[size:] = 0.0
-        for epoch in range(epochs):
-            at = slice(epoch * steps, (epoch + 1) * steps)
-            padded = np.zeros(steps * batch_size, np.int64)
-            padded[:size] = epoch_order(task, epoch)
-            index[at, i] = padded.reshape(steps, batch_size)
-            weight[at, i] = shares.reshape(steps, batch_size)
-    ends = np.array(per_epoch) * epochs
-    active = (ends[None, :] > np.arange(total)[:, None]).sum(1)
-    return Schedule(index, weight, active)
+def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
+    """All minibatches of these models, some at a time.
+
+    `tasks` must be ordered by number of steps, falling. Filling short minibatches keeps shapes,
+    and with them the rounding, independent of the company that a model keeps.
+    """
+    totals = [task.total(batch_size, epochs) for task in tasks]
+    assert totals == sorted(totals, reverse=True)
+    orders = [Order(task) for task in tasks]
+    length = max(1, CHUNK_BYTES // (8 * len(tasks) * batch_size))
+    for first in range(0, totals[0], length):
+        steps = min(length, totals[0] - first)
+        index = np.zeros((steps, len(tasks), batch_size), np.int64)
+        size = np.zeros((steps, len(tasks)), np.int64)
+        for i, order in enumerate(orders):
+            _fill(index[:, i], size[:, i], order, first, totals[i], batch_size)
+        ends = np.array(totals)
+        active = (ends[None, :] > np.arange(first, first + steps)[:, None]).sum(1)
+        yield Chunk(first, index, size, active.tolist())
+
+
+def _fill(
+    index: np.ndarray, size: np.ndarray, order: Order, first: int, total: int, batch_size: int
+) -> None:
+    """Minibatches first … of one client: index (steps, batch) and size (steps,) are written."""
+    per_epoch = order.task.per_epoch(batch_size)
+    at, end = first, min(first + len(index), total)
+    while at < end:
+        epoch, inside = divmod(at, per_epoch)
+        count = min(per_epoch - inside, end - at)
+        rows = order.of(epoch)[inside * batch_size : (inside + count) * batch_size]
+        to = slice(at - first, at - first + count)
+        padded = np.full(count * batch_size, order.task.rows[0], np.int64)
+        padded[: len(rows)] = rows
+        index[to] = padded.reshape(count, batch_size)
+        size[to] = batch_size
+        if len(rows) < len(padded):
+            size[at - first + count - 1] = len(rows) - (count - 1) * batch_size
+        at += count

@@ -11,12 +11,17 @@ if TYPE_CHECKING:
 
 
 class Adam:
-    """Adam or AMSGrad on a buffer (models, size); L2 enters the gradient, as in the loss."""
+    """Adam or AMSGrad on a buffer (models, size); L2 enters the gradient, as in the loss.
 
-    def __init__(self, flat: torch.Tensor, settings: Settings) -> None:
+    rates: step size of each model; by default the procedure's.
+    """
+
+    def __init__(
+        self, flat: torch.Tensor, settings: Settings, rates: list[float] | None = None
+    ) -> None:
         import torch
 
-        self.settings = settings
+        self.settings, self.rates = settings, rates
         self.first = torch.zeros_like(flat)
         self.second = torch.zeros_like(flat)
         self.largest = torch.zeros_like(flat) if settings.amsgrad else None
@@ -24,19 +29,26 @@ class Adam:
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """One step for the first models of the buffer; all of them have taken equally many."""
+        self.steps += 1
+        if self.rates is None:
+            self._step(flat, gradient, slice(len(flat)), self.settings.lr)
+            return
+        # the fused kernel knows one step size
+        for i, rate in enumerate(self.rates[: len(flat)]):
+            self._step(flat[i : i + 1], gradient[i : i + 1], slice(i, i + 1), rate)
+
+    def _step(self, flat: torch.Tensor, gradient: torch.Tensor, models: slice, rate: float) -> None:
         import torch
 
-        count = len(flat)
-        self.steps += 1
         given = self.settings
         torch._fused_adam_(
             [flat],
             [gradient],
-            [self.first[:count]],
-            [self.second[:count]],
-            [] if self.largest is None else [self.largest[:count]],
+            [self.first[models]],
+            [self.second[models]],
+            [] if self.largest is None else [self.largest[models]],
             [self.steps],
-            lr=given.lr,
+            lr=rate,
             beta1=given.beta1,
             beta2=given.beta2,
             weight_decay=given.l2,
@@ -62,11 +74,14 @@ class Adam:
 class Sgd:
     """Gradient descent with heavy-ball momentum on a buffer (models, size)."""
 
-    def __init__(self, flat: torch.Tensor, settings: Settings) -> None:
+    def __init__(
+        self, flat: torch.Tensor, settings: Settings, rates: list[float] | None = None
+    ) -> None:
         import torch
 
         self.settings = settings
         self.velocity = torch.zeros_like(flat) if settings.momentum else None
+        self.rates = None if rates is None else flat.new_tensor(rates).neg_().unsqueeze(1)
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """One step for the first models of the buffer."""
@@ -75,7 +90,10 @@ class Sgd:
             gradient.add_(flat, alpha=given.l2)
         if self.velocity is not None:
             gradient = self.velocity[: len(flat)].mul_(given.momentum).add_(gradient)
-        flat.add_(gradient, alpha=-given.lr)
+        if self.rates is None:
+            flat.add_(gradient, alpha=-given.lr)
+        else:
+            flat.addcmul_(gradient, self.rates[: len(flat)])
 
 
 OPTIMISERS: dict[str, type[Adam] | type[Sgd]] = {"adam": Adam, "sgd": Sgd}

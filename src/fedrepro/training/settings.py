@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from fedrepro.networks.network import Init
 from fedrepro.registry import register
 from fedrepro.spec import Arg, Spec
 
@@ -16,6 +17,10 @@ BatchSize = Annotated[int, Arg("minibatch size", "examples", least=1)]
 Epochs = Annotated[int, Arg("passes over a client's data", "epochs", least=1)]
 WeightSd = Annotated[float, Arg("standard deviation of the initial weights", least=0)]
 Bias = Annotated[float, Arg("initial biases")]
+Start = Annotated[
+    Init,
+    Arg("normal: by weight_sd and bias; fan_in: uniform within one over the root of the inputs"),
+]
 Shared = Annotated[bool, Arg("every client of a trial starts from the same weights")]
 
 
@@ -31,6 +36,7 @@ class Settings:
     weight_sd: float
     bias: float
     shared_init: bool
+    init: Init = "normal"
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -52,6 +58,7 @@ def adam(
     weight_sd: WeightSd = 0.1,
     bias: Bias = 0.1,
     shared_init: Shared = False,
+    init: Start = "normal",
 ) -> Settings:
     """Adam, each client from its own start. Source: PFNM, supplement Table 1 and authors' code."""
     return Settings(
@@ -63,6 +70,7 @@ def adam(
         weight_sd=weight_sd,
         bias=bias,
         shared_init=shared_init,
+        init=init,
         beta1=beta1,
         beta2=beta2,
         eps=eps,
@@ -81,6 +89,7 @@ def sgd(
     weight_sd: WeightSd = 0.1,
     bias: Bias = 0.1,
     shared_init: Shared = False,
+    init: Start = "normal",
 ) -> Settings:
     """Stochastic gradient descent, with heavy-ball momentum if wished."""
     return Settings(
@@ -92,6 +101,7 @@ def sgd(
         weight_sd=weight_sd,
         bias=bias,
         shared_init=shared_init,
+        init=init,
         momentum=momentum,
     )
 

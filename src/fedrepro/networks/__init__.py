@@ -1,0 +1,1 @@
+"""Networks as pure functions of (tensors, inputs), evaluated for many models at once."""

@@ -1,0 +1,30 @@
+"""Fully connected networks as plain arrays; tensors have a leading dimension of networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fedrepro.errors import FedreproError
+from fedrepro.registry import components
+from fedrepro.spec import Spec
+
+
+def dense_spec(hidden: tuple[int, ...]) -> Spec:
+    """The spec of a fully connected network with these hidden widths (none: logistic)."""
+    if not hidden:
+        return components("model")["logistic"].spec()
+    return components("model")["mlp"].spec({"hidden": list(hidden)})
+
+
+def widths(tensors: Mapping[str, np.ndarray]) -> tuple[int, ...]:
+    """Hidden widths, read off the tensors (leading dimension: networks)."""
+    layers = sum(name.startswith("weight") for name in tensors)
+    return tuple(tensors[f"weight{layer}"].shape[2] for layer in range(layers - 1))
+
+
+def require_dense(tensors: Mapping[str, np.ndarray], what: str) -> None:
+    """An error if these are not the tensors of a fully connected network."""
+    if "weight0" not in tensors or "bias0" not in tensors:
+        raise FedreproError(f"{what} works on fully connected networks (mlp, logistic) only")

@@ -1,0 +1,260 @@
+"""Layers that are evaluated for A models at once.
+
+Every layer takes inputs (A, B, *shape), one minibatch of B examples per model, and tensors with
+the same leading dimension. Shapes in the layers' own words leave out A and B.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+Shape = tuple[int, ...]
+Convolution = Literal["grouped", "unfold"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A tensor of a layer. `role` decides how it starts; fan_in: inputs of one of its outputs."""
+
+    shape: Shape
+    fan_in: int
+    role: Literal["weight", "bias", "table", "spread"] = "weight"
+
+
+class Noise(Protocol):
+    """Random numbers of one step; what a model draws does not depend on its company."""
+
+    def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
+        """Ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        ...
+
+    def normal(self, like: torch.Tensor) -> torch.Tensor:
+        """Standard normal numbers, shaped as `like` (A, …)."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The positions that a pooling chose, (A, B, C, H', W'), in maps of `size` (H, W)."""
+
+    argmax: torch.Tensor
+    size: Shape
+
+
+@dataclass
+class Pass:
+    """How a forward pass is made, and what it leaves behind.
+
+    noise: None in prediction, where dropout passes everything and variational weights are their
+    means. keep: record `activations` (the input, the output of each non-linearity after its
+    pooling, the logits) and `pooled` (for each of these what its pooling did, or None).
+    """
+
+    convolution: Convolution = "grouped"
+    noise: Noise | None = None
+    keep: bool = False
+    activations: list[torch.Tensor] = field(default_factory=list)
+    pooled: list[Pooled | None] = field(default_factory=list)
+
+    def record(self, value: torch.Tensor) -> None:
+        """Keep an activation, if asked to."""
+        if self.keep:
+            self.activations.append(value)
+            self.pooled.append(None)
+
+
+class Layer(Protocol):
+    """One step of a network."""
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """Tensors by local name, for inputs of this shape."""
+        ...
+
+    def output(self, shape: Shape) -> Shape:
+        """Shape of the outputs for inputs of this shape."""
+        ...
+
+    def forward(
+        self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor: ...
+
+
+def beside(x: torch.Tensor) -> torch.Tensor:
+    """Channels of all models side by side, (A, B, C, …) to (B, A·C, …); undoes `apart` for free."""
+    return x.transpose(0, 1).flatten(1, 2)
+
+
+def apart(x: torch.Tensor, models: int) -> torch.Tensor:
+    """The inverse of `beside`: (B, A·C, …) to (A, B, C, …), a view."""
+    return x.view(len(x), models, -1, *x.shape[2:]).transpose(0, 1)
+
+
+class Plain:
+    """A layer without tensors that keeps the shape."""
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """None."""
+        return {}
+
+    def output(self, shape: Shape) -> Shape:
+        """The shape of the inputs."""
+        return shape
+
+
+@dataclass(frozen=True)
+class Affine:
+    """x @ weight + bias over flattened inputs; weight (inputs, units), bias (units)."""
+
+    units: int
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """weight and bias."""
+        fan_in = math.prod(shape)
+        return {
+            "weight": Parameter((fan_in, self.units), fan_in),
+            "bias": Parameter((self.units,), fan_in, "bias"),
+        }
+
+    def output(self, shape: Shape) -> Shape:
+        """(units,)."""
+        return (self.units,)
+
+    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """(A, B, *shape) to (A, B, units)."""
+        import torch
+
+        return torch.baddbmm(own["bias"].unsqueeze(1), x.flatten(2), own["weight"])
+
+
+@dataclass(frozen=True)
+class Variational:
+    """An affine map with weights drawn anew for every minibatch: N(weight, softplus(spread)²).
+
+    Source: P2P, section 5.2 (Bayes by backprop); SPEC D4.
+    """
+
+    units: int
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """Means and, before the softplus, standard deviations of weight and bias."""
+        means = Affine(self.units).parameters(shape)
+        spreads = {
+            f"{name}_spread": Parameter(mean.shape, mean.fan_in, "spread")
+            for name, mean in means.items()
+        }
+        return {**means, **spreads}
+
+    def output(self, shape: Shape) -> Shape:
+        """(units,)."""
+        return (self.units,)
+
+    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """(A, B, *shape) to (A, B, units); one draw of the weights per model."""
+        from torch.nn.functional import softplus
+
+        drawn = {name: own[name] for name in ("weight", "bias")}
+        if run.noise is not None:
+            for name, mean in drawn.items():
+                deviation = softplus(own[f"{name}_spread"])
+                drawn[name] = mean + deviation * run.noise.normal(mean)
+        return Affine(self.units).forward(drawn, x, run)
+
+
+class Relu(Plain):
+    """max(x, 0), in place."""
+
+    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """Shapes as given."""
+        out = x.relu_()
+        run.record(out)
+        return out
+
+
+@dataclass(frozen=True)
+class Dropout(Plain):
+    """Sets inputs to zero with probability `rate` in training and scales the others up."""
+
+    rate: float
+
+    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """Shapes as given."""
+        if run.noise is None or not self.rate:
+            return x
+        return x * run.noise.kept(x, 1 - self.rate).div_(1 - self.rate)
+
+
+@dataclass(frozen=True)
+class Convolution2d:
+    """Square convolution; weight (channels, channels of the input, kernel, kernel), bias."""
+
+    channels: int
+    kernel: int
+    padding: int = 0
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """weight and bias."""
+        fan_in = shape[0] * self.kernel**2
+        return {
+            "weight": Parameter((self.channels, shape[0], self.kernel, self.kernel), fan_in),
+            "bias": Parameter((self.channels,), fan_in, "bias"),
+        }
+
+    def output(self, shape: Shape) -> Shape:
+        """(channels, height, width)."""
+        grown = 2 * self.padding - self.kernel + 1
+        return (self.channels, shape[1] + grown, shape[2] + grown)
+
+    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """(A, B, C, H, W) to (A, B, channels, H', W')."""
+        if run.convolution == "unfold":
+            return self._unfolded(own, x)
+        from torch.nn.functional import conv2d
+
+        models = len(x)
+        out = conv2d(
+            beside(x),
+            own["weight"].flatten(0, 1),
+            own["bias"].flatten(),
+            padding=self.padding,
+            groups=models,
+        )
+        return apart(out, models)
+
+    def _unfolded(self, own: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        """The same by one stacked matrix product over the unfolded patches."""
+        import torch
+        from torch.nn.functional import unfold
+
+        models, batch = x.shape[:2]
+        patches = unfold(x.flatten(0, 1), self.kernel, padding=self.padding)
+        patches = patches.view(models, batch, *patches.shape[1:])
+        out = torch.einsum("aok,abkl->abol", own["weight"].flatten(2), patches)
+        out = out + own["bias"][:, None, :, None]
+        return out.reshape(models, batch, *self.output(tuple(x.shape[2:])))
+
+
+class MaxPool(Plain):
+    """The largest of each 2×2 window; an odd last row or column is left out."""
+
+    def output(self, shape: Shape) -> Shape:
+        """(channels, height // 2, width // 2)."""
+        return (shape[0], shape[1] // 2, shape[2] // 2)
+
+    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """(A, B, C, H, W) to (A, B, C, H // 2, W // 2)."""
+        from torch.nn.functional import max_pool2d
+
+        models = len(x)
+        if run.keep:
+            found = max_pool2d(beside(x), 2, return_indices=True)
+            out, argmax = (apart(part, models) for part in found)
+            # the pooled value stands for the activation below it
+            run.activations[-1], run.pooled[-1] = out, Pooled(argmax, tuple(x.shape[-2:]))
+            return out
+        return apart(max_pool2d(beside(x), 2), models)

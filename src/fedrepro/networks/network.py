@@ -1,0 +1,162 @@
+"""A network: a sequence of layers, evaluated for many models at once.
+
+Tensors are named after their layer's place among the layers that have tensors: weight0, bias0,
+weight1, … A fully connected network of sizes (D, L1, …, K) so has weight0 (D, L1), bias0 (L1),
+weight1 (L1, L2), …; orientation is input × output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fedrepro.networks.layers import (
+    Affine,
+    Dropout,
+    Layer,
+    Parameter,
+    Pass,
+    Relu,
+    Shape,
+    Variational,
+)
+from fedrepro.rng import Rng
+
+if TYPE_CHECKING:
+    import torch
+
+Init = Literal["normal", "fan_in"]
+Kind = Literal["dense", "convolutional", "recurrent", "variational"]
+
+# softplus(-3.5) is about 0.03: posteriors start narrow, or their noise would hide the data
+SPREAD = -3.5
+PREDICTION_FLOATS = 2**24
+PREDICTION_ROWS = 2500
+
+
+@dataclass(frozen=True)
+class Network:
+    """Layers for inputs of one shape. kind: which table of paths the engine reads."""
+
+    shape: Shape
+    layers: tuple[Layer, ...]
+    kind: Kind = "dense"
+
+    @cached_property
+    def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
+        """Each layer, the shape it is given, and its tensors: local name to name."""
+        found, shape, place = [], self.shape, 0
+        for layer in self.layers:
+            local = layer.parameters(shape)
+            found.append((layer, shape, {name: _named(name, place) for name in local}))
+            place += bool(local)
+            shape = layer.output(shape)
+        return tuple(found)
+
+    @cached_property
+    def parameters(self) -> dict[str, Parameter]:
+        """All tensors by name, in order."""
+        return {
+            name: layer.parameters(shape)[local]
+            for layer, shape, names in self.places
+            for local, name in names.items()
+        }
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Tensor names and shapes, in order."""
+        return {name: parameter.shape for name, parameter in self.parameters.items()}
+
+    @property
+    def sizes(self) -> tuple[int, ...] | None:
+        """(inputs, hidden…, outputs) of a fully connected ReLU network, or None for others."""
+        turns = (Affine, Relu)
+        if not all(isinstance(layer, turns[i % 2]) for i, layer in enumerate(self.layers)):
+            return None
+        units = [layer.units for layer in self.layers if isinstance(layer, Affine)]
+        return (math.prod(self.shape), *units)
+
+    @property
+    def draws(self) -> bool:
+        """Whether training draws random numbers (dropout, variational weights)."""
+        return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
+
+    @property
+    def classes(self) -> int:
+        """Outputs."""
+        layer, shape, _ = self.places[-1]
+        return math.prod(layer.output(shape))
+
+    @cached_property
+    def widest(self) -> int:
+        """Floats of the largest activation of one example."""
+        return max(math.prod(layer.output(shape)) for layer, shape, _ in self.places)
+
+    def initial(
+        self, rng: Rng, weight_sd: float, bias: float, init: Init = "normal"
+    ) -> dict[str, np.ndarray]:
+        """Tensors (*shape) to start from, float32.
+
+        normal: weights from N(0, weight_sd²), constant biases (PFNM, Table 1). fan_in: weights
+        and biases uniform within ±1/√fan_in, tables of embeddings from N(0, 1).
+        """
+        generator = rng.stream("initial-weights")
+        return {
+            name: _start(parameter, generator, weight_sd, bias, init)
+            for name, parameter in self.parameters.items()
+        }
+
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor:
+        """Logits (A, B, K). tensors[name]: (A, *shape); x: (A, B, D), flattened examples."""
+        x = x.reshape(*x.shape[:2], *self.shape)
+        run.record(x)
+        for layer, _, names in self.places:
+            x = layer.forward({local: tensors[name] for local, name in names.items()}, x, run)
+        run.record(x)
+        return x
+
+    def logits(self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        """Logits (N, K) of one network in prediction. tensors[name]: (*shape); x: (N, D)."""
+        lifted = {name: tensors[name].unsqueeze(0) for name in self.parameters}
+        return self.forward(lifted, x.unsqueeze(0), Pass()).squeeze(0)
+
+    @property
+    def prediction_rows(self) -> int:
+        """Examples that are predicted at once, so that activations stay within 64 MB."""
+        return max(1, min(PREDICTION_ROWS, PREDICTION_FLOATS // self.widest))
+
+
+def dense(sizes: tuple[int, ...]) -> Network:
+    """The fully connected ReLU network of sizes (inputs, hidden…, outputs)."""
+    layers: list[Layer] = []
+    for units in sizes[1:]:
+        layers += [Affine(units), Relu()]
+    return Network((sizes[0],), tuple(layers[:-1]))
+
+
+def _named(local: str, place: int) -> str:
+    """weight of layer 1 to weight1, weight_spread of layer 1 to weight1_spread."""
+    base, mark, rest = local.partition("_")
+    return f"{base}{place}{mark}{rest}"
+
+
+def _start(
+    parameter: Parameter, generator: np.random.Generator, weight_sd: float, bias: float, init: Init
+) -> np.ndarray:
+    if parameter.role == "spread":
+        return np.full(parameter.shape, SPREAD, np.float32)
+    if init == "normal":
+        if parameter.role == "bias":
+            return np.full(parameter.shape, bias, np.float32)
+        return generator.normal(0.0, weight_sd, parameter.shape).astype(np.float32)
+    if parameter.role == "table":
+        return generator.standard_normal(parameter.shape, np.float32)
+    limit = 1 / math.sqrt(parameter.fan_in)
+    return generator.uniform(-limit, limit, parameter.shape).astype(np.float32)

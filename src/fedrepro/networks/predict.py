@@ -1,0 +1,56 @@
+"""Prediction by one network or a mixture of several."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.networks.network import Network
+from fedrepro.spec import Spec
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedrepro.training.examples import Examples
+
+
+def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
+    """The network that a model spec describes for examples of this shape and these classes."""
+    found = model.component.fn(shape, classes, **model.values)
+    assert isinstance(found, Network)
+    return found
+
+
+def probabilities(
+    network: Network,
+    tensors: Mapping[str, np.ndarray],
+    weights: np.ndarray | None,
+    examples: Examples,
+) -> torch.Tensor:
+    """Class scores sum_i weights[i] * softmax(logits_i), some examples at a time.
+
+    tensors[name]: (m, *shape); weights: (m, K) or None (every network counts 1/m). Returns
+    (N, K) on the examples' device. Source: PFNM, supplement 4.1 (uniform and weighted ensemble).
+    """
+    import torch
+
+    device, dtype = examples.inputs.device, examples.dtype
+    held = {
+        k: torch.from_numpy(np.ascontiguousarray(v)).to(device, dtype) for k, v in tensors.items()
+    }
+    count = len(next(iter(held.values())))
+    classes = network.classes
+    even = np.full((count, classes), 1.0 / count)
+    share = torch.from_numpy(even if weights is None else weights).to(device, dtype)
+    total = len(examples.inputs)
+    out = torch.zeros(total, classes, dtype=dtype, device=device)
+    with torch.no_grad():
+        for start in range(0, total, network.prediction_rows):
+            rows = slice(start, start + network.prediction_rows)
+            x = examples.scaled(rows)
+            for i in range(count):
+                one = {name: value[i] for name, value in held.items()}
+                out[rows] += share[i] * torch.softmax(network.logits(one, x), dim=1)
+    return out

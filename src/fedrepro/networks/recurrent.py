@@ -1,0 +1,160 @@
+"""Character embedding and stacked LSTM layers, with the backward pass written out.
+
+The gradient of the recurrent weights is one matrix product over all time steps at the end;
+automatic differentiation would add up one per step, each writing the whole matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.networks.layers import Parameter, Pass, Shape
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Embedding:
+    """A vector per code; inputs are codes 0 … codes-1 kept as floats, (B, T)."""
+
+    codes: int
+    size: int
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """table (codes, size)."""
+        return {"table": Parameter((self.codes, self.size), 1, "table")}
+
+    def output(self, shape: Shape) -> Shape:
+        """(T, size)."""
+        return (*shape, self.size)
+
+    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """(A, B, T) to (A, B, T, size)."""
+        import torch
+        from torch.nn.functional import embedding
+
+        first = torch.arange(len(x), device=x.device) * self.codes
+        return embedding(x.long() + first[:, None, None], own["table"].flatten(0, 1))
+
+
+@dataclass(frozen=True)
+class Lstm:
+    """A layer of long short-term memory; columns of its tensors: input, forget, output, cell.
+
+    last: give the state after the last character only.
+    """
+
+    units: int
+    last: bool = False
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """weight (inputs, 4 units), recurrent (units, 4 units), bias (4 units)."""
+        wide = 4 * self.units
+        return {
+            "weight": Parameter((shape[1], wide), self.units),
+            "recurrent": Parameter((self.units, wide), self.units),
+            "bias": Parameter((wide,), self.units, "bias"),
+        }
+
+    def output(self, shape: Shape) -> Shape:
+        """(T, units), or (units,) for the last state."""
+        return (self.units,) if self.last else (shape[0], self.units)
+
+    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """(A, B, T, inputs) to (A, B, T, units), or (A, B, units)."""
+        timed = x.permute(2, 0, 1, 3)
+        states: torch.Tensor = _cell().apply(timed, own["weight"], own["recurrent"], own["bias"])
+        return states[-1] if self.last else states.permute(1, 2, 0, 3)
+
+
+def _beside(timed: torch.Tensor) -> torch.Tensor:
+    """(T, A, B, n) to (A, T·B, n)."""
+    return timed.transpose(0, 1).flatten(1, 2)
+
+
+def _timed(flat: torch.Tensor, steps: int) -> torch.Tensor:
+    """(A, T·B, n) to (T, A, B, n), a view."""
+    return flat.view(len(flat), steps, -1, flat.shape[-1]).transpose(0, 1)
+
+
+@cache
+def _cell() -> Any:
+    """The autograd function; made on first use, because torch is not imported before."""
+    import torch
+
+    class Cell(torch.autograd.Function):
+        """All time steps of a layer: x (T, A, B, I) to states (T, A, B, H)."""
+
+        @staticmethod
+        def forward(
+            ctx: Any,
+            x: torch.Tensor,
+            weight: torch.Tensor,
+            recurrent: torch.Tensor,
+            bias: torch.Tensor,
+        ) -> torch.Tensor:
+            steps, models, batch = x.shape[:3]
+            units = recurrent.shape[1]
+            given = torch.baddbmm(bias.unsqueeze(1), _beside(x), weight)
+            gates = _timed(given, steps).contiguous()
+            states = x.new_empty(steps, models, batch, units)
+            cells, squashed = torch.empty_like(states), torch.empty_like(states)
+            for t in range(steps):
+                gate = gates[t]
+                if t:
+                    gate.baddbmm_(states[t - 1], recurrent)
+                gate[..., : 3 * units].sigmoid_()
+                gate[..., 3 * units :].tanh_()
+                entry, forget, out, new = gate.chunk(4, -1)
+                torch.mul(entry, new, out=cells[t])
+                if t:
+                    cells[t].addcmul_(forget, cells[t - 1])
+                torch.tanh(cells[t], out=squashed[t])
+                torch.mul(out, squashed[t], out=states[t])
+            ctx.save_for_backward(x, weight, recurrent, gates, states, cells, squashed)
+            return states
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+            x, weight, recurrent, gates, states, cells, squashed = ctx.saved_tensors
+            units = recurrent.shape[1]
+            errors = torch.empty_like(gates)
+            turned = recurrent.transpose(1, 2)
+            state_error = torch.zeros_like(states[0])
+            cell_error = torch.zeros_like(states[0])
+            for t in reversed(range(len(x))):
+                entry, forget, out, new = gates[t].chunk(4, -1)
+                error = errors[t]
+                state_error = state_error + grad[t]
+                through = torch.ops.aten.tanh_backward(state_error * out, squashed[t])
+                cell_error = cell_error + through
+                torch.mul(cell_error, new, out=error[..., :units])
+                if t:
+                    torch.mul(cell_error, cells[t - 1], out=error[..., units : 2 * units])
+                else:
+                    error[..., units : 2 * units] = 0
+                torch.mul(state_error, squashed[t], out=error[..., 2 * units : 3 * units])
+                torch.mul(cell_error, entry, out=error[..., 3 * units :])
+                sigmoids, cell = error[..., : 3 * units], error[..., 3 * units :]
+                sigmoids.copy_(
+                    torch.ops.aten.sigmoid_backward(sigmoids, gates[t][..., : 3 * units])
+                )
+                cell.copy_(torch.ops.aten.tanh_backward(cell, new))
+                cell_error = cell_error * forget
+                if t:
+                    state_error = torch.bmm(error, turned)
+            flat = _beside(errors)
+            before = torch.cat([torch.zeros_like(states[:1]), states[:-1]])
+            weight_grad = torch.bmm(_beside(x).transpose(1, 2), flat)
+            recurrent_grad = torch.bmm(_beside(before).transpose(1, 2), flat)
+            x_grad = None
+            if ctx.needs_input_grad[0]:
+                back = torch.bmm(flat, weight.transpose(1, 2))
+                x_grad = _timed(back, len(x))
+            return x_grad, weight_grad, recurrent_grad, flat.sum(1)
+
+    return Cell

@@ -1,0 +1,73 @@
+"""Examples as the engine reads them: inputs as stored, scaled when a minibatch is gathered."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Examples:
+    """inputs: (N, D), uint8 or floating; targets: int64 (N,) labels, or floating (N, K), soft.
+
+    scale: the divisor that brings inputs to [0, 1]. Integer inputs stay mapped: what a job does
+    not touch is never read.
+    """
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    scale: float = 1.0
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """In what networks compute: float32, unless the inputs are of another floating type."""
+        import torch
+
+        return self.inputs.dtype if self.inputs.is_floating_point() else torch.float32
+
+    def scaled(self, rows: slice) -> torch.Tensor:
+        """Inputs of some rows as networks see them: floating (n, D)."""
+        return self.inputs[rows].to(self.dtype) / self.scale
+
+
+class Reader:
+    """Gathers minibatches of A models into buffers that are allocated once."""
+
+    def __init__(self, examples: Examples, models: int, batch: int) -> None:
+        self.examples = examples
+        inputs, targets = examples.inputs, examples.targets
+        self.stored = inputs.new_empty(models, batch, inputs.shape[1])
+        self.x = self.stored
+        if not inputs.is_floating_point():
+            self.x = inputs.new_empty(models, batch, inputs.shape[1], dtype=examples.dtype)
+        self.y = targets.new_empty(models, batch, *targets.shape[1:])
+
+    def read(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """rows: int64 (A, B). Returns inputs (A, B, D) and targets (A, B) or (A, B, K)."""
+        import torch
+
+        given, flat = self.examples, rows.reshape(-1)
+        stored, x, y = (part[: len(rows)] for part in (self.stored, self.x, self.y))
+        torch.index_select(given.inputs, 0, flat, out=stored.view(len(flat), -1))
+        torch.index_select(given.targets, 0, flat, out=y.view(len(flat), *y.shape[2:]))
+        if x is not stored:
+            x.copy_(stored)
+        if given.scale != 1.0:
+            x.div_(given.scale)
+        return x, y
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """The array as a tensor that shares its memory, also if it is mapped read-only."""
+    import torch
+
+    with warnings.catch_warnings():
+        # the engine never writes to inputs and targets
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.asarray(array))

@@ -1,0 +1,58 @@
+"""Which way gradients are computed, per kind of network and device.
+
+`paths.json` is the table; `fedrepro bench paths` measures it anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cache
+from importlib import resources
+from typing import Literal, cast, get_args
+
+from fedrepro.errors import FedreproError
+from fedrepro.networks.network import Network
+
+# hand: written-out gradients of dense networks. grouped, unfold: stacked forward pass, with
+# grouped convolutions or products over unfolded patches. vmap: one model's, mapped. loop: models
+# one after another.
+Path = Literal["hand", "grouped", "unfold", "vmap", "loop"]
+PATHS: tuple[Path, ...] = get_args(Path)
+
+
+@cache
+def table() -> dict[str, dict[str, Path]]:
+    """The measured choice: device type, kind of network, path."""
+    text = resources.files("fedrepro.training").joinpath("paths.json").read_text("utf-8")
+    return cast(dict[str, dict[str, Path]], json.loads(text))
+
+
+def choose(network: Network, device: str, terms: Sequence[object]) -> Path:
+    """The path for this network; losses with further terms are differentiated automatically."""
+    path = table()["cuda" if device == "cuda" else "cpu"][network.kind]
+    if path == "hand" and (network.sizes is None or terms):
+        return "grouped"
+    return path
+
+
+def possible(network: Network, terms: Sequence[object]) -> tuple[Path, ...]:
+    """The paths that can train this network."""
+    found: list[Path] = ["grouped", "loop"]
+    if network.sizes is not None and not terms:
+        found.append("hand")
+    if network.kind == "convolutional":
+        found.append("unfold")
+    if not terms and not network.draws and network.kind != "recurrent":
+        found.append("vmap")
+    return tuple(path for path in PATHS if path in found)
+
+
+def require(path: Path, network: Network, terms: Sequence[object]) -> Path:
+    """The path itself, or an error if it cannot train this network."""
+    if path not in possible(network, terms):
+        raise FedreproError(
+            f"path '{path}' cannot train this {network.kind} network; "
+            f"use {', '.join(possible(network, terms))}"
+        )
+    return path

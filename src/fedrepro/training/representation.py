@@ -1,0 +1,126 @@
+"""Representation matching: local activations must be able to give back the received model's.
+
+Representation matching with adaptive hyper-parameters (RM), section 3; SPEC C2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fedrepro.networks.layers import (
+    Affine,
+    Convolution2d,
+    MaxPool,
+    Pass,
+    Pooled,
+    Relu,
+    Shape,
+    apart,
+    beside,
+)
+from fedrepro.networks.network import Network
+from fedrepro.rng import Rng
+from fedrepro.training.terms import Look
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class RepresentationMatching:
+    """coefficient · sum_j |f_j(a_{j+1}(x; w)) - a_j(x; start)|² over the activations of interest.
+
+    a_1 is the input, then follow the outputs of the non-linearities (after their pooling), and
+    the logits. f_j is affine from a vector, a convolution from an image, followed by a_j's own
+    non-linearity; pooled sources are unpooled first, at the positions that the trained model's
+    pooling chose. reduction: over the elements of a_j. Source: RM, eq. (1) sums, its text says
+    mean.
+    """
+
+    coefficient: float = 1.0
+    reduction: Literal["sum", "mean"] = "sum"
+    kernel: int = 3
+
+    def shapes(self, network: Network) -> dict[str, Shape]:
+        """match0_weight, match0_bias, …: the tensors of f_1, f_2, …"""
+        found: dict[str, Shape] = {}
+        for j, (source, target) in enumerate(self._pairs(network)):
+            for name, parameter in self._map(source, target).parameters(source).items():
+                found[f"match{j}_{name}"] = parameter.shape
+        return found
+
+    def initial(self, network: Network, rng: Rng) -> dict[str, np.ndarray]:
+        """Tensors of the f_j to start from, uniform within ±1/√fan_in, float32."""
+        generator = rng.stream("representation-matching")
+        found = {}
+        for j, (source, target) in enumerate(self._pairs(network)):
+            for name, parameter in self._map(source, target).parameters(source).items():
+                limit = 1 / math.sqrt(parameter.fan_in)
+                values = generator.uniform(-limit, limit, parameter.shape)
+                found[f"match{j}_{name}"] = values.astype(np.float32)
+        return found
+
+    def loss(self, look: Look) -> torch.Tensor:
+        """(A,); no gradient goes through the received model or the positions of the pooling."""
+        import torch
+
+        with torch.no_grad():
+            received = Pass(look.run.convolution, keep=True)
+            look.network.forward(look.start, look.x, received)
+        total = look.x.new_zeros(len(look.x))
+        for j, (source, target) in enumerate(self._pairs(look.network)):
+            own = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
+            given = _unpooled(look.run.activations[j + 1], look.run.pooled[j + 1])
+            back = self._map(source, target).forward(own, given, Pass(look.run.convolution))
+            if j > 0:
+                back = back.relu()
+            back = _centred(back, target) if len(source) == 3 else back
+            gap = (back.flatten(2) - received.activations[j].flatten(2)) ** 2
+            each = gap.sum(-1) if self.reduction == "sum" else gap.mean(-1)
+            total = total + (each * look.weight).sum(1)
+        return self.coefficient * total
+
+    def _map(self, source: Shape, target: Shape) -> Affine | Convolution2d:
+        if len(source) == 3:
+            return Convolution2d(target[0], self.kernel, self.kernel // 2)
+        return Affine(math.prod(target))
+
+    def _pairs(self, network: Network) -> list[tuple[Shape, Shape]]:
+        """Shapes of (a_{j+1}, a_j) for every j."""
+        shapes = activation_shapes(network)
+        return list(zip(shapes[1:], shapes[:-1], strict=True))
+
+
+def activation_shapes(network: Network) -> list[Shape]:
+    """Shapes of the activations of interest of one example, from the input to the logits."""
+    found = [network.shape]
+    for layer, given, _ in network.places:
+        if isinstance(layer, Relu):
+            found.append(layer.output(given))
+        elif isinstance(layer, MaxPool):
+            found[-1] = layer.output(given)
+    last, given, _ = network.places[-1]
+    return [*found, last.output(given)]
+
+
+def _unpooled(value: torch.Tensor, pooled: Pooled | None) -> torch.Tensor:
+    """(A, B, C, H', W') to the size before the pooling, zeros where it chose nothing."""
+    if pooled is None:
+        return value
+    from torch.nn.functional import max_unpool2d
+
+    places, size = beside(pooled.argmax), list(pooled.size)
+    return apart(max_unpool2d(beside(value), places, [2, 2], output_size=size), len(value))
+
+
+def _centred(value: torch.Tensor, target: Shape) -> torch.Tensor:
+    """Cut or filled with zeros around, to the height and width of the target."""
+    from torch.nn.functional import pad
+
+    height, width = (want - have for want, have in zip(target[1:], value.shape[-2:], strict=True))
+    top, left = height // 2, width // 2
+    return pad(value, (left, width - left, top, height - top))

@@ -1,0 +1,116 @@
+"""What a method may add to the clients' loss.
+
+A term on the weights alone gives its gradient; any other gives its loss per model, and may bring
+tensors of its own that are trained beside the model's and stay with the client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from fedrepro.networks.layers import Pass, Shape
+from fedrepro.networks.network import Network
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a term sees of a step of A models.
+
+    tensors: as trained now, and start: as received, (A, *shape) by name. x: (A, B, D); weight:
+    (A, B), a minibatch's sums to one and is zero for filled rows. run: what the forward pass kept.
+    """
+
+    network: Network
+    tensors: Mapping[str, torch.Tensor]
+    start: Mapping[str, torch.Tensor]
+    x: torch.Tensor
+    weight: torch.Tensor
+    run: Pass
+
+
+class Term(Protocol):
+    """A loss beside cross-entropy; `loss` is (A,)."""
+
+    def shapes(self, network: Network) -> dict[str, Shape]:
+        """Trained tensors of its own, by name; their start is given with the model's."""
+        ...
+
+    def loss(self, look: Look) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True)
+class Proximal:
+    """coefficient · |w - start|², the pull towards the received weights.
+
+    Sources: RM, section 4 (weight divergence, no factor ½); FedProx has half its mu here.
+    """
+
+    coefficient: float
+
+    def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
+        """Add its gradient; all are (A, size)."""
+        gradient.add_(flat, alpha=2 * self.coefficient).sub_(start, alpha=2 * self.coefficient)
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """coefficient · max(0, least - H(softmax(logits))): against over-confident predictions.
+
+    least: in nats. over: the maximum is taken for each example, as RM's eq. (8) prints, or for
+    the minibatch's mean entropy, as its authors' code does.
+    """
+
+    least: float = 2.0
+    coefficient: float = 1.0
+    over: Literal["example", "minibatch"] = "example"
+
+    def shapes(self, network: Network) -> dict[str, Shape]:
+        """None."""
+        return {}
+
+    def loss(self, look: Look) -> torch.Tensor:
+        """(A,)."""
+        import torch
+
+        logs = torch.log_softmax(look.run.activations[-1], -1)
+        entropy = -(logs.exp() * logs).sum(-1)
+        if self.over == "minibatch":
+            short = (self.least - (entropy * look.weight).sum(1)).clamp_min(0)
+        else:
+            short = ((self.least - entropy).clamp_min(0) * look.weight).sum(1)
+        return self.coefficient * short
+
+
+@dataclass(frozen=True)
+class GaussianPrior:
+    """share · KL(q ‖ prior) for variational weights, where the prior is q as received.
+
+    share: one over the minibatches between two exchanges. Source: P2P, eq. (8); SPEC D4.
+    """
+
+    share: float
+
+    def shapes(self, network: Network) -> dict[str, Shape]:
+        """None."""
+        return {}
+
+    def loss(self, look: Look) -> torch.Tensor:
+        """(A,): log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½, summed over the weights."""
+        from torch.nn.functional import softplus
+
+        total = look.x.new_zeros(len(look.x))
+        for name, parameter in look.network.parameters.items():
+            if parameter.role == "spread":
+                continue
+            mean, prior_mean = look.tensors[name], look.start[name]
+            deviation = softplus(look.tensors[f"{name}_spread"])
+            prior = softplus(look.start[f"{name}_spread"])
+            ratio = (deviation**2 + (mean - prior_mean) ** 2) / (2 * prior**2)
+            each = (prior / deviation).log() + ratio - 0.5
+            total = total + each.flatten(1).sum(1)
+        return self.share * total

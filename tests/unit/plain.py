@@ -1,0 +1,100 @@
+"""Plain PyTorch training of one client, written without the project's layers: what the engine
+must equal. Networks are described again here, from tensors and torch.nn.functional alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from fedrepro.training.minibatches import epoch_order
+from fedrepro.training.noise import StepNoise
+
+
+def mlp(w, x, noise, layers, dropout=0.0, batch=8):
+    for i in range(layers):
+        x = x @ w[f"weight{i}"] + w[f"bias{i}"]
+        if i < layers - 1:
+            x = torch.relu(x)
+            if dropout:
+                # a short minibatch takes the first rows of a whole one's mask
+                whole = x.new_empty(1, batch, x.shape[1])
+                x = x * noise.kept(whole, 1 - dropout)[0, : len(x)] / (1 - dropout)
+    return x
+
+
+def variational(w, x, noise, layers):
+    for i in range(layers):
+        drawn = {}
+        for part in ("weight", "bias"):
+            mean, spread = w[f"{part}{i}"], w[f"{part}{i}_spread"]
+            drawn[part] = mean + functional.softplus(spread) * noise.normal(mean[None])[0]
+        x = x @ drawn["weight"] + drawn["bias"]
+        x = torch.relu(x) if i < layers - 1 else x
+    return x
+
+
+def cnn(w, x, shape, convolutions, padding, pool_every, dense_layers):
+    x = x.view(len(x), *shape)
+    for i in range(convolutions):
+        x = torch.relu(functional.conv2d(x, w[f"weight{i}"], w[f"bias{i}"], padding=padding))
+        if (i + 1) % pool_every == 0:
+            x = functional.max_pool2d(x, 2)
+    x = x.flatten(1)
+    for i in range(convolutions, convolutions + dense_layers):
+        x = x @ w[f"weight{i}"] + w[f"bias{i}"]
+        x = torch.relu(x) if i < convolutions + dense_layers - 1 else x
+    return x
+
+
+def lstm(w, x, layers):
+    """torch.nn.LSTM; its rows are ordered input, forget, cell, output, ours end with the cell."""
+    x = w["table0"][x.long()]
+    for i in range(1, layers + 1):
+        units = w[f"recurrent{i}"].shape[0]
+        entry, forget, out, cell = (torch.arange(units) + k * units for k in range(4))
+        order = torch.cat([entry, forget, cell, out])
+        given = [
+            w[f"weight{i}"][:, order].T,
+            w[f"recurrent{i}"][:, order].T,
+            w[f"bias{i}"][order],
+            torch.zeros(4 * units, dtype=x.dtype),
+        ]
+        zeros = torch.zeros(1, len(x), units, dtype=x.dtype)
+        x, _, _ = torch._VF.lstm(x, (zeros, zeros), given, True, 1, 0.0, True, False, True)
+    return x[:, -1] @ w[f"weight{layers + 1}"] + w[f"bias{layers + 1}"]
+
+
+def loop(predict, examples, task, settings, start, extra=None, random=False):
+    """One client's weights after training: autograd, torch.optim, the same minibatches.
+
+    predict(weights, x, noise) gives logits; extra(weights, start, x) a further loss.
+    """
+    dtype = examples.dtype
+    first = {k: torch.tensor(v).to(dtype) for k, v in start.items()}
+    weights = {k: v.clone().requires_grad_() for k, v in first.items()}
+    lr = settings.lr if task.lr is None else task.lr
+    if settings.optimiser == "adam":
+        optimiser = torch.optim.Adam(
+            weights.values(), lr=lr, weight_decay=settings.l2, amsgrad=settings.amsgrad
+        )
+    else:
+        optimiser = torch.optim.SGD(
+            weights.values(), lr=lr, weight_decay=settings.l2, momentum=settings.momentum
+        )
+    noise = StepNoise([task], settings.batch_size, torch.device("cpu")) if random else None
+    steps = task.total(settings.batch_size, settings.epochs)
+    for step in range(steps):
+        epoch, inside = divmod(step, task.per_epoch(settings.batch_size))
+        order = epoch_order(task, epoch)
+        rows = torch.tensor(order[inside * settings.batch_size :][: settings.batch_size])
+        if noise is not None:
+            noise.at(step, 1)
+        x = examples.inputs[rows].to(dtype) / examples.scale
+        loss = functional.cross_entropy(predict(weights, x, noise), examples.targets[rows])
+        if extra is not None:
+            loss = loss + extra(weights, first, x)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return {k: np.asarray(v.detach()) for k, v in weights.items()}

@@ -1,0 +1,338 @@
+"""Every model trains through the engine as a plain loop per client does, on every path."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import plain
+import pytest
+import torch
+from torch.nn import functional
+
+from fedrepro.errors import FedreproError
+from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.registry import components
+from fedrepro.rng import Rng
+from fedrepro.training.clients import own_starts
+from fedrepro.training.engine import train
+from fedrepro.training.examples import Examples
+from fedrepro.training.flat import Layout
+from fedrepro.training.minibatches import Task
+from fedrepro.training.paths import choose, possible
+from fedrepro.training.representation import RepresentationMatching
+from fedrepro.training.settings import settings_of
+from fedrepro.training.terms import Entropy, GaussianPrior, Proximal
+
+CLASSES = 4
+SIZES = [21, 3, 16, 8, 1]  # whole minibatches of 8, short ones, less than one
+TOLERANCES = [(torch.float64, 1e-10), (torch.float32, 1e-5)]
+
+# name: model, its parameters, shape of an example, the plain network
+MODELS = {
+    "logistic": ("logistic", {}, (6,), lambda w, x, n: plain.mlp(w, x, n, 1)),
+    "mlp": ("mlp", {"hidden": [7, 5]}, (6,), lambda w, x, n: plain.mlp(w, x, n, 3)),
+    "mlp-dropout": (
+        "mlp",
+        {"hidden": [9, 6], "dropout": 0.5},
+        (6,),
+        lambda w, x, n: plain.mlp(w, x, n, 3, 0.5),
+    ),
+    "fedavg-cnn": (
+        "cnn",
+        {"channels": [3, 5], "hidden": [11]},
+        (8, 8),
+        lambda w, x, n: plain.cnn(w, x, (1, 8, 8), 2, 2, 1, 2),
+    ),
+    "keyword-cnn": (
+        "cnn",
+        {"channels": [2, 3, 2, 3], "kernel": 3, "pool_every": 2, "hidden": [6]},
+        (8, 8),
+        lambda w, x, n: plain.cnn(w, x, (1, 8, 8), 4, 1, 2, 2),
+    ),
+    "valid-cnn": (
+        "cnn",
+        {"channels": [3, 4], "kernel": 3, "padding": "valid", "pool_every": 2, "hidden": [6]},
+        (3, 9, 9),
+        lambda w, x, n: plain.cnn(w, x, (3, 9, 9), 2, 0, 2, 2),
+    ),
+    "char-lstm": (
+        "char_lstm",
+        {"embedding": 3, "units": 6},
+        (5,),
+        lambda w, x, n: plain.lstm(w, x, 2),
+    ),
+    "variational": (
+        "variational_mlp",
+        {"hidden": [5]},
+        (6,),
+        lambda w, x, n: plain.variational(w, x, n, 2),
+    ),
+}
+
+
+def procedure(name="sgd", **values):
+    given = {"epochs": 1, "batch_size": 8, "init": "fan_in", **values}
+    return settings_of(components("training")[name].spec(given))
+
+
+def network(name):
+    model, values, shape, _ = MODELS[name]
+    return network_of(components("model")[model].spec(values), shape, CLASSES)
+
+
+def problem(name, dtype):
+    rng = np.random.default_rng(3)
+    shape, count = MODELS[name][2], sum(SIZES)
+    values = rng.random((count, int(np.prod(shape))))
+    if name == "char-lstm":
+        values = rng.integers(0, CLASSES, values.shape).astype(float)
+    examples = Examples(
+        torch.tensor(values, dtype=dtype), torch.tensor(rng.integers(0, CLASSES, count))
+    )
+    rows = np.split(rng.permutation(count), np.cumsum(SIZES)[:-1])
+    return examples, [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
+
+
+def starts(net, given, tasks, dtype):
+    kind = np.float64 if dtype == torch.float64 else np.float32
+    found = own_starts(net, given, [task.rng for task in tasks])
+    return {name: value.astype(kind) for name, value in found.items()}
+
+
+def check(name, examples, tasks, given, start, found, tolerance, extra=None):
+    random = network(name).draws
+    for j, task in enumerate(tasks):
+        own = plain.loop(
+            MODELS[name][3],
+            examples,
+            task,
+            given,
+            {k: v[j] for k, v in start.items()},
+            extra,
+            random,
+        )
+        for key, value in own.items():
+            assert np.abs(found.tensors[key][j] - value).max() < tolerance, (key, j)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("dtype", "tolerance"), TOLERANCES)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_every_path_equals_a_plain_loop_per_client(name, dtype, tolerance, optimiser):
+    # Adam divides by the root of tiny second moments; 1e-3 keeps rounding from being magnified
+    given = procedure(optimiser, lr=0.05 if optimiser == "sgd" else 1e-3)
+    net = network(name)
+    examples, tasks = problem(name, dtype)
+    start = starts(net, given, tasks, dtype)
+    for path in possible(net, ()):
+        for block in (1, 2, 5):
+            found = train(net, examples, tasks, given, start, path=path, block=block)
+            check(name, examples, tasks, given, start, found, tolerance)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bytes_do_not_depend_on_the_block(name):
+    given, net = procedure("adam", epochs=2), network(name)
+    examples, tasks = problem(name, torch.float32)
+    start = starts(net, given, tasks, torch.float32)
+    whole = train(net, examples, tasks, given, start, block=5)
+    for block in (1, 2, 3):
+        other = train(net, examples, tasks, given, start, block=block)
+        assert all(np.array_equal(whole.tensors[k], other.tensors[k]) for k in start)
+    alone = train(net, examples, tasks[2:3], given, {k: v[2:3] for k, v in start.items()})
+    assert all(np.array_equal(whole.tensors[k][2:3], alone.tensors[k]) for k in start)
+
+
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("name", ["mlp", "fedavg-cnn"])
+def test_clients_may_have_learning_rates_and_steps_of_their_own(name, optimiser):
+    given, net = procedure(optimiser, lr=0.02), network(name)
+    examples, tasks = problem(name, torch.float64)
+    own = [(0.05, 7), (0.001, 2), (0.02, 1), (0.0, 4), (0.03, 9)]
+    tasks = [replace(t, lr=lr, steps=steps) for t, (lr, steps) in zip(tasks, own, strict=True)]
+    start = starts(net, given, tasks, torch.float64)
+    for block in (1, 5):
+        found = train(net, examples, tasks, given, start, block=block)
+        check(name, examples, tasks, given, start, found, 1e-10)
+    assert found.steps.tolist() == [7, 2, 1, 4, 9]
+
+
+def proximal(weights, start, x):
+    return 0.3 * sum(((weights[k] - start[k]) ** 2).sum() for k in start)
+
+
+@pytest.mark.parametrize("name", ["mlp", "valid-cnn", "char-lstm"])
+def test_the_proximal_term_pulls_to_the_received_weights(name):
+    given, net = procedure(epochs=3), network(name)
+    examples, tasks = problem(name, torch.float64)
+    start = starts(net, given, tasks, torch.float64)
+    found = train(net, examples, tasks, given, start, terms=[Proximal(0.3)], block=2)
+    check(name, examples, tasks, given, start, found, 1e-10, proximal)
+
+
+@pytest.mark.parametrize("over", ["example", "minibatch"])
+def test_the_entropy_term_is_its_formula(over):
+    given, net, name = procedure(epochs=3), network("mlp"), "mlp"
+    examples, tasks = problem(name, torch.float64)
+    start = starts(net, given, tasks, torch.float64)
+
+    def extra(weights, first, x):
+        p = torch.softmax(plain.mlp(weights, x, None, 3), 1)
+        entropy = -(p * p.log()).sum(1)
+        entropy = entropy.mean() if over == "minibatch" else entropy
+        return 0.7 * torch.relu(1.3 - entropy).mean()
+
+    found = train(net, examples, tasks, given, start, terms=[Entropy(1.3, 0.7, over)], block=2)
+    check(name, examples, tasks, given, start, found, 1e-10, extra)
+
+
+def test_the_prior_of_variational_weights_is_the_divergence_of_normal_distributions():
+    given, net, name = procedure(epochs=2), network("variational"), "variational"
+    examples, tasks = problem(name, torch.float64)
+    start = starts(net, given, tasks, torch.float64)
+
+    def extra(weights, first, x):
+        total = 0.0
+        for part in ("weight0", "bias0", "weight1", "bias1"):
+            now, prior = (
+                torch.distributions.Normal(w[part], functional.softplus(w[f"{part}_spread"]))
+                for w in (weights, first)
+            )
+            total = total + torch.distributions.kl_divergence(now, prior).sum()
+        return total / 5
+
+    found = train(net, examples, tasks, given, start, terms=[GaussianPrior(0.2)], block=3)
+    check(name, examples, tasks, given, start, found, 1e-10, extra)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_representation_matching_of_a_perceptron_is_equation_1(reduction):
+    given, net, name = procedure(lr=0.01, epochs=3), network("mlp"), "mlp"
+    term = RepresentationMatching(0.5, reduction)
+    examples, tasks = problem(name, torch.float64)
+    start = starts(net, given, tasks, torch.float64)
+    own = [term.initial(net, task.rng) for task in tasks]
+    start |= {k: np.stack([o[k] for o in own]).astype(np.float64) for k in own[0]}
+
+    def activations(w, x):
+        found = [x]
+        for i in range(3):
+            x = x @ w[f"weight{i}"] + w[f"bias{i}"]
+            x = torch.relu(x) if i < 2 else x
+            found.append(x)
+        return found
+
+    def extra(weights, first, x):
+        mine, theirs = activations(weights, x), activations(first, x)
+        total = 0.0
+        for j in range(3):
+            back = mine[j + 1] @ weights[f"match{j}_weight"] + weights[f"match{j}_bias"]
+            gap = ((torch.relu(back) if j else back) - theirs[j]) ** 2
+            total = total + (gap.sum(1) if reduction == "sum" else gap.mean(1)).mean()
+        return 0.5 * total
+
+    found = train(net, examples, tasks, given, start, terms=[term], block=2)
+    check(name, examples, tasks, given, start, found, 1e-10, extra)
+
+
+@pytest.mark.parametrize("name", ["fedavg-cnn", "valid-cnn"])
+def test_representation_matching_of_images_unpools_and_convolves(name):
+    given, net = procedure(lr=0.005, epochs=2), network(name)
+    term = RepresentationMatching(0.1)
+    examples, tasks = problem(name, torch.float64)
+    start = starts(net, given, tasks, torch.float64)
+    own = [term.initial(net, task.rng) for task in tasks]
+    start |= {k: np.stack([o[k] for o in own]).astype(np.float64) for k in own[0]}
+    pads, every = (2, 1) if name == "fedavg-cnn" else (0, 2)
+
+    def activations(w, x):
+        found, argmax = [x.view(len(x), *net.shape)], [None]
+        x = found[0]
+        for i in range(2):
+            x = torch.relu(functional.conv2d(x, w[f"weight{i}"], w[f"bias{i}"], padding=pads))
+            places = None
+            if (i + 1) % every == 0:
+                x, places = functional.max_pool2d(x, 2, return_indices=True)
+            found.append(x)
+            argmax.append(places)
+        x = torch.relu(x.flatten(1) @ w["weight2"] + w["bias2"])
+        found += [x, x @ w["weight3"] + w["bias3"]]
+        return found, [*argmax, None, None]
+
+    def extra(weights, first, x):
+        mine, argmax = activations(weights, x)
+        theirs, _ = activations(first, x)
+        total = 0.0
+        for j in range(4):
+            given_, w, b = mine[j + 1], weights[f"match{j}_weight"], weights[f"match{j}_bias"]
+            if given_.dim() == 4:
+                if argmax[j + 1] is not None:
+                    given_ = functional.max_unpool2d(
+                        given_, argmax[j + 1], 2, output_size=(5, 5) if every == 2 else None
+                    )
+                back = functional.conv2d(given_, w, b, padding=1)
+                gap = theirs[j].shape[-1] - back.shape[-1]
+                back = functional.pad(back, (gap // 2, gap - gap // 2) * 2)
+            else:
+                back = given_ @ w + b
+            back = torch.relu(back) if j else back
+            total = total + ((back.flatten(1) - theirs[j].flatten(1)) ** 2).sum(1).mean()
+        return 0.1 * total
+
+    found = train(net, examples, tasks, given, start, terms=[term], block=2, path="grouped")
+    check(name, examples, tasks, given, start, found, 1e-10, extra)
+
+
+PUBLISHED = [
+    ("mlp", {"hidden": [200, 200]}, (28, 28), 10, 199_210),
+    ("cnn", {}, (28, 28), 10, 1_663_370),
+    (
+        "cnn",
+        {"hidden": [128], "kernel": 3, "padding": "valid", "pool_every": 2},
+        (3, 32, 32),
+        10,
+        1_626_442,
+    ),
+    # 2 × (784·400 + 400 + 400·10 + 10)
+    ("variational_mlp", {}, (28, 28), 10, 636_020),
+]
+
+
+@pytest.mark.parametrize(("model", "values", "shape", "classes", "count"), PUBLISHED)
+def test_networks_have_the_papers_numbers_of_parameters(model, values, shape, classes, count):
+    found = network_of(components("model")[model].spec(values), shape, classes)
+    assert Layout(found.shapes).numbers == count
+
+
+def test_a_term_makes_a_dense_network_differentiate_automatically():
+    net = network("mlp")
+    assert choose(net, "cpu", ()) == "hand"
+    assert choose(net, "cpu", (Entropy(),)) == "grouped"
+
+
+def test_a_path_that_cannot_train_a_network_is_a_sentence():
+    given, net = procedure(), network("fedavg-cnn")
+    examples, tasks = problem("fedavg-cnn", torch.float32)
+    with pytest.raises(FedreproError, match="path 'hand' cannot train this convolutional network"):
+        train(net, examples, tasks, given, starts(net, given, tasks, torch.float32), path="hand")
+
+
+def test_images_are_asked_for_by_name():
+    with pytest.raises(FedreproError, match="model 'cnn' works on images, not on inputs of shape"):
+        network_of(components("model")["cnn"].spec(), (64,), CLASSES)
+    deep = components("model")["cnn"].spec({"channels": [2, 2, 2, 2], "kernel": 3})
+    with pytest.raises(FedreproError, match="leaves nothing of images of 8×8 pixels"):
+        network_of(deep, (8, 8), CLASSES)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_prediction_draws_nothing_and_does_not_depend_on_the_rows_taken_at_once(name, monkeypatch):
+    given, net = procedure(), network(name)
+    examples, tasks = problem(name, torch.float64)
+    start = starts(net, given, tasks, torch.float64)
+    one = probabilities(net, start, None, examples)
+    monkeypatch.setattr("fedrepro.networks.network.PREDICTION_ROWS", 4)
+    two = probabilities(net, start, None, examples)
+    assert (one - two).abs().max() < 1e-12
+    assert (one.sum(1) - 1).abs().max() < 1e-12
