@@ -48,20 +48,19 @@ def cnn(w, x, shape, convolutions, padding, pool_every, dense_layers):
 
 
 def lstm(w, x, layers):
-    """torch.nn.LSTM; its rows are ordered input, forget, cell, output, ours end with the cell."""
+    """The equations of the cell, step by step."""
     x = w["table0"][x.long()]
     for i in range(1, layers + 1):
-        units = w[f"recurrent{i}"].shape[0]
-        entry, forget, out, cell = (torch.arange(units) + k * units for k in range(4))
-        order = torch.cat([entry, forget, cell, out])
-        given = [
-            w[f"weight{i}"][:, order].T,
-            w[f"recurrent{i}"][:, order].T,
-            w[f"bias{i}"][order],
-            torch.zeros(4 * units, dtype=x.dtype),
-        ]
-        zeros = torch.zeros(1, len(x), units, dtype=x.dtype)
-        x, _, _ = torch._VF.lstm(x, (zeros, zeros), given, True, 1, 0.0, True, False, True)
+        units = w[f"recurrent{i}"].shape[1]
+        h = c = torch.zeros(len(x), units, dtype=x.dtype)
+        states = []
+        for t in range(x.shape[1]):
+            gates = x[:, t] @ w[f"weight{i}"].T + h @ w[f"recurrent{i}"].T + w[f"bias{i}"]
+            entry, forget, new, out = gates.split(units, 1)
+            c = torch.sigmoid(forget) * c + torch.sigmoid(entry) * torch.tanh(new)
+            h = torch.sigmoid(out) * torch.tanh(c)
+            states.append(h)
+        x = torch.stack(states, 1)
     return x[:, -1] @ w[f"weight{layers + 1}"] + w[f"bias{layers + 1}"]
 
 

@@ -73,10 +73,18 @@ class Network:
         return {name: parameter.shape for name, parameter in self.parameters.items()}
 
     @property
+    def dropout(self) -> float:
+        """Share of hidden units left out in training."""
+        return max((layer.rate for layer in self.layers if isinstance(layer, Dropout)), default=0.0)
+
+    @property
     def sizes(self) -> tuple[int, ...] | None:
-        """(inputs, hidden…, outputs) of a fully connected ReLU network, or None for others."""
-        turns = (Affine, Relu)
-        if not all(isinstance(layer, turns[i % 2]) for i, layer in enumerate(self.layers)):
+        """(inputs, hidden…, outputs) of a fully connected ReLU network, or None for others.
+
+        There may be dropout after every hidden layer.
+        """
+        turns = (Affine, Relu, Dropout) if self.dropout else (Affine, Relu)
+        if any(not isinstance(layer, turns[i % len(turns)]) for i, layer in enumerate(self.layers)):
             return None
         units = [layer.units for layer in self.layers if isinstance(layer, Affine)]
         return (math.prod(self.shape), *units)
@@ -125,7 +133,8 @@ class Network:
     def logits(self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         """Logits (N, K) of one network in prediction. tensors[name]: (*shape); x: (N, D)."""
         lifted = {name: tensors[name].unsqueeze(0) for name in self.parameters}
-        return self.forward(lifted, x.unsqueeze(0), Pass()).squeeze(0)
+        run = Pass("channels_last" if x.device.type == "cpu" else "grouped")
+        return self.forward(lifted, x.unsqueeze(0), run).squeeze(0)
 
     @property
     def prediction_rows(self) -> int:

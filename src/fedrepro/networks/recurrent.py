@@ -43,7 +43,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Lstm:
-    """A layer of long short-term memory; columns of its tensors: input, forget, output, cell.
+    """A layer of long short-term memory; rows of its tensors: input, forget, cell, output gate.
 
     last: give the state after the last character only.
     """
@@ -52,11 +52,11 @@ class Lstm:
     last: bool = False
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """weight (inputs, 4 units), recurrent (units, 4 units), bias (4 units)."""
+        """weight (4 units, inputs), recurrent (4 units, units), bias (4 units)."""
         wide = 4 * self.units
         return {
-            "weight": Parameter((shape[1], wide), self.units),
-            "recurrent": Parameter((self.units, wide), self.units),
+            "weight": Parameter((wide, shape[1]), self.units),
+            "recurrent": Parameter((wide, self.units), self.units),
             "bias": Parameter((wide,), self.units, "bias"),
         }
 
@@ -66,9 +66,24 @@ class Lstm:
 
     def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
         """(A, B, T, inputs) to (A, B, T, units), or (A, B, units)."""
-        timed = x.permute(2, 0, 1, 3)
-        states: torch.Tensor = _cell().apply(timed, own["weight"], own["recurrent"], own["bias"])
+        given = [own[name] for name in ("weight", "recurrent", "bias")]
+        if len(x) == 1:
+            alone = self._alone(x[0], [value[0] for value in given]).unsqueeze(0)
+            return alone[:, :, -1] if self.last else alone
+        states: torch.Tensor = _cell().apply(x.permute(2, 0, 1, 3), *given)
         return states[-1] if self.last else states.permute(1, 2, 0, 3)
+
+    def _alone(self, x: torch.Tensor, given: list[torch.Tensor]) -> torch.Tensor:
+        """One model by PyTorch's own kernel: (B, T, inputs) to (B, T, units)."""
+        import torch
+
+        weight, recurrent, bias = given
+        empty = x.new_zeros(1, len(x), self.units)
+        tensors = [weight, recurrent, bias, torch.zeros_like(bias)]
+        # biases, one layer, no dropout, in training, one direction, batch first
+        found = torch._VF.lstm(x, (empty, empty), tensors, True, 1, 0.0, True, False, True)
+        states: torch.Tensor = found[0]
+        return states
 
 
 def _beside(timed: torch.Tensor) -> torch.Tensor:
@@ -86,6 +101,9 @@ def _cell() -> Any:
     """The autograd function; made on first use, because torch is not imported before."""
     import torch
 
+    sigmoid_backward = torch.ops.aten.sigmoid_backward
+    tanh_backward = torch.ops.aten.tanh_backward
+
     class Cell(torch.autograd.Function):
         """All time steps of a layer: x (T, A, B, I) to states (T, A, B, H)."""
 
@@ -98,18 +116,20 @@ def _cell() -> Any:
             bias: torch.Tensor,
         ) -> torch.Tensor:
             steps, models, batch = x.shape[:3]
-            units = recurrent.shape[1]
-            given = torch.baddbmm(bias.unsqueeze(1), _beside(x), weight)
+            units = recurrent.shape[2]
+            given = torch.baddbmm(bias.unsqueeze(1), _beside(x), weight.transpose(1, 2))
+            turned = recurrent.transpose(1, 2)
             gates = _timed(given, steps).contiguous()
             states = x.new_empty(steps, models, batch, units)
             cells, squashed = torch.empty_like(states), torch.empty_like(states)
             for t in range(steps):
                 gate = gates[t]
                 if t:
-                    gate.baddbmm_(states[t - 1], recurrent)
-                gate[..., : 3 * units].sigmoid_()
-                gate[..., 3 * units :].tanh_()
-                entry, forget, out, new = gate.chunk(4, -1)
+                    gate.baddbmm_(states[t - 1], turned)
+                entry, forget, new, out = gate.chunk(4, -1)
+                gate[..., : 2 * units].sigmoid_()
+                new.tanh_()
+                out.sigmoid_()
                 torch.mul(entry, new, out=cells[t])
                 if t:
                     cells[t].addcmul_(forget, cells[t - 1])
@@ -121,39 +141,33 @@ def _cell() -> Any:
         @staticmethod
         def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
             x, weight, recurrent, gates, states, cells, squashed = ctx.saved_tensors
-            units = recurrent.shape[1]
             errors = torch.empty_like(gates)
-            turned = recurrent.transpose(1, 2)
             state_error = torch.zeros_like(states[0])
             cell_error = torch.zeros_like(states[0])
             for t in reversed(range(len(x))):
-                entry, forget, out, new = gates[t].chunk(4, -1)
-                error = errors[t]
+                entry, forget, new, out = gates[t].chunk(4, -1)
+                to_entry, to_forget, to_new, to_out = errors[t].chunk(4, -1)
                 state_error = state_error + grad[t]
-                through = torch.ops.aten.tanh_backward(state_error * out, squashed[t])
+                through = tanh_backward(state_error * out, squashed[t])
                 cell_error = cell_error + through
-                torch.mul(cell_error, new, out=error[..., :units])
+                to_entry.copy_(sigmoid_backward(cell_error * new, entry))
                 if t:
-                    torch.mul(cell_error, cells[t - 1], out=error[..., units : 2 * units])
+                    to_forget.copy_(sigmoid_backward(cell_error * cells[t - 1], forget))
                 else:
-                    error[..., units : 2 * units] = 0
-                torch.mul(state_error, squashed[t], out=error[..., 2 * units : 3 * units])
-                torch.mul(cell_error, entry, out=error[..., 3 * units :])
-                sigmoids, cell = error[..., : 3 * units], error[..., 3 * units :]
-                sigmoids.copy_(
-                    torch.ops.aten.sigmoid_backward(sigmoids, gates[t][..., : 3 * units])
-                )
-                cell.copy_(torch.ops.aten.tanh_backward(cell, new))
+                    to_forget.zero_()
+                to_new.copy_(tanh_backward(cell_error * entry, new))
+                to_out.copy_(sigmoid_backward(state_error * squashed[t], out))
                 cell_error = cell_error * forget
                 if t:
-                    state_error = torch.bmm(error, turned)
+                    state_error = torch.bmm(errors[t], recurrent)
             flat = _beside(errors)
             before = torch.cat([torch.zeros_like(states[:1]), states[:-1]])
-            weight_grad = torch.bmm(_beside(x).transpose(1, 2), flat)
-            recurrent_grad = torch.bmm(_beside(before).transpose(1, 2), flat)
+            turned = flat.transpose(1, 2)
+            weight_grad = torch.bmm(turned, _beside(x))
+            recurrent_grad = torch.bmm(turned, _beside(before))
             x_grad = None
             if ctx.needs_input_grad[0]:
-                back = torch.bmm(flat, weight.transpose(1, 2))
+                back = torch.bmm(flat, weight)
                 x_grad = _timed(back, len(x))
             return x_grad, weight_grad, recurrent_grad, flat.sum(1)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.errors import FedreproError
+from fedrepro.networks.layers import Convolution
 from fedrepro.networks.network import Network
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout
@@ -77,6 +78,12 @@ class Procedure:
     def pulls(self) -> list[Proximal]:
         """The terms on the weights alone."""
         return [term for term in self.terms if isinstance(term, Proximal)]
+
+    @property
+    def is_plain_descent(self) -> bool:
+        """Whether a step is w - lr · gradient of the loss, and nothing else."""
+        given = self.settings
+        return given.optimiser == "sgd" and not (given.momentum or given.l2 or self.pulls)
 
     @property
     def layout(self) -> Layout:
@@ -168,7 +175,6 @@ class _Block:
         self.device, self.dtype = device, examples.dtype
         self.flat = torch.from_numpy(start).to(device, examples.dtype, copy=True)
         self.start = self.flat.clone() if procedure.terms else self.flat
-        self.gradient = torch.zeros_like(self.flat)
         self.summed = torch.zeros_like(self.flat) if keep_gradients else None
         rates = [settings.lr if task.lr is None else task.lr for task in tasks]
         own = None if set(rates) == {settings.lr} else rates
@@ -176,6 +182,14 @@ class _Block:
         self.noise = None
         if procedure.network.draws:
             self.noise = StepNoise(tasks, settings.batch_size, device)
+        self.direct = (
+            path not in ("hand", "vmap")
+            and own is None
+            and not keep_gradients
+            and procedure.is_plain_descent
+        )
+        # descending directly writes no gradients, so there is no buffer to clear
+        self.gradient = self.flat if self.direct else torch.zeros_like(self.flat)
         self.gradients = self._gradients(procedure, path, layout)
         self.reader = Reader(examples, len(start), settings.batch_size)
 
@@ -183,19 +197,22 @@ class _Block:
         network = procedure.network
         weights, gradients = layout.views(self.flat), layout.views(self.gradient)
         if path == "hand":
-            assert network.sizes is not None
             batch = procedure.settings.batch_size
-            return HandGradients(network.sizes, weights, gradients, batch)
+            return HandGradients(network, weights, gradients, batch, self.noise)
         if path == "vmap":
             return VmapGradients(network, weights, gradients)
+        convolution: Convolution = "unfold" if path == "unfold" else "grouped"
+        if path == "loop" and self.device.type == "cpu":
+            convolution = "channels_last"
         return AutogradGradients(
             network,
             weights,
             gradients,
             layout.views(self.start),
-            "unfold" if path == "unfold" else "grouped",
+            convolution,
             procedure.losses,
             self.noise,
+            procedure.settings.lr if self.direct else None,
         )
 
     def train(self, plan: Iterable[Chunk]) -> np.ndarray:
@@ -211,7 +228,8 @@ class _Block:
                 x, y = self.reader.read(index[step, :count])
                 loss = self.gradients.step(x, y, weight[step, :count])
                 finite[:count] += torch.isfinite(loss)
-                self._descend(count)
+                if not self.direct:
+                    self._descend(count)
             if int(finite[: chunk.active[-1]].min()) < chunk.first + len(chunk.active):
                 break
         counted: np.ndarray = finite.cpu().numpy()

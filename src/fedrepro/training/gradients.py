@@ -36,11 +36,18 @@ class HandGradients:
     """The dense path. weights, gradients: tensors by name, (M, *shape); gradients are written."""
 
     def __init__(
-        self, sizes: Sequence[int], weights: Tensors, gradients: Tensors, batch: int
+        self,
+        network: Network,
+        weights: Tensors,
+        gradients: Tensors,
+        batch: int,
+        noise: Noise | None,
     ) -> None:
         import torch
 
-        first = weights["weight0"]
+        assert network.sizes is not None
+        sizes, first = network.sizes, weights["weight0"]
+        self.noise, self.kept = noise, 1 - network.dropout
         models = len(first)
         self.layers = len(sizes) - 1
         self.weights, self.gradients = weights, gradients
@@ -60,6 +67,8 @@ class HandGradients:
             torch.baddbmm(bias, given[-1], self.weights[f"weight{layer}"][:count], out=out)
             if layer < self.layers - 1:
                 out.relu_()
+                if self.noise is not None:
+                    out.mul_(self.noise.kept(out, self.kept).div_(self.kept))
                 given.append(out)
         top = self.outputs[-1][:count]
         error = torch.softmax(top, -1, out=top)
@@ -83,7 +92,10 @@ class HandGradients:
                 below = self.errors[layer - 1][:count]
                 transposed = self.weights[f"weight{layer}"][:count].transpose(1, 2)
                 torch.bmm(error, transposed, out=below)
+                # what dropout left out is zero as well, and what it kept was scaled up
                 error = below.mul_(given[layer] > 0)
+                if self.noise is not None:
+                    error.div_(self.kept)
 
 
 @dataclass
@@ -91,7 +103,8 @@ class AutogradGradients:
     """Automatic differentiation through the stacked forward pass.
 
     weights, gradients, start: (M, *shape) by name; gradients are written. noise: None for networks
-    that draw nothing.
+    that draw nothing. lr: descend by this rate at once, instead of writing the gradients, which
+    saves two passes over a large network.
     """
 
     network: Network
@@ -101,6 +114,7 @@ class AutogradGradients:
     convolution: Convolution
     terms: Sequence[Term] = ()
     noise: Noise | None = None
+    lr: float | None = None
 
     def step(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """See `Gradients`."""
@@ -117,8 +131,10 @@ class AutogradGradients:
             for term in self.terms:
                 losses = losses + term.loss(look)
         found = torch.autograd.grad(losses.sum(), list(leaves.values()))
-        for gradient, value in zip(self.gradients.values(), found, strict=True):
-            gradient[:count].copy_(value)
+        if self.lr is not None:
+            torch._foreach_add_([leaf.detach() for leaf in leaves.values()], found, alpha=-self.lr)
+        else:
+            torch._foreach_copy_([value[:count] for value in self.gradients.values()], found)
         return losses.detach()
 
 
