@@ -145,5 +145,10 @@ class Paths:
         return str(PurePosixPath(self.reports) / self.scale / f"{key}{suffix}")
 
     @property
+    def partition_maps(self) -> str:
+        """The folder of the drawings of partitions."""
+        return str(PurePosixPath(self.reports) / self.scale / "partitions")
+
+    @property
     def index(self) -> str:
         return str(PurePosixPath(self.reports) / self.scale / "index.html")

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.figure import Figure
 
+    from fedrepro.data.membership import Membership
+    from fedrepro.data.prepared import Prepared
+    from fedrepro.spec import Spec
+
 WIDTH = 7.0  # inches, as all figures
 ROW = 0.2  # height of a client while there is room for it
 MOST_HEIGHT = 4.6  # of the map
@@ -70,6 +74,19 @@ class Column:
     @property
     def end(self) -> float:
         return self.most or float(self.values.max()) or 1.0
+
+
+def map_of(
+    prepared: Prepared, partition: Spec, members: Membership, seed: int, trial: int
+) -> PartitionMap:
+    """What is drawn of one trial of a partition of a data set."""
+    return PartitionMap(
+        title=f"{partition.component.meta['title']}: {prepared.info['title']}",
+        subtitle=f"{partition.token} · training examples · seed {seed}, trial {trial}",
+        counts=members.label_counts(prepared.labels("train"), len(prepared.classes)),
+        classes=prepared.classes,
+        noise=members.noise,
+    )
 
 
 def render(given: PartitionMap, suffixes: Sequence[str] = (".svg", ".png")) -> dict[str, bytes]:
