@@ -384,6 +384,16 @@ def test_groups_that_are_not_there_are_said() -> None:
     assert Scenario(spec, spec_of("natural", 7), spec, spec).clients == 7
 
 
+def test_data_with_targets_instead_of_classes_have_one_class() -> None:
+    data = grouped(np.zeros(9, int), (), np.arange(9) % 2)
+    targets = {"train": np.linspace(-1, 1, 9, dtype=np.float32), "validation": np.empty(0)}
+    object.__setattr__(data, "_y", targets)
+    object.__setattr__(data, "info", {**data.info, "classes": []})
+    for name, sizes in (("natural", [5, 4]), ("iid", [5, 4])):
+        rows = rows_of(build_partition(spec_of(name, 2), data, range(1), 0), 0)
+        assert sorted(np.bincount([client for client, _, _ in rows]), reverse=True) == sizes
+
+
 # ------------------------------------------------------------------------------- feature noise
 
 

@@ -144,10 +144,17 @@ def _by_client(client: np.ndarray, index: np.ndarray, clients: int) -> list[np.n
 
 
 def _examples(prepared: Prepared) -> Examples:
-    labels = np.asarray(prepared.labels("train"))
-    _require_classes(labels, prepared)
+    labels = labels_of(prepared, "train")
+    if prepared.classes:
+        _require_classes(labels, prepared)
     groups = np.asarray(prepared.groups("train"))
-    return Examples(labels, len(prepared.classes), groups, prepared.group_names)
+    return Examples(labels, max(1, len(prepared.classes)), groups, prepared.group_names)
+
+
+def labels_of(prepared: Prepared, split: str) -> np.ndarray:
+    """Labels of a split: int64 (N,); 0 throughout where there are targets instead of classes."""
+    labels = np.asarray(prepared.labels(split))
+    return labels if prepared.classes else np.zeros(labels.size, np.int64)
 
 
 def _counts(examples: Examples, split: Split) -> np.ndarray:
@@ -182,7 +189,7 @@ def _followers(examples: Examples, split: Split, prepared: Prepared, rng: Rng) -
     """Owner of each validation example: int32 (M,)."""
     if split.groups is not None:
         return _follow_groups(split.groups, np.asarray(prepared.groups("validation")))
-    return _follow_classes(examples, split, np.asarray(prepared.labels("validation")), rng)
+    return _follow_classes(examples, split, labels_of(prepared, "validation"), rng)
 
 
 def _follow_groups(groups: np.ndarray, others: np.ndarray) -> np.ndarray:

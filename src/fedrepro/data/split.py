@@ -21,8 +21,9 @@ NOBODY = -1  # the owner of an example that no client holds
 class Examples:
     """What a partition component sees of the training examples: never the inputs.
 
-    labels: int64 (N,), 0 .. classes-1. groups: int32 (N,), the natural group of each example (its
-    role, speaker or node), -1 where it has none. group_names: empty if the data set has none.
+    labels: int64 (N,), 0 .. classes-1; where data have targets instead, they are one class.
+    groups: int32 (N,), the natural group of each example (its role, speaker or node), -1 where it
+    has none. group_names: empty if the data set has none.
     """
 
     labels: np.ndarray

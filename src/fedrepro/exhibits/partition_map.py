@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrepro.data.membership import Membership, labels_of
 from fedrepro.data.skew import Skew, distances, skew_of
 from fedrepro.exhibits.draw import image_of, rules
 from fedrepro.exhibits.style import BAR, FAR, NOISE, SHARES
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
     from matplotlib.figure import Figure
 
-    from fedrepro.data.membership import Membership
     from fedrepro.data.prepared import Prepared
     from fedrepro.spec import Spec
 
@@ -83,8 +83,8 @@ def map_of(
     return PartitionMap(
         title=f"{partition.component.meta['title']}: {prepared.info['title']}",
         subtitle=f"{partition.token} · training examples · seed {seed}, trial {trial}",
-        counts=members.label_counts(prepared.labels("train"), len(prepared.classes)),
-        classes=prepared.classes,
+        counts=members.label_counts(labels_of(prepared, "train"), max(1, len(prepared.classes))),
+        classes=prepared.classes or ("any",),
         noise=members.noise,
     )
 
@@ -275,7 +275,8 @@ def _draw_profile(axes: Axes, column: Column) -> None:
     edges = np.arange(column.values.size + 1)
     axes.stairs(column.values, edges, orientation="horizontal", fill=True, color=column.colour)
     axes.set_xlim(0, 1.05 * column.end)
-    axes.xaxis.set_major_locator(MaxNLocator(2, steps=[1, 2, 5, 10]))
+    ticks = MaxNLocator(2, steps=[1, 2, 5, 10]).tick_values(0, column.end)
+    axes.set_xticks([tick for tick in ticks if 0 <= tick <= 1.05 * column.end])
 
 
 def _column_axes(axes: Axes, column: Column) -> None:
