@@ -1,7 +1,7 @@
 """Clients alike in labels and sizes, whose inputs carry more and more noise.
 
 Q. Li et al. Federated Learning on Non-IID Data Silos: An Experimental Study. ICDE 2022
-(NIID-Bench), section 4 (noise-based feature imbalance).
+(NIID-Bench; noise-based feature imbalance).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def feature_noise(
     """A homogeneous split; client j = 1 .. J adds N(0, sigma · j / J) to each of its inputs.
 
     sigma · j / J is a variance. The noise itself is drawn when inputs are used
-    (`Membership.as_held`). Source: NIID-Bench, section 4, with its sigma = 0.1; there examples are
-    split at random, here evenly by class. Errors: FedreproError for more clients than examples.
+    (`Membership.as_held`). Source: NIID-Bench, with sigma = 0.1; there examples are split at
+    random, here evenly by class. Errors: FedreproError for more clients than examples.
     """
     noise = sigma * np.arange(1, clients + 1) / clients
     return replace(homogeneous(examples, rng, clients=clients), noise=noise)

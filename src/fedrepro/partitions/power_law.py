@@ -1,6 +1,6 @@
 """Clients of unlike sizes, with labels alike: sizes fall off as a power of the rank.
 
-T. Li et al. Federated Optimization in Heterogeneous Networks. MLSys 2020 (FedProx), section 5.1
+T. Li et al. Federated Optimization in Heterogeneous Networks. MLSys 2020 (FedProx), experiments
 (devices whose number of samples follows a power law).
 """
 
@@ -35,7 +35,7 @@ def power_law(
     """The client of rank r gets a part of the shuffled examples in proportion to r^-exponent.
 
     Every client first gets `min_examples`; the rest follows the power law. Which client has which
-    rank is drawn. Source: FedProx, section 5.1, which gives no exponent: 1 is our choice.
+    rank is drawn. Source: FedProx, which gives no exponent: 1 is our choice.
     Errors: FedreproError for more clients than examples.
     """
     require_examples(examples, clients, min_examples)

@@ -1,7 +1,7 @@
 """Clients of unlike sizes, with labels alike: sizes drawn from a Dirichlet distribution.
 
 Q. Li et al. Federated Learning on Non-IID Data Silos: An Experimental Study. ICDE 2022
-(NIID-Bench), section 4 (quantity skew).
+(NIID-Bench; quantity skew).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def quantity_skew(
 ) -> Split:
     """Shares q ~ Dir_J(alpha) of all shuffled examples go to the J clients.
 
-    Source: NIID-Bench, section 4, with its default alpha = 0.5. Draws that leave a client with
+    Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with
     fewer than `min_examples` are repeated and counted, as in `dirichlet`.
     Errors: FedreproError for more clients than examples, or if `max_redraws` is reached.
     """
