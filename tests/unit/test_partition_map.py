@@ -125,7 +125,7 @@ def test_a_class_that_a_client_lacks_has_no_number():
 def test_the_picture_has_words():
     given = map_with(np.array([[3, 0], [0, 5]]))
     assert words(given.skew) == (
-        "2 clients each hold 3 to 5 examples (median 4) of 1 classes. "
+        "2 clients each hold 3 to 5 examples (median 4) of 1 class. "
         "Total variation from the whole: mean 0.500, at most 0.625."
     )
     assert given.alt.startswith("Title. Map of clients and classes. 2 clients")

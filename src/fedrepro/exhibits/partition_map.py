@@ -99,9 +99,10 @@ def render(given: PartitionMap, suffixes: Sequence[str] = (".svg", ".png")) -> d
 def words(skew: Skew) -> str:
     """The skew in a sentence or two."""
     holders = "1 client holds" if skew.clients == 1 else f"{skew.clients} clients each hold"
+    classes = "class" if skew.classes_max == 1 else "classes"
     return (
         f"{holders} {_span(skew.size_min, skew.size_max)} examples "
-        f"(median {skew.size_median:g}) of {_span(skew.classes_min, skew.classes_max)} classes. "
+        f"(median {skew.size_median:g}) of {_span(skew.classes_min, skew.classes_max)} {classes}. "
         f"Total variation from the whole: mean {skew.distance_mean:.3f}, "
         f"at most {skew.distance_max:.3f}."
     )
