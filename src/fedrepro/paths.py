@@ -7,13 +7,14 @@ folder name: a token longer than its share below is replaced by its name and a d
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 from fedrepro.errors import FedreproError
 from fedrepro.registry import parse_token
-from fedrepro.spec import Spec, shorten
+from fedrepro.spec import Spec, Value, shorten
 
 # bytes of each wildcard; a metrics job uses all but clients, a training job all but methods
 LIMITS = {"dataset": 28, "partition": 34, "model": 24, "training": 28, "methods": 66}
@@ -66,14 +67,24 @@ class Scenario:
 
     @property
     def clients(self) -> int:
-        """Number of clients; a partition without such a parameter has one."""
-        count = self.partition.values.get("clients", 1)
-        assert isinstance(count, int)
-        return count
+        """Number of clients. Errors: FedreproError if only the data can tell."""
+        count = self.partition.component.meta.get("clients", _given_clients)
+        found: int | None = count(self.partition.values)
+        if found is None:
+            raise FedreproError(
+                f"partition '{self.partition.token}' leaves the number of clients to the data, "
+                "but local models are trained in blocks of known size: give it `clients`"
+            )
+        return found
 
     @property
     def folder(self) -> str:
         return "/".join(f"{spec.kind}={name_of(spec)}" for spec in self.specs)
+
+
+def _given_clients(values: Mapping[str, Value]) -> Any:
+    """The parameter `clients`; a partition without such a parameter has one client."""
+    return values.get("clients", 1)
 
 
 def name_of(spec: Spec) -> str:
@@ -132,6 +143,11 @@ class Paths:
 
     def exhibit(self, key: str, suffix: str) -> str:
         return str(PurePosixPath(self.reports) / self.scale / f"{key}{suffix}")
+
+    @property
+    def partition_maps(self) -> str:
+        """The folder of the drawings of partitions."""
+        return str(PurePosixPath(self.reports) / self.scale / "partitions")
 
     @property
     def index(self) -> str:

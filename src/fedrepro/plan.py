@@ -147,6 +147,15 @@ class Plan:
             found[key] = max(found.get(key, 0), run.trials)
         return found
 
+    def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
+        """(data set, partition) -> the exhibits, of these, that are about it, controls aside."""
+        found: dict[tuple[Spec, Spec], list[str]] = {}
+        for key in dict.fromkeys(keys):
+            points = [point.scenario for point in self.exhibit(key).points]
+            for pair in dict.fromkeys((s.dataset, s.partition) for s in points):
+                found.setdefault(pair, []).append(key)
+        return found
+
     def partition_file(self, dataset: Spec, partition: Spec) -> str:
         """The partition of all trials."""
         trials = self.trials.get((dataset, partition))

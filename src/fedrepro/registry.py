@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fedrepro.errors import FedreproError
-from fedrepro.spec import Component, Spec, parse
+from fedrepro.spec import Component, Spec, parse, read
 
 KINDS = {
     "dataset": "fedrepro.datasets",
@@ -60,3 +60,8 @@ def components(kind: str) -> dict[str, Component]:
 def parse_token(kind: str, token: str) -> Spec:
     """The spec that a token of this kind stands for (canonical form only)."""
     return parse(components(kind), token, kind)
+
+
+def read_token(kind: str, token: str) -> Spec:
+    """The spec that a person means by a token of this kind, canonical or not."""
+    return read(components(kind), token, kind)

@@ -260,6 +260,16 @@ def shorten(token: str, limit: int) -> str:
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
     """The spec a token stands for. Refuses what is not canonical, and says what would be."""
+    spec = read(components, token, kind)
+    if spec.token != token:
+        raise FedreproError(
+            f"{kind} token '{token}' is not in canonical form; write '{spec.token}'"
+        )
+    return spec
+
+
+def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
+    """The spec a token stands for, also if its keys are not sorted or it states a default."""
     name, *pairs = token.split("+")
     if name not in components:
         raise unknown(kind, name, components, f"'{token}'")
@@ -275,10 +285,7 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
         param = component.params[key]
         items = [param.read(item, where) for item in text.split("@")]
         values[key] = items if param.many or len(items) > 1 else items[0]
-    spec = component.spec(values)
-    if spec.token != token:
-        raise FedreproError(f"{where} is not in canonical form; write '{spec.token}'")
-    return spec
+    return component.spec(values)
 
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from problems import CLASSES, FEATURES, problem  # noqa: E402
 
+from fedrepro.data.split import Examples  # noqa: E402
 from fedrepro.registry import KINDS, components  # noqa: E402
 from fedrepro.rng import Rng  # noqa: E402
 
@@ -42,10 +43,11 @@ def of_dataset(item):
 
 
 def of_partition(item):
-    labels = np.arange(600) * 7 % 10
+    groups = (np.arange(600) % 13 - 1).astype(np.int32)
+    examples = Examples(np.arange(600) * 7 % 10, 10, groups, tuple("abcdefghijkl"))
     values = {p.name: 4 for p in item.params.values() if p.required}
-    split = item.fn(labels, 10, Rng(0), **item.spec(values).values)
-    return summary(split.owner)
+    split = item.fn(examples, Rng(0), **item.spec(values).values)
+    return summary(split.owner, *(split.noise,) * (split.noise is not None))
 
 
 def of_model(item):

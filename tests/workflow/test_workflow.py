@@ -239,7 +239,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
         ),
         (
             "partitions/dirichlet.py", "version=1", "version=9",
-            {"partition", "train", "aggregate", "federate", "exhibit", "report"},
+            {"partition", "train", "aggregate", "federate", "exhibit", "partition_maps", "report"},
         ),
         (
             "training/settings.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
@@ -247,7 +247,8 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
         ),
         (
             "datasets/digits.py", "version=1", "version=9",
-            {"prepare", "partition", "train", "aggregate", "federate", "exhibit", "report"},
+            {"prepare", "partition", "train", "aggregate", "federate", "exhibit",
+             "partition_maps", "report"},
         ),
     ],
 )  # fmt: skip

@@ -156,6 +156,22 @@ def exhibit_settings(wildcards):
     return exhibit_of(wildcards).settings.model_dump_json()
 
 
+def partitions_of_selected(wildcards):
+    """The partitions that the selected exhibits are about, in the plan's order."""
+    plan = plan_of(wildcards.scale)
+    return [
+        plan.partition_file(*pair) for pair in plan.partitions(selected_keys(wildcards))
+    ]
+
+
+def data_of_selected(wildcards):
+    plan = plan_of(wildcards.scale)
+    datasets = dict.fromkeys(d for d, _ in plan.partitions(selected_keys(wildcards)))
+    return [
+        f"{plan.paths.dataset(d)}/{name}" for d in datasets for name in PREPARED_FILES
+    ]
+
+
 def selected_files(wildcards):
     return [f"reports/{wildcards.scale}/{key}.csv" for key in selected_keys(wildcards)]
 

@@ -19,3 +19,28 @@ rule partition:
     shell:
         "fedrepro stage partition --data {params.data:q} --partition {params.partition:q}"
         " --trials {wildcards.trials} --seed {wildcards.seed} --out {output:q} 2> {log:q}"
+
+
+rule partition_maps:
+    input:
+        data=data_of_selected,
+        partitions=partitions_of_selected,
+    output:
+        directory("reports/{scale}/partitions"),
+    log:
+        "results/{scale}/logs/partition-maps.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=1000,
+        runtime=30,
+    params:
+        exhibits=selected_keys,
+        seed=CONFIG.seed,
+        methods=CONFIG.granularity.methods_per_job,
+    message:
+        "drawing the partitions of scale {wildcards.scale}"
+    shell:
+        "fedrepro stage partition-maps --scale {wildcards.scale} --seed {params.seed}"
+        " --methods-per-job {params.methods} --exhibits {params.exhibits}"
+        " --partitions {input.partitions:q} --out {output:q} 2> {log:q}"

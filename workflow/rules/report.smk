@@ -23,6 +23,7 @@ rule report:
     input:
         tokens="results/{scale}/tokens.csv",
         exhibits=selected_files,
+        maps="reports/{scale}/partitions",
         timings=selected_timings,
     output:
         "reports/{scale}/index.html",
@@ -41,4 +42,4 @@ rule report:
         "writing reports/{wildcards.scale}/index.html"
     shell:
         "fedrepro stage report --scale {wildcards.scale} --seed {params.seed}"
-        " --methods-per-job {params.methods} --exhibits {params.exhibits} --times {input.timings:q} --out {output:q} 2> {log:q}"
+        " --methods-per-job {params.methods} --exhibits {params.exhibits} --times {input.timings:q} --maps {input.maps:q} --out {output:q} 2> {log:q}"

@@ -21,6 +21,8 @@ check_app = typer.Typer(
     help="Replay recorded outputs of the papers' own code.", no_args_is_help=True
 )
 app.add_typer(check_app, name="check")
+draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
+app.add_typer(draw_app, name="draw")
 console = Console(highlight=False)
 
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
@@ -146,6 +148,40 @@ def compare(
     for note in found.notes:
         console.print(f"note: {note}")
     console.print(found.verdict)
+
+
+@draw_app.callback()
+def _draw() -> None:
+    """Draw what a setting means."""
+
+
+@draw_app.command("partition")
+def draw_partition(
+    token: Annotated[str, typer.Argument(help="such as dirichlet+alpha~0.5+clients~10")],
+    dataset: Annotated[str, typer.Option(help="token of the data set")] = "digits",
+    trial: Annotated[int, typer.Option(min=0, help="which trial")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
+    raw: Annotated[Path | None, typer.Option(help="folder of the data set's own files")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="svg or png; by default named after data set and partition")
+    ] = None,
+) -> None:
+    """Who holds what: a map of clients and classes, with the skew in numbers."""
+    from fedrepro.cli.draw import draw_partition as draw
+
+    path, skew = draw(token, dataset, trial, seed, raw, out)
+    table = Table("", "least", "median or mean", "most")
+    for name, keys in SKEW.items():
+        table.add_row(name, *(_number(skew[key]) if key else "" for key in keys))
+    console.print(table)
+    console.print(f"drawn: {path}", soft_wrap=True)
+
+
+SKEW = {
+    "examples of a client": ("size_min", "size_median", "size_max"),
+    "distance from all": ("", "distance_mean", "distance_max"),
+    "classes of a client": ("classes_min", "classes_median", "classes_max"),
+}
 
 
 def _number(value: float | None) -> str:

@@ -99,6 +99,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
     "metrics": {"type": Path, "nargs": "+", "required": True, "help": "metrics of its runs"},
     "methods_per_job": {"default": "all", "help": "as the workflow grouped the methods"},
+    "maps": {"type": Path, "help": "folder of the drawings of partitions"},
+    "partitions": {"type": Path, "nargs": "+", "required": True, "help": "each partition.parquet"},
     "times": {"type": Path, "nargs": "*", "default": [], "help": "measured seconds of its runs"},
 }
 
@@ -204,7 +206,13 @@ def _exhibit(options: Options) -> None:
 def _report(options: Options) -> None:
     from fedrepro.stages import report
 
-    report.run(_plan(options), options.exhibits, options.times, options.out)
+    report.run(_plan(options), options.exhibits, options.times, options.out, options.maps)
+
+
+def _partition_maps(options: Options) -> None:
+    from fedrepro.stages import maps
+
+    maps.run(_plan(options), options.exhibits, options.partitions, options.out)
 
 
 def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
@@ -253,7 +261,12 @@ STAGES: dict[str, Stage] = {
     ),
     "report": (
         "the page of a scale",
-        _with("scale", "seed", "methods_per_job", "exhibits", "times", "out"),
+        _with("scale", "seed", "methods_per_job", "exhibits", "times", "maps", "out"),
         _report,
+    ),
+    "partition-maps": (
+        "drawings of the partitions that exhibits are about",
+        _with("scale", "seed", "methods_per_job", "exhibits", "partitions", "out"),
+        _partition_maps,
     ),
 }

@@ -1,15 +1,16 @@
 """From a partition component to `partition.parquet` and back: who holds which examples.
 
-A component sees the training labels only and gives every example an owner. Here every client is
-checked to hold something, validation examples follow the training ones, and all trials become one
-table. A trial's rows depend on the seed and the trial alone, not on which trials are made with it.
+A component gives every training example an owner (`data.split`). Here every client is checked to
+hold something, validation examples follow the training ones, and all trials become one table with
+its skew in numbers. A trial's rows depend on the seed and the trial alone, not on which trials are
+made with it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ import numpy as np
 
 from fedrepro.artifacts import damaged, read_provenance, read_table, write_table
 from fedrepro.data.prepared import Prepared
+from fedrepro.data.skew import skew_of
+from fedrepro.data.split import NOBODY, Examples, Split
 from fedrepro.data.stratify import apportion
 from fedrepro.errors import FedreproError
 from fedrepro.rng import Rng
@@ -30,23 +33,15 @@ SPLITS = ("train", "validation")
 
 
 @dataclass(frozen=True)
-class Split:
-    """What a partition component returns.
-
-    owner: int32 (N,), the client of each training example. redraws: draws that were discarded.
-    """
-
-    owner: np.ndarray
-    clients: int
-    redraws: int = 0
-
-
-@dataclass(frozen=True)
 class Membership:
-    """The examples of each client of one trial: sorted int64 indices into the data set's splits."""
+    """The examples of each client of one trial: sorted int64 indices into the data set's splits.
+
+    noise: float64 (clients,), variance of what `as_held` adds to each client's inputs, if anything.
+    """
 
     train: list[np.ndarray]
     validation: list[np.ndarray]
+    noise: np.ndarray | None = None
 
     @property
     def clients(self) -> int:
@@ -57,49 +52,45 @@ class Membership:
         counts = [np.bincount(labels[rows], minlength=classes) for rows in self.train]
         return np.array(counts, np.int64).reshape(self.clients, classes)
 
+    def as_held(self, inputs: np.ndarray, rng: Rng, split: str = "train") -> np.ndarray:
+        """The inputs of a split as their clients hold them: float32 (N, D).
 
-def require_examples(labels: np.ndarray, clients: int, each: int = 1) -> None:
-    """An error if the training examples cannot give every client `each` of them."""
-    if clients > labels.size:
-        raise FedreproError(
-            f"{clients} clients are more than the {labels.size} training examples: "
-            "lower `clients`, or choose a larger data set"
-        )
-    if clients * each > labels.size:
-        raise FedreproError(
-            f"{labels.size} training examples cannot give each of {clients} clients {each}: "
-            "lower `clients` or `min_examples`, or choose a larger data set"
-        )
-
-
-def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Example indices ordered by class, in random order within each class: int64 (N,)."""
-    order = generator.permutation(labels.size)
-    return order[np.argsort(labels[order], kind="stable")]
+        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client), so that they do not
+        depend on what else a job does; rng is at the seed and trial. A partition without noise
+        gives back `inputs` itself.
+        """
+        if self.noise is None:
+            return inputs
+        held = inputs.copy()
+        for client, rows in enumerate(self.train if split == "train" else self.validation):
+            generator = rng.at(client=client).stream(f"feature-noise-{split}")
+            drawn = generator.standard_normal((rows.size, inputs.shape[1]), np.float32)
+            held[rows] += np.float32(np.sqrt(self.noise[client])) * drawn
+        return held
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
     """The partition of these trials: columns trial, client, split, index, sorted in that order.
 
     Types: int32, int32, string (train or validation), int32. Validation examples go to the
-    clients in proportion to their training examples, class by class. Draws discarded per trial
-    are in the table's provenance (`redraws`), which `write_partition` keeps.
+    clients in proportion to their training examples, class by class, or with their natural group
+    where clients are such groups. The table's provenance, which `write_partition` keeps, has one
+    entry per trial of `redraws`, `skew` and `noise` (a variance per client, or null).
     Errors: FedreproError for more clients than examples, a client without training examples,
     or a class without any.
     """
     import pyarrow as pa
 
-    labels = np.asarray(prepared.labels("train"))
-    others = np.asarray(prepared.labels("validation"))
-    _require_classes(labels, prepared)
-    parts, redraws = [], []
+    examples = _examples(prepared)
+    parts, redraws, skews, noise = [], [], [], []
     for trial in trials:
         rng = Rng(seed, trial=trial)
-        split = spec.component.fn(labels, len(prepared.classes), rng, **spec.values)
+        split = spec.component.fn(examples, rng, **spec.values)
         _require_full_clients(split, spec, trial)
-        followers = _follow(labels, split, others, len(prepared.classes), rng)
-        parts.append(_rows(trial, split.owner, followers))
+        parts.append(_rows(trial, split.owner, _followers(examples, split, prepared, rng)))
         redraws.append(split.redraws)
+        skews.append(asdict(skew_of(_counts(examples, split))))
+        noise.append(None if split.noise is None else split.noise.tolist())
     trial_, client, code, index = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), int)
     names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
     table = pa.table(
@@ -110,7 +101,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
             "index": pa.array(index, pa.int32()),
         }
     )
-    found = {"trials": list(trials), "redraws": redraws}
+    found = {"trials": list(trials), "redraws": redraws, "skew": skews, "noise": noise}
     return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(found)})
 
 
@@ -124,9 +115,8 @@ def read_partition(path: Path | str, trial: int) -> Membership:
     import pyarrow.compute as pc
 
     table = read_table(path, KIND)
+    noise = _noise(path, table, trial)
     table = table.filter(pc.equal(table["trial"], trial))
-    if not table.num_rows:
-        raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
     client = table["client"].to_numpy()
     index = table["index"].to_numpy().astype(np.int64)
     is_train = pc.equal(table["split"], "train").to_numpy()
@@ -134,12 +124,45 @@ def read_partition(path: Path | str, trial: int) -> Membership:
     train = _by_client(client[is_train], index[is_train], clients)
     if min(map(len, train)) == 0:
         raise damaged(path, f"a client of trial {trial} has no training examples")
-    return Membership(train, _by_client(client[~is_train], index[~is_train], clients))
+    validation = _by_client(client[~is_train], index[~is_train], clients)
+    return Membership(train, validation, noise)
+
+
+def _noise(path: Path | str, table: pa.Table, trial: int) -> np.ndarray | None:
+    """Variance of the noise of each client of a trial, if there is any."""
+    found = read_provenance(table)
+    if trial not in found.get("trials", ()):
+        raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
+    # files of before there was noise do not speak of it
+    noise = found.get("noise", [None] * len(found["trials"]))[found["trials"].index(trial)]
+    return None if noise is None else np.array(noise)
 
 
 def _by_client(client: np.ndarray, index: np.ndarray, clients: int) -> list[np.ndarray]:
     # rows are sorted by client, so each client's are together
     return np.split(index, np.cumsum(np.bincount(client, minlength=clients))[:-1])
+
+
+def _examples(prepared: Prepared) -> Examples:
+    labels = labels_of(prepared, "train")
+    if prepared.classes:
+        _require_classes(labels, prepared)
+    groups = np.asarray(prepared.groups("train"))
+    return Examples(labels, max(1, len(prepared.classes)), groups, prepared.group_names)
+
+
+def labels_of(prepared: Prepared, split: str) -> np.ndarray:
+    """Labels of a split: int64 (N,); 0 throughout where there are targets instead of classes."""
+    labels = np.asarray(prepared.labels(split))
+    return labels if prepared.classes else np.zeros(labels.size, np.int64)
+
+
+def _counts(examples: Examples, split: Split) -> np.ndarray:
+    """Training examples of each client and class: int64 (J, K)."""
+    held = split.owner != NOBODY
+    cells = split.owner[held].astype(np.int64) * examples.classes + examples.labels[held]
+    flat: np.ndarray = np.bincount(cells, minlength=split.clients * examples.classes)
+    return flat.reshape(split.clients, examples.classes)
 
 
 def _require_classes(labels: np.ndarray, prepared: Prepared) -> None:
@@ -153,8 +176,7 @@ def _require_classes(labels: np.ndarray, prepared: Prepared) -> None:
 
 
 def _require_full_clients(split: Split, spec: Spec, trial: int) -> None:
-    sizes = np.bincount(split.owner, minlength=split.clients)
-    empty = np.flatnonzero(sizes == 0)
+    empty = np.flatnonzero(split.sizes == 0)
     if empty.size:
         raise FedreproError(
             f"partition '{spec.token}', trial {trial}: client {empty[0]} has no training examples "
@@ -163,17 +185,32 @@ def _require_full_clients(split: Split, spec: Spec, trial: int) -> None:
         )
 
 
-def _follow(
-    labels: np.ndarray, split: Split, others: np.ndarray, classes: int, rng: Rng
-) -> np.ndarray:
-    """Owner of each validation example, per class in proportion to training ones: int32 (M,)."""
+def _followers(examples: Examples, split: Split, prepared: Prepared, rng: Rng) -> np.ndarray:
+    """Owner of each validation example: int32 (M,)."""
+    if split.groups is not None:
+        return _follow_groups(split.groups, np.asarray(prepared.groups("validation")))
+    return _follow_classes(examples, split, labels_of(prepared, "validation"), rng)
+
+
+def _follow_groups(groups: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Each to the client that is its group, if there is one: int32 (M,)."""
+    last = max(groups.max(), others.max(initial=-1))
+    client_of: np.ndarray = np.full(last + 2, NOBODY, np.int32)
+    client_of[groups] = np.arange(groups.size)
+    # the last entry is never a group, so that group -1 finds nobody
+    found: np.ndarray = client_of[others]
+    return found
+
+
+def _follow_classes(examples: Examples, split: Split, others: np.ndarray, rng: Rng) -> np.ndarray:
+    """Per class in proportion to training examples; of a class that nobody holds to nobody."""
     generator = rng.stream("partition-validation")
-    owner = np.empty(others.size, np.int32)
-    for label in range(classes):
+    owner = np.full(others.size, NOBODY, np.int32)
+    for label, held in enumerate(_counts(examples, split).T):
         rows = generator.permutation(np.flatnonzero(others == label))
-        held = np.bincount(split.owner[labels == label], minlength=split.clients)
-        shares = apportion(rows.size, held, generator)
-        owner[rows] = np.repeat(np.arange(split.clients, dtype=np.int32), shares)
+        if held.any():
+            shares = apportion(rows.size, held, generator)
+            owner[rows] = np.repeat(np.arange(split.clients, dtype=np.int32), shares)
     return owner
 
 
@@ -182,6 +219,7 @@ def _rows(trial: int, train: np.ndarray, validation: np.ndarray) -> np.ndarray:
     client = np.concatenate([train, validation]).astype(np.int64)
     code = np.repeat([0, 1], [train.size, validation.size])
     index = np.concatenate([np.arange(train.size), np.arange(validation.size)])
-    # indices ascend within each split already, and a stable sort keeps them so
-    order = np.argsort(client, kind="stable")
-    return np.stack([np.full(client.size, trial), client[order], code[order], index[order]])
+    # indices ascend within each split already, and a stable sort keeps them so; what belongs to
+    # nobody comes first
+    order = np.argsort(client, kind="stable")[np.count_nonzero(client == NOBODY) :]
+    return np.stack([np.full(order.size, trial), client[order], code[order], index[order]])

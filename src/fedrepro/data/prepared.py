@@ -114,6 +114,15 @@ class Prepared:
         """int64 (N,), mapped."""
         return self._of(self._y, split)
 
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the natural groups (roles, speakers, nodes); empty if there are none."""
+        return tuple(self.info.get("group_names", ()))
+
+    def groups(self, split: str) -> np.ndarray:
+        """Natural group of each example: int32 (N,), -1 throughout if there are none."""
+        return np.full(self.labels(split).size, -1, np.int32)
+
     def inputs(self, split: str, rows: np.ndarray | None = None) -> np.ndarray:
         """Inputs in [0, 1]: float32 (N, D), or of the given rows only."""
         raw = self.raw(split)

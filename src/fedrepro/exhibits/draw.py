@@ -50,16 +50,17 @@ class Line:
 def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
     """The figure by suffix: .svg and .png."""
     title = f"{exhibit.settings.title}: {_data(exhibit)}"
-    # what matplotlib would add by itself: the date, its version
-    plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
-    images = {}
     with rules():
         drawn = figure(exhibit, numbers)
-        for suffix, metadata in plain.items():
-            image = io.BytesIO()
-            drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=metadata)
-            images[suffix] = image.getvalue()
-    return images
+        return {suffix: image_of(drawn, suffix, title) for suffix in (".svg", ".png")}
+
+
+def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
+    """A figure as svg or png, without the date and version that matplotlib adds by itself."""
+    plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
+    image = io.BytesIO()
+    drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=plain[suffix])
+    return image.getvalue()
 
 
 @contextmanager

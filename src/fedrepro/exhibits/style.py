@@ -64,6 +64,12 @@ REFERENCES = {
 }
 SPARE_REFERENCE = Look("#555555", dash=(0, (3, 1.6)), width=1.0, order=2)
 
+# from nothing to all: one hue, steadily darker, so that it reads the same with any colour vision
+SHARES = ("#FFFFFF", "#CFE3F2", "#8FBFE0", "#4293C9", "#0072B2", "#08306B")
+BAR = "#6B7280"
+FAR = "#D55E00"
+NOISE = "#009E73"
+
 # text at least 7 pt at the width it is drawn for, glyphs as shapes so that every viewer agrees
 TEXT = {
     "font.family": "DejaVu Sans",

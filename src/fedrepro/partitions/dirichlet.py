@@ -10,7 +10,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.data.membership import Split, require_examples, shuffled_by_class
+from fedrepro.data.split import Examples, Split, require_examples, shuffled_by_class
 from fedrepro.errors import FedreproError
 from fedrepro.registry import register
 from fedrepro.rng import Rng
@@ -21,8 +21,7 @@ BLOCK = 1 << 18  # numbers drawn at a time when many draws are needed: a few MB
 
 @register("partition", "dirichlet", version=1, title="Dirichlet")
 def dirichlet(
-    labels: np.ndarray,
-    classes: int,
+    examples: Examples,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
@@ -39,28 +38,28 @@ def dirichlet(
 ) -> Split:
     """For each class k, shares p_k ~ Dir_J(alpha) of its examples go to the J clients.
 
-    Shapes: labels int64 (N,). Source: PFNM, section 4, with alpha = 0.2. The text neither asks
-    for a least number of examples nor for balance; the authors' code repeats draws until every
-    client has 10, has alpha = 0.5 by default, and balances. Repeated draws are counted in the
-    result. Errors: FedreproError for more clients than examples, or if `max_redraws` is reached.
+    Source: PFNM, section 4, with alpha = 0.2. The text neither asks for a least number of examples
+    nor for balance; the authors' code repeats draws until every client has 10, has alpha = 0.5 by
+    default, and balances. Repeated draws are counted in the result.
+    Errors: FedreproError for more clients than examples, or if `max_redraws` is reached.
     """
-    require_examples(labels, clients, min_examples)
-    available = np.bincount(labels, minlength=classes)
+    require_examples(examples, clients, min_examples)
+    available = np.bincount(examples.labels, minlength=examples.classes)
     draw = _Counts(available, clients, alpha, balance, rng)
     attempts = 0
     while attempts <= max_redraws:
         block = draw.next(min(draw.block(attempts), max_redraws + 1 - attempts))
         good = np.flatnonzero(block.sum(axis=1).min(axis=1) >= min_examples)
         if good.size:
-            owner = np.empty(labels.size, np.int32)
-            holders = np.tile(np.arange(clients, dtype=np.int32), classes)
-            order = shuffled_by_class(labels, rng.stream("partition"))
+            owner = np.empty(len(examples), np.int32)
+            holders = np.tile(np.arange(clients, dtype=np.int32), examples.classes)
+            order = shuffled_by_class(examples.labels, rng.stream("partition"))
             owner[order] = np.repeat(holders, block[good[0]].reshape(-1))
             return Split(owner, clients, redraws=attempts + int(good[0]))
         attempts += len(block)
     raise FedreproError(
         f"partition 'dirichlet': {max_redraws + 1} draws of trial {rng.trial} all left one of "
-        f"{clients} clients with fewer than {min_examples} of {labels.size} examples: "
+        f"{clients} clients with fewer than {min_examples} of {len(examples)} examples: "
         f"lower `clients` or `min_examples`, or raise `alpha` ({alpha:g})"
     )
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.data.membership import Split, require_examples, shuffled_by_class
+from fedrepro.data.split import Examples, Split, require_examples, shuffled_by_class
 from fedrepro.registry import register
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
@@ -18,8 +18,7 @@ from fedrepro.spec import Arg
 
 @register("partition", "homogeneous", version=1, title="Homogeneous")
 def homogeneous(
-    labels: np.ndarray,
-    classes: int,
+    examples: Examples,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
@@ -29,12 +28,13 @@ def homogeneous(
     Neither the parts of a class nor the sizes of two clients differ by more than one example:
     classes are dealt out one after another around a drawn order of the clients, so that the
     remainder of one class goes on where that of the class before ended.
-    Shapes: labels int64 (N,). Source: PFNM, section 4; the authors' code splits all examples at
-    random instead. Errors: FedreproError for more clients than examples.
+    Source: PFNM, section 4; the authors' code splits all examples at random instead.
+    Errors: FedreproError for more clients than examples.
     """
-    require_examples(labels, clients)
+    require_examples(examples, clients)
     generator = rng.stream("partition")
     seats = generator.permutation(clients).astype(np.int32)
-    owner = np.empty(labels.size, np.int32)
-    owner[shuffled_by_class(labels, generator)] = seats[np.arange(labels.size) % clients]
+    owner = np.empty(len(examples), np.int32)
+    order = shuffled_by_class(examples.labels, generator)
+    owner[order] = seats[np.arange(len(examples)) % clients]
     return Split(owner, clients)

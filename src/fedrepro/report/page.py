@@ -178,7 +178,15 @@ def load(folder: Path, key: str, scale: str) -> Shown:
     return Shown(key, read_json(f"{folder / key}.json"), numbers, choice)
 
 
-def page(scale: str, exhibits: Sequence[Shown]) -> str:
+def load_maps(folder: Path) -> list[dict[str, Any]]:
+    """What the drawings of partitions in `folder`, beside the page, show."""
+    found: list[dict[str, Any]] = read_json(folder / "maps.json")
+    return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in found]
+
+
+def page(
+    scale: str, exhibits: Sequence[Shown], partitions: Sequence[Mapping[str, Any]] = ()
+) -> str:
     """The page as one HTML file; figures are referred to beside it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -197,6 +205,7 @@ def page(scale: str, exhibits: Sequence[Shown]) -> str:
         scale=scale,
         meaning=SCALES[scale],
         papers=list(papers.values()),
+        partitions=partitions,
         stand_ins=list(dict.fromkeys(note for note in notes if note)),
         kinds=KINDS,
         rules_of_choice=RULES_OF_CHOICE,

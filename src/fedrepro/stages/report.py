@@ -9,12 +9,22 @@ from pathlib import Path
 from fedrepro.artifacts import write_text
 from fedrepro.exhibits.times import exhibit_seconds
 from fedrepro.plan import Plan
-from fedrepro.report.page import load, page
+from fedrepro.report.page import load, load_maps, page
 from fedrepro.stages.common import say
 
 
-def run(plan: Plan, exhibits: Sequence[str], times: Sequence[Path], out: Path) -> None:
-    """Write the page; the exhibits lie beside it, and `times` are the tables of their runs."""
+def run(
+    plan: Plan,
+    exhibits: Sequence[str],
+    times: Sequence[Path],
+    out: Path,
+    maps: Path | None = None,
+) -> None:
+    """Write the page; the exhibits lie beside it, and `times` are the tables of their runs.
+
+    `maps` is the folder of stage partition-maps, beside the page too; without it the page has no
+    section on partitions.
+    """
     given = {Path(path) for path in times}
     shown = []
     for key in exhibits:
@@ -22,5 +32,6 @@ def run(plan: Plan, exhibits: Sequence[str], times: Sequence[Path], out: Path) -
         found = load(out.parent, key, plan.scale)
         own = [path for path in map(Path, found.about["timings"]) if path in given]
         shown.append(replace(found, seconds=exhibit_seconds(own)))
-    write_text(out, page(plan.scale, shown))
+    drawn = load_maps(maps) if maps else []
+    write_text(out, page(plan.scale, shown, drawn))
     say(f"{out}: {len(shown)} exhibits")

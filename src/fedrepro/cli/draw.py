@@ -1,0 +1,67 @@
+"""`fedrepro draw`: pictures that need no run of the workflow."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+
+from fedrepro.artifacts import write_bytes
+from fedrepro.data.membership import build_partition, read_partition, write_partition
+from fedrepro.data.prepared import Prepared, load_prepared, write_prepared
+from fedrepro.errors import FedreproError
+from fedrepro.exhibits.partition_map import PartitionMap, map_of, render
+from fedrepro.paths import Paths, name_of
+from fedrepro.provenance import provenance
+from fedrepro.registry import read_token
+from fedrepro.spec import Spec
+
+SUFFIXES = (".svg", ".png")
+
+
+def draw_partition(
+    token: str, dataset: str, trial: int, seed: int, raw: Path | None, out: Path | None
+) -> tuple[Path, dict[str, float]]:
+    """Draw one trial of a partition; returns the file written and the skew in numbers.
+
+    Errors: FedreproError for an unknown token, data that are not here, or a file name that is
+    neither svg nor png.
+    """
+    partition, data = read_token("partition", token), read_token("dataset", dataset)
+    target = out or Path(f"{name_of(data)}--{name_of(partition)}.svg")
+    if target.suffix not in SUFFIXES:
+        raise FedreproError(f"{target} is neither .svg nor .png; name it so")
+    drawn = partition_map(partition, data, trial, seed, raw)
+    write_bytes(target, render(drawn, [target.suffix])[target.suffix])
+    return target, asdict(drawn.skew)
+
+
+def partition_map(
+    partition: Spec, dataset: Spec, trial: int, seed: int, raw: Path | None
+) -> PartitionMap:
+    """The map of a partition that is drawn afresh, as the workflow would draw it."""
+    with tempfile.TemporaryDirectory() as folder:
+        prepared = _prepared(dataset, raw, Path(folder))
+        path = Path(folder) / "partition.parquet"
+        table = build_partition(partition, prepared, range(trial, trial + 1), seed)
+        write_partition(path, table, provenance(seed))
+        return map_of(prepared, partition, read_partition(path, trial), seed, trial)
+
+
+def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
+    """The data set as a run left it, or else prepared in `folder` from its raw files."""
+    for scale in ("quick", "paper", "tiny"):
+        found = Path(Paths(scale, 0).dataset(dataset))
+        if raw is None and (found / "dataset.json").exists():
+            return load_prepared(found)
+    source = raw or Path("resources") / dataset.name
+    missing = [name for name in dataset.component.meta["files"] if not (source / name).exists()]
+    if missing:
+        raise FedreproError(
+            f"data set '{dataset.name}' is not here: {source / missing[0]} is missing; make it "
+            f"with: fedrepro stage download --dataset {dataset.name} --file {missing[0]} "
+            f"--out {source / missing[0]}, or give the folder of its files with --raw"
+        )
+    arrays = dataset.component.fn(source, **dataset.values)
+    write_prepared(folder, arrays, dataset, provenance())
+    return load_prepared(folder)

@@ -1,0 +1,100 @@
+"""What partition components see and return, and how they deal examples out.
+
+A component is `fn(examples, rng, **parameters) -> Split`; `membership` makes the stored table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrepro.data.stratify import apportion
+from fedrepro.errors import FedreproError
+from fedrepro.rng import Rng
+
+NOBODY = -1  # the owner of an example that no client holds
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What a partition component sees of the training examples: never the inputs.
+
+    labels: int64 (N,), 0 .. classes-1; where data have targets instead, they are one class.
+    groups: int32 (N,), the natural group of each example (its role, speaker or node), -1 where it
+    has none. group_names: empty if the data set has none.
+    """
+
+    labels: np.ndarray
+    classes: int
+    groups: np.ndarray
+    group_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return int(self.labels.size)
+
+
+@dataclass(frozen=True)
+class Split:
+    """What a partition component returns.
+
+    owner: int32 (N,), the client of each training example, NOBODY for one that is left out.
+    redraws: draws that were discarded. groups: int32 (clients,), the natural group that each
+    client is, if it is one. noise: float64 (clients,), variance of what is added to the inputs of
+    each client, if anything is.
+    """
+
+    owner: np.ndarray
+    clients: int
+    redraws: int = 0
+    groups: np.ndarray | None = None
+    noise: np.ndarray | None = None
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Training examples of each client: int64 (clients,)."""
+        return np.bincount(self.owner[self.owner != NOBODY], minlength=self.clients)
+
+
+def require_examples(examples: Examples, clients: int, each: int = 1) -> None:
+    """An error if the training examples cannot give every client `each` of them."""
+    if clients > len(examples):
+        raise FedreproError(
+            f"{clients} clients are more than the {len(examples)} training examples: "
+            "lower `clients`, or choose a larger data set"
+        )
+    if clients * each > len(examples):
+        raise FedreproError(
+            f"{len(examples)} training examples cannot give each of {clients} clients {each}: "
+            "lower `clients` or `min_examples`, or choose a larger data set"
+        )
+
+
+def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Example indices ordered by class, in random order within each class: int64 (N,)."""
+    order = generator.permutation(labels.size)
+    return order[np.argsort(labels[order], kind="stable")]
+
+
+def deal_sizes(sizes: np.ndarray, rng: Rng) -> np.ndarray:
+    """Owners when client j gets sizes[j] examples drawn from all: int32 (N,), N = sum of sizes."""
+    owner = np.repeat(np.arange(sizes.size, dtype=np.int32), sizes)
+    return rng.stream("partition").permutation(owner)
+
+
+def deal_classes(examples: Examples, held: Sequence[Sequence[int]], rng: Rng) -> np.ndarray:
+    """Owners when client j holds the classes held[j]: int32 (N,).
+
+    A class that several clients hold is dealt out among them at random, in parts that differ by
+    one example at most; a class that nobody holds belongs to nobody.
+    """
+    generator = rng.stream("partition")
+    owner = np.full(len(examples), NOBODY, np.int32)
+    for label in range(examples.classes):
+        holders = np.array([j for j, classes in enumerate(held) if label in classes], np.int32)
+        rows = generator.permutation(np.flatnonzero(examples.labels == label))
+        if holders.size:
+            parts = apportion(rows.size, np.ones(holders.size, np.int64), generator)
+            owner[rows] = np.repeat(holders, parts)
+    return owner

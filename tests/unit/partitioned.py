@@ -1,0 +1,91 @@
+"""Small data to divide, with and without natural groups, and partitions that fit them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrepro.data.prepared import Prepared
+from fedrepro.data.split import Examples, Split
+from fedrepro.registry import components
+from fedrepro.rng import Rng
+from fedrepro.spec import Spec
+
+NAMES = sorted(components("partition"))
+
+
+class Grouped(Prepared):
+    """A data set whose examples belong to groups."""
+
+    members: dict[str, np.ndarray]
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        most = max(rows.max(initial=-1) for rows in self.members.values())
+        return tuple(f"role {number}" for number in range(most + 1))
+
+    def groups(self, split: str) -> np.ndarray:
+        return self.members[split]
+
+
+def data_of(
+    train: Any, validation: Any = (), classes: int = 0, kind: type[Prepared] = Prepared
+) -> Prepared:
+    y = {"train": np.asarray(train, np.int64), "validation": np.asarray(validation, np.int64)}
+    names = [str(k) for k in range(classes or int(y["train"].max()) + 1)]
+    return kind(Path(), {"name": "small", "token": "small", "classes": names}, {}, y)
+
+
+def grouped(
+    train: Any,
+    validation: Any = (),
+    train_groups: Sequence[int] | None = None,
+    validation_groups: Sequence[int] | None = None,
+) -> Prepared:
+    """Data whose examples belong to groups; by default to three, one after another."""
+    data = data_of(train, validation, kind=Grouped)
+    own = {"train": train_groups, "validation": validation_groups}
+    members = {
+        split: np.arange(data.labels(split).size) % 3 if rows is None else rows
+        for split, rows in own.items()
+    }
+    given = {split: np.asarray(rows, np.int32) for split, rows in members.items()}
+    object.__setattr__(data, "members", given)
+    return data
+
+
+def examples_of(labels: np.ndarray) -> Examples:
+    """Examples without groups."""
+    return Examples(labels, int(labels.max()) + 1, np.full(labels.size, -1, np.int32))
+
+
+def spec_of(name: str, clients: int | None, **values: Any) -> Spec:
+    component = components("partition")[name]
+    settings = {"clients": clients, "min_examples": 1, **values}
+    return component.spec({k: v for k, v in settings.items() if k in component.params})
+
+
+def fitting(name: str, labels: np.ndarray, clients: int) -> Spec:
+    """The partition with about so many clients, as far as these labels and groups allow."""
+    classes = int(labels.max()) + 1
+    fits = {
+        "one_class": {"clients": classes},
+        "by_label": {"clients": min(clients, classes)},
+        "label_lists": {"lists": [str(label) for label in range(classes)]},
+        "natural": {"clients": 3},
+    }
+    return spec_of(name, **{"clients": clients, **fits.get(name, {})})
+
+
+def split_of(name: str, labels: np.ndarray, clients: int | None, rng: Rng, **values: Any) -> Split:
+    spec = spec_of(name, clients, **values)
+    split: Split = spec.component.fn(examples_of(labels), rng, **spec.values)
+    return split
+
+
+def rows_of(table: Any, trial: int) -> list[tuple[int, str, int]]:
+    lines = table.to_pylist()
+    return [(r["client"], r["split"], r["index"]) for r in lines if r["trial"] == trial]

@@ -1,0 +1,451 @@
+"""What each partition promises: shares, sizes, label rules, groups, noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from partitioned import data_of, examples_of, grouped, rows_of, spec_of, split_of
+from test_partitions import problems
+
+import fedrepro.partitions.dirichlet as dirichlet_module
+from fedrepro.data.membership import Membership, build_partition
+from fedrepro.data.split import NOBODY, Examples, require_examples
+from fedrepro.errors import FedreproError
+from fedrepro.paths import Scenario
+from fedrepro.registry import components
+from fedrepro.rng import Rng
+
+
+def classes_of(owner: np.ndarray, labels: np.ndarray) -> list[set[int]]:
+    """The classes that each client holds."""
+    return [set(labels[owner == client].tolist()) for client in range(owner.max() + 1)]
+
+
+# ------------------------------------------------------------------- homogeneous and dirichlet
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), seed=st.integers(0, 3))
+def test_homogeneous_parts_differ_by_one_example_at_most(
+    problem: tuple[np.ndarray, np.ndarray, int], seed: int
+) -> None:
+    labels, _, clients = problem
+    owner = split_of("homogeneous", labels, clients, Rng(seed)).owner
+    for rows in (owner, *(owner[labels == k] for k in range(labels.max() + 1))):
+        sizes = np.bincount(rows, minlength=clients)
+        assert sizes.max() - sizes.min() <= 1
+
+
+def test_homogeneous_draws_who_gets_the_remainder() -> None:
+    luckiest = {
+        int(np.bincount(split_of("homogeneous", np.zeros(10, int), 3, Rng(s)).owner).argmax())
+        for s in range(30)
+    }
+    assert luckiest == {0, 1, 2}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    clients=st.integers(1, 8),
+    least=st.integers(1, 20),
+    alpha=st.floats(0.1, 10),
+    balance=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_dirichlet_leaves_no_client_with_less_than_asked(
+    clients: int, least: int, alpha: float, balance: bool, seed: int
+) -> None:
+    labels = np.arange(600) % 10
+    values = {"alpha": alpha, "min_examples": least, "balance": balance}
+    owner = split_of("dirichlet", labels, clients, Rng(seed), **values).owner
+    assert np.bincount(owner, minlength=clients).min() >= least
+
+
+def test_dirichlet_shares_have_the_mean_and_variance_of_the_distribution() -> None:
+    """Dir_J(alpha): mean 1/J, variance (J-1) / (J² (J alpha + 1)), of each client and class."""
+    clients, alpha, classes, examples = 4, 0.5, 10, 1000
+    labels = np.repeat(np.arange(classes), examples)
+    shares = []
+    for trial in range(300):
+        split = split_of("dirichlet", labels, clients, Rng(0, trial=trial), alpha=alpha)
+        assert split.redraws == 0
+        flat = np.bincount(labels * clients + split.owner, minlength=classes * clients)
+        shares.append(flat.reshape(classes, clients) / examples)
+    found = np.array(shares)
+    variance = (clients - 1) / (clients**2 * (clients * alpha + 1))
+    assert found.mean((0, 1)) == pytest.approx(np.full(clients, 1 / clients), abs=0.02)
+    assert found.var((0, 1)) == pytest.approx(np.full(clients, variance), rel=0.1)
+
+
+@pytest.mark.parametrize("alpha", [1e-300, 1e-9, 1e-3])
+def test_a_tiny_alpha_gives_each_class_to_one_client(alpha: float) -> None:
+    labels = np.arange(900) % 30
+    owner = split_of("dirichlet", labels, 3, Rng(0), alpha=alpha).owner
+    holders = np.array([np.unique(owner[labels == k]).size for k in range(30)])
+    assert holders.mean() < 1.1
+    assert np.bincount(owner).size == 3
+
+
+def test_a_large_alpha_gives_equal_shares() -> None:
+    labels = np.repeat(np.arange(3), 1000)
+    owner = split_of("dirichlet", labels, 4, Rng(0), alpha=1e6).owner
+    counts = np.array([np.bincount(owner[labels == k]) for k in range(3)])
+    assert np.abs(counts - 250).max() <= 3
+
+
+def test_balance_stops_a_client_that_holds_its_even_part() -> None:
+    """A client gets nothing of the classes after the one that filled its even part."""
+    labels = np.repeat(np.arange(10), 100)
+    differ = False
+    for seed in range(20):
+        plain, even = (
+            split_of("dirichlet", labels, 4, Rng(seed), balance=balance).owner
+            for balance in (False, True)
+        )
+        counts = np.array([np.bincount(even[labels == k], minlength=4) for k in range(10)])
+        before = np.cumsum(counts, axis=0) - counts
+        assert not counts[before >= 250].any()
+        differ |= not np.array_equal(plain, even)
+    assert differ
+
+
+def test_redraws_are_counted_and_do_not_depend_on_how_many_are_made_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    labels = np.arange(1437) % 10
+    values = {"clients": 30, "min_examples": 10}
+    before = [split_of("dirichlet", labels, rng=Rng(0, trial=t), **values) for t in range(20)]
+    assert max(split.redraws for split in before) > 3
+    monkeypatch.setattr(dirichlet_module, "BLOCK", 1)
+    for trial, split in enumerate(before):
+        again = split_of("dirichlet", labels, rng=Rng(0, trial=trial), **values)
+        assert again.redraws == split.redraws
+        assert np.array_equal(again.owner, split.owner)
+
+
+def test_the_draw_that_is_taken_is_the_first_good_one() -> None:
+    """With n redraws, a limit of n is enough and a limit of n - 1 is not."""
+    labels = np.arange(1437) % 10
+    values = {"clients": 30, "min_examples": 10}
+    redraws = {t: split_of("dirichlet", labels, rng=Rng(0, trial=t), **values) for t in range(20)}
+    trial, split = max(redraws.items(), key=lambda item: item[1].redraws)
+    rng = Rng(0, trial=trial)
+    kept = split_of("dirichlet", labels, rng=rng, max_redraws=split.redraws, **values)
+    assert np.array_equal(kept.owner, split.owner)
+    with pytest.raises(FedreproError) as failure:
+        split_of("dirichlet", labels, rng=rng, max_redraws=split.redraws - 1, **values)
+    sentence = str(failure.value)
+    assert f"{split.redraws} draws of trial {trial}" in sentence
+    assert "lower `clients` or `min_examples`, or raise `alpha` (0.2)" in sentence
+
+
+def test_what_no_draw_can_give_is_said_at_once() -> None:
+    with pytest.raises(FedreproError, match="cannot give each of 4 clients 10: lower `clients`"):
+        split_of("dirichlet", np.arange(39) % 3, 4, Rng(0), min_examples=10)
+    require_examples(examples_of(np.zeros(40, int)), 4, 10)
+
+
+# ----------------------------------------------------------------------- sizes: iid, unlike ones
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=problems(), seed=st.integers(0, 3))
+def test_iid_sizes_differ_by_one_example_at_most(
+    problem: tuple[np.ndarray, np.ndarray, int], seed: int
+) -> None:
+    labels, _, clients = problem
+    sizes = split_of("iid", labels, clients, Rng(seed)).sizes
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_iid_does_not_even_out_classes() -> None:
+    """Examples of a class at a client are hypergeometric: variance n p (1-p) (N-n) / (N-1)."""
+    labels = np.arange(1000) % 2
+    found = [
+        np.count_nonzero(labels[split_of("iid", labels, 4, Rng(0, trial=t)).owner == 0])
+        for t in range(400)
+    ]
+    assert np.mean(found) == pytest.approx(125, abs=1.5)
+    assert np.var(found) == pytest.approx(250 * 0.25 * 750 / 999, rel=0.25)
+
+
+def test_quantity_skew_shares_have_the_variance_of_the_distribution() -> None:
+    labels, clients, alpha = np.arange(4000) % 10, 4, 2.0
+    shares = np.array(
+        [
+            split_of("quantity_skew", labels, clients, Rng(0, trial=t), alpha=alpha).sizes / 4000
+            for t in range(500)
+        ]
+    )
+    variance = (clients - 1) / (clients**2 * (clients * alpha + 1))
+    assert shares.mean(0) == pytest.approx(np.full(clients, 0.25), abs=0.02)
+    assert shares.var(0).mean() == pytest.approx(variance, rel=0.1)
+
+
+def test_quantity_skew_leaves_no_client_with_less_than_asked_or_says_so() -> None:
+    labels = np.arange(600) % 10
+    split = split_of("quantity_skew", labels, 8, Rng(0), alpha=0.3, min_examples=10)
+    assert split.sizes.min() >= 10
+    assert split.redraws > 0
+    with pytest.raises(FedreproError, match=r"6 draws of trial 0 all left.*raise `alpha` \(0.01\)"):
+        split_of("quantity_skew", labels, 8, Rng(0), alpha=0.01, max_redraws=5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    clients=st.integers(1, 20),
+    exponent=st.floats(0, 4),
+    least=st.integers(1, 10),
+    seed=st.integers(0, 9),
+)
+def test_power_law_sizes_fall_off_with_the_rank(
+    clients: int, exponent: float, least: int, seed: int
+) -> None:
+    labels = np.arange(1000) % 10
+    values = {"exponent": exponent, "min_examples": least}
+    sizes = split_of("power_law", labels, clients, Rng(seed), **values).sizes
+    law = np.arange(1, clients + 1.0) ** -exponent
+    exact = least + (1000 - clients * least) * law / law.sum()
+    assert np.abs(np.sort(sizes)[::-1] - exact).max() < 1.001
+
+
+# ------------------------------------------------------------------------------- label rules
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    clients=st.integers(1, 12), each=st.integers(1, 4), n=st.integers(60, 300), s=st.integers(0, 9)
+)
+def test_shards_are_equal_and_each_client_holds_as_many_as_asked(
+    clients: int, each: int, n: int, s: int
+) -> None:
+    labels = np.arange(n) % 10
+    split = split_of("shards", labels, clients, Rng(s), each=each)
+    size = n / (clients * each)
+    assert split.sizes.min() >= each * np.floor(size)
+    assert split.sizes.max() <= each * np.ceil(size)
+    if size == 1:
+        assert split.sizes.tolist() == [each] * clients
+
+
+def test_fedavg_has_200_shards_of_300_and_two_for_each_of_100_clients() -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000))
+    owner = split_of("shards", labels, 100, Rng(0)).owner
+    assert np.bincount(owner).tolist() == [600] * 100
+    held = classes_of(owner, labels)
+    assert max(map(len, held)) == 2
+    for client in range(100):
+        assert set(np.bincount(labels[owner == client])) <= {0, 300, 600}
+
+
+def test_more_shards_than_examples_is_said() -> None:
+    with pytest.raises(FedreproError, match=r"30 training examples cannot be cut into 32 shards"):
+        split_of("shards", np.arange(30) % 3, 16, Rng(0))
+
+
+def test_one_class_gives_every_client_one_class_and_shares_classes_evenly() -> None:
+    labels = np.arange(507) % 5
+    owner = split_of("one_class", labels, 12, Rng(0)).owner
+    assert classes_of(owner, labels) == [{client % 5} for client in range(12)]
+    for label in range(5):
+        sizes = np.bincount(owner[labels == label])
+        sizes = sizes[sizes > 0]
+        assert sizes.max() - sizes.min() <= 1
+    assert components("partition")["one_class"].spec()["clients"] == 10
+
+
+def test_one_class_with_too_few_clients_is_said() -> None:
+    with pytest.raises(FedreproError, match="leave out some of the 5 classes: set `clients` to at"):
+        split_of("one_class", np.arange(50) % 5, 4, Rng(0))
+
+
+TABLE_4 = {
+    (10, 2): ["01234", "56789"],
+    (10, 3): ["012", "345", "6789"],
+    (10, 5): ["01", "23", "45", "67", "89"],
+    (7, 2): ["0123", "456"],
+    (7, 3): ["01", "23", "456"],
+    (7, 5): ["056", "156", "256", "356", "456"],
+}
+
+
+@pytest.mark.parametrize(("classes", "clients"), TABLE_4)
+def test_by_label_is_table_4_of_gems(classes: int, clients: int) -> None:
+    labels = np.arange(100 * classes) % classes
+    owner = split_of("by_label", labels, clients, Rng(0)).owner
+    wanted = [set(map(int, text)) for text in TABLE_4[classes, clients]]
+    assert classes_of(owner, labels) == wanted
+    for label in range(classes):
+        sizes = np.bincount(owner[labels == label], minlength=clients)
+        holders = [label in held for held in wanted]
+        assert sizes.tolist() == [100 // sum(holders) * here for here in holders]
+
+
+@given(st.integers(1, 12), st.integers(1, 12))
+def test_by_label_divides_any_number_of_classes(classes: int, clients: int) -> None:
+    labels = np.arange(12 * classes) % classes
+    if clients > classes:
+        with pytest.raises(FedreproError, match=f"lower `clients` to {classes}"):
+            split_of("by_label", labels, clients, Rng(0))
+        return
+    held = classes_of(split_of("by_label", labels, clients, Rng(0)).owner, labels)
+    assert set.union(*held) == set(range(classes))
+    if (classes, clients) != (7, 5):
+        assert sum(map(len, held)) == classes
+        assert max(map(len, held)) - min(map(len, held)) <= 1
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [["0-1-2-3-4", "5-6-7-8-9"], ["0-2-3-4-6", "1-5-7-8-9"], ["0-1-2-3-4-5-6-7", "8-9"]],
+)
+def test_label_lists_are_what_p2p_asks_for(lists: Sequence[str]) -> None:
+    labels = np.arange(1000) % 10
+    owner = split_of("label_lists", labels, 0, Rng(0), lists=lists).owner
+    assert classes_of(owner, labels) == [set(map(int, text.split("-"))) for text in lists]
+    assert owner.min() == 0
+
+
+def test_a_class_on_several_lists_is_shared_and_one_on_none_left_out() -> None:
+    labels, validation = np.arange(300) % 3, np.arange(30) % 3
+    spec = spec_of("label_lists", 0, lists=["0-1", "1", "1-0"])
+    table = build_partition(spec, data_of(labels, validation), range(1), 0)
+    rows = rows_of(table, 0)
+    for split, of, each in (("train", labels, 100), ("validation", validation, 10)):
+        found = [(client, of[i]) for client, s, i in rows if s == split]
+        counts = {(j, k): found.count((j, k)) for j in range(3) for k in range(3)}
+        assert all(counts[j, 2] == 0 for j in range(3))
+        assert (counts[0, 0], counts[1, 0], counts[2, 0]) == (each // 2, 0, each // 2)
+        assert sum(counts[j, 1] for j in range(3)) == each
+        assert max(counts[j, 1] for j in range(3)) <= each // 3 + 1
+    assert Scenario(spec, spec, spec, spec).clients == 3
+    assert spec.token == "label_lists+lists~0-1@1@1-0"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("0-7", "names class 7, but the data have the classes 0 to 2"),
+        ("0-0", "names a class twice"),
+        ("0--1", "is not of the form 0-1-2"),
+        ("zero", "is not of the form 0-1-2"),
+    ],
+)
+def test_a_mistaken_list_is_said(text: str, sentence: str) -> None:
+    with pytest.raises(FedreproError, match=f"the list '{text}' {sentence}"):
+        split_of("label_lists", np.arange(30) % 3, 0, Rng(0), lists=["0", text])
+
+
+# ------------------------------------------------------------------------------ natural groups
+
+
+def roles(train: Sequence[int], validation: Sequence[int] = ()) -> object:
+    """Data of one class whose examples belong to these groups."""
+    return grouped(np.zeros(len(train), int), np.zeros(len(validation), int), train, validation)
+
+
+def test_natural_clients_are_the_groups_in_order_with_their_validation_examples() -> None:
+    data = roles([2, 0, 2, -1, 1, 0], [1, 3, 2, -1, 2])
+    rows = rows_of(build_partition(spec_of("natural", None), data, range(1), 0), 0)
+    assert rows == [
+        (0, "train", 1), (0, "train", 5),
+        (1, "train", 4), (1, "validation", 0),
+        (2, "train", 0), (2, "train", 2), (2, "validation", 2), (2, "validation", 4),
+    ]  # fmt: skip
+
+
+def test_natural_leaves_out_small_groups_and_takes_the_first_or_drawn_ones() -> None:
+    data = roles(np.repeat(np.arange(20), np.arange(20) + 1).tolist())
+
+    def held(**values: object) -> list[int]:
+        table = build_partition(spec_of("natural", **values), data, range(1, 2), 0)
+        return [sum(j == client for j, _, _ in rows_of(table, 1)) for client in range(20)]
+
+    assert held(clients=None, min_examples=18) == [18, 19, 20] + [0] * 17
+    assert held(clients=3, min_examples=5) == [5, 6, 7] + [0] * 17
+    drawn = held(clients=3, min_examples=5, pick="random")
+    assert drawn == sorted(drawn[:3]) + [0] * 17
+    assert drawn[0] >= 5
+    assert drawn != held(clients=3, min_examples=5)
+
+
+def test_groups_that_are_not_there_are_said() -> None:
+    with pytest.raises(FedreproError, match="does not say whose an example is"):
+        build_partition(spec_of("natural", None), data_of(np.arange(9) % 3), range(1), 0)
+    with pytest.raises(FedreproError, match="2 of 3 groups have 2 training examples or more, too"):
+        build_partition(spec_of("natural", 3, min_examples=2), roles([0, 0, 1, 2, 2]), range(1), 0)
+    spec = spec_of("natural", None)
+    with pytest.raises(FedreproError, match="leaves the number of clients to the data"):
+        Scenario(spec, spec, spec, spec).clients  # noqa: B018
+    assert Scenario(spec, spec_of("natural", 7), spec, spec).clients == 7
+
+
+def test_data_with_targets_instead_of_classes_have_one_class() -> None:
+    data = grouped(np.zeros(9, int), (), np.arange(9) % 2)
+    targets = {"train": np.linspace(-1, 1, 9, dtype=np.float32), "validation": np.empty(0)}
+    object.__setattr__(data, "_y", targets)
+    object.__setattr__(data, "info", {**data.info, "classes": []})
+    for name, sizes in (("natural", [5, 4]), ("iid", [5, 4])):
+        rows = rows_of(build_partition(spec_of(name, 2), data, range(1), 0), 0)
+        assert sorted(np.bincount([client for client, _, _ in rows]), reverse=True) == sizes
+
+
+# ------------------------------------------------------------------------------- feature noise
+
+
+def test_feature_noise_splits_as_homogeneous_and_grows_with_the_client() -> None:
+    labels = np.arange(500) % 10
+    noisy, plain = (split_of(n, labels, 4, Rng(3)) for n in ("feature_noise", "homogeneous"))
+    assert np.array_equal(noisy.owner, plain.owner)
+    assert noisy.noise == pytest.approx([0.025, 0.05, 0.075, 0.1])
+    assert plain.noise is None
+
+
+def members(noise: np.ndarray | None) -> Membership:
+    rows = np.arange(4000).reshape(4, 1000)
+    return Membership(list(rows[:, :900]), list(rows[:, 900:]), noise)
+
+
+def test_inputs_as_held_have_the_variance_of_their_client() -> None:
+    inputs = np.full((4000, 20), 0.5, np.float32)
+    noise = np.array([0.0, 0.1, 0.4, 0.9])
+    held = members(noise).as_held(inputs, Rng(0, trial=2))
+    assert held.dtype == np.float32
+    assert inputs.min() == inputs.max() == 0.5
+    for client, variance in enumerate(noise):
+        rows = held[client * 1000 : client * 1000 + 900]
+        assert rows.mean() == pytest.approx(0.5, abs=0.03)
+        assert rows.var() == pytest.approx(variance, rel=0.05, abs=1e-12)
+        assert (held[client * 1000 + 900 : (client + 1) * 1000] == 0.5).all()
+    validation = members(noise).as_held(inputs, Rng(0, trial=2), "validation")
+    assert validation[900:1000].var() == 0
+    assert validation[3900:].var() == pytest.approx(0.9, rel=0.1)
+
+
+def test_noise_is_keyed_by_seed_trial_and_client() -> None:
+    inputs = np.zeros((4000, 3), np.float32)
+    noise = np.full(4, 0.1)
+    held = members(noise).as_held(inputs, Rng(0, trial=1))
+    assert np.array_equal(held, members(noise).as_held(inputs, Rng(0, trial=1)))
+    one = Membership(members(noise).train[:1], [], noise[:1]).as_held(inputs, Rng(0, trial=1))
+    assert np.array_equal(one[:900], held[:900])
+    assert not np.array_equal(held, members(noise).as_held(inputs, Rng(0, trial=2)))
+    assert not np.array_equal(held, members(noise).as_held(inputs, Rng(1, trial=1)))
+    assert not np.array_equal(held[:900], held[1000:1900])
+
+
+def test_without_noise_the_inputs_are_not_copied() -> None:
+    inputs = np.zeros((4000, 3), np.float32)
+    assert members(None).as_held(inputs, Rng(0)) is inputs
+
+
+def test_a_partition_that_leaves_out_examples_says_nobody() -> None:
+    examples = Examples(np.zeros(3, int), 1, np.array([-1, 0, 1], np.int32), ("a", "b"))
+    spec = spec_of("natural", 1)
+    split = spec.component.fn(examples, Rng(0), **spec.values)
+    assert split.owner.tolist() == [NOBODY, 0, NOBODY]
+    assert split.sizes.tolist() == [1]
