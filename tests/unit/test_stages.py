@@ -276,7 +276,6 @@ def test_names_in_paths_are_listed_with_their_full_tokens(tmp_path, monkeypatch)
     assert any(line.startswith("methods,several+id~") and ";local;" in line for line in lines)
 
 
-@pytest.mark.xfail(strict=True, reason="stages do not yet read inputs through Membership.as_held")
 def test_clients_train_on_inputs_with_the_noise_of_their_partition(data, tmp_path):
     """`feature_noise` splits as `homogeneous` does, so only the noise can make models differ."""
     found = []

@@ -18,7 +18,7 @@ from fedrepro.paths import Block, Scenario, methods_token
 from fedrepro.provenance import provenance
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
-from fedrepro.stages.common import client_info, device_of, say, split_of
+from fedrepro.stages.common import client_info, device_of, held_examples, say, split_of
 from fedrepro.training.flat import Layout
 
 FLOAT_BYTES = 4
@@ -76,9 +76,9 @@ def _trial(
 ) -> Iterator[tuple[Spec, Numbers, list[float], float]]:
     """Every setting of a method in one trial: spec, numbers, per-client accuracies, seconds."""
     clients = LocalModels(scenario.model, prepared.shape, len(prepared.classes), models.tensors)
-    info = client_info(method, scenario.training, prepared, members, device)
+    info = client_info(method, scenario.training, prepared, members, rng, device)
     splits = {
-        name: replace(split, rows=members.train if name == "train" else ())
+        name: _as_held(split, prepared, members, rng, device) if name == "train" else split
         for name, split in shared.items()
         if name in method.component.meta["evaluate"]
     }
@@ -97,3 +97,12 @@ def _trial(
         once = int(method.component.meta["kind"] == "one_shot")
         numbers += communication(sent, once, up=clients.clients, down=0)
         yield setting, numbers, alone, seconds
+
+
+def _as_held(split: Split, prepared: Prepared, members: Membership, rng: Rng, device: str) -> Split:
+    """Training examples as the clients hold them, and who holds which."""
+    if members.noise is None:
+        return replace(split, rows=members.train)
+    return replace(
+        split, examples=held_examples(prepared, members, rng, device), rows=members.train
+    )

@@ -12,6 +12,7 @@ from fedrepro.data.membership import Membership
 from fedrepro.data.prepared import Prepared
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.measure import Split
+from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.training.examples import Examples, tensor_of
 
@@ -44,6 +45,15 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
     )
 
 
+def held_examples(prepared: Prepared, members: Membership, rng: Rng, device: str) -> Examples:
+    """The training examples as the clients of a trial hold them; rng is at the seed and trial."""
+    plain = examples_of(prepared, "train", device)
+    if members.noise is None:
+        return plain
+    noisy = members.as_held(prepared.inputs("train"), rng)
+    return Examples(tensor_of(noisy).to(device), plain.targets)
+
+
 def split_of(prepared: Prepared, name: str, device: str) -> Split:
     """A split to measure models on."""
     return Split(
@@ -55,18 +65,26 @@ def split_of(prepared: Prepared, name: str, device: str) -> Split:
 
 
 def client_info(
-    method: Spec, training: Spec, prepared: Prepared, members: Membership, device: str
+    method: Spec,
+    training: Spec,
+    prepared: Prepared,
+    members: Membership,
+    rng: Rng,
+    device: str,
 ) -> ClientInfo:
-    """Exactly what the method declared in `needs`, and nothing else."""
+    """Exactly what the method declared in `needs`, and nothing else; rng is at seed and trial."""
     needs = method.component.meta["needs"]
     labels = prepared.labels("train")
     counts = members.label_counts(labels, len(prepared.classes))
-    held = np.concatenate(members.train)
+    held = np.sort(np.concatenate(members.train))
+    pooled = None
+    if "pooled_inputs" in needs:
+        pooled = members.as_held(prepared.inputs("train"), rng)[held]
     return ClientInfo(
         training=training,
         device=device,
         example_counts=counts.sum(1) if "example_counts" in needs else None,
         label_counts=counts if "label_counts" in needs else None,
-        pooled_inputs=prepared.inputs("train")[np.sort(held)] if "pooled_inputs" in needs else None,
-        pooled_labels=labels[np.sort(held)] if "pooled_labels" in needs else None,
+        pooled_inputs=pooled,
+        pooled_labels=labels[held] if "pooled_labels" in needs else None,
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedrepro.api import Federated
 from fedrepro.artifacts import load_state, save_state, write_table
-from fedrepro.data.membership import read_partition
+from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.measure import Numbers, Split, communication, measure
@@ -22,7 +22,7 @@ from fedrepro.provenance import provenance
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.stages.aggregate import FLOAT_BYTES
-from fedrepro.stages.common import device_of, examples_of, say, split_of
+from fedrepro.stages.common import device_of, held_examples, say, split_of
 from fedrepro.training.clients import Clients
 from fedrepro.training.flat import Layout
 from fedrepro.training.settings import settings_of
@@ -63,7 +63,8 @@ def run(
     test = split_of(prepared, "test", where)
     models, seconds = {}, []
     for trial in trials:
-        clients = _clients(scenario, prepared, partition, trial, where)
+        members = read_partition(partition, trial)
+        clients = _clients(scenario, prepared, members, Rng(seed, trial), where)
         keeper = Keeper(folder / f"trial-{trial}.pt", meaning, checkpoint_seconds)
         method_object = method.component.fn(**method.values)
         progress = run_trial(method_object, clients, Rng(seed, trial), test, keeper)
@@ -152,12 +153,12 @@ class Keeper:
 
 
 def _clients(
-    scenario: Scenario, prepared: Prepared, partition: Path, trial: int, device: str
+    scenario: Scenario, prepared: Prepared, members: Membership, rng: Rng, device: str
 ) -> Clients:
     return Clients(
         model=scenario.model,
         network=network_of(scenario.model, prepared.shape, len(prepared.classes)),
         settings=settings_of(scenario.training),
-        examples=examples_of(prepared, "train", device),
-        rows=read_partition(partition, trial).train,
+        examples=held_examples(prepared, members, rng, device),
+        rows=members.train,
     )
