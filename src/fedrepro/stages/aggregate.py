@@ -18,7 +18,8 @@ from fedrepro.paths import Block, Scenario, methods_token
 from fedrepro.provenance import provenance
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
-from fedrepro.stages.common import client_info, device_of, held_examples, say, split_of
+from fedrepro.stages.common import client_info, held_examples, say, split_of
+from fedrepro.stages.devices import device_of
 from fedrepro.training.flat import Layout
 
 FLOAT_BYTES = 4

@@ -10,7 +10,6 @@ import numpy as np
 from fedrepro.api import ClientInfo
 from fedrepro.data.membership import Membership
 from fedrepro.data.prepared import Prepared
-from fedrepro.errors import FedreproError
 from fedrepro.evaluation.measure import Split
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
@@ -22,18 +21,6 @@ _began = time.perf_counter()
 def say(line: str) -> None:
     """A line of progress on standard error, which the workflow keeps as the job's log."""
     print(f"[{time.perf_counter() - _began:7.1f} s] {line}", file=sys.stderr, flush=True)
-
-
-def device_of(name: str) -> str:
-    """The device, if it is there."""
-    import torch
-
-    if name == "cuda" and not torch.cuda.is_available():
-        raise FedreproError(
-            "device is cuda, but PyTorch finds no GPU here; set device: cpu in config/config.yaml, "
-            "or start without --profile profiles/gpu"
-        )
-    return name
 
 
 def examples_of(prepared: Prepared, split: str, device: str) -> Examples:

@@ -22,7 +22,8 @@ from fedrepro.provenance import provenance
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.stages.aggregate import FLOAT_BYTES
-from fedrepro.stages.common import device_of, held_examples, say, split_of
+from fedrepro.stages.common import held_examples, say, split_of
+from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import Clients
 from fedrepro.training.flat import Layout
 from fedrepro.training.settings import settings_of

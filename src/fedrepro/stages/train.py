@@ -14,7 +14,8 @@ from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
 from fedrepro.provenance import provenance
 from fedrepro.rng import Rng
-from fedrepro.stages.common import device_of, held_examples, say
+from fedrepro.stages.common import held_examples, say
+from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import Trained, train
 from fedrepro.training.minibatches import Task

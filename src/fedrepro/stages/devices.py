@@ -1,0 +1,63 @@
+"""Which GPU a job computes on: local jobs claim one for themselves.
+
+Snakemake counts GPUs but hands none out, so without this every job would compute on the first.
+A claim is a lock on a file that the system releases when the job ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from fedrepro.errors import FedreproError
+
+POLL_SECONDS = 0.2
+
+_claimed: dict[str, int] = {}  # device: open file whose lock is the claim
+
+
+def device_of(name: str) -> str:
+    """`cpu`, or a GPU that no other job of this user computes on, such as `cuda:1`.
+
+    Waits while all are taken. Errors: FedreproError if a GPU is asked for and there is none.
+    """
+    if name != "cuda":
+        return name
+    import torch
+
+    if not torch.cuda.is_available():
+        raise FedreproError(
+            "device is cuda, but PyTorch finds no GPU here; set device: cpu in config/config.yaml, "
+            "or start without --profile profiles/gpu"
+        )
+    return f"cuda:{claim(visible(torch.cuda.device_count()))}"
+
+
+def visible(count: int) -> list[str]:
+    """What the system calls the GPUs that this process sees, in PyTorch's order."""
+    named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return named[:count] if len(named) >= count else [str(i) for i in range(count)]
+
+
+def claim(names: Sequence[str], folder: Path | None = None) -> int:
+    """The position of a GPU that is this process's from now on; waits until one is free."""
+    folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for i, name in enumerate(names):
+        if name in _claimed:
+            return i
+    while True:
+        for i, name in enumerate(names):
+            descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                os.close(descriptor)
+            else:
+                _claimed[name] = descriptor
+                return i
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,67 @@
+"""Jobs on one machine share its GPUs: each claims one, and gives it back however it ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from fedrepro.errors import FedreproError
+from fedrepro.stages.devices import claim, device_of, visible
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from fedrepro.stages.devices import claim
+print(claim(sys.argv[2:], Path(sys.argv[1])), flush=True)
+time.sleep(float(60))
+"""
+
+
+def holder(folder, *names):
+    return subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder), *names], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_jobs_claim_different_gpus_and_a_killed_one_gives_its_own_back(tmp_path):
+    jobs = [holder(tmp_path, "a", "b") for _ in range(2)]
+    try:
+        found = sorted(int(job.stdout.readline()) for job in jobs)
+        assert found == [0, 1]
+        waiting = holder(tmp_path, "a", "b")
+        jobs.append(waiting)
+        time.sleep(0.5)
+        jobs[0].send_signal(signal.SIGKILL)
+        jobs[0].wait()
+        assert int(waiting.stdout.readline()) in (0, 1)
+    finally:
+        for job in jobs:
+            job.kill()
+            job.wait()
+
+
+def test_a_job_that_asks_twice_keeps_its_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
+    assert claim(["x", "y"], tmp_path) == claim(["x", "y"], tmp_path) == 0
+
+
+def test_gpus_are_known_by_the_names_the_scheduler_gave(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7,GPU-9")
+    assert visible(2) == ["GPU-7", "GPU-9"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible(2) == ["0", "1"]
+
+
+def test_the_cpu_needs_no_claim():
+    assert device_of("cpu") == "cpu"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_a_sentence():
+    with pytest.raises(FedreproError, match="PyTorch finds no GPU here; set device: cpu"):
+        device_of("cuda")
