@@ -7,11 +7,13 @@ supplement 4.1): one local epoch per round, all networks with the master's archi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
 from fedrepro.api import GlobalModel, State, method
+from fedrepro.methods._streams import arriving
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
 
@@ -39,10 +41,15 @@ class DownpourSgd:
             Literal["sequential", "averaged"],
             Arg("a master step per message, in random order, or one on the mean of all"),
         ] = "sequential",
+        minibatches: Annotated[
+            int | None,
+            Arg("local minibatches in a round, none for whole epochs", "minibatches", least=1),
+        ] = None,
     ) -> None:
         self.rounds = rounds
         self.epochs = epochs
         self.sequential = messages == "sequential"
+        self.minibatches = minibatches
 
     def init(self, clients: Clients, rng: Rng) -> State:
         """Master weights as a client would start, and an Adam state of zeros."""
@@ -54,16 +61,19 @@ class DownpourSgd:
         return {"flat": flat, "optimiser": _adam(flat, clients).state()}
 
     def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
-        """One local epoch at every client, then the master's steps."""
+        """Local epochs, or minibatches, at every client, then the master's steps."""
         from fedrepro.training.flat import Layout
 
         layout = Layout(clients.network.shapes)
         flat = state["flat"].clone()
+        if self.minibatches is not None:
+            clients = next_minibatches(clients, self.minibatches, rng)
+        epochs = 1 if self.minibatches else self.epochs
         trained = clients.train(
             layout.unpack(flat.numpy()),
             rng,
-            epochs=self.epochs,
-            first_epoch=rng.round * self.epochs,
+            epochs=epochs,
+            first_epoch=rng.round * epochs,
             keep_gradients=True,
         )
         assert trained.gradients is not None
@@ -90,6 +100,69 @@ class DownpourSgd:
     def messages(self, clients: int) -> tuple[int, int]:
         """A gradient up and the weights down for each client. Source: PFNM, supplement 4.2."""
         return clients, clients
+
+
+@method(
+    "downpour_streaming",
+    kind="federated",
+    needs={"rounds"},
+    models={"mlp"},
+    paper="pfnm",
+    label="D-SGD streaming",
+)
+class DownpourStreaming(DownpourSgd):
+    """Downpour SGD on data that arrive in steps: the master goes on from step to step.
+
+    A round of the harness is a step, in which there are several rounds of communication. The
+    paper names no number; 10 rounds of one epoch are what it takes without a stream.
+    Source: PFNM, supplement 4.2 (streaming).
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
+        rounds: Annotated[int, Arg("communication rounds in a step", "rounds", least=1)] = 10,
+        epochs: Annotated[int, Arg("local epochs in a round", "epochs", least=1)] = 1,
+        messages: Annotated[
+            Literal["sequential", "averaged"],
+            Arg("a master step per message, in random order, or one on the mean of all"),
+        ] = "sequential",
+    ) -> None:
+        super().__init__(rounds=rounds, epochs=epochs, messages=messages)
+        self.rounds_in_step, self.rounds = rounds, steps
+
+    def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
+        """All rounds of one step, on its part of the clients' data."""
+        step = rng.round
+        here = arriving(clients, step, self.rounds, rng)
+        for done in range(self.rounds_in_step):
+            state, _ = super().round(state, here, rng.at(round=step * self.rounds_in_step + done))
+        return state, {}
+
+    def messages(self, clients: int) -> tuple[int, int]:
+        """As downpour SGD, in every round of the step."""
+        return clients * self.rounds_in_step, clients * self.rounds_in_step
+
+
+def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
+    """The clients with the examples of their next `count` minibatches only.
+
+    A client goes through its examples in a random order, then in another, without end; round r
+    takes the r-th stretch of count * batch_size of them. So all clients take equally many steps.
+    """
+    wanted = count * clients.settings.batch_size
+    rows = []
+    for client, held in enumerate(clients.rows):
+        begin = rng.round * wanted
+        first, last = begin // len(held), (begin + wanted - 1) // len(held)
+        orders = [
+            rng.at(client=client, round=epoch).stream("downpour-minibatches").permutation(held)
+            for epoch in range(first, last + 1)
+        ]
+        begin -= first * len(held)
+        rows.append(np.concatenate(orders)[begin : begin + wanted])
+    return replace(clients, rows=rows)
 
 
 def _tensor(array: np.ndarray):  # type: ignore[no-untyped-def]  # torch is not loaded here
