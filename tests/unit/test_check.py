@@ -40,7 +40,7 @@ def recorded(
             network.append(rng.normal(size=len(columns)))
         networks.append(tuple(network))
     visits = np.array([[rng.permutation(clients) for _ in range(passes)] for _ in range(depth)])
-    matchings, out = literal.match_networks(
+    matchings, out = literal.match_deep(
         networks, counts, visits, sigma=0.7, sigma0=10.0, gamma=1.0, cap=cap
     )
     arrays = {

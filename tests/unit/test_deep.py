@@ -92,7 +92,7 @@ def test_the_global_network_is_the_literal_matching_of_any_depth(
     counts[0] += 1
     orders = orders_of(rng, len(widths), depth)
     factors = tuple(rng.uniform(0.5, 2, depth)) if by_layer else ()
-    expected, out = literal.match_networks(
+    expected, out = literal.match_deep(
         networks,
         counts,
         np.array(orders),

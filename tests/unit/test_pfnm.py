@@ -70,7 +70,7 @@ def test_the_global_model_is_the_literal_matching_of_the_clients():
     clients = clients_of(spread=0.6)
     made = pfnm(clients, sigma2=0.5, sigma02=4.0, gamma0=0.7, order="fixed", passes=3)
     visits = np.tile(np.arange(J), (3, 1))
-    [matching], out = literal.match_networks(
+    matching, out = literal.match_networks(
         as_networks(clients), COUNTS, visits, sigma=0.5, sigma0=4.0, gamma=0.7
     )
     for name, value in zip(("weight0", "bias0", "weight1", "bias1"), out, strict=True):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import GlobalModel, State, method
+from fedrepro.errors import FedreproError
 from fedrepro.methods._streams import arriving
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
@@ -62,23 +63,8 @@ class DownpourSgd:
 
     def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
         """Local epochs, or minibatches, at every client, then the master's steps."""
-        from fedrepro.training.flat import Layout
-
-        layout = Layout(clients.network.shapes)
         flat = state["flat"].clone()
-        if self.minibatches is not None:
-            clients = next_minibatches(clients, self.minibatches, rng)
-        epochs = 1 if self.minibatches else self.epochs
-        trained = clients.train(
-            layout.unpack(flat.numpy()),
-            rng,
-            epochs=epochs,
-            first_epoch=rng.round * epochs,
-            keep_gradients=True,
-        )
-        assert trained.gradients is not None
-        steps = trained.steps[:, None].astype(np.float32)
-        sent = layout.pack(trained.gradients) / steps
+        sent = self._messages(flat, clients, rng)
         if self.sequential:
             sent = sent[rng.stream("downpour-order").permutation(len(sent))]
         else:
@@ -88,6 +74,26 @@ class DownpourSgd:
         for message in sent:
             adam.step(flat, _tensor(message[None]))
         return {"flat": flat, "optimiser": adam.state()}, {}
+
+    def _messages(self, flat, clients: Clients, rng: Rng) -> np.ndarray:  # type: ignore[no-untyped-def]
+        """What the clients send: mean gradients along their local steps, (J, size), flat."""
+        from fedrepro.training.flat import Layout
+
+        epochs = self.epochs
+        if self.minibatches is not None:
+            clients, epochs = next_minibatches(clients, self.minibatches, rng), 1
+            if self.minibatches == 1 and clients.network.sizes is not None:
+                return gradients_at(flat, clients)
+        layout = Layout(clients.network.shapes)
+        trained = clients.train(
+            layout.unpack(flat.numpy()),
+            rng,
+            epochs=epochs,
+            first_epoch=rng.round * epochs,
+            keep_gradients=True,
+        )
+        assert trained.gradients is not None
+        return layout.pack(trained.gradients) / trained.steps[:, None].astype(np.float32)
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """The master network."""
@@ -163,6 +169,36 @@ def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
         begin -= first * len(held)
         rows.append(np.concatenate(orders)[begin : begin + wanted])
     return replace(clients, rows=rows)
+
+
+def gradients_at(flat, clients: Clients) -> np.ndarray:  # type: ignore[no-untyped-def]
+    """Each client's gradient on all of its examples, equally many, at the same weights.
+
+    flat: (1, size), the weights of a fully connected network. A client that takes one step needs
+    no weights of its own, so nothing is copied. Returns float32 (J, size). Raises FedreproError
+    if a loss is not finite.
+    """
+    import torch
+
+    from fedrepro.training.examples import Reader
+    from fedrepro.training.flat import Layout
+    from fedrepro.training.gradients import HandGradients
+
+    layout, sizes = Layout(clients.network.shapes), clients.network.sizes
+    assert sizes is not None
+    rows = torch.from_numpy(np.stack(clients.rows)).to(clients.examples.inputs.device)
+    x, y = Reader(clients.examples, *rows.shape).read(rows)
+    weights = flat.to(x).expand(len(rows), -1)
+    found = torch.zeros_like(weights, memory_format=torch.contiguous_format)
+    hand = HandGradients(sizes, layout.views(weights), layout.views(found), rows.shape[1])
+    finite = hand.step(x, y, torch.full_like(x[..., 0], 1 / rows.shape[1])).isfinite()
+    if not finite.all():
+        raise FedreproError(
+            f"the loss of client {int(finite.int().argmin())} is not finite at the master's "
+            "weights; lower the learning rate (lr), or check its inputs"
+        )
+    gradients: np.ndarray = found.cpu().numpy()
+    return gradients
 
 
 def _tensor(array: np.ndarray):  # type: ignore[no-untyped-def]  # torch is not loaded here
