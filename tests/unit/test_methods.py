@@ -156,6 +156,24 @@ def test_distillation_has_its_own_width_and_follows_the_ensemble(given):
     assert (teacher == student).float().mean() > 0.9
 
 
+@pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].meta["kind"] != "control"])
+def test_every_method_works_on_several_hidden_layers(name):
+    """The average is given networks from one start; it has no way to match others."""
+    deep = problem(hidden=(8, 7), shared_init=name == "average")
+    if name in FEDERATED:
+        made = METHODS[name].fn(**{"rounds": 40} if name == "downpour_sgd" else {"steps": 4})
+        *_, state = states(made, deep.clients)
+        model = made.model(state, deep.clients)
+    else:
+        model = call(name, deep, **{"sigma2": 0.05} if name == "pfnm" else {})
+    assert correct(model, as_split(deep)).mean() > 0.5
+
+
+def test_distillation_has_500_units_in_each_layer_unless_told():
+    made = call("distillation", problem(hidden=(5, 4)))
+    assert [v.shape[2] for k, v in made.tensors.items() if "weight" in k] == [500, 500, CLASSES]
+
+
 def test_distillation_has_as_many_layers_as_the_clients():
     deep = problem(hidden=(5, 4))
     made = call("distillation", deep, units=7)
