@@ -91,12 +91,12 @@ def test_the_global_network_is_the_literal_matching_of_any_depth(
     counts = rng.integers(0, 9, (len(widths), K)) + np.eye(len(widths), K, dtype=int)
     counts[0] += 1
     orders = orders_of(rng, len(widths), depth)
-    factors = tuple(rng.uniform(0.5, 2, depth)) if by_layer else ()
+    factors = tuple(rng.uniform(0.5, 2, depth)) if by_layer else (1.0,)
     expected, out = literal.match_deep(
         networks,
         counts,
         np.array(orders),
-        sigma=sigma * np.array(factors or (1.0,) * depth),
+        sigma=sigma * np.array(factors),
         sigma0=10.0,
         gamma=0.7,
         factor=factor,

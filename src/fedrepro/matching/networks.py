@@ -26,22 +26,22 @@ Network = tuple[Array, ...]
 class Variances:
     """Of the noise of local units (sigma2) and of the prior (sigma02); the prior mean of biases.
 
-    layers: a factor on sigma2 for each hidden layer, the lowest first; none stands for 1.
+    layers: a factor on sigma2 for each hidden layer, the lowest first, or one for all.
     """
 
     sigma2: float = 1.0
     sigma02: float = 10.0
     bias: float = 0.1
-    layers: tuple[float, ...] = ()
+    layers: tuple[float, ...] = (1.0,)
 
     def noise(self, depth: int) -> tuple[float, ...]:
         """The noise of each of `depth` hidden layers, the lowest first."""
-        if len(self.layers) not in (0, depth):
+        if len(self.layers) not in (1, depth):
             raise FedreproError(
                 f"sigma2_layers has {len(self.layers)} values, but the networks have {depth} "
-                "hidden layers; give one for each, the lowest first"
+                "hidden layers; give one for each, the lowest first, or one for all"
             )
-        return tuple(self.sigma2 * factor for factor in self.layers or (1.0,) * depth)
+        return tuple(self.sigma2 * factor for factor in np.broadcast_to(self.layers, depth))
 
 
 def networks_of(tensors: Mapping[str, np.ndarray]) -> list[Network]:

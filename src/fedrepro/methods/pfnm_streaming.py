@@ -52,8 +52,10 @@ class PfnmStreaming:
         ] = 1.0,
         sigma2_layers: Annotated[
             tuple[float, ...],
-            Arg("factor on sigma2 for each hidden layer, the lowest first; none: 1", above=0),
-        ] = (),
+            Arg(
+                "factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0
+            ),
+        ] = (1.0,),
         sigma02: Annotated[
             float, Arg("variance of global units around their prior", above=0)
         ] = 10.0,
@@ -91,7 +93,7 @@ class PfnmStreaming:
         ] = 1,
         start_noise: Annotated[
             float, Arg("standard deviation of the noise added to a start", least=0)
-        ] = 0.05,
+        ] = 0.01,
     ) -> None:
         self.rounds = steps
         self.variances = Variances(sigma2, sigma02, bias_prior, sigma2_layers)
