@@ -8,7 +8,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.matching.networks import Network, class_shares, networks_of, tensors_of
-from fedrepro.matching.stacking import pruned, side_by_side
+from fedrepro.matching.stacking import side_by_side
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
 
@@ -39,37 +39,12 @@ def concatenation(
     layers are block-diagonal.
     """
     assert info.label_counts is not None
-    joined = _joined(clients, info.label_counts, class_weights)
-    return GlobalModel(clients.model, tensors_of(joined))
+    whole = joined(clients, info.label_counts, class_weights)
+    return GlobalModel(clients.model, tensors_of(whole))
 
 
-@method(
-    "pruned_concatenation",
-    kind="control",
-    needs={"label_counts"},
-    models={"mlp"},
-    paper="pfnm",
-    label="pruned concatenation",
-)
-def pruned_concatenation(
-    clients: LocalModels,
-    info: ClientInfo,
-    *,
-    rng: Rng,
-    units: Annotated[int, Arg("units kept in each hidden layer", "units", least=1)] = 50,
-    class_weights: ClassWeights = True,
-) -> GlobalModel:
-    """The strongest hidden units of the concatenation: its size chosen, still nothing matched.
-
-    In each hidden layer of the concatenation the `units` with the largest product of the norms of
-    incoming weights and bias, and of outgoing weights, are kept, all where there are fewer.
-    """
-    assert info.label_counts is not None
-    joined = pruned(_joined(clients, info.label_counts, class_weights), units)
-    return GlobalModel(clients.model, tensors_of(joined))
-
-
-def _joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> Network:
+def joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> Network:
+    """The clients' networks side by side, outgoing weights of the top layer times their share."""
     shares = class_shares(label_counts)
     if not class_weights:
         shares = np.full_like(shares, 1.0 / len(shares))
