@@ -80,6 +80,20 @@ def _matched(layer: Layer, terms: _Terms, past: Past, width_cap: int, visits: In
         return Matching(assignments, counts, atoms_of(layer, assignments, counts, past))
 
 
+def worth_a_look(rewards: Array, new: int) -> Ints:
+    """The columns that can be part of a best assignment, in order; the last `new` are new atoms.
+
+    Where there are as many new atoms as units, one of them is left for any unit, at no less than
+    the last one's reward. So an atom that is worth less than that to every unit stays empty.
+    Rewards that are not finite stay, to be refused.
+    """
+    units, columns = rewards.shape
+    if new < units:
+        return np.arange(columns)
+    hopeless = np.all(rewards[:, : columns - new] < rewards[:, -1:], axis=0)
+    return np.flatnonzero(np.append(~hopeless, np.ones(new, bool)))
+
+
 class _Terms(Protocol):
     """The part of the rewards that does not depend on the weights."""
 
@@ -165,7 +179,7 @@ class _Table:
 
     def seat(self, client: int) -> None:
         """Assign a client that holds no atoms, given all that do."""
-        columns = best_columns(self._rewards(client))
+        columns = self._best(client)
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
         slots[~new] = self.order[columns[~new]]
@@ -226,6 +240,13 @@ class _Table:
             self.sums.fresh[client],
             self.terms.new(self._columns(client)),
         )
+
+    def _best(self, client: int) -> Ints:
+        rewards = self._rewards(client)
+        kept = worth_a_look(rewards, rewards.shape[1] - len(self.order))
+        if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
+            return best_columns(rewards)
+        return kept[best_columns(rewards[:, kept])]
 
     def _columns(self, client: int) -> int:
         """Columns for new atoms: as many as units, but past the width cap only one."""
