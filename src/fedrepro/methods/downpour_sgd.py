@@ -82,7 +82,7 @@ class DownpourSgd:
         epochs = self.epochs
         if self.minibatches is not None:
             clients, epochs = next_minibatches(clients, self.minibatches, rng), 1
-            if self.minibatches == 1 and clients.network.sizes is not None:
+            if self.minibatches == 1 and not clients.network.draws:
                 return gradients_at(flat, clients)
         layout = Layout(clients.network.shapes)
         trained = clients.train(
@@ -174,30 +174,30 @@ def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
 def gradients_at(flat, clients: Clients) -> np.ndarray:  # type: ignore[no-untyped-def]
     """Each client's gradient on all of its examples, equally many, at the same weights.
 
-    flat: (1, size), the weights of a fully connected network. A client that takes one step needs
-    no weights of its own, so nothing is copied. Returns float32 (J, size). Raises FedreproError
-    if a loss is not finite.
+    flat: (1, size), the weights. A client that takes one step needs no optimiser of its own, so
+    this is one pass over all clients' minibatches. Returns float32 (J, size). Raises
+    FedreproError if a loss is not finite.
     """
     import torch
+    from torch.nn.functional import cross_entropy
 
+    from fedrepro.networks.layers import Pass
     from fedrepro.training.examples import Reader
     from fedrepro.training.flat import Layout
-    from fedrepro.training.gradients import HandGradients
 
-    layout, sizes = Layout(clients.network.shapes), clients.network.sizes
-    assert sizes is not None
     rows = torch.from_numpy(np.stack(clients.rows)).to(clients.examples.inputs.device)
     x, y = Reader(clients.examples, *rows.shape).read(rows)
-    weights = flat.to(x).expand(len(rows), -1)
-    found = torch.zeros_like(weights, memory_format=torch.contiguous_format)
-    hand = HandGradients(sizes, layout.views(weights), layout.views(found), rows.shape[1])
-    finite = hand.step(x, y, torch.full_like(x[..., 0], 1 / rows.shape[1])).isfinite()
-    if not finite.all():
+    weights = flat.to(x).repeat(len(rows), 1).requires_grad_()
+    tensors = Layout(clients.network.shapes).views(weights)
+    logits = clients.network.forward(tensors, x, Pass())
+    each = cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
+    losses = each.view(rows.shape).mean(1)
+    if not losses.isfinite().all():
         raise FedreproError(
-            f"the loss of client {int(finite.int().argmin())} is not finite at the master's "
-            "weights; lower the learning rate (lr), or check its inputs"
+            f"the loss of client {int(losses.isfinite().int().argmin())} is not finite at the "
+            "master's weights; lower the learning rate (lr), or check its inputs"
         )
-    gradients: np.ndarray = found.cpu().numpy()
+    gradients: np.ndarray = torch.autograd.grad(losses.sum(), weights)[0].cpu().numpy()
     return gradients
 
 
