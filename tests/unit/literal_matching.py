@@ -1,4 +1,4 @@
-"""PFNM's matching of one hidden layer written out literally, to test the fast one against.
+"""PFNM's matching written out literally, to test the fast one against.
 
 Unit by unit and coordinate by coordinate as in equation (9), with nothing shared with the package:
 lists of atoms, renumbered when one empties, and rewards from full precision vectors.
@@ -101,19 +101,51 @@ class Matching:
         return np.array(natural) / np.array(precision)
 
 
-def match_networks(networks, label_counts, visits, *, sigma, sigma0, gamma, **rule):
-    """The literal matching of networks (W0, b0, W1, b1): (matching, [out_0, ..., out_3])."""
+def match_networks(networks, label_counts, visits, **settings):
+    """`match_deep` of networks with one hidden layer: (matching, [out_0, ..., out_3])."""
+    (matching,), out = match_deep(networks, label_counts, visits, **settings)
+    return matching, out
+
+
+def match_deep(networks, label_counts, visits, *, sigma, sigma0, gamma, **rule):
+    """The literal matching of networks (W0, b0, W1, b1, ...), top hidden layer first.
+
+    visits: (passes, J), or one such per layer; sigma: a variance, or one per hidden layer, the
+    lowest first. Returns (matchings, [out_0, out_1, ...]).
+    """
     label_counts = np.asarray(label_counts, dtype=float)
-    inputs, classes = networks[0][0].shape[0], networks[0][2].shape[1]
+    clients, depth = len(networks), len(networks[0]) // 2 - 1
+    inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
     shares = label_counts / label_counts.sum(0)
-    precisions = np.array([np.r_[np.ones(inputs + 1), f] / sigma for f in shares])
-    vectors = [np.hstack([w0.T, b0[:, None], w1]) for w0, b0, w1, _ in networks]
-    mean = np.zeros(inputs + 1 + classes)
-    mean[inputs] = 0.1
-    matching = Matching(
-        vectors, precisions, mean, np.full(len(mean), 1 / sigma0), gamma=gamma, **rule
-    ).run(visits)
-    means = matching.means
-    top = 0.1 / sigma0 + sum(f * n[3] / sigma for f, n in zip(shares, networks, strict=True))
-    bias = top / (1 / sigma0 + sum(f / sigma for f in shares))
-    return matching, [means[:, :inputs].T, means[:, inputs], means[:, inputs + 1 :], bias]
+    visits = np.broadcast_to(visits, (depth, *np.shape(visits)[-2:]))
+    sigma = np.broadcast_to(sigma, depth)
+    out = [None] * (2 * depth + 2)
+    matchings = []
+    for layer in reversed(range(depth)):
+        size = classes if layer == depth - 1 else len(matchings[-1].counts)
+        vectors = []
+        for j, network in enumerate(networks):
+            units = []
+            for unit in range(len(network[2 * layer + 1])):
+                outgoing = np.zeros(size)
+                for target, weight in enumerate(network[2 * layer + 2][unit]):
+                    at = target if layer == depth - 1 else matchings[-1].assignments[j][target]
+                    outgoing[at] = weight
+                incoming = network[0][:, unit] if layer == 0 else []
+                units.append(np.r_[incoming, network[2 * layer + 1][unit], outgoing])
+            vectors.append(np.array(units))
+        own = inputs + 1 if layer == 0 else 1
+        weights = shares if layer == depth - 1 else np.ones((clients, size))
+        precisions = np.hstack([np.ones((clients, own)), weights]) / sigma[layer]
+        mean = np.zeros(own + size)
+        mean[own - 1] = 0.1
+        prior = np.full(len(mean), 1 / sigma0)
+        matching = Matching(vectors, precisions, mean, prior, gamma=gamma, **rule)
+        matchings.append(matching.run(visits[depth - 1 - layer]))
+        means = matching.means
+        out[2 * layer + 1], out[2 * layer + 2] = means[:, own - 1], means[:, own:]
+        if layer == 0:
+            out[0] = means[:, :inputs].T
+    top = 0.1 / sigma0 + sum(f * n[-1] / sigma[-1] for f, n in zip(shares, networks, strict=True))
+    out[-1] = top / (1 / sigma0 + sum(f / sigma[-1] for f in shares))
+    return matchings, out

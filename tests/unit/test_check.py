@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import literal_matching as literal
@@ -17,51 +18,61 @@ VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors"
 def recorded(
     seed=0, widths=(5, 3, 5, 4), inputs=6, classes=3, padded=True, passes=3, noise=0.4, cap=10
 ):
-    """A case as the authors' code would have left it, made by the literal matching."""
+    """A case as the authors' code would have left it, made by the literal matching.
+
+    widths: of each client, a number or one for each hidden layer.
+    """
     rng = np.random.default_rng(seed)
-    clients, most = len(widths), max(widths)
-    pool = rng.normal(0, 1.5, (8, inputs + 1 + classes))
+    widths = np.array([np.ravel(w) for w in widths])
+    clients, depth = widths.shape
+    truth = [rng.normal(0, 1.5, (inputs, 8))]
+    truth += [rng.normal(0, 1.5, (8, 8)) for _ in range(depth - 1)]
+    truth += [rng.normal(0, 1.5, (8, classes))]
     counts = rng.integers(1, 30, (clients, classes)).astype(float)
     counts[1, 0] = counts[2, 1] = 0  # classes that a client lacks
-    arrays = {
-        "in_0": np.full((clients, inputs, most), np.nan),
-        "in_1": np.full((clients, most), np.nan),
-        "in_2": np.full((clients, most, classes), np.nan),
-        "in_3": rng.normal(size=(clients, classes)),
-    }
     networks = []
-    for j, n in enumerate(widths):
-        units = pool[rng.permutation(len(pool))[:n]] + rng.normal(0, noise, (n, pool.shape[1]))
-        arrays["in_0"][j, :, :n] = units[:, :inputs].T
-        arrays["in_1"][j, :n] = units[:, inputs]
-        arrays["in_2"][j, :n] = units[:, inputs + 1 :]
-        network = (units[:, :inputs].T, units[:, inputs], units[:, inputs + 1 :])
-        networks.append((*network, arrays["in_3"][j]))
-    visits = np.array([rng.permutation(clients) for _ in range(passes)])
-    matching, out = literal.match_networks(
+    for own in widths:
+        held = [np.arange(inputs), *(rng.permutation(8)[:n] for n in own), np.arange(classes)]
+        network = []
+        for weights, (rows, columns) in zip(truth, pairwise(held), strict=True):
+            weight = weights[np.ix_(rows, columns)]
+            network.append(weight + rng.normal(0, noise, weight.shape))
+            network.append(rng.normal(size=len(columns)))
+        networks.append(tuple(network))
+    visits = np.array([[rng.permutation(clients) for _ in range(passes)] for _ in range(depth)])
+    matchings, out = literal.match_deep(
         networks, counts, visits, sigma=0.7, sigma0=10.0, gamma=1.0, cap=cap
     )
-    assign = np.full((clients, most), -1)
-    for j, held in enumerate(matching.assignments):
-        assign[j, : len(held)] = held
-    arrays |= {
+    arrays = {
         "J": np.array(clients),
-        "dims": np.array([inputs, most, classes]),
+        "dims": np.array([inputs, *widths.max(0), classes]),
         "sigma": np.array(0.7),
         "sigma0": np.array(10.0),
         "gamma": np.array(1.0),
         "it": np.array(passes),
         "seed": np.array(seed),
         "freqs": counts,
-        "layer0_assign": assign,
-        "layer0_counts": np.array(matching.counts),
-        "layer0_size": np.array(len(matching.counts)),
-        "layer0_perms": visits,
+        **{f"in_{i}": stacked([n[i] for n in networks]) for i in range(2 * depth + 2)},
         **{f"out_{i}": block for i, block in enumerate(out)},
     }
+    for q, matching in enumerate(matchings):
+        assign = stacked([np.array(held, float) for held in matching.assignments])
+        arrays[f"layer{q}_assign"] = np.where(np.isnan(assign), -1, assign).astype(int)
+        arrays[f"layer{q}_counts"] = np.array(matching.counts)
+        arrays[f"layer{q}_size"] = np.array(len(matching.counts))
+        arrays[f"layer{q}_perms"] = visits[q]
     if padded:
-        arrays["widths"] = np.array(widths)[:, None]
+        arrays["widths"] = widths
     return arrays
+
+
+def stacked(blocks):
+    """Blocks of several clients, padded with NaN to the largest."""
+    shape = np.max([block.shape for block in blocks], axis=0)
+    found = np.full((len(blocks), *shape), np.nan)
+    for room, block in zip(found, blocks, strict=True):
+        room[tuple(slice(n) for n in block.shape)] = block
+    return found
 
 
 def replay(path, arrays):
@@ -76,7 +87,15 @@ def path(tmp_path):
     return tmp_path / "case.npz"
 
 
-@pytest.mark.parametrize("name", ["pfnm_case_J10_planted", "pfnm_case_J16_count_cap"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pfnm_case_J10_planted",
+        "pfnm_case_J16_count_cap",
+        "pfnm_case_J10_ml2",
+        "pfnm_case_J6_three_layers_unequal",
+    ],
+)
 def test_recorded_outputs_of_the_authors_code_agree(name):
     if not VECTORS.is_dir():
         pytest.skip("the recorded cases are not beside the repository (shared/vectors)")
@@ -84,11 +103,39 @@ def test_recorded_outputs_of_the_authors_code_agree(name):
     assert report.agrees, [finding for finding in report.findings if not finding.agrees]
 
 
-def test_several_hidden_layers_are_not_checked_yet(path):
-    arrays = recorded() | {"dims": np.array([6, 5, 5, 3])}
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("depth", [2, 3, 6])
+def test_several_hidden_layers_agree_in_every_line(path, seed, depth):
+    widths = np.random.default_rng(seed).integers(2, 7, (5, depth))
+    arrays = recorded(seed, widths)
+    code, lines = replay(path, arrays)
+    assert code == 0, lines
+    assert len(lines) == 3 * depth + 2 * (depth + 1)
+    arrays[f"out_{2 * depth - 1}"][0] += 1e-9
+    code, lines = replay(path, arrays)
+    assert [line for line in lines if line.startswith("DIFFERS")] == [
+        f"DIFFERS  out_{2 * depth - 1} (bias{depth - 1}): largest difference 1.0e-09"
+    ]
+    assert code == 1
+
+
+def test_padding_beyond_the_widest_client_of_a_layer_is_read_over(path):
+    arrays = recorded(1, [(4, 2), (3, 2), (4, 1)])
+    for name in ("in_2", "in_3"):
+        room = [(0, 0)] * (arrays[name].ndim - 1) + [(0, 2)]
+        arrays[name] = np.pad(arrays[name], room, constant_values=np.nan)
+    arrays["in_4"] = np.pad(arrays["in_4"], ((0, 0), (0, 2), (0, 0)), constant_values=np.nan)
+    assign = arrays["layer0_assign"]
+    arrays["layer0_assign"] = np.pad(assign, ((0, 0), (0, 2)), constant_values=-1)
+    assert replay(path, arrays)[0] == 0
+
+
+def test_widths_for_which_there_is_no_room_are_refused(path):
+    arrays = recorded(1, [(4, 2), (3, 2), (4, 1)])
+    arrays["widths"][0, 1] = 3
     code, lines = replay(path, arrays)
     assert (code, len(lines)) == (2, 1)
-    assert "2 hidden layers" in lines[0]
+    assert "'in_2' has no room for client 0" in lines[0]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -224,6 +271,9 @@ BROKEN = {
     "far too many clients": ("J", lambda a: np.array(10**12)),
     "no width": ("widths", lambda a: a * 0),
     "no layers": ("dims", lambda a: a[:1]),
+    "no hidden layers": ("dims", lambda a: a[[0, 2]]),
+    "more layers than there are": ("dims", lambda a: a[[0, 1, 1, 2]]),
+    "no room for the units": ("layer0_assign", lambda a: a[:, :3]),
     "pickled objects": ("freqs", lambda a: a.astype(object)),
 }
 

@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from fedrepro.errors import FedreproError
 from fedrepro.matching import sums
-from fedrepro.matching.assign import Rule, best_columns, match
+from fedrepro.matching.assign import Rule, best_columns, match, worth_a_look
 from fedrepro.matching.rewards import (
     Gaussians,
     gain,
@@ -181,6 +181,27 @@ def test_an_assignment_has_the_largest_sum_of_rewards(seed, rows, more):
     assert len(set(columns)) == rows
     at, chosen = linear_sum_assignment(-table)
     assert table[np.arange(rows), columns].sum() == pytest.approx(table[at, chosen].sum(), rel=1e-9)
+
+
+@given(seeds, st.integers(1, 6), st.integers(0, 12), st.sampled_from([0.1, 1.0, 10.0]))
+def test_columns_left_out_are_in_no_best_assignment(seed, units, atoms, spread):
+    rng = np.random.default_rng(seed)
+    gains, fresh = rng.normal(0, spread, (units, atoms)), rng.normal(size=units)
+    table = reward_matrix(gains, np.zeros(atoms), fresh, novelty(units, 5, 1.0))
+    kept = worth_a_look(table, units)
+    assert list(kept[-units:]) == list(range(atoms, atoms + units))
+    whole, part = best_columns(table), kept[best_columns(table[:, kept])]
+    assert np.array_equal(np.minimum(whole, atoms), np.minimum(part, atoms))
+
+
+def test_no_column_is_left_out_where_new_atoms_are_few():
+    table = np.random.default_rng(0).normal(size=(4, 9))
+    assert list(worth_a_look(table, 3)) == list(range(9))
+
+
+def test_columns_that_are_not_finite_are_not_left_out():
+    table = np.array([[np.nan, -9.0, 0.0, -1.0], [-9.0, -9.0, 0.0, -1.0]])
+    assert list(worth_a_look(table, 2)) == [0, 2, 3]
 
 
 def test_equal_units_tie_whatever_the_last_bits_say():

@@ -10,8 +10,11 @@ import torch
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import NEEDS, GlobalModel, method
+from fedrepro.errors import FedreproError
 from fedrepro.evaluation.measure import Split, correct, measure, measure_alone
 from fedrepro.evaluation.metrics import METRICS
+from fedrepro.methods._streams import arriving
+from fedrepro.methods.downpour_sgd import next_minibatches
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.registry import components
 from fedrepro.rng import Rng
@@ -54,6 +57,14 @@ def scores_of(model, given):
     return probabilities(network, model.tensors, model.weights, given.clients.examples)
 
 
+def states(made, clients):
+    """The state before and after every round."""
+    found = [made.init(clients, Rng(0))]
+    for done in range(made.rounds):
+        found.append(made.round(found[-1], clients, Rng(0).at(round=done))[0])
+    return found
+
+
 @pytest.mark.parametrize("name", ONE_SHOT)
 def test_a_method_works_with_what_it_declares_and_predicts(name, given):
     models = each(call(name, given))
@@ -88,10 +99,8 @@ def test_a_method_says_what_it_is(name):
 @pytest.mark.parametrize("name", [n for n in METHODS if n != "majority"])
 def test_every_method_beats_chance_on_an_easy_problem(name, given):
     if name in FEDERATED:
-        made = METHODS[name].fn(rounds=40)
-        state = made.init(given.clients, Rng(0))
-        for done in range(made.rounds):
-            state, _ = made.round(state, given.clients, Rng(0).at(round=done))
+        made = METHODS[name].fn(**{"rounds": 40} if name == "downpour_sgd" else {"steps": 5})
+        *_, state = states(made, given.clients)
         models = [made.model(state, given.clients)]
     elif name == "average":
         models = each(call(name, problem(shared_init=True)))
@@ -147,6 +156,26 @@ def test_distillation_has_its_own_width_and_follows_the_ensemble(given):
     assert (teacher == student).float().mean() > 0.9
 
 
+@pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].meta["kind"] != "control"])
+def test_every_method_works_on_several_hidden_layers(name):
+    """The average is given networks from one start; matching a small sigma2."""
+    deep = problem(hidden=(8, 7), shared_init=name == "average")
+    values = {"sigma2": 0.05} if name.startswith("pfnm") else {}
+    if name in FEDERATED:
+        values |= {"rounds": 40} if name == "downpour_sgd" else {"steps": 4}
+        made = METHODS[name].fn(**values)
+        *_, state = states(made, deep.clients)
+        model = made.model(state, deep.clients)
+    else:
+        model = call(name, deep, **values)
+    assert correct(model, as_split(deep)).mean() > 0.5
+
+
+def test_distillation_has_500_units_in_each_layer_unless_told():
+    made = call("distillation", problem(hidden=(5, 4)))
+    assert [v.shape[2] for k, v in made.tensors.items() if "weight" in k] == [500, 500, CLASSES]
+
+
 def test_distillation_has_as_many_layers_as_the_clients():
     deep = problem(hidden=(5, 4))
     made = call("distillation", deep, units=7)
@@ -182,6 +211,116 @@ def test_downpour_takes_a_step_per_message_or_one_a_round(given):
         state, _ = made[name].round(state, given.clients, Rng(0).at(round=0))
         assert float(state["optimiser"]["steps"]) == steps
         assert made[name].messages(4) == (4, 4)
+
+
+@pytest.mark.parametrize("messages", ["sequential", "averaged"])
+def test_downpour_with_minibatches_goes_through_all_examples_in_turn(given, messages):
+    made = METHODS["downpour_sgd"].fn(rounds=60, minibatches=1, messages=messages)
+    batch = given.clients.settings.batch_size
+    seen = [[] for _ in given.rows]
+    for done in range(made.rounds):
+        here = next_minibatches(given.clients, 1, Rng(0).at(round=done))
+        for own, rows in zip(seen, here.rows, strict=True):
+            assert len(rows) == batch
+            own.extend(rows)
+    for own, rows in zip(seen, given.rows, strict=True):
+        times = np.bincount(own, minlength=len(given.inputs))[rows]
+        assert times.sum() == 60 * batch
+        assert times.max() - times.min() <= 1
+    *_, state = states(made, given.clients)
+    steps = 60 * len(given.rows) if messages == "sequential" else 60
+    assert float(state["optimiser"]["steps"]) == steps
+    assert correct(made.model(state, given.clients), as_split(given)).mean() > 0.5
+
+
+def test_a_minibatch_of_every_client_is_a_gradient_at_the_masters_weights(given):
+    """The mean of messages of equal minibatches is the gradient of one large minibatch."""
+    made = METHODS["downpour_sgd"].fn(minibatches=1, messages="averaged")
+    first = made.init(given.clients, Rng(0))
+    state, _ = made.round(first, given.clients, Rng(0).at(round=0))
+    rows = np.concatenate(next_minibatches(given.clients, 1, Rng(0).at(round=0)).rows)
+    settings = replace(given.clients.settings, batch_size=len(rows))
+    one = replace(given.clients, rows=[rows], settings=settings)
+    pooled, _ = METHODS["downpour_sgd"].fn().round(first, one, Rng(0).at(round=0))
+    assert torch.allclose(state["flat"], pooled["flat"], atol=1e-5)
+
+
+# --- streams ---
+
+
+def test_all_data_of_a_client_arrive_once_in_parts_as_equal_as_can_be(given):
+    parts = [arriving(given.clients, step, 7, Rng(0).at(round=step)).rows for step in range(7)]
+    for client, rows in enumerate(given.rows):
+        own = [part[client] for part in parts]
+        assert np.array_equal(np.sort(np.concatenate(own)), np.sort(rows))
+        sizes = [len(part) for part in own]
+        assert max(sizes) - min(sizes) <= 1
+    again = arriving(given.clients, 3, 7, Rng(0).at(round=99)).rows
+    assert all(map(np.array_equal, again, parts[3]))
+
+
+def test_a_stream_of_more_steps_than_examples_is_refused(given):
+    few = replace(given.clients, rows=[given.rows[0], given.rows[1][:3]])
+    with pytest.raises(FedreproError, match="client 1 has 3 examples, too few for a stream of 4"):
+        arriving(few, 0, 4, Rng(0))
+
+
+def test_one_step_of_pfnm_streaming_is_pfnm(given):
+    """All data at once, trained as the local models were."""
+    values = {"sigma2": 0.1, "order": "fixed"}
+    made = METHODS["pfnm_streaming"].fn(steps=1, **values)
+    *_, state = states(made, given.clients)
+    ours, plain = made.model(state, given.clients), call("pfnm", given, **values)
+    for name, value in plain.tensors.items():
+        assert np.allclose(ours.tensors[name], value, atol=1e-4)
+
+
+@pytest.mark.parametrize("hidden", [(8,), (6, 5)])
+def test_pfnm_streaming_reports_its_size_at_every_step(hidden):
+    given = problem(hidden=hidden)
+    made = METHODS["pfnm_streaming"].fn(steps=3, sigma2=0.1)
+    state, sizes = made.init(given.clients, Rng(0)), []
+    for done in range(3):
+        state, numbers = made.round(state, given.clients, Rng(0).at(round=done))
+        model = made.model(state, given.clients)
+        assert numbers["hidden_units"] == sum(v.shape[1] for v in biases_of(model)[:-1])
+        sizes.append(numbers["hidden_units"])
+    assert sizes == sorted(sizes)
+    assert correct(model, as_split(given)).mean() > 0.5
+
+
+def biases_of(model):
+    return [value for name, value in model.tensors.items() if name.startswith("bias")]
+
+
+def test_streaming_ensembles_train_on_and_keep_all_or_the_latest(given):
+    latest, everyone = (
+        METHODS["uniform_ensemble_streaming"].fn(steps=3, members=members)
+        for members in ("latest", "all")
+    )
+    new, old = states(latest, given.clients), states(everyone, given.clients)
+    assert [latest.model(s, given.clients).networks for s in new] == [4, 4, 4, 4]
+    assert [everyone.model(s, given.clients).networks for s in old] == [4, 4, 8, 12]
+    for name, value in new[-1]["networks"].items():
+        assert torch.equal(value, old[-1]["networks"][name][-4:])
+        assert torch.equal(new[1]["networks"][name], old[-1]["networks"][name][:4])
+
+
+def test_a_streaming_ensemble_of_one_step_is_the_ensemble(given):
+    for name in ("uniform_ensemble", "weighted_ensemble"):
+        made = METHODS[f"{name}_streaming"].fn(steps=1)
+        *_, state = states(made, given.clients)
+        ours, plain = made.model(state, given.clients), call(name, given)
+        assert np.allclose(ours.weights, plain.weights)
+        assert all(np.allclose(ours.tensors[k], v, atol=1e-4) for k, v in plain.tensors.items())
+
+
+def test_downpour_streaming_of_one_step_is_downpour(given):
+    stream = METHODS["downpour_streaming"].fn(steps=1, rounds=3)
+    plain = METHODS["downpour_sgd"].fn(rounds=3)
+    one, two = states(stream, given.clients)[-1], states(plain, given.clients)[-1]
+    assert torch.allclose(one["flat"], two["flat"], atol=1e-5)
+    assert stream.messages(4) == (12, 12)
 
 
 def test_downpours_messages_are_the_clients_mean_gradients(given):

@@ -13,7 +13,7 @@ import pytest
 
 from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.errors import FedreproError
-from fedrepro.matching.networks import class_shares
+from fedrepro.matching.networks import class_shares, networks_of
 from fedrepro.registry import components, parse_token
 from fedrepro.rng import Rng
 
@@ -52,13 +52,14 @@ def concatenation(clients, counts=COUNTS, **values):
 
 
 def network_of(clients, client):
-    names = ("weight0", "bias0", "weight1", "bias1")
-    return tuple(clients.tensors[name][client].astype(float) for name in names)
+    return networks_of(clients.tensors)[client]
 
 
 def logits(network, x):
-    weight0, bias0, weight1, bias1 = network
-    return np.maximum(x @ weight0 + bias0, 0) @ weight1 + bias1
+    *hidden, weight, bias = network
+    for inner, shift in zip(hidden[::2], hidden[1::2], strict=True):
+        x = np.maximum(x @ inner + shift, 0)
+    return x @ weight + bias
 
 
 def as_networks(clients):
@@ -161,12 +162,6 @@ def test_a_client_alone_is_its_own_global_model():
     assert made.diagnostics == {"matched_share": 0.0}
 
 
-@pytest.mark.parametrize("method", [pfnm, concatenation])
-def test_two_hidden_layers_are_refused_with_what_to_do(method):
-    with pytest.raises(FedreproError, match="one hidden layer so far, and these have 2; choose"):
-        method(clients_of(hidden=(4, 5)))
-
-
 def test_a_width_cap_below_the_local_width_is_refused():
     with pytest.raises(FedreproError, match=f"raise width_cap to {L}"):
         pfnm(clients_of(clients=1), COUNTS[:1], width_cap=2)
@@ -190,14 +185,62 @@ def test_matching_loads_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_concatenation_adds_the_clients_logits_by_class_share():
-    clients = clients_of()
+@pytest.mark.parametrize("hidden", [(L,), (4, 5), (3, 2, 4, 3)])
+def test_concatenation_adds_the_clients_logits_by_class_share(hidden):
+    clients = clients_of(hidden=hidden)
     x = np.random.default_rng(9).normal(size=(20, D))
     own = np.stack([logits(network_of(clients, j), x) for j in range(J)])
     shares = COUNTS / COUNTS.sum(0)
     weighted, equal = concatenation(clients), concatenation(clients, class_weights=False)
-    assert weighted.tensors["weight0"].shape == (1, D, J * L)
-    names = ("weight0", "bias0", "weight1", "bias1")
+    sizes = [D, *(J * n for n in hidden), K]
+    assert [v.shape for k, v in weighted.tensors.items() if k.startswith("weight")] == [
+        (1, *ends) for ends in pairwise(sizes)
+    ]
     for made, f in ((weighted, shares), (equal, np.full((J, K), 1 / J))):
-        found = logits([made.tensors[name][0] for name in names], x)
-        np.testing.assert_allclose(found, (f[:, None] * own).sum(0), atol=1e-5)
+        found = logits(networks_of(made.tensors)[0], x)
+        np.testing.assert_allclose(found, (f[:, None] * own).sum(0), rtol=1e-4, atol=1e-4)
+
+
+def made_by(name, clients, counts=COUNTS, **values):
+    spec = components("method")[name].spec(values)
+    return spec.component.fn(clients, info_of(counts), rng=Rng(0), **spec.values)
+
+
+def test_pruned_concatenation_keeps_the_strongest_units_of_each_layer():
+    clients = clients_of(hidden=(4, 5))
+    whole = networks_of(concatenation(clients).tensors)[0]
+    made = networks_of(made_by("pruned_concatenation", clients, units=7).tensors)[0]
+    assert [len(made[1]), len(made[3])] == [7, 7]
+    for layer, kept in ((0, made[1]), (1, made[3])):
+        norms = np.hypot(np.linalg.norm(whole[2 * layer], axis=0), whole[2 * layer + 1])
+        norms *= np.linalg.norm(whole[2 * layer + 2], axis=1)
+        held = np.isin(whole[2 * layer + 1], kept)
+        assert held.sum() == 7
+        assert norms[held].min() > norms[~held].max()
+    rows, columns = (np.isin(whole[i], made[i]) for i in (1, 3))
+    np.testing.assert_array_equal(made[2], whole[2][np.ix_(rows, columns)])
+
+
+def test_pruning_to_more_units_than_there_are_keeps_them_all():
+    clients = clients_of(hidden=(4, 5))
+    made = made_by("pruned_concatenation", clients, units=99)
+    for name, value in concatenation(clients).tensors.items():
+        np.testing.assert_array_equal(made.tensors[name], value)
+
+
+def test_what_is_kept_does_not_change_with_a_units_scale():
+    """A ReLU unit times c with outgoing weights over c is the same unit."""
+    clients = clients_of()
+    scale = np.random.default_rng(3).uniform(0.1, 10, (J, L)).astype("f4")
+    scaled = {
+        "weight0": clients.tensors["weight0"] * scale[:, None],
+        "bias0": clients.tensors["bias0"] * scale,
+        "weight1": clients.tensors["weight1"] / scale[:, :, None],
+        "bias1": clients.tensors["bias1"],
+    }
+    x = np.random.default_rng(9).normal(size=(20, D))
+    one, two = (
+        logits(networks_of(made_by("pruned_concatenation", c, units=6).tensors)[0], x)
+        for c in (clients, replace(clients, tensors=scaled))
+    )
+    np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)

@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -183,9 +184,9 @@ def _validated(arrays: _Arrays) -> Recorded:
     clients, dims = int(arrays.whole("J", ())), arrays.whole("dims", (None,))
     if clients < 1 or len(dims) < 2 or (dims < 1).any():
         raise arrays.error("'J' and 'dims' must describe at least one client and one layer")
-    layers, inputs, classes = len(dims) - 2, int(dims[0]), int(dims[-1])
-    if layers != 1:
-        raise arrays.error(f"it has {layers} hidden layers, and only one can be replayed so far")
+    layers, classes = len(dims) - 2, int(dims[-1])
+    if layers < 1:
+        raise arrays.error("'dims' has no hidden layer, so there is nothing to match")
     label_counts = arrays.real("freqs", (clients, classes))
     widths = _widths(arrays, clients, dims)
     passes = int(arrays.whole("it", ()))
@@ -193,19 +194,16 @@ def _validated(arrays: _Arrays) -> Recorded:
         raise arrays.error("'freqs' has counts below 0")
     tops = range(layers)
     return Recorded(
-        _networks(arrays, widths, inputs, classes),
+        _networks(arrays, widths, dims),
         widths,
         Variances(arrays.positive("sigma"), arrays.positive("sigma0"), bias=0.1),
         arrays.positive("gamma"),
         label_counts,
         [arrays.whole(f"layer{q}_perms", (passes, clients)) for q in tops],
-        [
-            arrays.whole(f"layer{q}_assign", (clients, widths[:, layers - 1 - q].max()))
-            for q in tops
-        ],
+        [_assignments(arrays, q, widths[:, layers - 1 - q]) for q in tops],
         [arrays.whole(f"layer{q}_counts", (None,)) for q in tops],
         [int(arrays.whole(f"layer{q}_size", ())) for q in tops],
-        _out(arrays, inputs, classes),
+        _out(arrays, dims),
     )
 
 
@@ -219,24 +217,50 @@ def _widths(arrays: _Arrays, clients: int, dims: np.ndarray) -> np.ndarray:
     return widths
 
 
-def _networks(arrays: _Arrays, widths: np.ndarray, inputs: int, classes: int) -> list[Network]:
+def _assignments(arrays: _Arrays, layer: int, widths: np.ndarray) -> np.ndarray:
+    """Atoms by client and unit, int64 (J, at least the widest client), -1 beyond its width."""
+    name = f"layer{layer}_assign"
+    found = arrays.whole(name, (len(widths), None))
+    if found.shape[1] < widths.max():
+        raise arrays.error(f"'{name}' has room for {found.shape[1]} of {widths.max()} units")
+    return found
+
+
+def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[Network]:
     """The clients' networks without the padding up to the widest client."""
-    padded = "widths" in arrays
-    clients, most = len(widths), int(widths.max())
-    shapes = [(clients, inputs, most), (clients, most), (clients, most, classes)]
-    blocks = [arrays.real(f"in_{i}", shape, padded) for i, shape in enumerate(shapes)]
-    output = arrays.real("in_3", (clients, classes))
-    networks: list[Network] = [
-        (blocks[0][j, :, :n], blocks[1][j, :n], blocks[2][j, :n], output[j])
-        for j, n in enumerate(widths[:, 0])
+    clients, padded = len(widths), "widths" in arrays
+    inputs, *hidden, classes = (int(n) for n in dims)
+    room = [inputs, *((None,) * len(hidden) if padded else hidden), classes]
+    blocks = []
+    for layer, (fan_in, fan_out) in enumerate(pairwise(room)):
+        blocks.append(arrays.real(f"in_{2 * layer}", (clients, fan_in, fan_out), padded))
+        blocks.append(arrays.real(f"in_{2 * layer + 1}", (clients, fan_out), padded))
+    return [
+        _network(arrays, [block[j] for block in blocks], (inputs, *own, classes), j)
+        for j, own in enumerate(widths.tolist())
     ]
-    for client, network in enumerate(networks):
-        for block, values in enumerate(network):
-            if not np.isfinite(values).all():
-                raise arrays.error(f"'in_{block}' of client {client} has values not finite")
-    return networks
 
 
-def _out(arrays: _Arrays, inputs: int, classes: int) -> list[np.ndarray]:
-    shapes = [(inputs, None), (None,), (None, classes), (classes,)]
-    return [arrays.real(f"out_{i}", shape) for i, shape in enumerate(shapes)]
+def _network(
+    arrays: _Arrays, blocks: list[np.ndarray], sizes: tuple[int, ...], client: int
+) -> Network:
+    """One client's blocks cut to its layer sizes."""
+    network = []
+    for i, block in enumerate(blocks):
+        shape = sizes[(i + 1) // 2 : i // 2 + 2]
+        values = block[tuple(slice(n) for n in shape)]
+        if values.shape != shape:
+            raise arrays.error(f"'in_{i}' has no room for client {client}, whose widths are larger")
+        if not np.isfinite(values).all():
+            raise arrays.error(f"'in_{i}' of client {client} has values not finite")
+        network.append(values)
+    return tuple(network)
+
+
+def _out(arrays: _Arrays, dims: np.ndarray) -> list[np.ndarray]:
+    room = [int(dims[0]), *(None for _ in dims[1:-1]), int(dims[-1])]
+    return [
+        arrays.real(f"out_{2 * layer + bias}", ends[bias:])
+        for layer, ends in enumerate(pairwise(room))
+        for bias in (0, 1)
+    ]

@@ -1,4 +1,4 @@
-"""Sequential matching of the hidden units of J clients, one layer (PFNM, Algorithm 1).
+"""Sequential matching of the hidden units of J clients in one layer (PFNM, Algorithm 1).
 
 Each client's assignment is a linear assignment problem over the rewards of equation (9), solved
 exactly given all other clients. A client is removed, assigned again and put back, client after
@@ -10,12 +10,13 @@ conditional of one joint law over labelled atoms.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from fedrepro.errors import FedreproError
-from fedrepro.matching.rewards import Array, Ints, novelty, popularity, reward_matrix
-from fedrepro.matching.sums import Atoms, Layer, RunningSums, atoms_of
+from fedrepro.matching.rewards import Array, Ints, habit, novelty, popularity, reward_matrix
+from fedrepro.matching.sums import Atoms, Layer, Past, RunningSums, atoms_of, no_past
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """assignments[j]: int64 (L_j,), the atom of each unit; counts: int64 (atoms,), members."""
+    """assignments[j]: int64 (L_j,), the atom of each unit; counts: int64 (atoms,), members.
+
+    In a stream the counts are of all steps so far.
+    """
 
     assignments: tuple[Ints, ...]
     counts: Ints
@@ -47,18 +51,85 @@ def match(layer: Layer, rule: Rule, visits: Ints) -> Matching:
     Raises FedreproError for values that are not finite, for rows of `visits` that are not
     permutations, and where the width cap leaves a client without room.
     """
+    return _matched(layer, _Crowd(rule, layer.clients), no_past(layer), rule.width_cap, visits)
+
+
+def match_step(layer: Layer, rule: Rule, visits: Ints, past: Past, step: int) -> Matching:
+    """Match the units that one step of a stream brought, 1 being the first step.
+
+    The atoms of the past stay the first ones, in their order. Popularity is by a client's own
+    past (supplement equation (11)), so the cap on counts does not apply. Raises as `match` does.
+    """
+    terms = _Habits(rule, past.members, sum(layer.widths), step)
+    return _matched(layer, terms, past, rule.width_cap, visits)
+
+
+def _matched(layer: Layer, terms: _Terms, past: Past, width_cap: int, visits: Ints) -> Matching:
     _check(layer, visits)
     with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses what is not finite
-        table = _Table(layer, rule)
+        table = _Table(layer, terms, past, width_cap)
         # Wide clients first, equal ones in their order: a stable sort on the negated widths.
-        first, *others = (int(j) for j in np.argsort([-n for n in layer.widths], kind="stable"))
-        table.seat_first(first)
-        for client in others:
+        waiting = [int(j) for j in np.argsort([-n for n in layer.widths], kind="stable")]
+        if not past.members.size:
+            table.seat_first(waiting.pop(0))
+        for client in waiting:
             table.seat(client)
         for client in visits.ravel().tolist():
             table.visit(client)
         assignments, counts = table.result()
-        return Matching(assignments, counts, atoms_of(layer, assignments, counts))
+        return Matching(assignments, counts, atoms_of(layer, assignments, counts, past))
+
+
+def worth_a_look(rewards: Array, new: int) -> Ints:
+    """The columns that can be part of a best assignment, in order; the last `new` are new atoms.
+
+    Where there are as many new atoms as units, one of them is left for any unit, at no less than
+    the last one's reward. So an atom that is worth less than that to every unit stays empty.
+    Rewards that are not finite stay, to be refused.
+    """
+    units, columns = rewards.shape
+    if new < units:
+        return np.arange(columns)
+    hopeless = np.all(rewards[:, : columns - new] < rewards[:, -1:], axis=0)
+    return np.flatnonzero(np.append(~hopeless, np.ones(new, bool)))
+
+
+class _Terms(Protocol):
+    """The part of the rewards that does not depend on the weights."""
+
+    def existing(self, client: int, slots: Ints, counts: Ints) -> Array:
+        """What joining each of these slots is worth: (slots,)."""
+
+    def new(self, columns: int) -> Array:
+        """What the first, second, ... new atom is worth: (columns,)."""
+
+
+class _Crowd:
+    """Popularity among the other clients, equation (9)."""
+
+    def __init__(self, rule: Rule, clients: int) -> None:
+        self.rule, self.clients = rule, clients
+
+    def existing(self, client: int, slots: Ints, counts: Ints) -> Array:
+        return popularity(counts, self.clients, self.rule.popularity, self.rule.count_cap)
+
+    def new(self, columns: int) -> Array:
+        return novelty(columns, self.clients, self.rule.gamma0)
+
+
+class _Habits:
+    """Popularity in the client's own past, supplement equation (11)."""
+
+    def __init__(self, rule: Rule, members: Ints, units: int, step: int) -> None:
+        self.rule, self.step = rule, step
+        self.clients = len(members)
+        self.members = np.pad(members, ((0, 0), (0, units)))  # atoms of this step have no past
+
+    def existing(self, client: int, slots: Ints, counts: Ints) -> Array:
+        return habit(self.members[client, slots], self.step, self.rule.popularity)
+
+    def new(self, columns: int) -> Array:
+        return novelty(columns, self.step * self.clients, self.rule.gamma0)
 
 
 def best_columns(rewards: Array) -> Ints:
@@ -86,14 +157,16 @@ def best_columns(rewards: Array) -> Ints:
 class _Table:
     """Who sits where: slots of all units, members per slot, and the order of the atoms."""
 
-    def __init__(self, layer: Layer, rule: Rule) -> None:
+    def __init__(self, layer: Layer, terms: _Terms, past: Past, width_cap: int) -> None:
         self.layer = layer
-        self.rule = rule
-        self.sums = RunningSums(layer)
-        units = sum(layer.widths)
+        self.terms = terms
+        self.width_cap = width_cap
+        self.sums = RunningSums(layer, past)
         self.slots: list[Ints] = [np.empty(0, np.int64) for _ in layer.widths]
-        self.counts = np.zeros(units, np.int64)  # members by slot
-        self.order = np.empty(0, np.int64)  # live slots, in the order of the atoms
+        # Members by slot. Those of the past never leave, and so neither do its atoms.
+        before = past.members.sum(axis=0)
+        self.counts = np.concatenate([before, np.zeros(sum(layer.widths), np.int64)])
+        self.order = np.arange(len(before))  # live slots, in the order of the atoms
         self.settled = np.zeros(layer.clients, bool)
 
     def seat_first(self, client: int) -> None:
@@ -106,7 +179,7 @@ class _Table:
 
     def seat(self, client: int) -> None:
         """Assign a client that holds no atoms, given all that do."""
-        columns = best_columns(self._rewards(client))
+        columns = self._best(client)
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
         slots[~new] = self.order[columns[~new]]
@@ -160,18 +233,24 @@ class _Table:
 
     def _rewards(self, client: int) -> Array:
         """Equation (9) for one client, given the atoms of all others."""
-        clients, rule = self.layer.clients, self.rule
         counts = self.counts[self.order]
         return reward_matrix(
             self.sums.gains(client, self.order, counts),
-            popularity(counts, clients, rule.popularity, rule.count_cap),
+            self.terms.existing(client, self.order, counts),
             self.sums.fresh[client],
-            novelty(self._columns(client), clients, rule.gamma0),
+            self.terms.new(self._columns(client)),
         )
+
+    def _best(self, client: int) -> Ints:
+        rewards = self._rewards(client)
+        kept = worth_a_look(rewards, rewards.shape[1] - len(self.order))
+        if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
+            return best_columns(rewards)
+        return kept[best_columns(rewards[:, kept])]
 
     def _columns(self, client: int) -> int:
         """Columns for new atoms: as many as units, but past the width cap only one."""
-        width, atoms, cap = self.layer.widths[client], len(self.order), self.rule.width_cap
+        width, atoms, cap = self.layer.widths[client], len(self.order), self.width_cap
         columns = min(width, max(cap - atoms, 1))
         if atoms + columns < width:
             raise FedreproError(

@@ -1,13 +1,15 @@
 """Matching whole networks: from the clients' weights to the weights of one global network.
 
-A network is a tuple of arrays (weight0, bias0, weight1, bias1), weights as inputs x outputs. One
-hidden layer for now; more are matched from the top down, each with the layer above re-indexed to
-its atoms (Propositions 3 and 4), which is why matchings and orders come as one per layer.
+A network is a tuple of arrays (weight0, bias0, weight1, bias1, ...), weights as inputs x outputs.
+Hidden layers are matched from the top down (supplement, Algorithm 1; Propositions 3 and 4). A unit
+is its bias and its outgoing weights, written over the global units of the layer above; in the
+lowest hidden layer also its weights from the inputs. Other incoming weights are the outgoing ones
+of the layer below, so they are averaged there. Orders and matchings are listed top layer first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,25 +17,55 @@ import numpy as np
 from fedrepro.errors import FedreproError
 from fedrepro.matching.assign import Matching, Rule, match
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
-from fedrepro.matching.sums import Layer, Prior
+from fedrepro.matching.sums import Atoms, Layer, Prior
 
 Network = tuple[Array, ...]
 
 
 @dataclass(frozen=True)
 class Variances:
-    """Of the noise of local units (sigma2) and of the prior (sigma02); the prior mean of biases."""
+    """Of the noise of local units (sigma2) and of the prior (sigma02); the prior mean of biases.
+
+    layers: a factor on sigma2 for each hidden layer, the lowest first, or one for all.
+    """
 
     sigma2: float = 1.0
     sigma02: float = 10.0
     bias: float = 0.1
+    layers: tuple[float, ...] = (1.0,)
+
+    def noise(self, depth: int) -> tuple[float, ...]:
+        """The noise of each of `depth` hidden layers, the lowest first."""
+        if len(self.layers) not in (1, depth):
+            raise FedreproError(
+                f"sigma2_layers has {len(self.layers)} values, but the networks have {depth} "
+                "hidden layers; give one for each, the lowest first, or one for all"
+            )
+        return tuple(self.sigma2 * factor for factor in np.broadcast_to(self.layers, depth))
 
 
 def networks_of(tensors: Mapping[str, np.ndarray]) -> list[Network]:
     """The networks of J clients, float64, from stacked tensors weight0 (J, D, L), bias0, ..."""
-    names = [f"{kind}{layer}" for layer in range(len(tensors) // 2) for kind in ("weight", "bias")]
+    names = tensor_names(len(tensors))
     stacked = [np.asarray(tensors[name], dtype=np.float64) for name in names]
     return list(zip(*stacked, strict=True))
+
+
+def tensors_of(network: Network) -> dict[str, np.ndarray]:
+    """A network as stacked tensors of one model, float32: weight0 (1, D, L), bias0, ..."""
+    names = tensor_names(len(network))
+    return {
+        name: value[None].astype(np.float32) for name, value in zip(names, network, strict=True)
+    }
+
+
+def tensor_names(count: int) -> list[str]:
+    """weight0, bias0, weight1, ..."""
+    return [f"{kind}{layer}" for layer in range(count // 2) for kind in ("weight", "bias")]
+
+
+def hidden_layers(network: Network) -> int:
+    return len(network) // 2 - 1
 
 
 def class_shares(label_counts: np.ndarray) -> Array:
@@ -56,43 +88,108 @@ def match_networks(
 ) -> tuple[Network, tuple[Matching, ...]]:
     """One global network from those of J clients, and the matching of each hidden layer.
 
-    networks: float64, widths may differ; shares: (J, K), the precision of a client's weights to
-    a class in units of 1 / sigma2; orders: (passes, J) for each hidden layer. Raises
-    FedreproError for more than one hidden layer.
+    networks: float64, of equal depth, widths may differ; shares: (J, K), the precision of a
+    client's weights to a class in units of 1 / sigma2; orders: (passes, J) for each hidden layer,
+    the top one first, as are the matchings. Raises FedreproError as `match` does, and for
+    variances by layer that are too few or too many.
     """
-    require_one_hidden_layer(len(networks[0]) // 2 - 1, "matching")
-    matching = match(_hidden_layer(networks, shares, variances), rule, orders[0])
-    uniform, outgoing = matching.atoms.uniform_mean, matching.atoms.classed_mean
-    biases = np.stack([network[3] for network in networks])
-    network = (uniform[:, :-1].T, uniform[:, -1], outgoing, output_bias(biases, shares, variances))
-    return network, (matching,)
+    visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
+    matchings = match_down(
+        networks, shares, variances, lambda layer, units: match(units, rule, visits[layer])
+    )
+    biases = np.stack([network[-1] for network in networks])
+    bias = output_bias(biases, shares, variances, hidden_layers(networks[0]))
+    atoms = [matching.atoms for matching in reversed(matchings)]
+    return network_of(atoms, len(networks[0][0]), bias), matchings
 
 
-def require_one_hidden_layer(layers: int, what: str) -> None:
-    """An error that says what to do, unless there is just one."""
-    if layers != 1:
-        raise FedreproError(
-            f"{what} works on networks with one hidden layer so far, and these have {layers}; "
-            "choose a model with one, such as mlp"
-        )
+def match_down(
+    networks: Sequence[Network],
+    shares: Array,
+    variances: Variances,
+    matched: Callable[[int, Layer], Matching],
+) -> tuple[Matching, ...]:
+    """Match layer after layer from the top (supplement, Algorithm 1); the top one comes first.
+
+    matched(layer, units) matches one hidden layer, 0 being the lowest.
+    """
+    depth = hidden_layers(networks[0])
+    noise = variances.noise(depth)
+    found = [matched(depth - 1, top_layer(networks, shares, variances, noise[-1]))]
+    for layer in reversed(range(depth - 1)):
+        above = found[-1]
+        found.append(matched(layer, inner_layer(networks, layer, above, variances, noise[layer])))
+    return tuple(found)
 
 
-def output_bias(biases: Array, shares: Array, variances: Variances) -> Array:
+def top_layer(
+    networks: Sequence[Network], shares: Array, variances: Variances, noise: float
+) -> Layer:
+    """Units of the highest hidden layer: their weights to the classes count by class share."""
+    layer = hidden_layers(networks[0]) - 1
+    uniform = tuple(_own_part(network, layer) for network in networks)
+    outgoing = tuple(network[-2] for network in networks)
+    mean = _prior_mean(uniform[0].shape[1], uniform[0].shape[1] - 1, variances.bias)
+    prior = Prior(mean, np.zeros(outgoing[0].shape[1]), variances.sigma02)
+    return Layer(uniform, outgoing, noise, shares / noise, prior)
+
+
+def inner_layer(
+    networks: Sequence[Network], layer: int, above: Matching, variances: Variances, noise: float
+) -> Layer:
+    """Units of a lower hidden layer, their outgoing weights over the global units above.
+
+    Global units that a client lacks count as weights of 0, with full precision as in the authors'
+    code, so the absent draw the average towards 0. Source: section 3.2 after Definition 1.
+    """
+    width = len(above.counts)
+    uniform = []
+    for network, atoms in zip(networks, above.assignments, strict=True):
+        own, outgoing = _own_part(network, layer), network[2 * layer + 2]
+        units = np.zeros((len(own), own.shape[1] + width))
+        units[:, : own.shape[1]] = own
+        units[:, own.shape[1] + atoms] = outgoing
+        uniform.append(units)
+    mean = _prior_mean(uniform[0].shape[1], uniform[0].shape[1] - width - 1, variances.bias)
+    nothing = tuple(np.empty((len(units), 0)) for units in uniform)
+    prior = Prior(mean, np.empty(0), variances.sigma02)
+    return Layer(tuple(uniform), nothing, noise, np.empty((len(networks), 0)), prior)
+
+
+def _own_part(network: Network, layer: int) -> Array:
+    """What of a hidden unit needs no layer above: inputs (lowest layer only) and bias, (L, .)."""
+    bias = network[2 * layer + 1][:, None]
+    return bias if layer else np.hstack([network[0].T, bias])
+
+
+def _prior_mean(dims: int, at: int, bias: float) -> Array:
+    mean = np.zeros(dims)
+    mean[at] = bias
+    return mean
+
+
+def network_of(atoms: Sequence[Atoms], inputs: int, bias: Array) -> Network:
+    """The network of these atoms, lowest hidden layer first, and an output bias (K,).
+
+    Weights into a layer are the outgoing weights of the atoms below it.
+    """
+    blocks: list[Array] = []
+    for layer, units in enumerate(atoms):
+        mean, own = units.uniform_mean, 0 if layer else inputs
+        if layer == 0:
+            blocks.append(mean[:, :inputs].T)
+        above = units.classed_mean if layer == len(atoms) - 1 else mean[:, own + 1 :]
+        blocks += [mean[:, own], above]
+    return (*blocks, bias)
+
+
+def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
     """Posterior mean of the output bias, which needs no matching: (K,) from (J, K).
 
     The text is silent; as in the authors' code the prior is that of hidden biases and the
-    precisions are the class shares over sigma2.
+    precisions are the class shares over the variance of the top hidden layer.
     """
-    natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / variances.sigma2
-    precision = 1.0 / variances.sigma02 + shares.sum(axis=0) / variances.sigma2
+    noise = variances.noise(depth)[-1]
+    natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise
+    precision = 1.0 / variances.sigma02 + shares.sum(axis=0) / noise
     return posterior_mean(natural, precision)
-
-
-def _hidden_layer(networks: Sequence[Network], shares: Array, variances: Variances) -> Layer:
-    """Units of the only hidden layer: incoming weights and bias, then weights to the classes."""
-    incoming = tuple(np.vstack([weight0, bias0]).T for weight0, bias0, _, _ in networks)
-    outgoing = tuple(weight1 for _, _, weight1, _ in networks)
-    mean = np.zeros(incoming[0].shape[1])
-    mean[-1] = variances.bias
-    prior = Prior(mean, np.zeros(outgoing[0].shape[1]), variances.sigma02)
-    return Layer(incoming, outgoing, variances.sigma2, shares / variances.sigma2, prior)

@@ -82,8 +82,21 @@ def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Ar
     return result
 
 
+def habit(members: Ints, step: int, factor: float) -> Array:
+    """factor * log((1 + m) / (s - m)), m how often the client's own past holds the atom.
+
+    members: (atoms,), between 0 and s - 1, at step s = 1, 2, ... of a stream. The paper declares
+    it a heuristic, with the factor 1. Source: supplement, equation (11).
+    """
+    result: Array = factor * np.log((1.0 + members) / (step - members))
+    return result
+
+
 def novelty(columns: int, clients: int, gamma0: float) -> Array:
-    """2 log(gamma0 / J) - 2 log t for the new atoms t = 1, ..., columns of equation (9)."""
+    """2 log(gamma0 / J) - 2 log t for the new atoms t = 1, ..., columns of equation (9).
+
+    At step s of a stream s * J takes the place of J (supplement, equation (11)).
+    """
     result: Array = 2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1))
     return result
 

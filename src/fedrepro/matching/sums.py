@@ -72,12 +72,39 @@ class Atoms:
         return posterior_mean(self.classed, self.classed_precision)
 
 
-def atoms_of(layer: Layer, assignments: tuple[Ints, ...], counts: Ints) -> Atoms:
-    """Prior plus members, summed once per atom in the order of the clients (Proposition 1)."""
-    prior = layer.prior
+@dataclass(frozen=True)
+class Past:
+    """What earlier steps of a stream left: their atoms, and who held them how often.
+
+    atoms: before the present step's members; members: int64 (J, atoms), how many of the earlier
+    steps' units of each client sit in each atom, at least one in all. An atom's precision is that
+    of the prior and of all its members, so variances are the same in every step.
+    """
+
+    atoms: Atoms
+    members: Ints
+
+
+def no_past(layer: Layer) -> Past:
+    """Before the first step: no atoms."""
+    inputs, classes = layer.uniform[0].shape[1], layer.classed[0].shape[1]
+    none = Atoms(np.empty((0, inputs)), np.empty(0), *np.empty((2, 0, classes)))
+    return Past(none, np.empty((layer.clients, 0), np.int64))
+
+
+def atoms_of(layer: Layer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
+    """Prior plus members, summed once per atom in the order of the clients (Proposition 1).
+
+    The atoms of the past come first, and what they were then is their prior now (supplement
+    equation (10)). counts: int64 (atoms,), members of all steps.
+    """
+    prior, before = layer.prior, len(past.atoms.natural)
     natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
     classed = np.tile(prior.classed / prior.variance, (len(counts), 1))
     classed_precision = np.full_like(classed, 1.0 / prior.variance)
+    natural[:before] = past.atoms.natural
+    classed[:before] = past.atoms.classed
+    classed_precision[:before] = past.atoms.classed_precision
     for client, atoms in enumerate(assignments):
         # A client's units sit in different atoms, so no index occurs twice.
         natural[atoms] += layer.uniform[client] / layer.variance
@@ -90,15 +117,17 @@ def atoms_of(layer: Layer, assignments: tuple[Ints, ...], counts: Ints) -> Atoms
 class _Rows:
     """A row per slot: the origin, plus the rows of the units that sit there.
 
-    rows: (units, width), what each unit adds; origin: (width,), the row of an empty atom.
+    rows: (units, width), what each unit adds; origin: (width,), the row of an empty atom; past:
+    (atoms, width), the rows of the slots that are taken from the start.
     """
 
-    def __init__(self, rows: Array, origin: Array) -> None:
+    def __init__(self, rows: Array, origin: Array, past: Array) -> None:
         self.rows = rows
         self.origin = origin
         # Room for every unit alone; memory is touched only as far as slots are used.
-        self.slots = np.empty_like(rows)
-        self.used = 0
+        self.used = len(past)
+        self.slots = np.empty((self.used + len(rows), rows.shape[1]))
+        self.slots[: self.used] = past
 
     def open(self, slots: Ints) -> None:
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
@@ -139,8 +168,8 @@ class TabledRows(_Rows):
     is computed once for all passes.
     """
 
-    def __init__(self, natural: Array, origin: Array) -> None:
-        super().__init__(natural @ natural.T, natural @ origin)
+    def __init__(self, natural: Array, origin: Array, past: Array) -> None:
+        super().__init__(natural @ natural.T, natural @ origin, past @ natural.T)
 
     def products(self, units: slice, slots: Ints) -> Array:
         return self.slots[slots, units].T
@@ -151,10 +180,13 @@ class TabledRows(_Rows):
 
 
 class RunningSums:
-    """Sums over the members of each slot, and the gains of a client's units over them."""
+    """Sums over the members of each slot, and the gains of a client's units over them.
 
-    def __init__(self, layer: Layer) -> None:
-        prior = layer.prior
+    The atoms of the past hold the first slots.
+    """
+
+    def __init__(self, layer: Layer, past: Past) -> None:
+        prior, before = layer.prior, past.atoms
         ends = np.cumsum(layer.widths)
         self.units = [slice(end - n, end) for end, n in zip(ends, layer.widths, strict=True)]
         self.unit_precision = np.array([1.0 / layer.variance])
@@ -172,10 +204,11 @@ class RunningSums:
             np.full((1, len(prior.classed)), 1.0 / prior.variance),
         )
         kind = TabledRows if len(natural) <= TABLE else SummedRows
-        self.rows: _Rows = kind(natural, origin)
-        self.lengths = np.empty(len(natural))
-        self.classed = np.empty_like(self.unit_classed)
-        self.classed_precision = np.empty_like(self.unit_classed)
+        self.rows: _Rows = kind(natural, origin, before.natural)
+        lengths = np.einsum("ad,ad->a", before.natural, before.natural)
+        self.lengths = _with_room(lengths, len(natural))
+        self.classed = _with_room(before.classed, len(natural))
+        self.classed_precision = _with_room(before.classed_precision, len(natural))
         # What a new atom is worth to each unit does not depend on the others.
         products = natural @ origin
         self.fresh = [
@@ -226,3 +259,8 @@ class RunningSums:
             self.unit_classed[units],
             self.client_precision[client][None],
         )
+
+
+def _with_room(taken: Array, free: int) -> Array:
+    """These rows, and uninitialised room for as many more."""
+    return np.concatenate([taken, np.empty((free, *taken.shape[1:]))])

@@ -7,10 +7,14 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.matching.networks import class_shares, require_one_hidden_layer
-from fedrepro.networks.dense import widths
+from fedrepro.matching.networks import Network, class_shares, networks_of, tensors_of
+from fedrepro.matching.stacking import side_by_side
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
+
+ClassWeights = Annotated[
+    bool, Arg("weigh a client's outgoing weights by its share of each class, not equally")
+]
 
 
 @method(
@@ -26,27 +30,28 @@ def concatenation(
     info: ClientInfo,
     *,
     rng: Rng,
-    class_weights: Annotated[
-        bool, Arg("weigh a client's outgoing weights by its share of each class, not equally")
-    ] = True,
+    class_weights: ClassWeights = True,
 ) -> GlobalModel:
     """All hidden units of all clients side by side, in a single network.
 
-    The logit of class k is sum_j f_jk (U_jk' relu(W_j x + b_j) + u_jk), f_jk the share of client j
-    of all examples of the class, or 1 / J.
+    The logit of class k is sum_j f_jk (logit of client j), f_jk the share of client j of all
+    examples of the class, or 1 / J. Clients share no hidden unit, so the weights between hidden
+    layers are block-diagonal.
     """
     assert info.label_counts is not None
-    tensors = clients.tensors
-    require_one_hidden_layer(len(widths(tensors)), "concatenation")
-    shares = class_shares(info.label_counts)
+    whole = joined(clients, info.label_counts, class_weights)
+    return GlobalModel(clients.model, tensors_of(whole))
+
+
+def joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> Network:
+    """The clients' networks side by side, outgoing weights of the top layer times their share."""
+    shares = class_shares(label_counts)
     if not class_weights:
         shares = np.full_like(shares, 1.0 / len(shares))
-    weight0 = np.concatenate(list(tensors["weight0"]), axis=1)
-    weight1 = np.concatenate(list(tensors["weight1"] * shares[:, None, :]))
-    joined = {
-        "weight0": weight0,
-        "bias0": tensors["bias0"].ravel(),
-        "weight1": weight1,
-        "bias1": (shares * tensors["bias1"]).sum(axis=0),
-    }
-    return GlobalModel(clients.model, {k: v[None].astype(np.float32) for k, v in joined.items()})
+    networks = networks_of(clients.tensors)
+    scaled = [
+        (*network[:-2], network[-2] * share)
+        for network, share in zip(networks, shares, strict=True)
+    ]
+    bias = (shares * np.stack([network[-1] for network in networks])).sum(axis=0)
+    return side_by_side([(*network, bias) for network in scaled], bias)

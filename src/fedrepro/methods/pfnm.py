@@ -7,13 +7,21 @@ passes, a prior mean of 0.1 for biases.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.matching.assign import Matching, Rule
-from fedrepro.matching.networks import Variances, class_shares, match_networks, networks_of
+from fedrepro.matching.networks import (
+    Variances,
+    class_shares,
+    match_networks,
+    networks_of,
+    tensors_of,
+)
+from fedrepro.networks.dense import widths
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
 
@@ -33,6 +41,10 @@ def pfnm(
     *,
     rng: Rng,
     sigma2: Annotated[float, Arg("variance of a local unit around its global unit", above=0)] = 1.0,
+    sigma2_layers: Annotated[
+        tuple[float, ...],
+        Arg("factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0),
+    ] = (1.0,),
     sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
     gamma0: Annotated[float, Arg("mass of the Beta process: more mass, more units", above=0)] = 1.0,
     passes: Annotated[int, Arg("times every client is assigned again", "passes", least=0)] = 5,
@@ -56,33 +68,35 @@ def pfnm(
 ) -> GlobalModel:
     """Match hidden units across clients by MAP inference and average the matched ones.
 
-    Source: PFNM, section 3.1, algorithm 1 and equations (5) and (9).
+    Several hidden layers are matched from the top down. Source: PFNM, section 3, equations (5)
+    and (9); supplement, Algorithm 1.
     """
     assert info.label_counts is not None
     shares = class_shares(info.label_counts)
+    depth = len(widths(clients.tensors))
     network, matchings = match_networks(
         networks_of(clients.tensors),
         shares if class_weights else np.ones_like(shares),
-        Variances(sigma2, sigma02, bias_prior),
+        Variances(sigma2, sigma02, bias_prior, sigma2_layers),
         Rule(gamma0, popularity, count_cap, width_cap),
-        [_visits(clients.clients, passes, order, rng)],
+        visiting_orders(clients.clients, depth, passes, order, rng),
     )
-    names = ("weight0", "bias0", "weight1", "bias1")
-    tensors = {
-        name: value[None].astype(np.float32) for name, value in zip(names, network, strict=True)
-    }
-    return GlobalModel(clients.model, tensors, diagnostics={"matched_share": _shared(matchings[0])})
+    diagnostics = {"matched_share": matched_share(matchings)}
+    return GlobalModel(clients.model, tensors_of(network), diagnostics=diagnostics)
 
 
-def _visits(clients: int, passes: int, order: str, rng: Rng) -> np.ndarray:
-    """The order in which each pass visits the clients: int64 (passes, J)."""
-    visits = np.tile(np.arange(clients), (passes, 1))
+def visiting_orders(
+    clients: int, depth: int, passes: int, order: str, rng: Rng
+) -> list[np.ndarray]:
+    """The order in which each pass visits the clients: int64 (passes, J), top layer first."""
+    visits = np.tile(np.arange(clients), (depth, passes, 1))
     if order == "random":
-        rng.stream("pfnm-order").permuted(visits, axis=1, out=visits)
-    return visits
+        rng.stream("pfnm-order").permuted(visits, axis=2, out=visits)
+    return list(visits)
 
 
-def _shared(matching: Matching) -> float:
-    """Share of local units whose global unit holds a unit of another client too."""
-    units = sum(len(atoms) for atoms in matching.assignments)
-    return float(matching.counts[matching.counts > 1].sum() / units)
+def matched_share(matchings: Sequence[Matching]) -> float:
+    """Share of local units, over all layers, whose global unit holds another local unit too."""
+    units = sum(len(atoms) for matching in matchings for atoms in matching.assignments)
+    shared = sum(matching.counts[matching.counts > 1].sum() for matching in matchings)
+    return float(shared / units)

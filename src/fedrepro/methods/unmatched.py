@@ -10,11 +10,12 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.matching.networks import (
     Variances,
     class_shares,
+    hidden_layers,
+    networks_of,
     output_bias,
-    require_one_hidden_layer,
+    tensors_of,
 )
-from fedrepro.matching.rewards import posterior_mean
-from fedrepro.networks.dense import widths
+from fedrepro.matching.stacking import alone, side_by_side
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
 
@@ -35,6 +36,10 @@ def unmatched(
     sigma2: Annotated[
         float, Arg("variance of a local unit around its global unit", above=0)
     ] = 0.01,
+    sigma2_layers: Annotated[
+        tuple[float, ...],
+        Arg("factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0),
+    ] = (1.0,),
     sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
     bias_prior: Annotated[float, Arg("prior mean of biases")] = 0.1,
 ) -> GlobalModel:
@@ -42,22 +47,16 @@ def unmatched(
 
     Its weights are their posterior means, (v p) / (1/sigma02 + p) with p = 1/sigma2, or
     f_jk/sigma2 towards class k. So a client keeps its whole say on every class that it has
-    examples of, where `concatenation` scales it by the share f_jk.
-    Source: PFNM, Proposition 1, eq. (5), with one member per atom.
+    examples of, where `concatenation` scales it by the share f_jk. In several hidden layers a unit
+    has no weights to units of other clients: there it has the observation 0 and the prior mean 0,
+    so the posterior mean is 0 too, and the weights between hidden layers are block-diagonal.
+    Source: PFNM, Propositions 1 and 4 with one member per atom.
     """
     assert info.label_counts is not None
-    require_one_hidden_layer(len(widths(clients.tensors)), "unmatched")
-    local = {name: np.asarray(value, np.float64) for name, value in clients.tensors.items()}
-    shares, variances = class_shares(info.label_counts), Variances(sigma2, sigma02, bias_prior)
-
-    def alone(value: np.ndarray, precision: np.ndarray, prior: float = 0.0) -> np.ndarray:
-        return posterior_mean(precision * value + prior / sigma02, precision + 1 / sigma02)
-
-    whole = np.full(1, 1 / sigma2)
-    tensors = {
-        "weight0": np.concatenate(list(alone(local["weight0"], whole)), axis=1),
-        "bias0": alone(local["bias0"], whole, bias_prior).ravel(),
-        "weight1": np.concatenate(list(alone(local["weight1"], shares[:, None, :] / sigma2))),
-        "bias1": output_bias(local["bias1"], shares, variances),
-    }
-    return GlobalModel(clients.model, {k: v[None].astype(np.float32) for k, v in tensors.items()})
+    shares = class_shares(info.label_counts)
+    variances = Variances(sigma2, sigma02, bias_prior, sigma2_layers)
+    networks = networks_of(clients.tensors)
+    biases = np.stack([network[-1] for network in networks])
+    bias = output_bias(biases, shares, variances, hidden_layers(networks[0]))
+    each = [alone(n, share, variances) for n, share in zip(networks, shares, strict=True)]
+    return GlobalModel(clients.model, tensors_of(side_by_side(each, bias)))

@@ -1,0 +1,90 @@
+"""Networks side by side: one network that holds all hidden units of several, none matched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedrepro.matching.networks import Network, Variances, hidden_layers
+from fedrepro.matching.rewards import Array, Ints, posterior_mean
+
+
+def side_by_side(networks: Sequence[Network], bias: Array) -> Network:
+    """Hidden units of all networks, each connected as it was: its outputs are the sum of theirs.
+
+    Weights between hidden layers are block-diagonal. bias: (K,), the output bias.
+    """
+    blocks: list[Array] = []
+    depth = hidden_layers(networks[0])
+    for layer in range(depth + 1):
+        weights = [network[2 * layer] for network in networks]
+        if layer == 0:
+            blocks.append(np.concatenate(weights, axis=1))
+        elif layer < depth:
+            blocks.append(block_diagonal(weights))
+        else:
+            blocks.append(np.concatenate(weights))
+        if layer < depth:
+            blocks.append(np.concatenate([network[2 * layer + 1] for network in networks]))
+    return (*blocks, bias)
+
+
+def block_diagonal(blocks: Sequence[Array]) -> Array:
+    """A matrix with these on its diagonal and zeros elsewhere."""
+    ends = np.cumsum([block.shape for block in blocks], axis=0)
+    joined = np.zeros(ends[-1])
+    for block, (bottom, right) in zip(blocks, ends, strict=True):
+        joined[bottom - block.shape[0] : bottom, right - block.shape[1] : right] = block
+    return joined
+
+
+def alone(network: Network, shares: Array, variances: Variances) -> Network:
+    """A network as the posterior has it where each unit is the only member of its atom.
+
+    shares: (K,), the precision of weights to a class in units of 1 / sigma2. A weight v is drawn
+    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer it leaves
+    (of the lowest hidden layer for weights from the inputs). The output bias stays as it is.
+    Source: PFNM, Proposition 1, equation (5).
+    """
+    noise = np.array(variances.noise(hidden_layers(network)))
+    prior = 1.0 / variances.sigma02
+
+    def drawn(value: Array, precision: Array, mean: float = 0.0) -> Array:
+        return posterior_mean(value * precision + mean * prior, precision + prior)
+
+    blocks = [drawn(network[0], 1.0 / noise[:1])]
+    for layer, variance in enumerate(noise):
+        own = np.full(1, 1.0 / variance)
+        top = layer == len(noise) - 1
+        blocks.append(drawn(network[2 * layer + 1], own, variances.bias))
+        blocks.append(drawn(network[2 * layer + 2], shares / variance if top else own))
+    return (*blocks, network[-1])
+
+
+def strength(network: Network, layer: int) -> Array:
+    """How strong the units of a hidden layer are: norm of the way in times norm of the way out.
+
+    The way in counts the bias. The product does not change where a unit is scaled by a factor and
+    its outgoing weights by the inverse, which leaves a ReLU network's outputs as they are.
+    Returns (L,).
+    """
+    incoming = np.vstack([network[2 * layer], network[2 * layer + 1]])
+    product: Array = np.linalg.norm(incoming, axis=0) * np.linalg.norm(
+        network[2 * layer + 2], axis=1
+    )
+    return product
+
+
+def pruned(network: Network, units: int) -> Network:
+    """The network with the `units` strongest units of each hidden layer, in their order."""
+    kept: list[Ints] = []
+    for layer in range(hidden_layers(network)):
+        order = np.argsort(-strength(network, layer), kind="stable")
+        kept.append(np.sort(order[:units]))
+    blocks = list(network)
+    for layer, chosen in enumerate(kept):
+        blocks[2 * layer] = blocks[2 * layer][:, chosen]
+        blocks[2 * layer + 1] = blocks[2 * layer + 1][chosen]
+        blocks[2 * layer + 2] = blocks[2 * layer + 2][chosen]
+    return tuple(blocks)

@@ -1,0 +1,170 @@
+"""Streaming matching: the posterior of one step is the prior of the next (PFNM, section 3.3).
+
+Data arrive at the clients in steps. At each step the clients' new networks are matched to the
+atoms of all steps so far and to each other. In natural parameters equation (10) of the supplement
+is a sum, so the state is the atoms' sums and, for equation (11), how often each client held each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedrepro.matching.assign import Matching, Rule, match, match_step
+from fedrepro.matching.networks import (
+    Network,
+    Variances,
+    hidden_layers,
+    match_down,
+    network_of,
+)
+from fedrepro.matching.rewards import Array, Ints, posterior_mean
+from fedrepro.matching.sums import Atoms, Layer, Past, no_past
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """What is believed after `step` steps.
+
+    layers: atoms and memberships of each hidden layer, the lowest first; bias, bias_precision:
+    float64 (K,), the output bias in natural parameters; inputs: of the networks.
+    """
+
+    step: int
+    inputs: int
+    layers: tuple[Past, ...]
+    bias: Array
+    bias_precision: Array
+
+    @property
+    def network(self) -> Network:
+        """The global network: posterior means."""
+        bias = posterior_mean(self.bias, self.bias_precision)
+        return network_of([layer.atoms for layer in self.layers], self.inputs, bias)
+
+
+def before_data(networks: Sequence[Network], variances: Variances) -> Posterior:
+    """The prior: no atoms in any layer, and the prior mean as output bias."""
+    inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
+    depth = hidden_layers(networks[0])
+    nothing = Past(
+        Atoms(np.empty((0, 0)), np.empty(0), np.empty((0, 0)), np.empty((0, 0))),
+        np.empty((len(networks), 0), np.int64),
+    )
+    precision = np.full(classes, 1.0 / variances.sigma02)
+    return Posterior(0, inputs, (nothing,) * depth, variances.bias * precision, precision)
+
+
+def update(
+    before: Posterior,
+    networks: Sequence[Network],
+    shares: Array,
+    variances: Variances,
+    rule: Rule,
+    orders: Sequence[Ints],
+    *,
+    crowd_first: bool = True,
+) -> tuple[Posterior, tuple[Matching, ...]]:
+    """The posterior after one more step, and the matchings, top hidden layer first.
+
+    networks: of the J clients after this step's training; shares: (J, K) of this step's examples;
+    variances and inputs must be those of the earlier steps. orders: as in `match_networks`.
+    At the first step equation (11) rewards no atom above another, so with crowd_first equation
+    (9) is used there; without it, (11) from the start. Atoms keep their places, new ones follow.
+    """
+    visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
+    step = before.step + 1
+
+    def matched(layer: int, units: Layer) -> Matching:
+        if step == 1 and crowd_first:
+            return match(units, rule, visits[layer])
+        past = _widened(before.layers[layer], units)
+        return match_step(units, rule, visits[layer], past, step)
+
+    matchings = match_down(networks, shares, variances, matched)
+    noise = variances.noise(len(matchings))[-1]
+    biases = np.stack([network[-1] for network in networks])
+    after = replace(
+        before,
+        step=step,
+        layers=tuple(
+            _remembered(past, matching)
+            for past, matching in zip(before.layers, reversed(matchings), strict=True)
+        ),
+        bias=before.bias + (shares * biases).sum(axis=0) / noise,
+        bias_precision=before.bias_precision + shares.sum(axis=0) / noise,
+    )
+    return after, matchings
+
+
+def _widened(past: Past, units: Layer) -> Past:
+    """The atoms of the past over as many global units above as there are now.
+
+    Earlier members lack the units that are new above, which counts as weights of 0.
+    """
+    if not past.members.size:
+        return no_past(units)
+    missing = units.uniform[0].shape[1] - past.atoms.natural.shape[1]
+    natural = np.pad(past.atoms.natural, ((0, 0), (0, missing)))
+    return replace(past, atoms=replace(past.atoms, natural=natural))
+
+
+def _remembered(past: Past, matching: Matching) -> Past:
+    """The atoms after a step, and who has held them how often by then."""
+    new = len(matching.counts) - past.members.shape[1]
+    members = np.pad(past.members, ((0, 0), (0, new)))
+    for client, atoms in enumerate(matching.assignments):
+        members[client, atoms] += 1
+    return Past(matching.atoms, members)
+
+
+def subsample(members: Ints, width: int, fresh: int, stream: np.random.Generator) -> Ints:
+    """Which atoms of a layer a client starts its next step from: int64, at most width - fresh.
+
+    members: (atoms,), how often the client held each. Drawn without replacement with
+    probabilities in proportion to these counts, in the order of the atoms; where fewer have ever
+    been held, all that have. Source: supplement 4.2, streaming experiment.
+    """
+    held = np.flatnonzero(members)
+    wanted = max(width - fresh, 0)
+    if wanted < len(held):
+        chances = members[held] / members[held].sum()
+        held = np.sort(stream.choice(held, wanted, replace=False, p=chances))
+    return held
+
+
+def start_of(
+    posterior: Posterior,
+    client: int,
+    widths: Sequence[int],
+    variances: Variances,
+    fresh: int,
+    noise_sd: float,
+    stream: np.random.Generator,
+) -> Network:
+    """A client's weights before its next step: units of the global network by popularity.
+
+    widths: of the client's hidden layers. In each layer the subsampled global units, connected as
+    in the global network, come first; units at the prior mean fill up to the width, at least
+    `fresh` of them. Gaussian noise of standard deviation noise_sd is added to all but the output
+    bias, which is the global one. Source: supplement 4.2, streaming experiment.
+    """
+    whole = posterior.network
+    chosen = [
+        subsample(layer.members[client], width, fresh, stream)
+        for layer, width in zip(posterior.layers, widths, strict=True)
+    ]
+    rows: list[Ints] = [np.arange(posterior.inputs), *chosen]
+    columns: list[Ints] = [*chosen, np.arange(len(whole[-1]))]
+    sizes = (posterior.inputs, *widths, len(whole[-1]))
+    blocks: list[Array] = []
+    for layer, (above, below) in enumerate(zip(rows, columns, strict=True)):
+        weight = np.zeros(sizes[layer : layer + 2])
+        weight[: len(above), : len(below)] = whole[2 * layer][np.ix_(above, below)]
+        bias = np.full(sizes[layer + 1], variances.bias)
+        bias[: len(below)] = whole[2 * layer + 1][below]
+        blocks += [weight, bias]
+    noisy = [block + stream.normal(0.0, noise_sd, block.shape) for block in blocks[:-1]]
+    return (*noisy, blocks[-1])
