@@ -85,13 +85,12 @@ class Procedure:
         given = self.settings
         return given.optimiser == "sgd" and not (given.momentum or given.l2 or self.pulls)
 
-    @property
-    def layout(self) -> Layout:
-        """Tensors of the network, then those of the terms."""
+    def layout(self, path: Path) -> Layout:
+        """Tensors of the network, then those of the terms, as the path wants them in memory."""
         shapes = dict(self.network.shapes)
         for term in self.losses:
             shapes |= term.shapes(self.network)
-        return Layout(shapes)
+        return Layout(shapes, turned=path == "hand")
 
 
 def train(
@@ -114,17 +113,17 @@ def train(
     """
     began = time.perf_counter()
     procedure = Procedure(network, settings, terms, path)
-    layout = procedure.layout
     _check_filled(tasks)
     steps = np.array([task.total(settings.batch_size, settings.epochs) for task in tasks])
-    start = layout.pack(initial)
-    end, summed = np.empty_like(start), np.empty_like(start) if keep_gradients else None
-    order = np.argsort(-steps, kind="stable")
     device = examples.inputs.device
     chosen_path = require(
         path or choose(network, device.type, procedure.losses), network, procedure.losses
     )
-    size = 1 if chosen_path == "loop" else block or block_size(layout, device)
+    layout = procedure.layout(chosen_path)
+    start = layout.pack(initial)
+    end, summed = np.empty_like(start), np.empty_like(start) if keep_gradients else None
+    order = np.argsort(-steps, kind="stable")
+    size = 1 if chosen_path == "loop" else block or block_size(layout, device, len(tasks))
     for at in range(0, len(order), size):
         chosen = order[at : at + size]
         block_tasks = [tasks[i] for i in chosen]
@@ -144,15 +143,21 @@ def train(
     )
 
 
-def block_size(layout: Layout, device: torch.device) -> int:
-    """Models per block: what fits the cache on the CPU, or half the free memory of the GPU."""
+def block_size(layout: Layout, device: torch.device, models: int) -> int:
+    """Models per block: what fits the cache on the CPU, or half the free memory of the GPU.
+
+    Blocks are made equally large, because a small one costs nearly as many kernel launches.
+    """
     import torch
 
     each = BUFFERS * layout.size * 4
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return max(1, free // 2 // each)
-    return max(1, CPU_BLOCK_BYTES // each)
+        most = max(1, free // 2 // each)
+    else:
+        most = max(1, CPU_BLOCK_BYTES // each)
+    blocks = -(-models // most)
+    return -(-models // blocks)
 
 
 class _Block:

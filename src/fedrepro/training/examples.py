@@ -57,8 +57,8 @@ class Reader:
         torch.index_select(given.inputs, 0, flat, out=stored.view(len(flat), -1))
         torch.index_select(given.targets, 0, flat, out=y.view(len(flat), *y.shape[2:]))
         if x is not stored:
-            x.copy_(stored)
-        if given.scale != 1.0:
+            torch.div(stored, given.scale, out=x)
+        elif given.scale != 1.0:
             x.div_(given.scale)
         return x, y
 

@@ -21,9 +21,13 @@ PAD = 16
 
 @dataclass(frozen=True)
 class Layout:
-    """Names, shapes and offsets of a model's tensors in its flat buffer."""
+    """Names, shapes and offsets of a model's tensors in its flat buffer.
+
+    turned: matrices lie transposed in the buffer; seen from outside nothing changes.
+    """
 
     shapes: Mapping[str, tuple[int, ...]]
+    turned: bool = False
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -45,22 +49,36 @@ class Layout:
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """The tensors of a buffer (models, size), each (models, *shape), sharing its memory."""
-        return {
-            name: flat[:, at : at + math.prod(shape)].view(len(flat), *shape)
-            for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True)
-        }
+        found = {}
+        for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
+            part = flat[:, at : at + math.prod(shape)]
+            if self._is_turned(shape):
+                found[name] = part.view(len(flat), *reversed(shape)).transpose(1, 2)
+            else:
+                found[name] = part.view(len(flat), *shape)
+        return found
 
     def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
         """Tensors (models, *shape) to a flat array (models, size) of the same dtype."""
         first = next(iter(tensors.values()))
         flat = np.zeros((len(first), self.size), first.dtype)
         for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
-            flat[:, at : at + math.prod(shape)] = tensors[name].reshape(len(first), -1)
+            value = tensors[name].swapaxes(1, 2) if self._is_turned(shape) else tensors[name]
+            part = flat[:, at : at + math.prod(shape)]
+            part[...] = value.reshape(len(first), -1)
         return flat
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """The inverse of `pack`: tensors (models, *shape), copied."""
-        return {
-            name: flat[:, at : at + math.prod(shape)].reshape(len(flat), *shape).copy()
-            for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True)
-        }
+        found = {}
+        for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
+            part = flat[:, at : at + math.prod(shape)]
+            if self._is_turned(shape):
+                turned = part.reshape(len(flat), *reversed(shape))
+                found[name] = np.ascontiguousarray(turned.swapaxes(1, 2))
+            else:
+                found[name] = part.reshape(len(flat), *shape).copy()
+        return found
+
+    def _is_turned(self, shape: tuple[int, ...]) -> bool:
+        return self.turned and len(shape) == 2
