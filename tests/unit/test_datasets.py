@@ -7,6 +7,7 @@ import json
 import struct
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from fedrepro.data.prepared import (
 )
 from fedrepro.data.stratify import apportion, set_aside
 from fedrepro.data.table import COLUMNS, read_dataset_table
-from fedrepro.datasets.mnist import TEST, TRAIN
+from fedrepro.datasets._idx import TEST, TRAIN
 from fedrepro.errors import FedreproError
 from fedrepro.registry import components, parse_token
 
@@ -281,7 +282,7 @@ def test_an_unknown_split_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "bad", "words"),
     [
-        ("x", np.zeros((12, 2, 3), np.float32), "test inputs are float32"),
+        ("x", np.zeros((12, 2, 3)), "test inputs are float64"),
         ("x", np.zeros((11, 2, 3), np.uint8), "for 12 labels"),
         ("y", np.zeros(12, np.int32), "test labels are int32"),
         ("y", np.full(12, 10), "outside 0 .. 9"),
@@ -339,7 +340,9 @@ def test_setting_aside_splits_the_examples_in_two(labels: list[int], data: st.Da
 def test_every_raw_file_of_a_component_is_in_the_table_under_its_licence() -> None:
     table = read_dataset_table(TABLE)
     for component in components("dataset").values():
-        for file in component.meta["files"]:
+        given = component.meta["files"]
+        files = chain(*given.values()) if isinstance(given, dict) else given
+        for file in files:
             for row in table.forms(component.name, file):
                 assert row.licence == component.meta["licence"]
                 assert row.citation == component.meta["citation"]
@@ -352,7 +355,8 @@ def table_with(path: Path, **changes: str) -> Path:
         "file": "a.gz",
         "form": "publisher",
         "urls": "http://x/a.gz http://y/a.gz",
-        "sha256": "0" * 64,
+        "mirror": "",
+        "checksum": "sha256:" + "0" * 64,
         "bytes": "12",
         "licence": "MIT",
         "citation": "nobody",
@@ -373,7 +377,9 @@ def test_a_table_row_is_typed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sha256": "abc"}, "row 2: sha256 must be 64"),
+        ({"checksum": "abc"}, "row 2: checksum must be sha256: or md5:"),
+        ({"checksum": "md5:" + "0" * 64}, "row 2: checksum must be sha256: or md5:"),
+        ({"mirror": "../letters/a.gz"}, "mirror .* must stay inside"),
         ({"bytes": "1.5"}, "row 2: bytes must be a whole number, not '1.5'"),
         ({"file": "../a.gz"}, "must stay inside"),
         ({"file": "/etc/a.gz"}, "must stay inside"),

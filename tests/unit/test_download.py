@@ -161,7 +161,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def table(*urls: str, data: bytes = DATA) -> DatasetTable:
-    digest = hashlib.sha256(data).hexdigest()
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     row = FileRow("letters", "1", FILE, "publisher", urls, digest, len(data), "none", "nobody")
     return DatasetTable((row,), Path("config/datasets.csv"))
 
@@ -438,7 +438,7 @@ def test_two_processes_fetch_a_file_once(server: Server, target: Path) -> None:
         f"table = DatasetTable((row,), Path('t.csv'))\n"
         f"print(fetch('letters', {FILE!r}, Path(target), None, table).origin)\n"
     )
-    digest = hashlib.sha256(DATA).hexdigest()
+    digest = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
     command = [sys.executable, "-c", code, str(target), url, digest, str(len(DATA))]
     jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     origins = sorted(job.communicate(timeout=20)[0].strip() for job in jobs)

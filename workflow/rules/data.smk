@@ -34,12 +34,13 @@ rule prepare:
         "../../envs/environment.yaml"
     resources:
         mem_mb=2000,
-        runtime=30,
+        runtime=120,
     params:
         dataset=lambda wildcards: full_token(wildcards, "dataset"),
         raw=lambda wildcards: f"resources/{spec_of(wildcards, 'dataset').name}",
         out=subpath(output[0], parent=True),
         resolved=resolved("dataset"),
+        features=lambda wildcards: resolved_features(spec_of(wildcards, "dataset")),
     message:
         "preparing {wildcards.dataset}"
     shell:

@@ -7,7 +7,7 @@ from pathlib import Path
 from fedrepro.data.download import fetch, raw_sources
 from fedrepro.data.membership import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
-from fedrepro.data.table import read_dataset_table
+from fedrepro.data.table import raw_files, read_dataset_table
 from fedrepro.paths import Block
 from fedrepro.provenance import provenance
 from fedrepro.spec import Spec
@@ -28,12 +28,13 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
 
     folder = Path(mirror) if mirror else None
     source = fetch(name, file, out, folder, read_dataset_table(), progress=progress)
-    say(f"{file}: {source.bytes} bytes from {source.origin}, checksum verified")
+    checked = "checksum verified" if source.verified else "no checksum is known"
+    say(f"{file}: {source.bytes} bytes from {source.origin}, {checked}")
 
 
 def prepare(dataset: Spec, raw: Path, out: Path) -> None:
     """Arrays and dataset.json of a data set, from its raw files in `raw`."""
-    files = dataset.component.meta["files"]
+    files = raw_files(dataset)
     sources = raw_sources(dataset.name, files, raw, read_dataset_table()) if files else []
     arrays = dataset.component.fn(raw, **dataset.values)
     write_prepared(out, arrays, dataset, provenance(path=dataset.token), sources)
