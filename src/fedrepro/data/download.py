@@ -156,8 +156,7 @@ def _attempts(
 ) -> Iterator[tuple[str, Callable[[], FileRow]]]:
     """Every source in order: how to call it, and how to get the file from it."""
     if mirror is not None:
-        for place in dict.fromkeys(row.place for row in forms):
-            yield f"mirror {mirror}", partial(_copy, mirror, place, target, forms, report)
+        yield f"mirror {mirror}", partial(_from_mirror, mirror, target, forms, report)
     for row in forms:
         for url in row.urls:
             yield url, partial(_download, url, target, row, report, timeout)
@@ -192,27 +191,31 @@ def _digest(path: Path, algorithm: str) -> str:
 # ------------------------------------------------------------------------------------ mirror
 
 
-def _copy(
-    mirror: Path, place: str, target: Path, forms: Sequence[FileRow], report: Progress
-) -> FileRow:
-    source = mirror / place
+def _from_mirror(mirror: Path, target: Path, forms: Sequence[FileRow], report: Progress) -> FileRow:
+    """The first good form that the mirror holds."""
     if not mirror.is_dir():
         raise _Failed("is not there: this folder does not exist")
-    if not source.is_file():
-        raise _Failed(f"does not hold {place}")
-    try:
-        with atomic(target) as temporary:
-            total = source.stat().st_size
-            with source.open("rb") as reader, temporary.open("wb") as writer:
-                while chunk := reader.read(CHUNK):
-                    writer.write(chunk)
-                    report(writer.tell(), total)
-            try:
-                return _matching(temporary, forms)
-            except _Failed as failure:
-                raise _Failed(f"holds a bad {place}: it {failure}") from failure
-    except OSError as error:
-        raise _Failed(f"cannot be copied from ({error})") from error
+    places = list(dict.fromkeys(row.place for row in forms))
+    there = [place for place in places if (mirror / place).is_file()]
+    failures = [] if there else [f"does not hold {' or '.join(places)}"]
+    for place in there:
+        try:
+            return _copy(mirror / place, target, forms, report)
+        except _Failed as failure:
+            failures.append(f"holds a bad {place}: it {failure}")
+        except OSError as error:
+            failures.append(f"holds a {place} that cannot be copied ({error})")
+    raise _Failed("; ".join(failures))
+
+
+def _copy(source: Path, target: Path, forms: Sequence[FileRow], report: Progress) -> FileRow:
+    total = source.stat().st_size
+    with atomic(target) as temporary:
+        with source.open("rb") as reader, temporary.open("wb") as writer:
+            while chunk := reader.read(CHUNK):
+                writer.write(chunk)
+                report(writer.tell(), total)
+        return _matching(temporary, forms)
 
 
 # -------------------------------------------------------------------------------------- urls

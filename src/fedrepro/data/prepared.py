@@ -207,7 +207,6 @@ def write_prepared(
         "title": meta["title"],
         "token": spec.token,
         "version": spec.component.version,
-        "resolved": spec.resolved,
         "counts": {split: _counts(arrays, split) for split in SPLITS},
         "sha256": _checksum(flat, arrays),
         "dtype": flat["train"].dtype.name,

@@ -223,13 +223,13 @@ def _pictures(
     folder: Path, size: int, archive: Path
 ) -> Iterator[tuple[str, np.ndarray, tuple[int, int]]]:
     """Name, uint8 (3, size, size), and (width, height) as stored, of every JPEG below `folder`."""
-    from torchvision.io import ImageReadMode, decode_image
-    from torchvision.transforms.v2.functional import resize
+    from torchvision.datasets.folder import pil_loader
+    from torchvision.transforms.v2.functional import pil_to_tensor, resize
 
     for path in sorted(folder.rglob("*.jpg")):
         try:
-            image = decode_image(str(path), ImageReadMode.RGB)
-        except RuntimeError as error:
+            image = pil_to_tensor(pil_loader(str(path)))
+        except OSError as error:
             raise damaged(archive, f"{path.name} is not a JPEG") from error
         small = resize(image, [size, size], antialias=True).numpy()
         yield path.stem, small, (image.shape[2], image.shape[1])
