@@ -1,4 +1,4 @@
-"""Archives: told apart by content, unpacked into a folder of their own, refused if they leave it."""
+"""Archives: told apart by content, unpacked into their own folder, refused if they leave it."""
 
 from __future__ import annotations
 

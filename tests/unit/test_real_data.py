@@ -19,8 +19,6 @@ import pytest
 from mirror import MIRROR, TABLE, link_raw, needs_mirror, real_arrays
 
 from fedrepro.data.prepared import SPLITS
-from fedrepro.data.represent import represent
-from fedrepro.errors import FedreproError
 
 pytestmark = needs_mirror
 
@@ -249,11 +247,3 @@ def test_tiny_shakespeare_names_its_speakers() -> None:
     )
     assert arrays.y["validation"].size > 0
     assert "stand in" in arrays.stand_in
-
-
-# ----------------------------------------------------------------------------------- as features
-
-
-def test_an_unknown_extractor_is_said_before_anything_is_computed() -> None:
-    with pytest.raises(FedreproError, match="did you mean 'vgg16'"):
-        represent(real_arrays("cifar10"), "vgg19")

@@ -214,6 +214,8 @@ def _metadata(path: Path) -> dict[str, tuple[str, str]]:
         found = {row["image_id"]: (row["lesion_id"], row["dx"]) for row in reader}
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise damaged(path, "it is not the table of HAM10000 that it should be") from error
+    if not found:
+        raise damaged(path, "it is not the table of HAM10000 that it should be")
     if not {label for _, label in found.values()} <= set(CLASSES):
         raise damaged(path, "it names other classes than those of HAM10000")
     return found

@@ -50,10 +50,11 @@ def is_prepared(dataset: Spec, folder: Path) -> bool:
 
 def prepare(dataset: Spec, raw: Path, out: Path) -> None:
     """Arrays and dataset.json of a data set, from its raw files in `raw`."""
+    # first of all, because it refuses features that do not exist
+    source = provenance(path=dataset.token, resolved=resolved(dataset))
     files = raw_files(dataset)
     sources = raw_sources(dataset.name, files, raw, read_dataset_table()) if files else []
     arrays = dataset.component.fn(raw, **dataset.values)
-    source = provenance(path=dataset.token, resolved=resolved(dataset))
     write_prepared(out, arrays, dataset, source, sources)
     say(f"{dataset.token}: {', '.join(f'{k} {len(v)}' for k, v in arrays.y.items())}")
 
