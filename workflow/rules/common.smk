@@ -142,6 +142,14 @@ def raw_files(wildcards):
     return [f"resources/{spec.name}/{name}" for name in files_of(spec)]
 
 
+def features_of(wildcards):
+    """What the features of a data set depend on; a changed extractor prepares it again."""
+    try:
+        return resolved_features(spec_of(wildcards, "dataset"))
+    except FedreproError as error:
+        raise WorkflowError(str(error)) from None
+
+
 def metrics_files(wildcards):
     return plan_of(wildcards.scale).metrics_files(exhibit_of(wildcards))
 

@@ -33,14 +33,14 @@ rule prepare:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=2000,
+        mem_mb=3000,
         runtime=120,
     params:
         dataset=lambda wildcards: full_token(wildcards, "dataset"),
         raw=lambda wildcards: f"resources/{spec_of(wildcards, 'dataset').name}",
         out=subpath(output[0], parent=True),
         resolved=resolved("dataset"),
-        features=lambda wildcards: resolved_features(spec_of(wildcards, "dataset")),
+        features=features_of,
     message:
         "preparing {wildcards.dataset}"
     shell:

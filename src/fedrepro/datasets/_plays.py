@@ -19,7 +19,7 @@ HEADING = re.compile(r"(ACT|SCENE)\b")
 DIRECTION = re.compile(r"\[[^\]]*\]")
 TINY_SPEAKER = re.compile(r"([A-Z][^\n:]*):$")
 LEAF_YEAR = re.compile(r"1[56]\d\d$")
-LEAF_SPEAKER = re.compile(r"  ?([A-Z][A-Za-z ]*)\. (.*)")
+LEAF_SPEAKER = re.compile(r"  ([A-Z][A-Za-z ]*)\. (.*)")
 LEAF_ERRORS = re.compile(r"([A-Z][A-Z ]*)\. (.*)")
 
 
