@@ -30,9 +30,9 @@ def link_raw(token: str, folder: Path) -> Path:
     return folder
 
 
-@functools.cache
+@functools.lru_cache(maxsize=3)
 def real_arrays(token: str) -> Arrays:
-    """What the component makes of the mirror's files; read once in all tests."""
+    """What the component makes of the mirror's files; the last few are kept for other tests."""
     spec = parse_token("dataset", token)
     with tempfile.TemporaryDirectory() as folder:
         return spec.component.fn(link_raw(token, Path(folder)), **spec.values)  # type: ignore[no-any-return]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from memory import PEAK
 from mirror import MIRROR, TABLE, link_raw, needs_mirror, real_arrays
 
 from fedrepro.data.prepared import SPLITS
@@ -70,11 +71,11 @@ def test_cifar10_is_what_was_published() -> None:
 def test_preparing_cifar10_stays_below_a_gibibyte_and_a_half(tmp_path: Path) -> None:
     raw = link_raw("cifar10", tmp_path)
     code = (
-        "import resource, sys; from pathlib import Path\n"
+        PEAK + "from pathlib import Path\n"
         "from fedrepro.registry import parse_token; from fedrepro.stages import data\n"
         "_, token, raw, out = sys.argv\n"
         "data.prepare(parse_token('dataset', token), Path(raw), Path(out))\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
+        "print(peak())\n"
     )
     command = [sys.executable, "-c", code, "cifar10+validation~5000", str(raw), str(tmp_path / "o")]
     out = subprocess.run(
