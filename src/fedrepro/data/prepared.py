@@ -106,7 +106,7 @@ class Prepared:
     info: Mapping[str, Any]
     _x: Mapping[str, np.ndarray] = field(repr=False)
     _y: Mapping[str, np.ndarray] = field(repr=False)
-    _g: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+    _g: Mapping[str, np.ndarray] = field(repr=False)
 
     @property
     def name(self) -> str:
