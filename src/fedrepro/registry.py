@@ -19,6 +19,7 @@ KINDS = {
     "partition": "fedrepro.partitions",
     "model": "fedrepro.models",
     "training": "fedrepro.training.settings",
+    "feature": "fedrepro.features",
     "method": "fedrepro.methods",
 }
 

@@ -36,7 +36,9 @@ def data_of(
 ) -> Prepared:
     y = {"train": np.asarray(train, np.int64), "validation": np.asarray(validation, np.int64)}
     names = [str(k) for k in range(classes or int(y["train"].max()) + 1)]
-    return kind(Path(), {"name": "small", "token": "small", "classes": names}, {}, y)
+    info = {"name": "small", "token": "small", "classes": names, "group_names": []}
+    none = {split: np.full(labels.size, -1, np.int32) for split, labels in y.items()}
+    return kind(Path(), info, {}, y, none)
 
 
 def grouped(

@@ -7,6 +7,7 @@ import json
 import struct
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,9 @@ from fedrepro.data.prepared import (
     load_prepared,
     write_prepared,
 )
-from fedrepro.data.stratify import apportion, set_aside
+from fedrepro.data.stratify import apportion, set_aside, split_groups
 from fedrepro.data.table import COLUMNS, read_dataset_table
-from fedrepro.datasets.mnist import TEST, TRAIN
+from fedrepro.datasets._idx import TEST, TRAIN
 from fedrepro.errors import FedreproError
 from fedrepro.registry import components, parse_token
 
@@ -281,7 +282,7 @@ def test_an_unknown_split_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("part", "bad", "words"),
     [
-        ("x", np.zeros((12, 2, 3), np.float32), "test inputs are float32"),
+        ("x", np.zeros((12, 2, 3)), "test inputs are float64"),
         ("x", np.zeros((11, 2, 3), np.uint8), "for 12 labels"),
         ("y", np.zeros(12, np.int32), "test labels are int32"),
         ("y", np.full(12, 10), "outside 0 .. 9"),
@@ -333,13 +334,85 @@ def test_setting_aside_splits_the_examples_in_two(labels: list[int], data: st.Da
     assert np.abs(np.bincount(y[chosen], minlength=4) - exact).max() < 1
 
 
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=120), st.integers(0, 3))
+def test_a_group_is_in_one_split_and_every_example_in_one(groups: list[int], seed: int) -> None:
+    member = np.array(groups)
+    labels = member % 3
+    folds = split_groups(labels, member, np.random.default_rng(seed))
+    assert sorted(np.concatenate([folds[split] for split in SPLITS])) == list(range(member.size))
+    held = [set(member[folds[split]]) for split in SPLITS]
+    assert sum(map(len, held)) == len(set(groups))
+    for label in range(3):
+        largest = np.bincount(member[labels == label], minlength=1).max()
+        exact = 0.1 * (labels == label).sum()
+        for split in ("validation", "test"):
+            assert abs((labels[folds[split]] == label).sum() - exact) <= largest
+
+
+def test_groups_are_written_and_mapped(tmp_path: Path) -> None:
+    plain = small_arrays()
+    prepare(tmp_path, plain)
+    assert (load_prepared(tmp_path).groups("test") == -1).all()
+    checksum = load_prepared(tmp_path).checksum
+    groups = {s: (np.arange(plain.y[s].size) % 3 - 1).astype(np.int32) for s in SPLITS}
+    grouped = Arrays(**{**vars(plain), "groups": groups, "group_names": ("one", "two")})
+    prepare(tmp_path, grouped)
+    data = load_prepared(tmp_path)
+    assert (data.kind, data.group_names) == ("image", ("one", "two"))
+    assert data.checksum != checksum
+    for split in SPLITS:
+        assert isinstance(data.groups(split), np.memmap)
+        assert np.array_equal(data.groups(split), groups[split])
+
+
+def test_numbers_and_targets_are_kept_as_they_are(tmp_path: Path) -> None:
+    sizes = {"train": 5, "validation": 0, "test": 2}
+    rng = np.random.default_rng(0)
+    arrays = Arrays(
+        x={s: rng.standard_normal((n, 3)).astype(np.float32) for s, n in sizes.items()},
+        y={s: rng.standard_normal(n).astype(np.float32) for s, n in sizes.items()},
+        scale=1.0,
+        shape=(3,),
+        classes=(),
+        kind="regression",
+    )
+    prepare(tmp_path, arrays)
+    data = load_prepared(tmp_path)
+    assert (data.kind, data.classes, data.info["counts"]["train"]) == ("regression", (), [5])
+    for split in SPLITS:
+        assert np.array_equal(data.inputs(split), arrays.x[split])
+        assert np.array_equal(data.labels(split), arrays.y[split])
+    data.inputs("train")[:] = 0
+    assert np.array_equal(data.raw("train"), arrays.x["train"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "song"}, "of kind 'song' with 10 classes"),
+        ({"kind": "regression"}, "of kind 'regression' with 10 classes"),
+        ({"classes": ()}, "of kind 'image' with 0 classes"),
+        ({"groups": {"test": np.zeros(12, np.int32)}}, "groups lie outside -1 .. -1"),
+        ({"groups": {"test": np.zeros(12, np.int64)}}, "test groups are int64"),
+        ({"groups": {"test": np.zeros(11, np.int32)}}, r"not int32 \(12,\)"),
+    ],
+)
+def test_kinds_and_groups_of_another_form_are_refused(
+    changes: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        Arrays(**{**vars(small_arrays()), **changes})
+
+
 # ------------------------------------------------------------------------- table and components
 
 
 def test_every_raw_file_of_a_component_is_in_the_table_under_its_licence() -> None:
     table = read_dataset_table(TABLE)
     for component in components("dataset").values():
-        for file in component.meta["files"]:
+        given = component.meta["files"]
+        files = chain(*given.values()) if isinstance(given, dict) else given
+        for file in files:
             for row in table.forms(component.name, file):
                 assert row.licence == component.meta["licence"]
                 assert row.citation == component.meta["citation"]
@@ -352,7 +425,8 @@ def table_with(path: Path, **changes: str) -> Path:
         "file": "a.gz",
         "form": "publisher",
         "urls": "http://x/a.gz http://y/a.gz",
-        "sha256": "0" * 64,
+        "mirror": "",
+        "checksum": "sha256:" + "0" * 64,
         "bytes": "12",
         "licence": "MIT",
         "citation": "nobody",
@@ -373,7 +447,9 @@ def test_a_table_row_is_typed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sha256": "abc"}, "row 2: sha256 must be 64"),
+        ({"checksum": "abc"}, "row 2: checksum must be sha256: or md5:"),
+        ({"checksum": "md5:" + "0" * 64}, "row 2: checksum must be sha256: or md5:"),
+        ({"mirror": "../letters/a.gz"}, "mirror .* must stay inside"),
         ({"bytes": "1.5"}, "row 2: bytes must be a whole number, not '1.5'"),
         ({"file": "../a.gz"}, "must stay inside"),
         ({"file": "/etc/a.gz"}, "must stay inside"),

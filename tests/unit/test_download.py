@@ -6,10 +6,12 @@ import contextlib
 import errno
 import hashlib
 import http.server
+import io
 import logging
 import socket
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +21,7 @@ import numpy as np
 import pytest
 
 from fedrepro.data import download
+from fedrepro.data.archive import unpacked
 from fedrepro.data.download import fetch, raw_sources
 from fedrepro.data.table import DatasetTable, FileRow
 from fedrepro.errors import FedreproError
@@ -161,7 +164,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def table(*urls: str, data: bytes = DATA) -> DatasetTable:
-    digest = hashlib.sha256(data).hexdigest()
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
     row = FileRow("letters", "1", FILE, "publisher", urls, digest, len(data), "none", "nobody")
     return DatasetTable((row,), Path("config/datasets.csv"))
 
@@ -406,6 +409,106 @@ def test_every_form_of_a_file_is_accepted(target: Path, mirror: Path) -> None:
     assert found.form == "repacked"
 
 
+def test_a_form_may_have_a_name_of_its_own_in_a_mirror(target: Path, mirror: Path) -> None:
+    """As CIFAR-10: .tar.gz at its publisher, .tar.xz in a mirror, one file here."""
+    publisher = table(data=WRONG).rows[0]
+    repacked = FileRow(
+        **{**vars(table().rows[0]), "form": "repacked", "mirror": "our-letters/letters.xz"}
+    )
+    both = DatasetTable((publisher, repacked), Path("t.csv"))
+    (mirror / "our-letters").mkdir()
+    (mirror / "letters" / FILE).rename(mirror / "our-letters" / "letters.xz")
+    assert fetch("letters", FILE, target, mirror, both).form == "repacked"
+    assert target.read_bytes() == DATA
+    # the publisher's form comes first where the mirror holds it
+    target.unlink()
+    (mirror / "letters" / FILE).write_bytes(WRONG)
+    assert fetch("letters", FILE, target, mirror, both).form == "publisher"
+    # and where it is bad the other one is still good
+    target.unlink()
+    (mirror / "letters" / FILE).write_bytes(WRONG[:50])
+    assert fetch("letters", FILE, target, mirror, both).form == "repacked"
+    target.unlink()
+    (mirror / "our-letters" / "letters.xz").write_bytes(b"no")
+    with pytest.raises(FedreproError) as failure:
+        fetch("letters", FILE, target, mirror, both)
+    for words in (f"holds a bad letters/{FILE}", "holds a bad our-letters/letters.xz"):
+        assert words in str(failure.value)
+    assert f"holds letters/{FILE} or our-letters/letters.xz" in str(failure.value)
+    assert left(target) == []
+
+
+# ------------------------------------------------------- checksums of other kinds, and no checksum
+
+
+def changed(**changes: object) -> DatasetTable:
+    row = FileRow(**{**vars(table().rows[0]), **changes})  # type: ignore[arg-type]
+    return DatasetTable((row,), Path("t.csv"))
+
+
+def test_an_md5_is_verified_as_well(server: Server, target: Path) -> None:
+    md5 = "md5:" + hashlib.md5(DATA).hexdigest()
+    urls = (server.url("/bad", wrong_bytes), server.url("/good", whole))
+    known = changed(checksum=md5, bytes=None, urls=urls)
+    source = fetch("letters", FILE, target, None, known)
+    assert (source.origin, source.verified) == (urls[1], True)
+    assert target.read_bytes() == DATA
+    (record,) = raw_sources("letters", [FILE], target.parent, known)
+    assert record["sha256"] == hashlib.sha256(DATA).hexdigest()
+    target.unlink()
+    with pytest.raises(FedreproError, match=r"has md5 .* instead of"):
+        fetch("letters", FILE, target, None, changed(checksum=md5, bytes=None, urls=urls[:1]))
+    assert left(target) == []
+
+
+@pytest.mark.parametrize("bad", [cut_off_without_range, chunked_and_cut_off])
+def test_without_a_known_size_a_cut_off_file_is_still_noticed_and_continued(
+    server: Server, target: Path, bad: Callable[[Handler], None]
+) -> None:
+    md5 = "md5:" + hashlib.md5(DATA).hexdigest()
+    url = server.url("/a", bad)
+    known = changed(checksum=md5, bytes=None, urls=(url,))
+    with pytest.raises(FedreproError, match="broke off after 70,000"):
+        fetch("letters", FILE, target, None, known, timeout=0.5)
+    server.url("/a", whole)
+    server.seen.clear()
+    fetch("letters", FILE, target, None, known)
+    assert target.read_bytes() == DATA
+    assert server.seen == [("/a", "bytes=70000-")]
+    assert left(target) == [FILE]
+
+
+def test_a_file_without_a_checksum_is_taken_on_trust_and_said(
+    server: Server, target: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    trusting = changed(checksum="", bytes=None, urls=(server.url("/a", whole),))
+    with caplog.at_level(logging.WARNING):
+        source = fetch("letters", FILE, target, None, trusting)
+    assert not source.verified
+    assert "no checksum is known, taken on trust" in caplog.text
+    (record,) = raw_sources("letters", [FILE], target.parent, trusting)
+    assert record["sha256"] == hashlib.sha256(DATA).hexdigest()
+    assert record["verified"] is False
+
+
+def test_an_archive_from_a_server_that_leaves_its_folder_is_refused(
+    server: Server, target: Path, tmp_path: Path
+) -> None:
+    """Right bytes, bad intentions: it passes the checksum, and is stopped when unpacked."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        member = tarfile.TarInfo("../../escaped.txt")
+        member.size = len(DATA)
+        archive.addfile(member, io.BytesIO(DATA))
+    evil = buffer.getvalue()
+    url = server.url("/evil", lambda handler: whole(handler, evil))
+    fetch("letters", FILE, target, None, table(url, data=evil))
+    with pytest.raises(FedreproError, match="outside the destination"), unpacked(target):
+        pytest.fail("it was unpacked")
+    assert not list(tmp_path.rglob("escaped.txt"))
+    assert left(target) == [FILE]
+
+
 # ------------------------------------------------------------------------ what is there already
 
 
@@ -438,7 +541,7 @@ def test_two_processes_fetch_a_file_once(server: Server, target: Path) -> None:
         f"table = DatasetTable((row,), Path('t.csv'))\n"
         f"print(fetch('letters', {FILE!r}, Path(target), None, table).origin)\n"
     )
-    digest = hashlib.sha256(DATA).hexdigest()
+    digest = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
     command = [sys.executable, "-c", code, str(target), url, digest, str(len(DATA))]
     jobs = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     origins = sorted(job.communicate(timeout=20)[0].strip() for job in jobs)

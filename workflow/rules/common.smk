@@ -6,6 +6,8 @@ from pathlib import Path
 from fedrepro.cli import hand_over, put_on_path
 from fedrepro.config import load_exhibits, read_config
 from fedrepro.data.prepared import PREPARED_FILES
+from fedrepro.data.represent import resolved_features
+from fedrepro.data.table import raw_files as files_of
 from fedrepro.errors import FedreproError
 from fedrepro.paths import Block, Scenario, parse_methods
 from fedrepro.plan import Plan
@@ -137,7 +139,15 @@ def report_of_configured_scale():
 def raw_files(wildcards):
     """The files that a data set is made from; none if it is embedded in a package."""
     spec = spec_of(wildcards, "dataset")
-    return [f"resources/{spec.name}/{name}" for name in spec.component.meta["files"]]
+    return [f"resources/{spec.name}/{name}" for name in files_of(spec)]
+
+
+def features_of(wildcards):
+    """What the features of a data set depend on; a changed extractor prepares it again."""
+    try:
+        return resolved_features(spec_of(wildcards, "dataset"))
+    except FedreproError as error:
+        raise WorkflowError(str(error)) from None
 
 
 def metrics_files(wildcards):

@@ -33,13 +33,14 @@ rule prepare:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=2000,
-        runtime=30,
+        mem_mb=3000,
+        runtime=120,
     params:
         dataset=lambda wildcards: full_token(wildcards, "dataset"),
         raw=lambda wildcards: f"resources/{spec_of(wildcards, 'dataset').name}",
         out=subpath(output[0], parent=True),
         resolved=resolved("dataset"),
+        features=features_of,
     message:
         "preparing {wildcards.dataset}"
     shell:

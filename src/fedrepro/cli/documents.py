@@ -20,6 +20,7 @@ TITLES = {
     "partition": "Partitions",
     "model": "Models",
     "training": "Training procedures",
+    "feature": "Features",
     "method": "Methods",
 }
 

@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fedrepro.cli.data import data_app
+
 app = typer.Typer(
     name="fedrepro",
     help="Which way of combining models trained on separate data works, and at what cost.",
@@ -23,6 +25,7 @@ check_app = typer.Typer(
 app.add_typer(check_app, name="check")
 draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
+app.add_typer(data_app, name="data")
 console = Console(highlight=False)
 
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]

@@ -1,6 +1,6 @@
 """Fetching raw files: mirror first, then urls; resumed, verified before use, whole or not at all.
 
-A file is received under a temporary name and renamed only when its size and SHA-256 are those of
+A file is received under a temporary name and renamed only when its size and checksum are those of
 the table (`table.py`). What was cut off stays as `.<file>.<digest>.part`, which belongs to one
 url and one checksum, and is continued next time; bytes that turn out wrong are removed.
 """
@@ -42,9 +42,9 @@ class Source:
 
     file: str
     form: str
-    sha256: str
     bytes: int
     origin: str
+    verified: bool
 
 
 class _Failed(Exception):
@@ -77,9 +77,9 @@ def fetch(
     with _lock(target):
         row = _already_there(target, forms)
         if row is not None:
-            return _source(row, "present")
+            return _source(row, target, "present")
         tried = []
-        for origin, bring in _attempts(name, target, mirror, forms, report, timeout):
+        for origin, bring in _attempts(target, mirror, forms, report, timeout):
             try:
                 row = bring()
             except _Failed as failure:
@@ -87,14 +87,14 @@ def fetch(
                 log.warning("%s/%s: %s %s", name, file, origin, failure)
             else:
                 _remove_parts(target)
-                return _source(row, origin)
+                return _source(row, target, origin)
     if mirror is None:
         tried.insert(0, "no mirror is set")
     if not any(row.urls for row in forms):
         tried.append("no url is known")
     raise FedreproError(
         f"cannot get {file} of data set '{name}': {'; '.join(tried)}. Set `mirror` in "
-        f"config/config.yaml or FEDREPRO_MIRROR to a folder that holds {name}/{file}, "
+        f"config/config.yaml or FEDREPRO_MIRROR to a folder that holds {_places(forms)}, "
         "or go online, and start again"
     )
 
@@ -115,13 +115,25 @@ def raw_sources(
                 f"raw file {raw / file} of data set '{name}' cannot be used ({error}); "
                 "delete it and start again, and it will be fetched anew"
             ) from error
-        record = {key: getattr(row, key) for key in ("file", "form", "version", "sha256", "bytes")}
-        found.append({**record, "urls": list(row.urls)})
+        record = {
+            "file": row.file,
+            "form": row.form,
+            "version": row.version,
+            "bytes": _size(raw / file),
+            "sha256": _digest(raw / file, "sha256"),
+            "verified": bool(row.checksum),
+            "urls": list(row.urls),
+        }
+        found.append(record)
     return found
 
 
-def _source(row: FileRow, origin: str) -> Source:
-    return Source(row.file, row.form, row.sha256, row.bytes, origin)
+def _places(forms: Sequence[FileRow]) -> str:
+    return " or ".join(dict.fromkeys(row.place for row in forms))
+
+
+def _source(row: FileRow, target: Path, origin: str) -> Source:
+    return Source(row.file, row.form, target.stat().st_size, origin, bool(row.checksum))
 
 
 def _already_there(target: Path, forms: Sequence[FileRow]) -> FileRow | None:
@@ -136,7 +148,6 @@ def _already_there(target: Path, forms: Sequence[FileRow]) -> FileRow | None:
 
 
 def _attempts(
-    name: str,
     target: Path,
     mirror: Path | None,
     forms: Sequence[FileRow],
@@ -145,59 +156,73 @@ def _attempts(
 ) -> Iterator[tuple[str, Callable[[], FileRow]]]:
     """Every source in order: how to call it, and how to get the file from it."""
     if mirror is not None:
-        yield f"mirror {mirror}", partial(_copy, mirror, name, target, forms, report)
+        yield f"mirror {mirror}", partial(_from_mirror, mirror, target, forms, report)
     for row in forms:
         for url in row.urls:
             yield url, partial(_download, url, target, row, report, timeout)
 
 
 def _matching(path: Path, forms: Sequence[FileRow]) -> FileRow:
-    """The form whose size and checksum the file has."""
+    """The form whose size and checksum the file has; one without a checksum only if no other."""
     size = path.stat().st_size
-    sized = [row for row in forms if row.bytes == size]
+    sized = [row for row in forms if row.bytes in (None, size)]
     if not sized:
         expected = " or ".join(f"{row.bytes:,}" for row in forms)
         raise _Failed(f"has {size:,} bytes instead of {expected}")
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    for row in sized:
-        if row.sha256 == found:
+    known = [row for row in sized if row.checksum]
+    found = {name: _digest(path, name) for name in dict.fromkeys(row.algorithm for row in known)}
+    for row in known:
+        if row.digest == found[row.algorithm]:
             return row
-    expected = " or ".join(f"{row.sha256[:12]}…" for row in sized)
-    raise _Failed(f"has sha256 {found[:12]}… instead of {expected}")
+    for row in sized:
+        if not row.checksum:
+            log.warning("%s/%s: no checksum is known, taken on trust", row.name, row.file)
+            return row
+    have = " and ".join(f"{name} {digest[:12]}…" for name, digest in found.items())
+    expected = " or ".join(f"{row.digest[:12]}…" for row in known)
+    raise _Failed(f"has {have} instead of {expected}")
+
+
+def _digest(path: Path, algorithm: str) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
 
 
 # ------------------------------------------------------------------------------------ mirror
 
 
-def _copy(
-    mirror: Path, name: str, target: Path, forms: Sequence[FileRow], report: Progress
-) -> FileRow:
-    source = mirror / name / forms[0].file
+def _from_mirror(mirror: Path, target: Path, forms: Sequence[FileRow], report: Progress) -> FileRow:
+    """The first good form that the mirror holds."""
     if not mirror.is_dir():
         raise _Failed("is not there: this folder does not exist")
-    if not source.is_file():
-        raise _Failed(f"does not hold {name}/{forms[0].file}")
-    try:
-        with atomic(target) as temporary:
-            total = source.stat().st_size
-            with source.open("rb") as reader, temporary.open("wb") as writer:
-                while chunk := reader.read(CHUNK):
-                    writer.write(chunk)
-                    report(writer.tell(), total)
-            try:
-                return _matching(temporary, forms)
-            except _Failed as failure:
-                raise _Failed(f"holds a bad {name}/{forms[0].file}: it {failure}") from failure
-    except OSError as error:
-        raise _Failed(f"cannot be copied from ({error})") from error
+    places = list(dict.fromkeys(row.place for row in forms))
+    there = [place for place in places if (mirror / place).is_file()]
+    failures = [] if there else [f"does not hold {' or '.join(places)}"]
+    for place in there:
+        try:
+            return _copy(mirror / place, target, forms, report)
+        except _Failed as failure:
+            failures.append(f"holds a bad {place}: it {failure}")
+        except OSError as error:
+            failures.append(f"holds a {place} that cannot be copied ({error})")
+    raise _Failed("; ".join(failures))
+
+
+def _copy(source: Path, target: Path, forms: Sequence[FileRow], report: Progress) -> FileRow:
+    total = source.stat().st_size
+    with atomic(target) as temporary:
+        with source.open("rb") as reader, temporary.open("wb") as writer:
+            while chunk := reader.read(CHUNK):
+                writer.write(chunk)
+                report(writer.tell(), total)
+        return _matching(temporary, forms)
 
 
 # -------------------------------------------------------------------------------------- urls
 
 
 def _part(target: Path, url: str, row: FileRow) -> Path:
-    digest = hashlib.blake2b(f"{url} {row.sha256}".encode(), digest_size=6).hexdigest()
+    digest = hashlib.blake2b(f"{url} {row.checksum}".encode(), digest_size=6).hexdigest()
     return target.with_name(f".{target.name}.{digest}.part")
 
 
@@ -239,7 +264,7 @@ def _download(url: str, target: Path, row: FileRow, report: Progress, timeout: f
 def _receive(url: str, part: Path, row: FileRow, report: Progress, timeout: float) -> None:
     """Append to `part` what the url still has to give."""
     have = _size(part)
-    if have >= row.bytes:
+    if row.bytes is not None and have >= row.bytes:
         return
     headers = {"User-Agent": f"fedrepro/{fedrepro.__version__}", "Accept-Encoding": "identity"}
     if have:
@@ -258,13 +283,14 @@ def _receive(url: str, part: Path, row: FileRow, report: Progress, timeout: floa
         # servers may send the whole file although a part was asked for
         start = have if response.status == http.client.PARTIAL_CONTENT else 0
         promised = _promised(response, start)
-        if promised is not None and promised != row.bytes:
+        if None not in (promised, row.bytes) and promised != row.bytes:
             raise _Failed(f"offers {promised:,} bytes instead of {row.bytes:,}")
+        total = promised if row.bytes is None else row.bytes
         with _disk_full_is_said(part), part.open("r+b" if start else "wb") as file:
             file.seek(start)
-            _pour(response, file, row.bytes, report, timeout)
-            if file.tell() < row.bytes and promised is not None:
-                raise _CutOff(f"broke off after {file.tell():,} of {row.bytes:,} bytes")
+            _pour(response, file, total, report, timeout)
+            if promised is not None and total is not None and file.tell() < total:
+                raise _CutOff(f"broke off after {file.tell():,} of {total:,} bytes")
 
 
 class _NoAnswer(_CutOff):
@@ -276,19 +302,22 @@ def _promised(response: Any, start: int) -> int | None:
     return start + int(length) if length.isdecimal() else None
 
 
-def _pour(response: Any, file: IO[bytes], total: int, report: Progress, timeout: float) -> None:
+def _pour(
+    response: Any, file: IO[bytes], total: int | None, report: Progress, timeout: float
+) -> None:
+    of_all = "" if total is None else f" of {total:,}"
     while True:
         try:
             chunk = response.read1(CHUNK)
         except (OSError, http.client.HTTPException) as error:
             raise _CutOff(
-                f"broke off after {file.tell():,} of {total:,} bytes ({_reason(error, timeout)})"
+                f"broke off after {file.tell():,}{of_all} bytes ({_reason(error, timeout)})"
             ) from error
         if not chunk:
             return
         file.write(chunk)
-        report(file.tell(), total)
-        if file.tell() > total:
+        report(file.tell(), total or 0)
+        if total is not None and file.tell() > total:
             raise _Failed(f"sends more than {total:,} bytes")
 
 

@@ -1,8 +1,15 @@
 """The prepared form of a data set: plain arrays that jobs map into memory, and what they are.
 
-A folder with `dataset.json` and, for each split, `<split>_x.npy` (uint8, one flattened example a
-row) and `<split>_y.npy` (int64). Inputs are kept as stored by the publisher and scaled to [0, 1]
-when they are used: a quarter of the bytes, and the scale is written down.
+A folder with `dataset.json` and, for each split,
+
+    <split>_x.npy   uint8 or float32 (N, D): one flattened example a row; images channel by
+                    channel, each row by row; texts as character codes
+    <split>_y.npy   int64 (N,): classes; float32 (N,): targets, where there are no classes
+    <split>_g.npy   int32 (N,): the natural group of an example (the role that speaks, the speaker,
+                    the lesion, the node), -1 if it has none
+
+Inputs are kept as stored by the publisher and divided by `scale` when they are used: a quarter of
+the bytes, and the scale is written down.
 """
 
 from __future__ import annotations
@@ -27,9 +34,10 @@ from fedrepro.errors import FedreproError, unknown
 from fedrepro.spec import Spec
 
 SPLITS = ("train", "validation", "test")
+KINDS = ("image", "audio", "text", "features", "regression")
 PREPARED_FILES = (
     "dataset.json",
-    *(f"{split}_{part}.npy" for split in SPLITS for part in ("x", "y")),
+    *(f"{split}_{part}.npy" for split in SPLITS for part in ("x", "y", "g")),
 )
 
 
@@ -37,9 +45,11 @@ PREPARED_FILES = (
 class Arrays:
     """What a data set component returns; x and y have the keys train, validation and test.
 
-    x[split]: uint8 (N, *shape), as stored. y[split]: int64 (N,), labels 0 .. classes-1.
-    scale: the divisor that brings inputs to [0, 1]. stand_in: empty, or in what way these are
-    not the data of the papers; it is shown wherever a result on them is shown.
+    x[split]: uint8 or float32 (N, *shape), as stored. y[split]: int64 (N,), labels 0 .. classes-1;
+    without classes (kind regression) float32 (N,), targets. groups[split]: int32 (N,), an index
+    into group_names or -1; left out where no example has a group. scale: the divisor that brings
+    inputs to [0, 1]; 1 for codes and for numbers that are used as they are. stand_in: empty, or in
+    what way these are not the data of the papers; it is shown wherever a result on them is shown.
     """
 
     x: Mapping[str, np.ndarray]
@@ -49,16 +59,43 @@ class Arrays:
     classes: tuple[str, ...]
     stand_in: str = ""
     notes: tuple[str, ...] = ()
+    kind: str = "image"
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict)
+    group_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.kind not in KINDS or bool(self.classes) == (self.kind == "regression"):
+            raise ValueError(f"a data set of kind '{self.kind}' with {len(self.classes)} classes")
         for split in SPLITS:
-            x, y = self.x[split], self.y[split]
-            if x.dtype != np.uint8 or x.shape != (y.size, *self.shape):
-                raise ValueError(f"{split} inputs are {x.dtype} {x.shape}, for {y.size} labels")
-            if y.dtype != np.int64 or y.ndim != 1:
-                raise ValueError(f"{split} labels are {y.dtype} {y.shape}, not int64 (N,)")
-            if y.size and (y.min() < 0 or y.max() >= len(self.classes)):
-                raise ValueError(f"{split} labels lie outside 0 .. {len(self.classes) - 1}")
+            self._check_inputs(split)
+            self._check_labels(split)
+            self._check_groups(split)
+
+    def group(self, split: str) -> np.ndarray:
+        """int32 (N,), -1 throughout where the data set has no groups."""
+        if split in self.groups:
+            return self.groups[split]
+        return np.full(self.y[split].size, -1, np.int32)
+
+    def _check_inputs(self, split: str) -> None:
+        x, y = self.x[split], self.y[split]
+        if x.dtype not in (np.uint8, np.float32) or x.shape != (y.size, *self.shape):
+            raise ValueError(f"{split} inputs are {x.dtype} {x.shape}, for {y.size} labels")
+
+    def _check_labels(self, split: str) -> None:
+        y = self.y[split]
+        expected = np.dtype(np.int64 if self.classes else np.float32)
+        if y.dtype != expected or y.ndim != 1:
+            raise ValueError(f"{split} labels are {y.dtype} {y.shape}, not {expected} (N,)")
+        if self.classes and y.size and (y.min() < 0 or y.max() >= len(self.classes)):
+            raise ValueError(f"{split} labels lie outside 0 .. {len(self.classes) - 1}")
+
+    def _check_groups(self, split: str) -> None:
+        g, count = self.group(split), self.y[split].size
+        if g.dtype != np.int32 or g.shape != (count,):
+            raise ValueError(f"{split} groups are {g.dtype} {g.shape}, not int32 ({count},)")
+        if g.size and (g.min() < -1 or g.max() >= len(self.group_names)):
+            raise ValueError(f"{split} groups lie outside -1 .. {len(self.group_names) - 1}")
 
 
 @dataclass(frozen=True)
@@ -69,6 +106,7 @@ class Prepared:
     info: Mapping[str, Any]
     _x: Mapping[str, np.ndarray] = field(repr=False)
     _y: Mapping[str, np.ndarray] = field(repr=False)
+    _g: Mapping[str, np.ndarray] = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -79,9 +117,19 @@ class Prepared:
         return str(self.info["token"])
 
     @property
+    def kind(self) -> str:
+        """image, audio, text, features or regression."""
+        return str(self.info["kind"])
+
+    @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes, in the order of the labels."""
+        """Names of the classes, in the order of the labels; empty for regression."""
         return tuple(self.info["classes"])
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the natural groups, in the order of their numbers; empty if there are none."""
+        return tuple(self.info["group_names"])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -107,26 +155,21 @@ class Prepared:
         return str(self.info["stand_in"])
 
     def raw(self, split: str) -> np.ndarray:
-        """Inputs as stored: uint8 (N, D), mapped."""
+        """Inputs as stored: uint8 or float32 (N, D), mapped."""
         return self._of(self._x, split)
 
     def labels(self, split: str) -> np.ndarray:
-        """int64 (N,), mapped."""
+        """int64 (N,), mapped; float32 targets for regression."""
         return self._of(self._y, split)
 
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """Names of the natural groups (roles, speakers, nodes); empty if there are none."""
-        return tuple(self.info.get("group_names", ()))
-
     def groups(self, split: str) -> np.ndarray:
-        """Natural group of each example: int32 (N,), -1 throughout if there are none."""
-        return np.full(self.labels(split).size, -1, np.int32)
+        """int32 (N,), mapped: indices into `group_names`, -1 for an example without a group."""
+        return self._of(self._g, split)
 
     def inputs(self, split: str, rows: np.ndarray | None = None) -> np.ndarray:
-        """Inputs in [0, 1]: float32 (N, D), or of the given rows only."""
+        """Inputs divided by `scale`: float32 (N, D), or of the given rows only; a copy."""
         raw = self.raw(split)
-        scaled = np.asarray(raw if rows is None else raw[rows], np.float32)
+        scaled = np.array(raw if rows is None else raw[rows], np.float32)
         scaled /= np.float32(self.scale)
         return scaled
 
@@ -155,20 +198,22 @@ def write_prepared(
     for split in SPLITS:
         write_array(folder / f"{split}_x.npy", flat[split])
         write_array(folder / f"{split}_y.npy", arrays.y[split])
+        write_array(folder / f"{split}_g.npy", arrays.group(split))
     meta = spec.component.meta
-    counts = {s: np.bincount(arrays.y[s], minlength=len(arrays.classes)) for s in SPLITS}
     info = {
-        "kind": "dataset",
+        "kind": arrays.kind,
         "schema": SCHEMA_VERSION,
         "name": spec.name,
         "title": meta["title"],
         "token": spec.token,
         "version": spec.component.version,
-        "counts": {split: counts[split].tolist() for split in SPLITS},
-        "sha256": _checksum(flat, arrays.y),
+        "counts": {split: _counts(arrays, split) for split in SPLITS},
+        "sha256": _checksum(flat, arrays),
+        "dtype": flat["train"].dtype.name,
         "shape": list(arrays.shape),
         "scale": arrays.scale,
         "classes": list(arrays.classes),
+        "group_names": list(arrays.group_names),
         "licence": meta["licence"],
         "citation": meta["citation"],
         "stand_in": arrays.stand_in,
@@ -177,6 +222,15 @@ def write_prepared(
         "provenance": dict(provenance),
     }
     write_json(folder / "dataset.json", info)
+
+
+def _counts(arrays: Arrays, split: str) -> list[int]:
+    """Examples of each class; of a data set without classes, all of them as one number."""
+    y = arrays.y[split]
+    if not arrays.classes:
+        return [y.size]
+    counts: list[int] = np.bincount(y, minlength=len(arrays.classes)).tolist()
+    return counts
 
 
 def load_prepared(folder: Path | str) -> Prepared:
@@ -188,7 +242,7 @@ def load_prepared(folder: Path | str) -> Prepared:
     folder = Path(folder)
     path = folder / "dataset.json"
     info = read_json(path)
-    if not isinstance(info, dict) or info.get("kind") != "dataset":
+    if not isinstance(info, dict) or info.get("kind") not in KINDS:
         raise damaged(path, "it does not describe a data set")
     if info.get("schema") != SCHEMA_VERSION:
         raise FedreproError(
@@ -196,12 +250,15 @@ def load_prepared(folder: Path | str) -> Prepared:
             f"{SCHEMA_VERSION}; delete the folder and start again, and it will be made anew"
         )
     dims = int(np.prod(info["shape"]))
-    x, y = {}, {}
+    types = {"x": info["dtype"], "y": "int64" if info["classes"] else "float32", "g": "int32"}
+    found: dict[str, dict[str, np.ndarray]] = {part: {} for part in types}
     for split in SPLITS:
         rows = sum(info["counts"][split])
-        x[split] = _mapped(folder / f"{split}_x.npy", np.dtype(np.uint8), (rows, dims))
-        y[split] = _mapped(folder / f"{split}_y.npy", np.dtype(np.int64), (rows,))
-    return Prepared(folder, info, x, y)
+        for part, dtype in types.items():
+            shape = (rows, dims) if part == "x" else (rows,)
+            path = folder / f"{split}_{part}.npy"
+            found[part][split] = _mapped(path, np.dtype(dtype), shape)
+    return Prepared(folder, info, found["x"], found["y"], found["g"])
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
@@ -214,10 +271,13 @@ def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndar
     return array
 
 
-def _checksum(x: Mapping[str, np.ndarray], y: Mapping[str, np.ndarray]) -> str:
+def _checksum(x: Mapping[str, np.ndarray], arrays: Arrays) -> str:
     digest = hashlib.sha256()
     for split in SPLITS:
-        for part in (x[split], y[split]):
+        parts = [x[split], arrays.y[split]]
+        # groups count only where there are any
+        parts += [arrays.group(split)] if arrays.group_names else []
+        for part in parts:
             digest.update(f"{split} {part.dtype.str} {part.shape};".encode())
             digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()

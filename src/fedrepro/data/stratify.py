@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedrepro.errors import FedreproError
+from fedrepro.rng import Rng
+
 
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """`total` whole items in proportion to `weights` (largest remainder; ties are drawn).
@@ -30,3 +33,45 @@ def set_aside(
     for label, share in enumerate(shares):
         chosen[generator.permutation(np.flatnonzero(labels == label))[:share]] = True
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
+
+
+def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """`count` training examples of data set `name` for validation, and those left for training.
+
+    Drawn by class with a fixed seed: the split is the same whatever the seed of a run.
+    Shapes: labels int64 (N,); returns sorted int64 (count,) and (N - count,).
+    Errors: FedreproError if a class would have no training example left.
+    """
+    classes = np.unique(labels).size
+    if count < labels.size:
+        inner, outer = set_aside(labels, count, classes, Rng(0).stream(f"{name}-validation"))
+        if np.unique(labels[outer]).size == classes:
+            return inner, outer
+    raise FedreproError(
+        f"data set '{name}': validation~{count} of {labels.size} training examples leaves a "
+        "class without training examples: choose a smaller one"
+    )
+
+
+def split_groups(
+    labels: np.ndarray, groups: np.ndarray, generator: np.random.Generator, held: float = 0.1
+) -> dict[str, np.ndarray]:
+    """Rows of train, validation and test, each group in one of them, and each class in proportion.
+
+    Validation and test get the share `held` of the examples of every class, as nearly as whole
+    groups allow. A group counts for the class of its first example.
+    Shapes: labels, groups int64 (N,); returns sorted int64 index arrays.
+    """
+    names, first, member, sizes = np.unique(
+        groups, return_index=True, return_inverse=True, return_counts=True
+    )
+    fold = np.zeros(names.size, np.int64)
+    for label in np.unique(labels[first]):
+        order = generator.permutation(np.flatnonzero(labels[first] == label))
+        # a group belongs where its middle example falls
+        middle = np.cumsum(sizes[order]) - sizes[order] / 2
+        fold[order] = np.digitize(middle / sizes[order].sum(), [held, 2 * held])
+    return {
+        split: np.flatnonzero(fold[member] == number)
+        for number, split in enumerate(("test", "validation", "train"))
+    }

@@ -1,10 +1,15 @@
 """The table of raw files, `config/datasets.csv`: their names, urls, sizes and checksums.
 
-One row per form of a file. `file` is its path inside the data set's folder, the same in a mirror
-(`<mirror>/<name>/<file>`) and in `resources/<name>/<file>`. `form` says whose bytes these are
-(`publisher`, or a word for a mirror's own packing); a file may have several forms with different
-checksums, and any of them is accepted. `urls` are separated by spaces and tried in order; a form
-that only mirrors hold has none. A data set that comes with a library (digits) has no row.
+One row per form of a file. `file` is what components and the workflow call it
+(`resources/<name>/<file>`), `form` says whose bytes these are (`publisher`, or a word for a
+mirror's own packing). A file may have several forms with different checksums, and any of them is
+accepted. `mirror` is the form's path inside a mirror folder, `<name>/<file>` where it is empty;
+so CIFAR-10 is one file here, which its publisher packs as .tar.gz and a mirror as .tar.xz.
+`urls` are separated by spaces and tried in order; a form that only mirrors hold has none.
+`checksum` names its algorithm, `sha256:…` or `md5:…`. Where a publisher gives neither a checksum
+nor a size, both columns are empty: such a file is taken on trust, with a warning, and the SHA-256
+that was found is written into `dataset.json`. A data set that comes with a library, or is
+generated, has no row.
 """
 
 from __future__ import annotations
@@ -16,15 +21,18 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from fedrepro.errors import FedreproError, unknown
+from fedrepro.spec import Spec
 
+CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}")
 DEFAULT_PATH = Path("config/datasets.csv")
 COLUMNS = (
     "name",
     "version",
     "file",
     "form",
+    "mirror",
     "urls",
-    "sha256",
+    "checksum",
     "bytes",
     "licence",
     "citation",
@@ -33,17 +41,34 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class FileRow:
-    """One form of one raw file. `version` is the publisher's, not the component's."""
+    """One form of one raw file. `version` is the publisher's, not the component's.
+
+    checksum: `algorithm:digest`, empty if none is known. bytes: None if not known.
+    """
 
     name: str
     version: str
     file: str
     form: str
     urls: tuple[str, ...]
-    sha256: str
-    bytes: int
+    checksum: str
+    bytes: int | None
     licence: str
     citation: str
+    mirror: str = ""
+
+    @property
+    def place(self) -> str:
+        """Path inside a mirror folder."""
+        return self.mirror or f"{self.name}/{self.file}"
+
+    @property
+    def algorithm(self) -> str:
+        return self.checksum.partition(":")[0]
+
+    @property
+    def digest(self) -> str:
+        return self.checksum.partition(":")[2]
 
 
 @dataclass(frozen=True)
@@ -66,6 +91,13 @@ class DatasetTable:
         if not known:
             raise unknown("data set", name, {row.name for row in self.rows}, str(self.path))
         raise unknown("file", file, known, f"data set '{name}' of {self.path}")
+
+
+def raw_files(dataset: Spec) -> tuple[str, ...]:
+    """The raw files a data set is made from; where it has several sources, those of its own."""
+    files = dataset.component.meta["files"]
+    found: tuple[str, ...] = files[dataset["source"]] if isinstance(files, Mapping) else files
+    return found
 
 
 def read_dataset_table(path: Path | None = None) -> DatasetTable:
@@ -96,12 +128,15 @@ def _row(line: Mapping[str, str | None], where: str) -> FileRow:
     for column in ("name", "file", "form"):
         if not text[column]:
             raise FedreproError(f"{where}: column '{column}' is empty")
-    path = PurePosixPath(text["file"])
-    if path.is_absolute() or ".." in path.parts:
-        raise FedreproError(f"{where}: file '{path}' must stay inside its data set's folder")
-    if not re.fullmatch(r"[0-9a-f]{64}", text["sha256"]):
-        raise FedreproError(f"{where}: sha256 must be 64 hexadecimal digits in lower case")
-    if not text["bytes"].isdecimal():
+    for column in ("file", "mirror"):
+        path = PurePosixPath(text[column])
+        if path.is_absolute() or ".." in path.parts:
+            raise FedreproError(f"{where}: {column} '{path}' must stay inside its folder")
+    if text["checksum"] and not CHECKSUM.fullmatch(text["checksum"]):
+        raise FedreproError(
+            f"{where}: checksum must be sha256: or md5: and its hexadecimal digits in lower case"
+        )
+    if text["bytes"] and not text["bytes"].isdecimal():
         raise FedreproError(f"{where}: bytes must be a whole number, not '{text['bytes']}'")
     return FileRow(
         name=text["name"],
@@ -109,8 +144,9 @@ def _row(line: Mapping[str, str | None], where: str) -> FileRow:
         file=text["file"],
         form=text["form"],
         urls=tuple(text["urls"].split()),
-        sha256=text["sha256"],
-        bytes=int(text["bytes"]),
+        checksum=text["checksum"],
+        bytes=int(text["bytes"]) if text["bytes"] else None,
         licence=text["licence"],
         citation=text["citation"],
+        mirror=text["mirror"],
     )

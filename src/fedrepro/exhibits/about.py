@@ -76,7 +76,10 @@ def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sequence[Source]) -> lis
                 "licence": meta["licence"],
                 "citation": meta["citation"],
                 "sha256": source["data"],
-                "stand_in": source.get("stand_in") or stand_in(exhibit, file, spec),
+                # both may hold: other data than the paper's, and those in a reduced form
+                "stand_in": " ".join(
+                    filter(None, (stand_in(exhibit, file, spec), source.get("stand_in")))
+                ),
             },
         )
         if entry["sha256"] != source["data"]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from fedrepro.data.download import fetch, raw_sources
 from fedrepro.data.membership import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
-from fedrepro.data.table import read_dataset_table
+from fedrepro.data.represent import resolved_features
+from fedrepro.data.table import raw_files, read_dataset_table
+from fedrepro.errors import FedreproError
 from fedrepro.paths import Block
 from fedrepro.provenance import provenance
 from fedrepro.spec import Spec
@@ -28,15 +30,32 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
 
     folder = Path(mirror) if mirror else None
     source = fetch(name, file, out, folder, read_dataset_table(), progress=progress)
-    say(f"{file}: {source.bytes} bytes from {source.origin}, checksum verified")
+    checked = "checksum verified" if source.verified else "no checksum is known"
+    say(f"{file}: {source.bytes} bytes from {source.origin}, {checked}")
+
+
+def resolved(dataset: Spec) -> str:
+    """What a prepared data set depends on: parameters and versions, of its features as well."""
+    return ";".join(filter(None, (dataset.resolved, resolved_features(dataset))))
+
+
+def is_prepared(dataset: Spec, folder: Path) -> bool:
+    """Whether `folder` holds this data set as these parameters and versions make it."""
+    try:
+        made = load_prepared(folder).info["provenance"]
+    except FedreproError:
+        return False
+    return bool(made.get("resolved") == resolved(dataset))
 
 
 def prepare(dataset: Spec, raw: Path, out: Path) -> None:
     """Arrays and dataset.json of a data set, from its raw files in `raw`."""
-    files = dataset.component.meta["files"]
+    # first of all, because it refuses features that do not exist
+    source = provenance(path=dataset.token, resolved=resolved(dataset))
+    files = raw_files(dataset)
     sources = raw_sources(dataset.name, files, raw, read_dataset_table()) if files else []
     arrays = dataset.component.fn(raw, **dataset.values)
-    write_prepared(out, arrays, dataset, provenance(path=dataset.token), sources)
+    write_prepared(out, arrays, dataset, source, sources)
     say(f"{dataset.token}: {', '.join(f'{k} {len(v)}' for k, v in arrays.y.items())}")
 
 

@@ -1,0 +1,63 @@
+"""Features in the place of pixels: a parameter of every data set of images.
+
+A feature extractor is a component of its own, and its token stands inside the data set's:
+
+    cifar10+features~vgg16
+    ham10000+features~convnet.epochs-20
+
+A token within a token writes `.key-value` where a token writes `+key~value`. What comes out is one
+more prepared data set, so everything after it works unchanged, and it is computed once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.data.prepared import SPLITS, Arrays
+from fedrepro.errors import FedreproError
+from fedrepro.registry import components
+from fedrepro.spec import Arg, Spec, parse
+
+# letters start a key, so that the point of a number ends nothing
+PARTS = re.compile(r"\.(?=[a-z])")
+
+Features = Annotated[
+    str, Arg("what stands for the pixels: pixels, convnet, vgg16, or with .parameter-value")
+]
+
+
+def feature_spec(text: str) -> Spec:
+    """The extractor that `features~<text>` names. Errors: FedreproError, as for any token."""
+    name, *pairs = PARTS.split(text)
+    spec = parse(components("feature"), "+".join([name, *(p.replace("-", "~", 1) for p in pairs)]))
+    if spec.swept:
+        raise FedreproError(f"features '{text}': a data set has one value for each parameter")
+    return spec
+
+
+def resolved_features(dataset: Spec) -> str:
+    """Name, version and parameters of a data set's extractor; empty if it has no such choice."""
+    text = dataset.values.get("features")
+    return feature_spec(text).resolved if isinstance(text, str) else ""
+
+
+def represent(images: Arrays, features: str) -> Arrays:
+    """The images themselves for `pixels`, else features of them: kind features, float32 (N, D)."""
+    spec = feature_spec(features)
+    if spec.name == "pixels":
+        return images
+    found: Mapping[str, np.ndarray] = spec.component.fn(images, **spec.values)
+    dims = found["train"].shape[1]
+    return replace(
+        images,
+        x={split: np.ascontiguousarray(found[split], np.float32) for split in SPLITS},
+        scale=1.0,
+        shape=(dims,),
+        kind="features",
+        notes=(*images.notes, f"{dims} features by {spec.resolved} in the place of the pixels"),
+    )

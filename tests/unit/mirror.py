@@ -1,0 +1,38 @@
+"""The mirror of the real data, where there is one: raw files under the names that we give them."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from fedrepro.data.prepared import Arrays
+from fedrepro.data.table import raw_files, read_dataset_table
+from fedrepro.registry import parse_token
+
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "config" / "datasets.csv"
+MIRROR = ROOT.parent / "shared" / "data"
+
+needs_mirror = pytest.mark.skipif(
+    not MIRROR.is_dir(), reason="the mirror of the real data is not here"
+)
+
+
+def link_raw(token: str, folder: Path) -> Path:
+    """Links to the mirror's files of a data set, in `folder`."""
+    spec, table = parse_token("dataset", token), read_dataset_table(TABLE)
+    for file in raw_files(spec):
+        places = [MIRROR / row.place for row in table.forms(spec.name, file)]
+        (folder / file).symlink_to(next(place for place in places if place.is_file()).resolve())
+    return folder
+
+
+@functools.lru_cache(maxsize=3)
+def real_arrays(token: str) -> Arrays:
+    """What the component makes of the mirror's files; the last few are kept for other tests."""
+    spec = parse_token("dataset", token)
+    with tempfile.TemporaryDirectory() as folder:
+        return spec.component.fn(link_raw(token, Path(folder)), **spec.values)  # type: ignore[no-any-return]

@@ -1,0 +1,159 @@
+"""`fedrepro data`: what a person sees before anything is fetched, while, and afterwards."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from memory import PEAK
+from test_datasets import write_idx
+
+from fedrepro.cli.main import main
+from fedrepro.data.table import COLUMNS
+from fedrepro.datasets._idx import TEST, TRAIN
+from fedrepro.registry import components
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder whose mirror holds an MNIST of 230 and 40 examples, and nothing else."""
+    config, mirror = tmp_path / "config", tmp_path / "mirror" / "mnist"
+    config.mkdir()
+    mirror.mkdir(parents=True)
+    (config / "config.yaml").symlink_to(ROOT / "config" / "config.yaml")
+    for (images, labels), count in ((TRAIN, 230), (TEST, 40)):
+        write_idx(mirror / images, np.full((count, 28, 28), 7, np.uint8))
+        write_idx(mirror / labels, (np.arange(count) % 10).astype(np.uint8))
+    with (ROOT / "config" / "datasets.csv").open(newline="") as file:
+        rows = [{**row, "urls": ""} for row in csv.DictReader(file)]
+    for row in rows:
+        if row["name"] == "mnist":
+            data = (mirror / row["file"]).read_bytes()
+            checksum = "sha256:" + hashlib.sha256(data).hexdigest()
+            row.update(checksum=checksum, bytes=str(len(data)))
+    with (config / "datasets.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDREPRO_MIRROR", str(tmp_path / "mirror"))
+    return tmp_path
+
+
+def test_the_list_works_before_anything_is_fetched(workplace, capsys):
+    assert main(["data", "list"]) == 0
+    said = capsys.readouterr().out
+    for name, item in components("dataset").items():
+        assert f"{name}: {item.meta['title']}\n  licence: {item.meta['licence']}\n" in said
+    assert (
+        "file cifar-10-python.tar (repacked, in mirrors only): 131,484,300 bytes, sha256:" in said
+    )
+    assert "no checksum known" in said
+    assert "None is prepared yet: fedrepro data fetch NAME, or --all." in said
+
+
+def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
+    assert main(["data", "fetch", "mnist+validation~30", "p2p_nodes", "--scale", "tiny"]) == 0
+    folder = workplace / "results" / "tiny" / "datasets"
+    assert "mnist+validation~30: prepared in" in capsys.readouterr().out
+    info = json.loads((folder / "dataset=mnist+validation~30" / "dataset.json").read_text())
+    assert sum(info["counts"]["validation"]) == 30
+    assert [source["form"] for source in info["sources"]] == ["publisher"] * 4
+    assert main(["data", "list", "--scale", "tiny"]) == 0
+    said = capsys.readouterr().out
+    assert "image of 28×28, uint8; licence: CC BY-SA 3.0" in said
+    assert "train: 200 (0: 20, 1: 20, 2: 20," in said
+    assert "validation: 30 (0: 3," in said
+    assert f"sha256 of the arrays: {info['sha256']}" in said
+    assert "regression of 2, float32" in said
+    assert "natural groups: 2" in said
+    assert main(["data", "list", "--scale", "quick"]) == 0
+    assert "None is prepared yet" in capsys.readouterr().out
+
+
+def test_what_is_ready_is_not_prepared_again(workplace, capsys, monkeypatch):
+    assert main(["data", "fetch", "digits"]) == 0
+    path = next((workplace / "results").rglob("dataset.json"))
+    before = path.stat().st_mtime_ns
+    assert main(["data", "fetch", "digits"]) == 0
+    assert "digits: ready in" in capsys.readouterr().out
+    assert path.stat().st_mtime_ns == before
+    # other versions or parameters under the same name are made anew
+    info = json.loads(path.read_text())
+    info["provenance"]["resolved"] = "digits;v0;test~360"
+    path.write_text(json.dumps(info))
+    assert main(["data", "fetch", "digits"]) == 0
+    assert "digits: prepared in" in capsys.readouterr().out
+
+
+def test_all_prepares_what_it_can_and_says_what_is_missing(workplace, capsys):
+    assert main(["data", "fetch", "--all"]) == 2
+    out, err = capsys.readouterr()
+    for name in ("digits", "mnist", "p2p_nodes"):
+        assert f"{name}: prepared in" in out
+    for name in ("cifar10", "fashion_mnist", "ham10000", "shakespeare", "speech_commands"):
+        assert f"of data set '{name}'" in err
+    assert "cifar-10/cifar-10-python.tar.gz or cifar-10/cifar-10-batches-py.tar.xz" in err
+    assert not [path for path in workplace.rglob("*") if path.name.endswith((".part", ".tmp"))]
+
+
+def test_a_damaged_prepared_set_is_named_and_the_others_are_listed(workplace, capsys):
+    assert main(["data", "fetch", "digits", "p2p_nodes"]) == 0
+    next((workplace / "results").rglob("dataset=digits/test_x.npy")).write_bytes(b"")
+    capsys.readouterr()
+    assert main(["data", "list"]) == 0
+    said = capsys.readouterr().out
+    assert "dataset=digits/test_x.npy cannot be read" in said
+    assert "regression of 2" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["fetch"], "name one or more data sets, or give --all"),
+        (["fetch", "digits", "--all"], "name one or more data sets, or give --all"),
+        (["fetch", "minst"], "did you mean 'mnist'"),
+        (["fetch", "mnist+features~vgg19"], "did you mean 'vgg16'"),
+        (["list", "--scale", "big"], "scale 'big' is none of"),
+    ],
+)
+def test_a_mistake_is_one_sentence(workplace, capsys, words, sentence):
+    assert main(["data", *words]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------- memory
+
+
+def test_the_rows_of_some_clients_are_read_without_the_others(tmp_path: Path):
+    """10 of 1000 clients out of 240 MB: the array is mapped, and only their rows are copied."""
+    code = (
+        PEAK + "from pathlib import Path; import numpy as np\n"
+        "from fedrepro.data.prepared import Arrays, load_prepared, write_prepared\n"
+        "from fedrepro.registry import parse_token\n"
+        "folder = Path(sys.argv[2])\n"
+        "if sys.argv[1] == 'write':\n"
+        "    n = {'train': 20_000, 'validation': 0, 'test': 10}\n"
+        "    x = {s: np.ones((k, 12_000), np.uint8) for s, k in n.items()}\n"
+        "    y = {s: np.arange(k) % 10 for s, k in n.items()}\n"
+        "    arrays = Arrays(x, y, 1.0, (12_000,), tuple('0123456789'))\n"
+        "    write_prepared(folder, arrays, parse_token('dataset', 'digits'), {})\n"
+        "else:\n"
+        "    before, data = peak(), load_prepared(folder)\n"
+        "    got = data.inputs('train', np.arange(5_000, 5_200))\n"
+        "    print(peak() - before, got.nbytes)\n"
+    )
+    for part in ("write", "read"):
+        command = [sys.executable, "-c", code, part, str(tmp_path)]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    grown, used = map(int, out.split())
+    # the rows as float32 once, the pages of the file that hold them, and some of Python's own
+    assert used < grown < 3 * used

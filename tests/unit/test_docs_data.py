@@ -1,0 +1,41 @@
+"""docs/data.md: its example works as it stands there, and it leaves no data set out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from fedrepro.registry import components
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "data.md").read_text()
+
+
+def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (tmp_path / "moons.py").write_text(code)
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    # a second folder of the package stands for the file in src/fedrepro/datasets
+    start = (
+        "import sys, fedrepro.datasets; fedrepro.datasets.__path__.append(sys.argv[1])\n"
+        "from fedrepro.cli.main import main\n"
+        "assert main(['data', 'fetch', 'moons+examples~1000']) == 0\n"
+        "assert main(['data', 'list']) == 0\n"
+    )
+    command = [sys.executable, "-c", start, str(tmp_path)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "moons: Two moons" in run.stdout
+    assert "train: 1,000 (upper: 500, lower: 500)" in run.stdout
+    assert "natural groups: 2" in run.stdout
+
+
+def test_every_data_set_and_extractor_has_its_place() -> None:
+    table = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
+    assert sorted(table) == sorted(components("dataset"))
+    for name, item in components("dataset").items():
+        assert re.search(rf"^### .*\b{name}\b", PAGE, re.M), name
+        assert item.meta["licence"] in PAGE
+    assert all(f"`{name}`" in PAGE or name == "pixels" for name in components("feature"))

@@ -1,0 +1,146 @@
+"""Features of images: computed from what they say, of all splits, the same twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.error import URLError
+
+import numpy as np
+import pytest
+import torch
+from pictures import SIZES, pictures, random_vgg16
+
+from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared
+from fedrepro.data.represent import feature_spec, represent, resolved_features
+from fedrepro.errors import FedreproError
+from fedrepro.registry import components, parse_token
+
+
+def nearest_mean_accuracy(x: dict[str, np.ndarray], y: dict[str, np.ndarray]) -> float:
+    means = np.stack([x["train"][y["train"] == label].mean(0) for label in range(3)])
+    distance = ((x["test"][:, None] - means) ** 2).sum(2)
+    return float((distance.argmin(1) == y["test"]).mean())
+
+
+def test_pixels_are_the_images_themselves():
+    images = pictures()
+    assert represent(images, "pixels") is images
+    assert components("feature")["pixels"].fn(images) is images.x
+
+
+def test_the_convnet_learns_and_is_cut_before_its_dense_layers():
+    found = represent(pictures(), "convnet.epochs-3")
+    # 32 -> 30 -> 15 -> 13 -> 6 -> 4 -> 2, with 128 filters
+    assert found.shape == (128 * 2 * 2,)
+    assert (found.kind, found.scale) == ("features", 1.0)
+    for split in SPLITS:
+        assert found.x[split].dtype == np.float32
+        assert found.x[split].shape == (SIZES[split], 512)
+        assert np.array_equal(found.y[split], pictures().y[split])
+    assert nearest_mean_accuracy(dict(found.x), dict(found.y)) == 1
+    assert "convnet;v1;" in found.notes[-1]
+
+
+def test_the_convnet_is_the_same_twice_and_does_not_see_the_test_images():
+    first = represent(pictures(), "convnet.epochs-1")
+    torch.manual_seed(5)
+    images = pictures()
+    images.x["test"][:] = 0
+    second = represent(images, "convnet.epochs-1")
+    assert np.array_equal(first.x["train"], second.x["train"])
+    assert not np.array_equal(first.x["test"], second.x["test"])
+
+
+def test_the_convnet_leaves_the_generator_of_others_alone():
+    torch.manual_seed(1)
+    before = torch.random.get_rng_state()
+    represent(pictures(), "convnet.epochs-1")
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_vgg16_is_torchvisions_own_network_up_to_its_dense_layers():
+    from torchvision import models
+
+    from fedrepro.features import vgg16
+
+    images = pictures()
+    with random_vgg16():
+        found = represent(images, "vgg16")
+        weights = vgg16._weights()
+    assert found.shape == (512,)
+    whole = models.vgg16()
+    whole.load_state_dict({**whole.state_dict(), **weights})
+    whole.eval()
+    pixels = torch.from_numpy(images.x["test"][:2].astype(np.float32) / 255)
+    mean, deviation = (torch.tensor(v)[:, None, None] for v in (vgg16.MEAN, vgg16.DEVIATION))
+    with torch.no_grad():
+        expected = whole.features((pixels - mean) / deviation).flatten(1).numpy()
+    assert np.allclose(found.x["test"][:2], expected, atol=1e-4)
+
+
+def test_grey_images_have_features_too():
+    with random_vgg16():
+        assert represent(pictures((28, 28)), "vgg16").shape == (512,)
+    assert represent(pictures((28, 28)), "convnet.epochs-1").shape == (128,)
+
+
+@pytest.mark.parametrize("error", [URLError("no route"), RuntimeError("invalid hash value")])
+def test_weights_that_cannot_be_had_are_said(monkeypatch: pytest.MonkeyPatch, error: Exception):
+    from torchvision.models import VGG16_Weights
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(type(VGG16_Weights.IMAGENET1K_V1), "get_state_dict", fail)
+    with pytest.raises(
+        FedreproError, match=r"weights of VGG-16 cannot be had .*vgg16-397923af.pth"
+    ):
+        represent(pictures(), "vgg16")
+
+
+def test_what_is_no_image_or_too_small_is_refused():
+    with pytest.raises(FedreproError, match="at least 22×22 pixels"):
+        represent(pictures((8, 8)), "convnet")
+    text = pictures((80,))
+    with pytest.raises(FedreproError, match="features are made of images"):
+        represent(text, "convnet")
+    with random_vgg16(), pytest.raises(FedreproError, match="features are made of images"):
+        represent(text, "vgg16")
+
+
+# ------------------------------------------------------------------------------------- tokens
+
+
+def test_a_feature_token_stands_inside_the_data_sets():
+    spec = parse_token("dataset", "cifar10+features~convnet.epochs-3.lr-1e-05.share-0.5")
+    inner = feature_spec(spec["features"])
+    assert (inner["epochs"], inner["lr"], inner["share"]) == (3, 1e-5, 0.5)
+    assert inner.token == "convnet+epochs~3+lr~1e-05+share~0.5"
+    assert resolved_features(spec) == inner.resolved
+    assert resolved_features(parse_token("dataset", "cifar10")) == "pixels;v1;"
+    assert resolved_features(parse_token("dataset", "digits")) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("convnets", "did you mean 'convnet'"),
+        ("convnet.epoch-3", "did you mean 'epochs'"),
+        ("convnet.epochs-10", "not in canonical form"),
+        ("convnet.epochs", "not of the form key~value"),
+        ("convnet.epochs-0", "must be at least 1"),
+    ],
+)
+def test_a_feature_token_with_a_mistake_is_refused(text: str, words: str):
+    with pytest.raises(FedreproError, match=words):
+        represent(pictures(), text)
+
+
+def test_features_are_one_more_prepared_data_set(tmp_path: Path):
+    found = represent(pictures(), "convnet.epochs-1")
+    write_prepared(tmp_path, found, parse_token("dataset", "cifar10+features~convnet"), {})
+    data = load_prepared(tmp_path)
+    assert (data.kind, data.dims, data.token) == ("features", 512, "cifar10+features~convnet")
+    assert isinstance(data.raw("train"), np.memmap)
+    assert np.array_equal(data.inputs("test"), found.x["test"])
+    assert np.array_equal(data.inputs("train", np.array([4, 2])), found.x["train"][[4, 2]])

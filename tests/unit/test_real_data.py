@@ -1,0 +1,250 @@
+"""Every data set on the mirror's real files, beside what a second, independent reader finds."""
+
+from __future__ import annotations
+
+import csv
+import io
+import lzma
+import math
+import pickle
+import re
+import subprocess
+import sys
+import tarfile
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+from memory import PEAK
+from mirror import MIRROR, TABLE, link_raw, needs_mirror, real_arrays
+
+from fedrepro.data.prepared import SPLITS
+
+pytestmark = needs_mirror
+
+
+def member(archive: str, name: str) -> bytes:
+    with tarfile.open(MIRROR / archive) as tar:
+        file = tar.extractfile(name)
+        assert file is not None
+        return file.read()
+
+
+def sizes(token: str) -> list[int]:
+    return [real_arrays(token).y[split].size for split in SPLITS]
+
+
+# ------------------------------------------------------------------------------ fashion, cifar
+
+
+def test_fashion_mnist_is_what_was_published() -> None:
+    from test_datasets import read_idx
+
+    folder = MIRROR / "fashion-mnist"
+    arrays = real_arrays("fashion_mnist")
+    images = read_idx(folder / "train-images-idx3-ubyte.gz")
+    assert sizes("fashion_mnist") == [60_000, 0, 10_000]
+    assert arrays.y["train"][0] == 9
+    assert arrays.classes[9] == "ankle boot"
+    assert arrays.x["train"][0].mean() == images[0].mean()
+    assert np.array_equal(arrays.x["train"], images)
+    assert np.array_equal(arrays.y["test"], read_idx(folder / "t10k-labels-idx1-ubyte.gz"))
+    assert np.bincount(arrays.y["train"]).tolist() == [6000] * 10
+
+
+def test_cifar10_is_what_was_published() -> None:
+    arrays = real_arrays("cifar10")
+    archive = "cifar-10/cifar-10-batches-py.tar.xz"
+    first = pickle.loads(member(archive, "cifar-10-batches-py/data_batch_1"), encoding="bytes")
+    assert sizes("cifar10") == [50_000, 0, 10_000]
+    assert arrays.shape == (3, 32, 32)
+    assert arrays.y["train"][0] == first[b"labels"][0] == 6
+    assert arrays.classes[6] == "frog"
+    assert arrays.x["train"][0].mean() == first[b"data"][0].mean()
+    assert np.array_equal(arrays.x["train"][:10_000].reshape(-1, 3072), first[b"data"])
+    assert arrays.y["train"][:10_000].tolist() == first[b"labels"]
+    assert np.bincount(arrays.y["train"]).tolist() == [5000] * 10
+    assert np.bincount(arrays.y["test"]).tolist() == [1000] * 10
+
+
+def test_preparing_cifar10_stays_below_a_gibibyte_and_a_half(tmp_path: Path) -> None:
+    raw = link_raw("cifar10", tmp_path)
+    code = (
+        PEAK + "from pathlib import Path\n"
+        "from fedrepro.registry import parse_token; from fedrepro.stages import data\n"
+        "_, token, raw, out = sys.argv\n"
+        "data.prepare(parse_token('dataset', token), Path(raw), Path(out))\n"
+        "print(peak())\n"
+    )
+    command = [sys.executable, "-c", code, "cifar10+validation~5000", str(raw), str(tmp_path / "o")]
+    out = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=TABLE.parents[1]
+    ).stdout
+    assert 0 < int(out) < 1.5 * 2**30
+
+
+# ------------------------------------------------------------------------------------- ham10000
+
+
+def ham_table() -> list[dict[str, str]]:
+    text = member("ham10000/ham10000-200x150.tar", "HAM10000_metadata.csv").decode()
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+PLAIN_HAM = "ham10000+balance~none+size~32"
+
+
+def test_ham10000_is_what_was_published() -> None:
+    arrays = real_arrays(PLAIN_HAM)
+    counts = sum(np.bincount(arrays.y[split], minlength=7) for split in SPLITS)
+    assert sum(sizes(PLAIN_HAM)) == 10_015
+    published = {"nv": 6705, "mel": 1113, "bkl": 1099, "bcc": 514, "akiec": 327, "vasc": 142}
+    assert dict(zip(arrays.classes, counts, strict=True)) == {**published, "df": 115}
+    assert len(arrays.group_names) == 7470
+    assert "200×150" in arrays.stand_in
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_photograph_of_ham10000_is_what_another_decoder_reads() -> None:
+    import torch
+    from torchvision.io import decode_jpeg
+
+    row = next(row for row in ham_table() if row["image_id"] == "ISIC_0024310")
+    jpeg = member("ham10000/ham10000-200x150.tar", "images/ISIC_0024310.jpg")
+    image = decode_jpeg(torch.frombuffer(bytearray(jpeg), dtype=torch.uint8)).numpy()
+    assert image.shape == (3, 150, 200)
+    arrays = real_arrays(PLAIN_HAM)
+    near = []
+    for split in SPLITS:
+        same = np.flatnonzero(arrays.group(split) == arrays.group_names.index(row["lesion_id"]))
+        assert {arrays.classes[label] for label in arrays.y[split][same]} <= {row["dx"]}
+        found = arrays.x[split][same].mean((2, 3))
+        near += np.abs(found - image.mean((1, 2))).max(1).tolist()
+    assert min(near) < 0.5
+
+
+def test_no_lesion_of_ham10000_is_in_two_splits_and_classes_are_equal() -> None:
+    arrays = real_arrays("ham10000")
+    lesions = [set(arrays.group(split).tolist()) for split in SPLITS]
+    assert not any(a & b for i, a in enumerate(lesions) for b in lesions[:i])
+    for split, count in zip(SPLITS, (1600, 200, 200), strict=True):
+        assert np.bincount(arrays.y[split]).tolist() == [count] * 7
+    plain = real_arrays(PLAIN_HAM)
+    for split in SPLITS:
+        # the lesions are split before anything is drawn from them
+        assert set(arrays.group(split)) <= set(plain.group(split))
+        share = np.bincount(plain.y[split]) / sum(np.bincount(plain.y[s]) for s in SPLITS)
+        assert np.abs(share - (0.8 if split == "train" else 0.1)).max() < 0.04
+
+
+def test_copies_of_a_photograph_are_changed_ones() -> None:
+    arrays = real_arrays("ham10000")
+    df = arrays.x["test"][arrays.y["test"] == arrays.classes.index("df")]
+    assert len(np.unique(df.reshape(len(df), -1), axis=0)) == len(df) == 200
+    assert 40 < df.mean() < 220
+
+
+# --------------------------------------------------------------------------------------- speech
+
+
+def slow_spectrogram(clip: bytes) -> np.ndarray:
+    """The same by the definition: a sum over samples for each frame, a triangle for each band."""
+    with wave.open(io.BytesIO(clip)) as file:
+        assert (file.getframerate(), file.getsampwidth(), file.getnchannels()) == (16_000, 2, 1)
+        samples = np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768
+    padded = np.concatenate([np.zeros(512), samples, np.zeros(16_000 + 1024 - samples.size)])
+    window = np.array([0.5 - 0.5 * math.cos(2 * math.pi * n / 1024) for n in range(1024)])
+    corners = [700 * (10 ** (2840.0230467083 / 2595 * i / 33) - 1) for i in range(34)]
+    power = np.zeros((32, 32))
+    for frame in range(32):
+        spectrum = np.abs(np.fft.fft(padded[frame * 512 : frame * 512 + 1024] * window)) ** 2
+        for band in range(32):
+            left, top, right = corners[band : band + 3]
+            for k in range(513):
+                hertz = k * 16_000 / 1024
+                weight = min((hertz - left) / (top - left), (right - hertz) / (right - top))
+                power[band, frame] += max(weight, 0) * spectrum[k]
+    decibels = 10 * np.log10(np.maximum(power, 1e-10))
+    return np.maximum(1 + (decibels - decibels.max()) / 80, 0)
+
+
+def test_speech_commands_are_the_mirrors_clips_split_by_speaker() -> None:
+    arrays = real_arrays("speech_commands")
+    assert sum(sizes("speech_commands")) == 1150
+    assert sum(np.bincount(arrays.y[split]) for split in SPLITS).tolist() == [115] * 10
+    speakers = [set(arrays.group(split).tolist()) for split in SPLITS]
+    assert sum(map(len, speakers)) == len(set.union(*speakers)) == len(arrays.group_names) == 215
+    assert arrays.stand_in.startswith("1,150 clips of 215 speakers from the test set")
+    assert arrays.shape == (32, 32)
+
+
+def test_a_spectrogram_is_what_its_definition_says() -> None:
+    arrays = real_arrays("speech_commands")
+    archive = MIRROR / "speech-commands" / "speech_commands_v0.02_test_115.tar.xz"
+    with tarfile.open(archive) as tar:
+        clip = next(m for m in tar if m.name.endswith("0cb74144_nohash_0.wav") and "down" in m.name)
+        expected = slow_spectrogram(tar.extractfile(clip).read())  # type: ignore[union-attr]
+    down, speaker = arrays.classes.index("down"), arrays.group_names.index("0cb74144")
+    split = next(s for s in SPLITS if speaker in arrays.group(s))
+    first = np.flatnonzero((arrays.group(split) == speaker) & (arrays.y[split] == down))[0]
+    assert np.abs(arrays.x[split][first] - expected).max() < 1e-4
+    assert arrays.x[split][first].mean() == pytest.approx(expected.mean(), abs=1e-5)
+
+
+# ---------------------------------------------------------------------------------- shakespeare
+
+
+def decoded(arrays, split: str, role: str) -> str:
+    """A role's text, put together from the characters that its examples ask for."""
+    codes = arrays.y[split][arrays.group(split) == arrays.group_names.index(role)]
+    return "".join(arrays.classes[code] for code in codes)
+
+
+def test_roles_say_what_the_plays_say() -> None:
+    arrays = real_arrays("shakespeare")
+    text = member("shakespeare/plays.tar.xz", "plays/hamlet.txt").decode()
+    spoken = re.findall(r"^OSRIC\t(.*)$", text.split("ACT I\n", 1)[1], re.M)
+    first, last = decoded(arrays, "train", "hamlet/OSRIC"), decoded(arrays, "test", "hamlet/OSRIC")
+    assert first.startswith(spoken[0])
+    assert spoken[len(spoken) - math.ceil(len(spoken) / 5)] in last
+    assert spoken[-1] in last
+    assert spoken[-1] not in first
+    assert "Enter" not in first + last
+    assert decoded(arrays, "train", "hamlet/HAMLET").startswith(
+        "A little more than kin, and less than kind."
+    )
+    assert len(arrays.group_names) == 1120
+    assert "1,120 roles" in arrays.stand_in
+
+
+def test_windows_move_by_one_character_and_begin_with_line_breaks() -> None:
+    arrays = real_arrays("shakespeare")
+    role = arrays.group_names.index("macbeth/MACBETH")
+    for split in ("train", "test"):
+        rows = np.flatnonzero(arrays.group(split) == role)
+        x, y = arrays.x[split][rows], arrays.y[split][rows]
+        assert np.array_equal(x[1:, :-1], x[:-1, 1:])
+        assert np.array_equal(x[1:, -1], y[:-1])
+        assert {arrays.classes[code] for code in x[0]} == {"\n"}
+        assert (x.dtype, x.shape[1]) == (np.uint8, 80)
+
+
+def test_every_role_and_every_character_can_be_learned() -> None:
+    arrays = real_arrays("shakespeare+stride~100")
+    assert np.bincount(arrays.y["train"], minlength=len(arrays.classes)).min() > 0
+    for split in ("train", "test"):
+        held = np.bincount(arrays.group(split), minlength=len(arrays.group_names))
+        assert held.min() > 0
+
+
+def test_tiny_shakespeare_names_its_speakers() -> None:
+    arrays = real_arrays("shakespeare+source~tiny+validation~0.2")
+    text = lzma.decompress((MIRROR / "shakespeare/tiny_shakespeare.txt.xz").read_bytes()).decode()
+    heads = set(re.findall(r"(?:\A|\n\n)([^\n:]+):\n", text))
+    assert set(arrays.group_names) <= heads
+    assert decoded(arrays, "train", "First Citizen").startswith(
+        "Before we proceed any further, hear me speak.\nYou are all resolved"
+    )
+    assert arrays.y["validation"].size > 0
+    assert "stand in" in arrays.stand_in
