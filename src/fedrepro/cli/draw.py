@@ -9,6 +9,7 @@ from pathlib import Path
 from fedrepro.artifacts import write_bytes
 from fedrepro.data.membership import build_partition, read_partition, write_partition
 from fedrepro.data.prepared import Prepared, load_prepared, write_prepared
+from fedrepro.data.table import raw_files
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.partition_map import PartitionMap, map_of, render
 from fedrepro.paths import Paths, name_of
@@ -55,12 +56,11 @@ def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
         if raw is None and (found / "dataset.json").exists():
             return load_prepared(found)
     source = raw or Path("resources") / dataset.name
-    missing = [name for name in dataset.component.meta["files"] if not (source / name).exists()]
+    missing = [name for name in raw_files(dataset) if not (source / name).exists()]
     if missing:
         raise FedreproError(
-            f"data set '{dataset.name}' is not here: {source / missing[0]} is missing; make it "
-            f"with: fedrepro stage download --dataset {dataset.name} --file {missing[0]} "
-            f"--out {source / missing[0]}, or give the folder of its files with --raw"
+            f"data set '{dataset.name}' is not here: {source / missing[0]} is missing; get it "
+            f"with: fedrepro data fetch {dataset.name}, or give the folder of its files with --raw"
         )
     arrays = dataset.component.fn(source, **dataset.values)
     write_prepared(folder, arrays, dataset, provenance())
