@@ -66,8 +66,13 @@ def full_token(wildcards, kind):
 
 
 def spec_of(wildcards, kind):
+    return spec_named(kind, full_token(wildcards, kind))
+
+
+@cache
+def spec_named(kind, token):
     try:
-        return parse_token(kind, full_token(wildcards, kind))
+        return parse_token(kind, token)
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
 
@@ -102,7 +107,8 @@ def data_folder(wildcards):
 
 
 def data_files(wildcards):
-    return [f"{data_folder(wildcards)}/{name}" for name in PREPARED_FILES]
+    folder = data_folder(wildcards)
+    return [f"{folder}/{name}" for name in PREPARED_FILES]
 
 
 def partition_file(wildcards):

@@ -87,6 +87,22 @@ def check_pfnm(file: Annotated[Path, typer.Argument(help="recorded case, .npz")]
     raise typer.Exit(run_check(file, typer.echo))
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def bench(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(help="training, matching, rounds, planning, memory, quick")
+    ],
+) -> None:
+    """Measure speed against targets: exit 1 if one is missed. `bench NAME --help` says more."""
+    from fedrepro.cli.bench import run_benchmark
+
+    raise typer.Exit(run_benchmark(name, context.args))
+
+
 @app.command()
 def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
