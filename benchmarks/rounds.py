@@ -22,15 +22,20 @@ import torch  # noqa: E402
 from peer import Peer  # noqa: E402
 from problems import WORKLOADS, Problem, problem  # noqa: E402
 
-from fedrepro.errors import FedreproError  # noqa: E402
-from fedrepro.models.dense import Dense, logits  # noqa: E402
+from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
+from fedrepro.registry import parse_token  # noqa: E402
 from fedrepro.rng import Rng  # noqa: E402
-from fedrepro.training.engine import one_hot, train  # noqa: E402
-from fedrepro.training.minibatches import Task  # noqa: E402
-from fedrepro.training.settings import Settings  # noqa: E402
+from fedrepro.training.clients import Clients, own_starts  # noqa: E402
+from fedrepro.training.examples import Examples  # noqa: E402
+from fedrepro.training.settings import settings_of  # noqa: E402
 
 SCRIPTS = {"pfl": "pfl_rounds.py", "flower": "flower_rounds.py"}
 ON_A_GPU = {"pfl": 5.0}
+MODELS = {
+    "logistic": "logistic",
+    "cnn": "cnn+hidden~128+kernel~3+padding~valid+pool_every~2",
+}
+STARTS = {"logistic": {"weight_sd": 0.0, "bias": 0.0}, "cnn": {"init": "fan_in"}}
 
 
 def main() -> int:
@@ -80,49 +85,46 @@ class Averaging:
     """Federated averaging through the training engine, as the methods in rounds use it."""
 
     def __init__(self, made: Problem, device: str) -> None:
-        if made.settings["model"] != "logistic":
-            raise FedreproError(
-                f"the training engine has no {made.settings['model']} to train yet; "
-                "choose --workload lr-mnist"
-            )
-        self.made = made
-        self.dense = Dense((made.inputs.shape[1], 10))
-        self.inputs = torch.from_numpy(made.inputs).to(device)
-        self.targets = torch.from_numpy(one_hot(made.labels, 10)).to(device)
-        self.settings = Settings(
-            optimiser="sgd",
-            lr=float(made.settings["lr"]),  # type: ignore[arg-type]
-            l2=0.0,
-            batch_size=int(made.settings["batch_size"]),  # type: ignore[call-overload]
-            epochs=int(made.settings["epochs"]),  # type: ignore[call-overload]
-            weight_sd=0.0,
-            bias=0.0,
-            shared_init=True,
+        self.made, self.device = made, device
+        model = parse_token("model", MODELS[str(made.settings["model"])])
+        own = {key: made.settings[key] for key in ("lr", "batch_size", "epochs")}
+        spec = parse_token("training", "sgd").component.spec({**own, **STARTS[model.name]})
+        shape = made.inputs.shape[1:]
+        self.clients = Clients(
+            model,
+            network_of(model, shape, 10),
+            settings_of(spec),
+            self.examples(made.inputs, made.labels),
+            made.rows,
         )
 
+    def examples(self, inputs: np.ndarray, labels: np.ndarray) -> Examples:
+        flat = torch.from_numpy(inputs.reshape(len(inputs), -1)).to(self.device)
+        return Examples(flat, torch.from_numpy(labels).to(self.device))
+
     def __call__(self) -> harness.Timed:
-        rounds, cohort = self.made.settings["rounds"], self.made.settings["cohort"]
+        clients, wanted = self.clients, self.made.settings
+        weights = own_starts(clients.network, clients.settings, [Rng(0, client=-1)])
         began = time.perf_counter()
-        weights = {name: np.zeros(shape, np.float32) for name, shape in self.dense.shapes.items()}
-        for done in range(rounds):  # type: ignore[call-overload]
+        for done in range(int(wanted["rounds"])):  # type: ignore[call-overload]
             rng = Rng(0, round=done)
-            chosen = rng.stream("cohort").choice(len(self.made.rows), cohort, replace=False)
-            tasks = [
-                Task(self.made.rows[client], rng.at(client=int(client)), first_epoch=done)
-                for client in chosen
-            ]
-            start = {
-                name: np.broadcast_to(value, (len(chosen), *value.shape))
-                for name, value in weights.items()
-            }
-            trained = train(self.dense, self.inputs, self.targets, tasks, self.settings, start)
-            weights = {name: value.mean(0) for name, value in trained.tensors.items()}
+            draw = rng.stream("cohort").choice(clients.count, wanted["cohort"], replace=False)
+            trained = clients.train(
+                weights,
+                Rng(0),
+                epochs=int(wanted["epochs"]),  # type: ignore[call-overload]
+                first_epoch=done,
+                chosen=draw.tolist(),
+            )
+            weights = {name: value.mean(0)[None] for name, value in trained.tensors.items()}
+        if self.device == "cuda":
+            torch.cuda.synchronize()
         seconds = time.perf_counter() - began
         return harness.Timed(seconds, {"accuracy": self.accuracy(weights)})
 
     def accuracy(self, weights: dict[str, np.ndarray]) -> float:
-        held = {name: torch.from_numpy(value) for name, value in weights.items()}
-        found = logits(held, torch.from_numpy(self.made.test_inputs)).argmax(1).numpy()
+        test = self.examples(self.made.test_inputs, self.made.test_labels)
+        found = probabilities(self.clients.network, weights, None, test).argmax(1).cpu().numpy()
         return float((found == self.made.test_labels).mean())
 
 
