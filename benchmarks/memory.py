@@ -78,10 +78,15 @@ def process(given, count: int) -> harness.Contender:
 
 def one(clients: int, block: int, epochs: int) -> dict[str, float]:
     """Train and aggregate through the stages of the workflow; seconds without imports."""
+    import scipy.optimize
+    import torch
+
     from fedrepro.paths import Block, Scenario
     from fedrepro.registry import parse_token
     from fedrepro.stages import aggregate, data, train
 
+    torch.set_num_threads(1)
+    assert scipy.optimize  # loaded before the clock starts
     spec = parse_token
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
