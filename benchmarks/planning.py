@@ -106,7 +106,7 @@ def copy(folder: Path, trials: int) -> None:
     path = folder / f"config/exhibits/{paper}.yaml"
     exhibits = yaml.safe_load(path.read_text())
     at = exhibits["exhibits"][name].setdefault("at", {}).setdefault("paper", {})
-    at |= {"sweep": {"partition.clients": list(CLIENTS)}, "trials": trials}
+    at |= {"sweep": {"partition.clients": list(CLIENTS)}, "trials": trials, "kd_trials": trials}
     path.write_text(yaml.safe_dump(exhibits))
 
 

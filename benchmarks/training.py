@@ -10,6 +10,9 @@ a time, on data in the cache.
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import harness
 
 harness.one_thread()
@@ -19,10 +22,13 @@ import torch  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
+from fedrepro.data.membership import read_partition  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
+from fedrepro.paths import Block  # noqa: E402
 from fedrepro.registry import parse_token  # noqa: E402
 from fedrepro.rng import Rng  # noqa: E402
 from fedrepro.stages.common import examples_of  # noqa: E402
+from fedrepro.stages.data import partition  # noqa: E402
 from fedrepro.training.clients import own_starts  # noqa: E402
 from fedrepro.training.engine import block_size, train  # noqa: E402
 from fedrepro.training.flat import Layout  # noqa: E402
@@ -40,12 +46,13 @@ class Work:
         self.classes = len(self.data.classes)
         training = parse_token("training", "adam").component.spec({"epochs": epochs})
         self.settings = settings_of(training)
-        labels = np.array(self.data.labels("train"))
         split = parse_token("partition", f"homogeneous+clients~{clients}")
-        owner = split.component.fn(labels, self.classes, Rng(0, 0), **split.values).owner
-        self.rows = [np.flatnonzero(owner == client) for client in range(clients)]
+        with tempfile.TemporaryDirectory() as folder:
+            members = Path(folder, "partition.parquet")
+            partition(self.data.folder, split, Block(0, 0), 0, members)
+            self.rows = read_partition(members, 0).train
         self.inputs = torch.from_numpy(self.data.inputs("train"))
-        self.labels = torch.from_numpy(labels)
+        self.labels = torch.from_numpy(np.array(self.data.labels("train")))
         self.test = torch.from_numpy(self.data.inputs("test"))
         self.test_labels = np.asarray(self.data.labels("test"))
 
