@@ -19,7 +19,7 @@ READY := .venv/.fedrepro-$(shell cksum < pyproject.toml | cut -d ' ' -f 1)
 MOVED := $(shell grep -qsF "$$(cd -P .venv 2>/dev/null && pwd -P)" .venv/bin/activate || echo FORCE)
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet
 
-.PHONY: quick all env test lint bench clean help FORCE
+.PHONY: quick all env test lint bench bench-peers clean help FORCE
 
 quick: env
 	@$(LOCKED) $(SNAKEMAKE) $(BARS)
@@ -56,7 +56,16 @@ lint: env
 	@.venv/bin/snakemake --lint
 
 bench: env
-	@$(LOCKED) .venv/bin/python benchmarks/quick.py
+	@$(LOCKED) sh -c 'missed=0; for name in training matching memory planning quick; do \
+	  echo "== $$name"; .venv/bin/fedrepro bench $$name || missed=1; done; exit $$missed'
+	@test ! -x .venv-peers/bin/python || $(LOCKED) .venv/bin/fedrepro bench rounds
+
+# PyTorch comes from .venv, at the end of the path, so that all compute with the same one.
+bench-peers: env
+	@$(LOCKED) sh -ec 'rm -rf .venv-peers; .venv/bin/python -m venv .venv-peers; \
+	  .venv-peers/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/peers/requirements.txt; \
+	  .venv/bin/python -c "import sysconfig; print(sysconfig.get_path(\"purelib\"))" \
+	    > "$$(.venv-peers/bin/python -c "import sysconfig; print(sysconfig.get_path(\"purelib\"))")/zz_project.pth"'
 
 clean:
 	@$(LOCKED) rm -rf results reports/quick reports/tiny reports/paper logs
@@ -67,6 +76,7 @@ help:
 	@echo "make env     the environment alone, in .venv"
 	@echo "make test    all tests; at least 90 % of the lines in src must be covered"
 	@echo "make lint    style, types and workflow checks"
-	@echo "make bench   time the quick scale in a fresh copy: benchmarks/results/quick.json"
+	@echo "make bench   every benchmark against its target: benchmarks/results; an hour"
+	@echo "make bench-peers  the frameworks to compare with, in .venv-peers"
 	@echo "make clean   remove results and reports; the record, data sets and .venv stay"
 	@echo "Settings: CORES=N (all), PYTHON=python3.12 (python3)"

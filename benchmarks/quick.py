@@ -1,19 +1,22 @@
-"""Time the quick scale from nothing, and say how much of it is start-up.
+"""Time the quick scale from nothing, and say how much of it is start-up and Snakemake.
 
-    .venv/bin/python benchmarks/quick.py [--cores 2]
+    .venv/bin/fedrepro bench quick [--cores 2]
 
-The workflow runs in a fresh copy of the tree, so nothing is there yet. Start-up is counted as the
-plan of a dry run plus, for every job, a Python that imports what jobs import at most; the sum over
-jobs is shared by the cores. Jobs that import less start faster, so the share is an upper bound.
-Prints one JSON object and writes it to benchmarks/results/quick.json.
+The workflow runs in a fresh copy of the tree, so nothing is there yet: once with a preloaded
+process, as by default, and once with every job starting by itself. What does not compute is
+
+- Snakemake: a run of as many jobs that do nothing,
+- the plan: a dry run, beyond that of those empty jobs,
+- start-up: for every job, starting a stage that only says what it can do; shared by the cores. If
+  jobs start by themselves, a Python that imports what jobs import at most,
+- loading: the preloaded process until everything is there, on one of the cores.
+
+Parts of these overlap, so the share is an upper bound.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import platform
 import re
 import shutil
 import statistics
@@ -23,11 +26,17 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-SNAKEMAKE = Path(sys.executable).parent / "snakemake"
+import harness
+
+SNAKEMAKE = Path(sys.executable).with_name("snakemake")
+STAGE = "import sys; from fedrepro.cli.main import main; sys.exit(main())"
 IMPORTS = "import torch, numpy, pyarrow, fedrepro"
+LOADING = (
+    "import importlib as i; from fedrepro.cli.preload import MODULES;"
+    "[*map(i.import_module, MODULES)]"
+)
 SKIPPED = (
-    ".venv",
+    ".venv*",
     ".git",
     ".snakemake",
     ".fedrepro",
@@ -37,49 +46,122 @@ SKIPPED = (
     "resources",
     "logs",
 )
+NOTHING = """
+rule all:
+    input: expand("{{i}}.txt", i=range({jobs}))
+rule job:
+    output: "{{i}}.txt"
+    shell: "touch {{output}}"
+"""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Time the quick scale from nothing.")
+    parser = harness.options(__doc__, runs=1)
     parser.add_argument("--cores", type=int, default=2)
-    cores = parser.parse_args().cores
+    parser.add_argument("--scale", default="quick")
+    given = parser.parse_args()
+    work = [SNAKEMAKE, "--cores", str(given.cores), "--config", f"scale={given.scale}"]
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "copy"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*SKIPPED))
-        plan, planning = timed([str(SNAKEMAKE), "-n", "--cores", str(cores)], copy)
-        jobs = count_jobs(plan)
-        _, total = timed([str(SNAKEMAKE), "--cores", str(cores)], copy)
-    python = statistics.median(timed([sys.executable, "-c", IMPORTS], ROOT)[1] for _ in range(5))
-    startup = planning + python * jobs / cores
-    found = {
-        "total_seconds": round(total, 1),
-        "cores": cores,
-        "jobs": jobs,
-        "dry_run_seconds": round(planning, 2),
-        "python_start_seconds": round(python, 2),
-        "startup_seconds": round(startup, 1),
-        "startup_share": round(startup / total, 3),
-        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        "python": platform.python_version(),
+        home = Path(folder)
+        copy(home / "plan")
+        jobs = count_jobs(run([*work, "-n"], home / "plan")[0])
+        empty = nothing(home / "nothing", jobs)
+        planning = seconds(5, [*work, "-n"], home / "plan")
+        planning -= seconds(5, [SNAKEMAKE, "-n"], empty)
+        snakemake = run([SNAKEMAKE, "--cores", str(given.cores)], empty)[1]
+        contenders = {
+            "preloaded": lambda: whole(home, work, "1"),
+            "each job by itself": lambda: whole(home, work, "0"),
+        }
+        measured = harness.in_turn(contenders, given.runs, warm=False)
+    by_itself = seconds(5, [sys.executable, "-c", IMPORTS])
+    parts = {
+        "preloaded": {
+            "snakemake": snakemake,
+            "plan": planning,
+            "start_up": handed_over() * jobs / given.cores,
+            "loading": seconds(3, [sys.executable, "-c", LOADING]) / given.cores,
+        },
+        "each job by itself": {
+            "snakemake": snakemake,
+            "plan": planning,
+            "start_up": by_itself * jobs / given.cores,
+        },
     }
-    text = json.dumps(found, indent=2) + "\n"
-    target = ROOT / "benchmarks" / "results" / "quick.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text)
-    print(text, end="")
-    return 0
-
-
-def timed(command: list[str], folder: Path) -> tuple[str, float]:
-    """What a command printed, and the seconds it took; its own words if it fails."""
-    start = time.perf_counter()
-    done = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    shares = {name: sum(p.values()) / harness.median(measured[name]) for name, p in parts.items()}
+    return harness.conclude(
+        "quick" if given.scale == "quick" else f"quick-{given.scale}",
+        given.results,
+        {"jobs": jobs, "cores": given.cores, "scale": given.scale, "runs": given.runs},
+        measured,
+        [
+            harness.Target(
+                "share of start-up and Snakemake", shares["preloaded"], 0.25, at_least=False
+            )
+        ],
+        share={name: round(share, 3) for name, share in shares.items()},
+        seconds_not_computing={
+            name: {key: round(value, 2) for key, value in p.items()} for name, p in parts.items()
+        },
     )
-    seconds = time.perf_counter() - start
+
+
+def copy(folder: Path) -> Path:
+    shutil.copytree(harness.ROOT, folder, ignore=shutil.ignore_patterns(*SKIPPED))
+    return folder
+
+
+def whole(home: Path, work: list[str | Path], preload: str) -> harness.Timed:
+    """The workflow from nothing."""
+    folder = copy(home / "run")
+    _, took = run(work, folder, FEDREPRO_PRELOAD=preload)
+    shutil.rmtree(folder)
+    return harness.Timed(took)
+
+
+def nothing(folder: Path, jobs: int) -> Path:
+    """A workflow of as many jobs without order or work."""
+    folder.mkdir()
+    (folder / "Snakefile").write_text(NOTHING.format(jobs=jobs))
+    return folder
+
+
+def handed_over() -> float:
+    """Median seconds of a stage that does nothing, run by a preloaded process."""
+    from fedrepro.cli import preload
+
+    lifeline = preload.start()
+    if lifeline is None:
+        return seconds(5, [sys.executable, "-c", IMPORTS])
+    words = [sys.executable, "-c", STAGE, "stage", "--help"]
+    run(words)
+    time.sleep(10)  # until everything is loaded
+    found = seconds(15, words)
+    os.close(lifeline)
+    return found
+
+
+def seconds(times: int, command: list[str | Path], folder: Path | None = None) -> float:
+    return statistics.median(run(command, folder)[1] for _ in range(times))
+
+
+def run(
+    command: list[str | Path], folder: Path | None = None, **environment: str
+) -> tuple[str, float]:
+    """What a command printed, and the seconds it took; its own words if it fails."""
+    began = time.perf_counter()
+    done = subprocess.run(
+        command,
+        cwd=folder or harness.ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    took = time.perf_counter() - began
     if done.returncode:
-        sys.exit(f"{done.stdout}\n{' '.join(command)} failed with status {done.returncode}")
-    return done.stdout, seconds
+        sys.exit(f"{done.stdout}\n{' '.join(map(str, command))} failed: {done.returncode}")
+    return done.stdout, took
 
 
 def count_jobs(plan: str) -> int:
@@ -92,4 +174,4 @@ def count_jobs(plan: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.main(main)

@@ -12,7 +12,7 @@ import errno
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,10 +63,8 @@ def _remove_orphans(path: Path) -> None:
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return error.errno == errno.EPERM
     return True
 
 
@@ -117,28 +115,40 @@ def write_table(
     table: pa.Table | Mapping[str, Any],
     kind: str,
     provenance: Mapping[str, Any],
-    row_group_size: int | None = None,
 ) -> None:
     """A table of this kind as parquet, with schema version and provenance in its metadata."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     table = table if isinstance(table, pa.Table) else pa.table(dict(table))
+    with _parquet(path, table.schema, kind, provenance) as add:
+        add(table)
+
+
+@contextlib.contextmanager
+def _parquet(
+    path: Path | str, schema: pa.Schema, kind: str, provenance: Mapping[str, Any]
+) -> Iterator[Callable[[pa.Table], None]]:
+    """A function that appends tables of this schema to a file, each as row groups of its own."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     metadata = {
         "fedrepro.kind": kind,
         "fedrepro.schema": str(SCHEMA_VERSION),
         "fedrepro.provenance": json.dumps(provenance, sort_keys=True),
     }
-    table = table.replace_schema_metadata(metadata)
-    with atomic(path) as temporary:
-        pq.write_table(
-            table,
+    schema = schema.with_metadata(metadata)
+    with (
+        atomic(path) as temporary,
+        pq.ParquetWriter(
             temporary,
+            schema,
             compression="zstd",
-            use_dictionary=_columns(table, pa.types.is_string),
-            use_byte_stream_split=_columns(table, _is_float),
-            row_group_size=row_group_size,
-        )
+            use_dictionary=_columns(schema, pa.types.is_string),
+            use_byte_stream_split=_columns(schema, _is_float),
+        ) as writer,
+    ):
+        yield lambda table: writer.write_table(table.replace_schema_metadata(metadata))
 
 
 def _is_float(kind: pa.DataType) -> bool:
@@ -147,12 +157,12 @@ def _is_float(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def _columns(table: pa.Table, test: Any) -> list[str]:
+def _columns(schema: pa.Schema, test: Any) -> list[str]:
     """Parquet paths of the leaf columns whose type passes `test`."""
     import pyarrow as pa
 
     names = []
-    for item in table.schema:
+    for item in schema:
         if test(item.type):
             names.append(item.name)
         elif pa.types.is_list(item.type) and test(item.type.value_type):
@@ -170,7 +180,12 @@ def read_table(path: Path | str, kind: str) -> pa.Table:
         table = pq.read_table(path, partitioning=None)
     except (OSError, pa.ArrowException) as error:
         raise damaged(path, _one_line(error)) from error
-    metadata = table.schema.metadata or {}
+    _check_kind(path, table.schema.metadata, kind)
+    return table
+
+
+def _check_kind(path: Path | str, metadata: Mapping[bytes, bytes] | None, kind: str) -> None:
+    metadata = metadata or {}
     found = metadata.get(b"fedrepro.kind", b"no fedrepro table").decode()
     if found != kind:
         raise FedreproError(f"{path} holds {found}, but {kind} was expected")
@@ -180,7 +195,6 @@ def read_table(path: Path | str, kind: str) -> pa.Table:
             f"{path} was written with schema version {version}, this fedrepro reads "
             f"{SCHEMA_VERSION}; delete the file and start again, and it will be made anew"
         )
-    return table
 
 
 def read_provenance(table: pa.Table) -> dict[str, Any]:
@@ -197,6 +211,69 @@ def _one_line(error: object) -> str:
 Tensors = dict[str, np.ndarray]
 
 
+@contextlib.contextmanager
+def model_writer(path: Path | str, provenance: Mapping[str, Any]) -> Iterator[ModelWriter]:
+    """Write local models some at a time, so that a file may hold more than fits the memory."""
+    import pyarrow as pa
+
+    schema = pa.schema(
+        {
+            "trial": pa.int32(),
+            "client": pa.int32(),
+            "examples": pa.int32(),
+            "tensor": pa.string(),
+            "shape": pa.list_(pa.int32()),
+            "values": pa.list_(pa.float32()),
+        }
+    )
+    with _parquet(path, schema, "local_models", provenance) as add:
+        writer = ModelWriter(schema, add)
+        yield writer
+        writer.flush()
+
+
+class ModelWriter:
+    """One row per (trial, client, tensor), in groups of equal size however they are handed in."""
+
+    def __init__(self, schema: pa.Schema, add: Callable[[pa.Table], None]) -> None:
+        self.schema, self.add = schema, add
+        self.waiting: list[tuple[int, int, int, Tensors]] = []
+
+    def write(
+        self,
+        trials: Sequence[int],
+        clients: Sequence[int],
+        examples: Sequence[int],
+        tensors: Tensors,
+    ) -> None:
+        """Models in their order; `tensors[name]` has the shape (models, *shape)."""
+        for i, place in enumerate(zip(trials, clients, examples, strict=True)):
+            self.waiting.append((*place, {name: value[i] for name, value in tensors.items()}))
+            if len(self.waiting) == ROW_GROUP_CLIENTS:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what waits as a row group."""
+        import pyarrow as pa
+
+        rows = [
+            (*place, name, value) for *place, held in self.waiting for name, value in held.items()
+        ]
+        self.waiting = []
+        if not rows:
+            return
+        trials, clients, examples, names, values = zip(*rows, strict=True)
+        flat = [np.ascontiguousarray(value, dtype=np.float32).reshape(-1) for value in values]
+        offsets = np.concatenate([[0], np.cumsum([value.size for value in flat])])
+        columns = [pa.array(column, pa.int32()) for column in (trials, clients, examples)]
+        columns += [
+            pa.array(names, pa.string()),
+            pa.array([list(value.shape) for value in values], pa.list_(pa.int32())),
+            pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), np.concatenate(flat)),
+        ]
+        self.add(pa.Table.from_arrays(columns, schema=self.schema))
+
+
 def write_models(
     path: Path | str,
     trials: Sequence[int],
@@ -205,39 +282,9 @@ def write_models(
     tensors: Tensors,
     provenance: Mapping[str, Any],
 ) -> None:
-    """Local models, one row per (trial, client, tensor).
-
-    `tensors` maps a name to an array of shape (models, *shape), float32; `trials`, `clients` and
-    `examples` have one entry per model.
-    """
-    import pyarrow as pa
-
-    names = list(tensors)
-    values = [
-        np.ascontiguousarray(tensors[n][i], dtype=np.float32).reshape(-1)
-        for i in range(len(trials))
-        for n in names
-    ]
-    offsets = np.concatenate([[0], np.cumsum([v.size for v in values])])
-    if offsets[-1] > np.iinfo(np.int32).max:
-        raise FedreproError(
-            f"{path} would hold {offsets[-1]} numbers, more than one file can; "
-            "lower clients_per_job or trials_per_job in config/config.yaml"
-        )
-    flat = np.concatenate(values) if values else np.empty(0, np.float32)
-    shapes = [list(tensors[n].shape[1:]) for n in names] * len(trials)
-    table = pa.table(
-        {
-            "trial": np.repeat(np.asarray(trials, np.int32), len(names)),
-            "client": np.repeat(np.asarray(clients, np.int32), len(names)),
-            "examples": np.repeat(np.asarray(examples, np.int32), len(names)),
-            "tensor": pa.array(names * len(trials), pa.string()),
-            "shape": pa.array(shapes, pa.list_(pa.int32())),
-            "values": pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat),
-        }
-    )
-    groups = max(1, ROW_GROUP_CLIENTS * len(names))
-    write_table(path, table, "local_models", provenance, row_group_size=groups)
+    """All local models at once; `trials`, `clients` and `examples` have one entry per model."""
+    with model_writer(path, provenance) as writer:
+        writer.write(trials, clients, examples, tensors)
 
 
 @dataclass(frozen=True)
@@ -252,41 +299,70 @@ class TrialModels:
 
 
 def read_models(paths: Sequence[Path | str], trials: Sequence[int]) -> dict[int, TrialModels]:
-    """The local models of these trials from one or more blocks; every client must be there."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    """The local models of these trials from one or more blocks; every client must be there.
 
-    table = pa.concat_tables([read_table(path, "local_models") for path in paths])
-    table = table.filter(pc.is_in(table["trial"], pa.array(list(trials), pa.int32())))
-    found: dict[int, TrialModels] = {}
+    Each number is read once, into the array that it stays in: a row group at a time.
+    """
+    sizes: dict[int, dict[int, int]] = {trial: {} for trial in trials}  # examples by client
+    shapes: dict[int, dict[str, tuple[int, ...]]] = {trial: {} for trial in trials}
+    for group in _groups(paths, ["trial", "client", "examples", "tensor", "shape"]):
+        for row in group.to_pylist():
+            if row["trial"] in sizes:
+                sizes[row["trial"]][row["client"]] = row["examples"]
+                shapes[row["trial"]].setdefault(row["tensor"], tuple(row["shape"]))
+    found = {}
     for trial in trials:
-        rows = table.filter(pc.equal(table["trial"], pa.scalar(trial, pa.int32())))
-        found[trial] = _trial_models(rows, trial, paths)
+        if not sizes[trial] or sorted(sizes[trial]) != list(range(len(sizes[trial]))):
+            raise _missing(trial, paths)
+        counts = np.array([sizes[trial][client] for client in range(len(sizes[trial]))], np.int64)
+        tensors = {
+            name: np.empty((len(counts), *shape), np.float32)
+            for name, shape in shapes[trial].items()
+        }
+        found[trial] = TrialModels(counts, tensors)
+    _fill(found, paths)
     return found
 
 
-def _trial_models(rows: pa.Table, trial: int, paths: Sequence[Path | str]) -> TrialModels:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    tensors: Tensors = {}
-    examples = np.empty(0, np.int64)
-    for name in pc.unique(rows["tensor"]).to_pylist():
-        part = rows.filter(pc.equal(rows["tensor"], pa.scalar(name))).sort_by("client")
-        clients = part["client"].to_numpy()
-        if not np.array_equal(clients, np.arange(len(clients))):
-            break
-        shape = part["shape"][0].as_py()
-        values = part["values"].combine_chunks().flatten().to_numpy()
-        # copied, because Arrow's memory is read-only and torch wants to share it
-        tensors[name] = values.reshape(len(clients), *shape).copy()
-        examples = part["examples"].to_numpy().astype(np.int64)
-    if not tensors or any(len(value) != len(examples) for value in tensors.values()):
-        raise FedreproError(
-            f"local models of some clients of trial {trial} are missing in "
-            f"{', '.join(map(str, paths))}; delete these files and start again"
+def _fill(found: Mapping[int, TrialModels], paths: Sequence[Path | str]) -> None:
+    """Copy the values of every row into its place; every place must get one."""
+    filled = dict.fromkeys(found, 0)
+    for group in _groups(paths, ["trial", "client", "tensor", "values"]):
+        values = group["values"].combine_chunks()
+        flat, offsets = values.values.to_numpy(), values.offsets.to_numpy()
+        places = zip(
+            *(group[name].to_pylist() for name in ("trial", "client", "tensor")), strict=True
         )
-    return TrialModels(examples, tensors)
+        for i, (trial, client, tensor) in enumerate(places):
+            if trial in found:
+                place = found[trial].tensors[tensor][client]
+                place[...] = flat[offsets[i] : offsets[i + 1]].reshape(place.shape)
+                filled[trial] += 1
+    for trial, models in found.items():
+        if filled[trial] != len(models.examples) * len(models.tensors):
+            raise _missing(trial, paths)
+
+
+def _groups(paths: Sequence[Path | str], columns: list[str]) -> Iterator[pa.Table]:
+    """The row groups of files of local models, with some of the columns."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in paths:
+        try:
+            with pq.ParquetFile(path) as file:
+                _check_kind(path, file.schema_arrow.metadata, "local_models")
+                for number in range(file.num_row_groups):
+                    yield file.read_row_group(number, columns=columns)
+        except (OSError, pa.ArrowException) as error:
+            raise damaged(path, _one_line(error)) from error
+
+
+def _missing(trial: int, paths: Sequence[Path | str]) -> FedreproError:
+    return FedreproError(
+        f"local models of some clients of trial {trial} are missing in "
+        f"{', '.join(map(str, paths))}; delete these files and start again"
+    )
 
 
 # -------------------------------------------------------------------- states and checkpoints

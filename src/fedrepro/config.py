@@ -63,6 +63,12 @@ class Config(Strict):
     checkpoint_seconds: float = Field(
         20.0, ge=0, description="seconds between checkpoints of methods that run in rounds"
     )
+    preload: bool = Field(
+        True,
+        description="jobs on this machine start from a process that has all packages loaded "
+        "(Linux, one thread, no GPU; other jobs start by themselves); results do not depend on "
+        "it, and the environment variable FEDREPRO_PRELOAD=0 switches it off too",
+    )
 
     def mirror_folder(self) -> str:
         return os.environ.get("FEDREPRO_MIRROR") or self.mirror

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -77,7 +78,7 @@ class Scenario:
             )
         return found
 
-    @property
+    @cached_property  # thousands of files lie in it
     def folder(self) -> str:
         return "/".join(f"{spec.kind}={name_of(spec)}" for spec in self.specs)
 
@@ -116,11 +117,11 @@ class Paths:
     results: str = "results"
     reports: str = "reports"
 
-    @property
+    @cached_property
     def base(self) -> PurePosixPath:
         return PurePosixPath(self.results) / self.scale
 
-    @property
+    @cached_property
     def tree(self) -> PurePosixPath:
         return self.base / f"seed={self.seed}"
 
@@ -133,7 +134,8 @@ class Paths:
 
     def models(self, scenario: Scenario, trials: Block, clients: Block) -> str:
         folder = f"{scenario.folder}/trials={trials}/clients={clients}"
-        return str(self.tree / "models" / folder / "local.parquet")
+        # as text: joining paths costs more than all else in planning many jobs
+        return f"{self.tree}/models/{folder}/local.parquet"
 
     def metrics(self, scenario: Scenario, methods: Sequence[Spec], trials: Block) -> str:
         kind = methods[0].component.meta["kind"]

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-TARGETS = ("quick", "all", "env", "test", "lint", "bench", "clean", "help")
+TARGETS = ("quick", "all", "env", "test", "lint", "bench", "bench-peers", "clean", "help")
 PAPERS = ("PFNM", "FedAvg", "GEMS", "RM+AH", "P2P")
 
 

@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from fedrepro.cli import hand_over, put_on_path
+from fedrepro.cli import hand_over, preload, put_on_path
 from fedrepro.config import load_exhibits, read_config
 from fedrepro.data.prepared import PREPARED_FILES
 from fedrepro.data.represent import resolved_features
@@ -22,6 +22,13 @@ try:
 except FedreproError as error:
     raise WorkflowError(str(error)) from None
 hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds)
+
+
+onstart:
+    # for jobs of this machine only: elsewhere the environment of a job may be another one
+    if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
+        lifeline = preload.start()
+
 
 SCENARIO_FOLDER = (
     "dataset={dataset}/partition={partition}/model={model}/training={training}"
@@ -59,8 +66,13 @@ def full_token(wildcards, kind):
 
 
 def spec_of(wildcards, kind):
+    return spec_named(kind, full_token(wildcards, kind))
+
+
+@cache
+def spec_named(kind, token):
     try:
-        return parse_token(kind, full_token(wildcards, kind))
+        return parse_token(kind, token)
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
 
@@ -95,7 +107,8 @@ def data_folder(wildcards):
 
 
 def data_files(wildcards):
-    return [f"{data_folder(wildcards)}/{name}" for name in PREPARED_FILES]
+    folder = data_folder(wildcards)
+    return [f"{folder}/{name}" for name in PREPARED_FILES]
 
 
 def partition_file(wildcards):

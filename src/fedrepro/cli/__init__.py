@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 
 def hand_over(mirror: str, checkpoint_seconds: float) -> None:
@@ -19,6 +18,6 @@ def hand_over(mirror: str, checkpoint_seconds: float) -> None:
 
 def put_on_path() -> None:
     """Let jobs find the `fedrepro` command also where the environment is not activated."""
-    own = str(Path(sys.executable).parent)
+    own = os.path.dirname(sys.executable)
     if own not in os.environ["PATH"].split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([own, os.environ["PATH"]])

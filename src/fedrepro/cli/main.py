@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import sys
-import traceback
 from collections.abc import Sequence
-
-from fedrepro.errors import FedreproError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a stage or a command; a FedreproError becomes a sentence and exit code 2."""
     given = list(sys.argv[1:] if argv is None else argv)
+    # asked before anything else is imported: a job that is handed over costs no imports
+    if given[:1] == ["stage"] and "FEDREPRO_PRELOADED" in os.environ:
+        from fedrepro.cli.preloaded import run_preloaded
+
+        status = run_preloaded(given)
+        if status is not None:
+            return status
+    return run_here(given)
+
+
+def run_here(given: Sequence[str]) -> int:
+    """Run a stage or a command in this process."""
+    from fedrepro.errors import FedreproError
+
     debug = "--debug" in given
     given = [word for word in given if word != "--debug"]
     try:
@@ -24,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_command(given)
     except FedreproError as error:
         if debug:
+            import traceback
+
             traceback.print_exc()
         print(f"fedrepro: {error}", file=sys.stderr)
         return 2

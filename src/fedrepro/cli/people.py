@@ -87,6 +87,50 @@ def check_pfnm(file: Annotated[Path, typer.Argument(help="recorded case, .npz")]
     raise typer.Exit(run_check(file, typer.echo))
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def bench(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(help="training, matching, rounds, planning, memory, quick")
+    ],
+) -> None:
+    """Measure speed against targets: exit 1 if one is missed. `bench NAME --help` says more."""
+    from fedrepro.cli.bench import run_benchmark
+
+    raise typer.Exit(run_benchmark(name, context.args))
+
+
+@app.command()
+def plan(
+    target: Annotated[str, typer.Argument(help="such as reports/paper/pfnm/figure-2a.svg")],
+    cores: Annotated[int, typer.Option(min=1, help="cores that will share the work")] = 2,
+) -> None:
+    """How many jobs, hours and GiB a target still takes, from measured rates."""
+    from fedrepro.config import load_config, load_exhibits
+    from fedrepro.forecast import forecast
+
+    found = forecast(target, load_config(), load_exhibits())
+    table = Table("stage", "jobs to run", "hours of one core")
+    for stage, jobs in found.jobs.items():
+        hours = found.seconds.get(stage)
+        table.add_row(stage, str(jobs), "–" if hours is None else f"{hours / 3600:.2f}")
+    console.print(table)
+    total = sum(found.jobs.values())
+    console.print(
+        f"{total} jobs, {found.hours:.2f} hours of one core or {found.hours / cores:.2f} on "
+        f"{cores}, and {found.bytes / 2**30:.2f} GiB of local models"
+    )
+    for source, jobs in found.sources.items():
+        console.print(f"estimated from {source}: {jobs} jobs")
+    for what, jobs in found.unknown.items():
+        console.print(f"no measurement yet, counted as nothing: {what} ({jobs} jobs)")
+    if found.sources:
+        console.print("another machine, or one with other work to do, may take half or twice that")
+
+
 @app.command()
 def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,

@@ -10,6 +10,8 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.rng import Rng
 from fedrepro.spec import Arg
 
+BLOCK = 256  # clients in double precision at a time
+
 
 @method("average", kind="one_shot", needs={"example_counts"}, label="parameter average")
 def average(
@@ -24,7 +26,16 @@ def average(
     counts = info.example_counts if weighted else np.ones(clients.clients)
     share = (counts / counts.sum()).astype(np.float64)
     tensors = {
-        name: np.tensordot(share, value.astype(np.float64), 1)[None].astype(np.float32)
+        name: _weighted_sum(share, value)[None].astype(np.float32)
         for name, value in clients.tensors.items()
     }
     return GlobalModel(clients.model, tensors)
+
+
+def _weighted_sum(share: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """sum_j share_j value_j in double precision, some clients at a time: (J,), (J, *shape)."""
+    parts = (
+        np.tensordot(share[at : at + BLOCK], value[at : at + BLOCK].astype(np.float64), 1)
+        for at in range(0, len(share), BLOCK)
+    )
+    return sum(parts, np.zeros(value.shape[1:]))

@@ -1,0 +1,132 @@
+"""The work that fedrepro and its peers both do: data, who holds it, and the numbers of training.
+
+Peers run in an environment of their own and read the problem from an .npz file:
+
+    inputs float32 (N, *shape), labels int64 (N,), rows int64 (clients, examples),
+    test_inputs, test_labels, and settings, a json text: model, rounds, cohort, batch_size, lr,
+    epochs, seed
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import harness
+import numpy as np
+
+from fedrepro.registry import components
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One comparison of federated rounds; targets are how many times faster than each peer."""
+
+    dataset: str
+    settings: dict[str, object]
+    clients: int
+    examples: int
+    targets: dict[str, float]
+
+
+WORKLOADS = {
+    "lr-mnist": Workload(
+        "mnist",
+        {
+            "model": "logistic",
+            "rounds": 100,
+            "cohort": 10,
+            "batch_size": 10,
+            "lr": 0.03,
+            "epochs": 1,
+            "seed": 0,
+        },
+        clients=1000,
+        examples=100,
+        targets={"pfl": 3.0, "flower": 20.0},
+    ),
+    "cifar-cnn": Workload(
+        "cifar10",
+        {
+            "model": "cnn",
+            "rounds": 10,
+            "cohort": 50,
+            "batch_size": 10,
+            "lr": 0.1,
+            "epochs": 1,
+            "seed": 0,
+        },
+        clients=1000,
+        examples=50,
+        targets={"pfl": 0.95},
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    inputs: np.ndarray
+    labels: np.ndarray
+    rows: np.ndarray
+    test_inputs: np.ndarray
+    test_labels: np.ndarray
+    settings: dict[str, object]
+
+    def save(self, path: Path) -> None:
+        arrays = {name: value for name, value in vars(self).items() if name != "settings"}
+        np.savez(path, settings=json.dumps(self.settings), **arrays)
+
+
+def problem(workload: Workload, **changes: object) -> Problem:
+    """The data of a workload; clients draw their examples alone, so two may hold the same one."""
+    stored = arrays(workload.dataset)
+    rng = np.random.default_rng(0)
+    draws = [
+        rng.choice(len(stored["labels"]), workload.examples, replace=False)
+        for _ in range(workload.clients)
+    ]
+    settings = {**workload.settings, **changes, "data": stored.pop("data")}
+    if settings["model"] == "logistic":
+        for name in ("inputs", "test_inputs"):
+            stored[name] = stored[name].reshape(len(stored[name]), -1)
+    return Problem(**stored, rows=np.array(draws), settings=settings)
+
+
+def arrays(dataset: str) -> dict[str, Any]:
+    """Inputs in [0, 1] and labels of both splits; generated where the data set is not one of ours.
+
+    What a step costs does not depend on the values, and every framework gets the same.
+    """
+    if dataset not in components("dataset"):
+        return generated((3, 32, 32))
+    data = harness.prepared(dataset)
+    return {
+        "inputs": data.inputs("train").reshape(-1, *data.shape),
+        "labels": np.array(data.labels("train")),
+        "test_inputs": data.inputs("test").reshape(-1, *data.shape),
+        "test_labels": np.array(data.labels("test")),
+        "data": dataset,
+    }
+
+
+def generated(shape: tuple[int, ...], train: int = 20_000, test: int = 2000) -> dict[str, Any]:
+    """Ten smooth patterns with much noise."""
+    rng = np.random.default_rng(0)
+    patterns = np.cumsum(rng.normal(size=(10, *shape)), axis=-1) / 8
+
+    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.arange(count) % 10
+        noise = rng.standard_normal((count, *shape), np.float32)
+        return (patterns[labels] + noise).astype(np.float32) / 4, labels
+
+    inputs, labels = draw(train)
+    test_inputs, test_labels = draw(test)
+    return {
+        "inputs": inputs,
+        "labels": labels,
+        "test_inputs": test_inputs,
+        "test_labels": test_labels,
+        "data": f"generated images of {shape}",
+    }

@@ -1,0 +1,132 @@
+"""Federated averaging against pfl and Flower: seconds of the same rounds, and the accuracy after.
+
+    .venv/bin/fedrepro bench rounds [--workload lr-mnist|cifar-cnn] [--device cpu|cuda]
+
+lr-mnist: logistic regression, 1000 clients of 100 MNIST examples, 10 a round, batches of 10, 100
+rounds. cifar-cnn: the setting of pfl's Table 1. Every framework starts from its own process, warm,
+with one thread, and evaluates only at the end, outside the measured time.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import harness
+
+harness.one_thread()
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from peer import Peer  # noqa: E402
+from problems import WORKLOADS, Problem, problem  # noqa: E402
+
+from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
+from fedrepro.registry import parse_token  # noqa: E402
+from fedrepro.rng import Rng  # noqa: E402
+from fedrepro.training.clients import Clients, own_starts  # noqa: E402
+from fedrepro.training.examples import Examples  # noqa: E402
+from fedrepro.training.settings import settings_of  # noqa: E402
+
+SCRIPTS = {"pfl": "pfl_rounds.py", "flower": "flower_rounds.py"}
+ON_A_GPU = {"pfl": 5.0}
+MODELS = {
+    "logistic": "logistic",
+    "cnn": "cnn+hidden~128+kernel~3+padding~valid+pool_every~2",
+}
+STARTS = {"logistic": {"weight_sd": 0.0, "bias": 0.0}, "cnn": {"init": "fan_in"}}
+
+
+def main() -> int:
+    parser = harness.options(__doc__)
+    parser.add_argument("--workload", choices=sorted(WORKLOADS), default="lr-mnist")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--rounds", type=int, help="fewer rounds than the workload has")
+    parser.add_argument("--peers", nargs="*", choices=sorted(SCRIPTS), help="all that it names")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    workload = WORKLOADS[given.workload]
+    targets = ON_A_GPU if given.device == "cuda" else workload.targets
+    peers = list(targets) if given.peers is None else given.peers
+    made = problem(workload, **({"rounds": given.rounds} if given.rounds else {}))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "problem.npz")
+        made.save(path)
+        ours = Averaging(made, given.device)
+        started = {name: peer(name, path, given.device) for name in peers}
+        try:
+            measured = harness.in_turn({"fedrepro": ours, **started}, given.runs)
+        finally:
+            for one in started.values():
+                one.close()
+    return harness.conclude(
+        "-".join(["rounds", given.workload, *(["gpu"] if given.device == "cuda" else [])]),
+        given.results,
+        {**made.settings, "clients": workload.clients, "examples": workload.examples},
+        measured,
+        [
+            harness.Target(
+                f"times faster than {name}",
+                harness.times_faster(measured, "fedrepro", name),
+                targets[name],
+            )
+            for name in peers
+        ],
+    )
+
+
+def peer(name: str, path: Path, device: str) -> Peer:
+    words = [device] if name == "pfl" else []
+    return Peer(SCRIPTS[name], path, path.with_name(f"{name}.log"), *words)
+
+
+class Averaging:
+    """Federated averaging through the training engine, as the methods in rounds use it."""
+
+    def __init__(self, made: Problem, device: str) -> None:
+        self.made, self.device = made, device
+        model = parse_token("model", MODELS[str(made.settings["model"])])
+        own = {key: made.settings[key] for key in ("lr", "batch_size", "epochs")}
+        spec = parse_token("training", "sgd").component.spec({**own, **STARTS[model.name]})
+        shape = made.inputs.shape[1:]
+        self.clients = Clients(
+            model,
+            network_of(model, shape, 10),
+            settings_of(spec),
+            self.examples(made.inputs, made.labels),
+            made.rows,
+        )
+
+    def examples(self, inputs: np.ndarray, labels: np.ndarray) -> Examples:
+        flat = torch.from_numpy(inputs.reshape(len(inputs), -1)).to(self.device)
+        return Examples(flat, torch.from_numpy(labels).to(self.device))
+
+    def __call__(self) -> harness.Timed:
+        clients, wanted = self.clients, self.made.settings
+        weights = own_starts(clients.network, clients.settings, [Rng(0, client=-1)])
+        began = time.perf_counter()
+        for done in range(int(wanted["rounds"])):  # type: ignore[call-overload]
+            rng = Rng(0, round=done)
+            draw = rng.stream("cohort").choice(clients.count, wanted["cohort"], replace=False)
+            trained = clients.train(
+                weights,
+                Rng(0),
+                epochs=int(wanted["epochs"]),  # type: ignore[call-overload]
+                first_epoch=done,
+                chosen=draw.tolist(),
+            )
+            weights = {name: value.mean(0)[None] for name, value in trained.tensors.items()}
+        if self.device == "cuda":
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - began
+        return harness.Timed(seconds, {"accuracy": self.accuracy(weights)})
+
+    def accuracy(self, weights: dict[str, np.ndarray]) -> float:
+        test = self.examples(self.made.test_inputs, self.made.test_labels)
+        found = probabilities(self.clients.network, weights, None, test).argmax(1).cpu().numpy()
+        return float((found == self.made.test_labels).mean())
+
+
+if __name__ == "__main__":
+    harness.main(main)

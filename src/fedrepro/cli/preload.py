@@ -1,0 +1,309 @@
+"""A process that has everything loaded and forks for each job: the far end of `preloaded.py`.
+
+Snakemake starts it with a workflow (`start`) and holds the only writing end of a pipe to it, so
+that it ends with the workflow, however that ends. It computes nothing itself and has no threads of
+its own, which is what makes a fork safe: locks, random states and devices are as after a start.
+
+A job dies with its near end, and with this process; a signal to the near end reaches the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fedrepro.cli.preloaded import HEADER, SOCKET, STARTED, identity
+
+# In the order in which a run needs them: a job that comes early finds the first ones.
+MODULES = (
+    "numpy",
+    "torch",
+    "pyarrow.parquet",
+    "pyarrow.compute",
+    "scipy.optimize",
+    "fedrepro.stages.data",
+    "fedrepro.stages.train",
+    "fedrepro.stages.aggregate",
+    "fedrepro.stages.federate",
+    "fedrepro.config",
+    "sklearn.datasets",
+    "sklearn.cluster",
+    "fedrepro.stages.exhibit",
+    "fedrepro.stages.report",
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "jinja2",
+)
+# jemalloc's own thread sleeps, and jemalloc itself takes care of forks
+HARMLESS_THREADS = {"jemalloc_bg_thd"}
+PATIENCE = 5.0  # seconds for a request to come in whole
+PR_SET_PDEATHSIG = 1
+
+
+def start() -> int | None:
+    """Start the process for this workflow and tell jobs where it is, through their environment.
+
+    Returns the writing end of the pipe that keeps it alive, or None if it is switched off (by
+    FEDREPRO_PRELOAD=0) or this is not Linux.
+    """
+    os.environ.pop(SOCKET, None)
+    if sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
+        return None
+    folder = tempfile.mkdtemp(prefix="fedrepro-")
+    path = os.path.join(folder, "jobs")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(64)
+    reading, writing = os.pipe()
+    one_thread = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
+    subprocess.Popen(
+        [sys.executable, "-m", "fedrepro.cli.preload", str(listener.fileno()), str(reading)],
+        pass_fds=(listener.fileno(), reading),
+        env={**os.environ, **one_thread},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C on the terminal is for the near ends to pass on
+    )
+    os.close(reading)
+    listener.close()
+    os.environ[SOCKET] = path
+    return writing
+
+
+@dataclass(frozen=True)
+class Job:
+    """A running job: its process, a descriptor that tells when it ends, and its near end."""
+
+    pid: int
+    ended: int
+    channel: socket.socket
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a near end hands over."""
+
+    identity: str
+    folder: str
+    mask: int
+    words: list[str]
+    environment: dict[bytes, bytes]
+
+    @staticmethod
+    def parse(body: bytes) -> Request:
+        whose, folder, mask, count, *rest = body.split(b"\0")
+        pairs = [variable.partition(b"=") for variable in rest[int(count) :]]
+        return Request(
+            os.fsdecode(whose),
+            os.fsdecode(folder),
+            int(mask),
+            [os.fsdecode(word) for word in rest[: int(count)]],
+            {key: value for key, _, value in pairs},
+        )
+
+
+class Server:
+    """One loop over four kinds of events: a new job, an ended one, a signal for one, the end."""
+
+    def __init__(self, listener: socket.socket, lifeline: int) -> None:
+        self.listener, self.lifeline = listener, lifeline
+        self.jobs: dict[int, Job] = {}
+        self.events = selectors.DefaultSelector()
+        self.events.register(listener, selectors.EVENT_READ, self.accept)
+        self.events.register(lifeline, selectors.EVENT_READ, self.close)
+        self.open = True
+
+    def serve(self, timeout: float | None = None) -> None:
+        """Handle what has happened; waits for something at most `timeout` seconds."""
+        for key, _ in self.events.select(timeout):
+            handle: Callable[[], None] = key.data
+            handle()
+
+    def accept(self) -> None:
+        channel, _ = self.listener.accept()
+        try:
+            streams, request = receive(channel)
+        except (OSError, ValueError):
+            channel.close()
+            return
+        try:
+            if request.identity == identity() and not strange_threads():
+                self.fork(request, streams, channel)
+            else:
+                channel.close()  # the near end runs the job itself
+        finally:
+            for stream in streams:
+                os.close(stream)
+
+    def fork(self, request: Request, streams: list[int], channel: socket.socket) -> None:
+        pid = os.fork()
+        if pid == 0:
+            self.forget()
+            channel.close()
+            run_job(request, streams)
+        with contextlib.suppress(OSError):  # the child has done it, or is gone
+            os.setpgid(pid, pid)
+        job = Job(pid, os.pidfd_open(pid), channel)
+        self.jobs[pid] = job
+        self.events.register(job.ended, selectors.EVENT_READ, lambda: self.end(job))
+        self.events.register(channel, selectors.EVENT_READ, lambda: self.signalled(job))
+        with contextlib.suppress(OSError):  # the near end is gone; the next event says so
+            channel.sendall(STARTED)
+
+    def signalled(self, job: Job) -> None:
+        """Pass signals on; if the near end is gone, the job goes too."""
+        try:
+            numbers = job.channel.recv(16)
+        except OSError:
+            numbers = b""
+        if job.pid not in self.jobs:
+            return
+        if not numbers:
+            self.events.unregister(job.channel)
+        for number in numbers or bytes([signal.SIGKILL]):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, number)
+
+    def end(self, job: Job) -> None:
+        """Report the exit status as a shell would give it."""
+        _, status = os.waitpid(job.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        with contextlib.suppress(OSError):
+            job.channel.sendall(b"%d" % (code if code >= 0 else 128 - code))
+        self.events.unregister(job.ended)
+        with contextlib.suppress(KeyError):
+            self.events.unregister(job.channel)
+        os.close(job.ended)
+        job.channel.close()
+        del self.jobs[job.pid]
+
+    def close(self) -> None:
+        """The workflow has ended, and its jobs with it."""
+        self.open = False
+        for job in self.jobs.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, signal.SIGKILL)
+
+    def forget(self) -> None:
+        """In a child: nothing of this process stays open."""
+        self.events.close()
+        self.listener.close()
+        os.close(self.lifeline)
+        for job in self.jobs.values():
+            os.close(job.ended)
+            job.channel.close()
+
+
+def receive(channel: socket.socket) -> tuple[list[int], Request]:
+    """Standard streams and request of a near end of the same user."""
+    channel.settimeout(PATIENCE)
+    uid = int.from_bytes(
+        channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], sys.byteorder
+    )
+    if uid != os.getuid():
+        raise ValueError("a job of another user")
+    _, streams, _, _ = socket.recv_fds(channel, 1, 3)
+    try:
+        size = int.from_bytes(_exactly(channel, HEADER), "big")
+        request = Request.parse(_exactly(channel, size))
+    except BaseException:
+        for stream in streams:
+            os.close(stream)
+        raise
+    channel.settimeout(None)
+    return streams, request
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        part = channel.recv(min(size - len(found), 1 << 16))
+        if not part:
+            raise ValueError("an incomplete request")
+        found += part
+    return bytes(found)
+
+
+def strange_threads() -> set[str]:
+    """Names of threads beside the first one that are not known to survive a fork."""
+    own = str(os.getpid())
+    others = [task for task in os.listdir("/proc/self/task") if task != own]
+    return {name for task in others for name in _thread_name(task)} - HARMLESS_THREADS
+
+
+def _thread_name(task: str) -> Iterator[str]:
+    with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{task}/comm") as file:
+        yield file.read().strip()
+
+
+def run_job(request: Request, streams: list[int]) -> None:
+    """In a child: become the job, run it, and leave."""
+    code = 1
+    try:
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setpgid(0, 0)
+        for target, stream in enumerate(streams):
+            os.dup2(stream, target)
+            os.close(stream)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+        os.chdir(request.folder)
+        os.umask(request.mask)
+        os.environb.clear()
+        os.environb.update(request.environment)
+        sys.argv = ["fedrepro", *request.words]
+        code = _run(request.words)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        # no exit handlers: they belong to the process that was forked
+        os._exit(code)
+
+
+def _run(words: list[str]) -> int:
+    from fedrepro.cli.main import run_here
+    from fedrepro.stages.common import restart_clock
+
+    restart_clock()
+    try:
+        return run_here(words)
+    except SystemExit as leave:
+        return leave.code if isinstance(leave.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        return 1
+
+
+def main(listening: int, lifeline: int) -> None:
+    """Load everything, serving jobs in between; then serve until the workflow ends."""
+    listener = socket.socket(fileno=listening)
+    folder = os.path.dirname(listener.getsockname())
+    server = Server(listener, lifeline)
+    try:
+        for name in MODULES:
+            importlib.import_module(name)
+            server.serve(0)
+        gc.freeze()  # collecting in a child would copy every page it looks at
+        while server.open:
+            server.serve()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,88 @@
+"""The near end of a preloaded process: hands a stage over to it and waits.
+
+Imports as little as it can, since it is what every job of a workflow starts. A job is handed over
+with its words, folder, environment and standard streams; whenever that is not possible, the job
+runs where it is. The far end is `preload.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+
+SOCKET = "FEDREPRO_PRELOADED"
+STARTED = b"+"
+HEADER = 8
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run_preloaded(words: Sequence[str]) -> int | None:
+    """The exit status of the stage, or None if it has to run in this process."""
+    if sys.platform != "linux" or not suits(words):
+        return None
+    with socket.socket(socket.AF_UNIX) as channel:
+        try:
+            channel.connect(os.environ[SOCKET])
+            socket.send_fds(channel, [b"\0"], [0, 1, 2])
+            channel.sendall(request(words))
+            if channel.recv(1) != STARTED:
+                return None
+        except OSError:
+            return None
+        for number in FORWARDED:
+            signal.signal(number, lambda got, _: _forward(channel, got))
+        answer = _read_all(channel)
+    if not answer:
+        print("fedrepro: the preloaded process is gone, and the job with it", file=sys.stderr)
+        return 1
+    return int(answer)
+
+
+def suits(words: Sequence[str]) -> bool:
+    """Whether a preloaded process can run this stage as it would run alone.
+
+    The numerical libraries read their number of threads once, when they are loaded, and a GPU is
+    not shared with a process that forks.
+    """
+    options = {name: value for name, value in zip(words, words[1:], strict=False)}  # noqa: C416, RUF007
+    return options.get("--threads", "1") == "1" and options.get("--device", "cpu") == "cpu"
+
+
+def identity() -> str:
+    """Which Python and which fedrepro: a job of another environment is not handed over."""
+    return f"{sys.prefix}:{os.path.dirname(os.path.dirname(__file__))}"
+
+
+def request(words: Sequence[str]) -> bytes:
+    """A job as bytes: its length, then fields that end with a zero byte."""
+    mask = os.umask(0)
+    os.umask(mask)
+    variables = [key + b"=" + value for key, value in os.environb.items()]
+    fields = [os.fsencode(identity()), os.fsencode(os.getcwd()), b"%d" % mask, b"%d" % len(words)]
+    fields += [os.fsencode(word) for word in words] + variables
+    body = b"\0".join(fields)
+    return len(body).to_bytes(HEADER, "big") + body
+
+
+def _forward(channel: socket.socket, number: int) -> None:
+    """A signal to this process is one to the job, as a byte."""
+    try:  # noqa: SIM105  # contextlib is an import more, in every job
+        channel.send(bytes([number]))
+    except OSError:  # the job has just ended
+        pass
+
+
+def _read_all(channel: socket.socket) -> bytes:
+    parts = []
+    while True:
+        try:
+            part = channel.recv(64)
+        except ConnectionResetError:
+            break
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts)

@@ -1,0 +1,131 @@
+"""Benchmarks: that they run at a small size, say what they found, and fail where a target is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedrepro.cli.main import main
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import harness  # noqa: E402
+
+ALL = ("training", "matching", "rounds", "planning", "memory", "quick")
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def bench(name: str, folder: Path, *words: object) -> tuple[int, dict]:
+    """Exit status and what was written."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fedrepro", "bench", name, *map(str, words), "--results", folder],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.returncode, json.loads((folder / f"{name}.json").read_text())
+
+
+def runs(*seconds: float) -> list[harness.Timed]:
+    return [harness.Timed(one, {"accuracy": one}) for one in seconds]
+
+
+@pytest.mark.parametrize(("bound", "status"), [(2.0, 0), (2.5, 1)])
+def test_a_missed_target_is_exit_status_1(tmp_path, capsys, bound, status):
+    measured = {"ours": runs(1, 2, 9), "theirs": runs(3, 4, 5)}
+    ratio = harness.times_faster(measured, "ours", "theirs")
+    assert ratio == 2.0
+    target = harness.Target("times faster", ratio, bound)
+    assert harness.conclude("x", tmp_path, {"size": 1}, measured, [target], note="n") == status
+    assert ("MISSED" in capsys.readouterr().out) == bool(status)
+    found = json.loads((tmp_path / "x.json").read_text())
+    assert found["contenders"]["ours"] == {
+        "median_seconds": 2,
+        "seconds": [1, 2, 9],
+        "values": {"accuracy": 2},
+    }
+    assert found["targets"][0]["met"] is not bool(status)
+    assert found["note"] == "n"
+    assert {"cpu", "cores", "versions", "revision", "load"} <= set(found["machine"])
+
+
+def test_contenders_run_in_turn():
+    order = []
+
+    def contender(name):
+        return harness.timed(lambda: order.append(name) or {})
+
+    harness.in_turn({"a": contender("a"), "b": contender("b")}, 3)
+    assert order == [*"ab", *"ab", *"ba", *"ab"]
+
+
+def test_a_target_can_be_a_ceiling():
+    assert harness.Target("share", 0.2, 0.25, at_least=False).met
+    assert not harness.Target("share", 0.3, 0.25, at_least=False).met
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_benchmark_says_what_it_measures(name, capfd):
+    assert main(["bench", name, "--help"]) == 0
+    assert f"fedrepro bench {name}" in capfd.readouterr().out
+
+
+def test_an_unknown_benchmark_is_a_sentence(capsys):
+    assert main(["bench", "matchin"]) == 2
+    assert "did you mean 'matching'" in capsys.readouterr().err
+
+
+def test_elsewhere_than_in_a_clone_it_is_a_sentence(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "quick"]) == 2
+    assert "start in the root of the repository" in capsys.readouterr().err
+
+
+def test_matching_small(tmp_path):
+    words = ("--runs", 1, "--clients", 3, "--units", 4, "--inputs", 6)
+    _, found = bench("matching", tmp_path, *words)
+    same = found["targets"][1]
+    assert same["what"].startswith("same assignments")
+    assert same["met"]
+
+
+def test_training_small(tmp_path):
+    words = ("--runs", 1, "--dataset", "digits", "--clients", 3, "--epochs", 1)
+    _, found = bench("training", tmp_path, *words)
+    assert set(found["contenders"]) == {"fedrepro", "plain loop", "matrix products alone"}
+    assert found["contenders"]["fedrepro"]["values"]["accuracy"] > 0.5
+    assert found["minibatches"] == 45
+
+
+def test_memory_small(tmp_path):
+    _, found = bench("memory", tmp_path, "--clients", 2, 4, "--block", 2)
+    assert 0 < found["targets"][0]["ratio"] < 4
+
+
+def test_peers_that_are_not_installed_are_named(tmp_path, monkeypatch):
+    import peer
+
+    from fedrepro.errors import FedreproError
+
+    monkeypatch.setattr(peer, "PYTHON", harness.ROOT / "absent" / "python")
+    with pytest.raises(FedreproError, match="make bench-peers"):
+        peer.Peer("pfl_rounds.py", tmp_path / "p.npz", tmp_path / "log")
+
+
+@pytest.mark.workflow
+def test_planning_small(tmp_path):
+    if not shutil.which(str(Path(sys.executable).with_name("snakemake"))):
+        pytest.skip("no snakemake beside this Python")
+    _, found = bench("planning", tmp_path, "--jobs", 100, "--runs", 1)
+    assert found["settings"]["jobs"] == pytest.approx(found["settings"]["bare_jobs"], rel=0.3)

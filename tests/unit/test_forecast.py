@@ -1,0 +1,89 @@
+"""What a target will take: jobs counted, seconds from what was measured before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from synthetic import KEY, plan, workplace, write_runs, write_training_times  # noqa: F401
+
+from fedrepro import forecast as module
+from fedrepro.cli.main import main
+from fedrepro.config import Config, load_exhibits
+from fedrepro.errors import FedreproError
+from fedrepro.forecast import forecast, parse_target
+
+
+def of(target: str):
+    return forecast(target, Config(), load_exhibits())
+
+
+@pytest.mark.parametrize(
+    ("target", "found"),
+    [
+        ("reports/paper/pfnm/figure-2a.svg", ("paper", "pfnm/figure-2a")),
+        ("reports/tiny/index.html", ("tiny", None)),
+        ("pfnm/figure-2a", ("quick", "pfnm/figure-2a")),
+        ("paper", ("paper", None)),
+    ],
+)
+def test_targets_are_paths_or_words(target, found):
+    assert parse_target(target, Config()) == found
+
+
+def test_what_is_no_target_is_a_sentence():
+    with pytest.raises(FedreproError, match="is no target"):
+        parse_target("reports/paper/pfnm", Config())
+
+
+def test_jobs_whose_file_is_there_are_not_counted(workplace):  # noqa: F811
+    target = f"reports/tiny/{KEY}.svg"
+    before = of(target)
+    runs = plan().exhibit(KEY).runs
+    assert before.jobs["aggregate"] + before.jobs["federate"] == len(runs)
+    assert before.jobs["exhibit"] == 1
+    write_runs(plan())
+    after = of(target)
+    assert after.jobs["aggregate"] == after.jobs["federate"] == after.jobs["train"] == 0
+
+
+def test_without_any_measurement_it_says_so(workplace):  # noqa: F811
+    found = of(f"reports/tiny/{KEY}.svg")
+    assert found.hours == 0
+    assert "pfnm" in found.unknown
+
+
+def test_seconds_follow_the_timings_of_finished_jobs(workplace):  # noqa: F811
+    write_training_times(plan(), seconds=3.0)
+    for path in Path("results").rglob("local.parquet"):
+        path.unlink()
+    found = of(f"reports/tiny/{KEY}.svg")
+    assert found.seconds["train"] > 3.0
+    assert found.sources["timings of finished training jobs"] == found.jobs["train"]
+
+
+def test_a_recorded_run_stands_in(workplace):  # noqa: F811
+    path = Path(f"reports/record/tiny/{KEY}.run.json")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"seconds": {"aggregate": 50.0, "federate": 7.0}}))
+    found = of(f"reports/tiny/{KEY}.svg")
+    assert found.seconds["aggregate"] == pytest.approx(50.0)
+    assert found.seconds["federate"] == pytest.approx(7.0)
+
+
+def test_training_falls_back_on_the_benchmark(workplace, monkeypatch):  # noqa: F811
+    rates = Path("rates.json")
+    rates.write_text(json.dumps({"microseconds_a_minibatch": 100.0, "parameters": 1}))
+    monkeypatch.setattr(module, "RATES", rates)
+    found = of(f"reports/tiny/{KEY}.svg")
+    assert found.seconds["train"] > 0
+    assert found.bytes > 0
+
+
+def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811
+    assert main(["plan", f"reports/tiny/{KEY}.svg", "--cores", "4"]) == 0
+    said = capsys.readouterr().out
+    assert "hours of one core" in said
+    assert "no measurement yet" in said
+    assert main(["plan", "reports/paper/x"]) == 2

@@ -1,0 +1,188 @@
+"""Jobs that start from a preloaded process: as alone, and gone with whoever waits for them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedrepro.cli import preload, preloaded
+from fedrepro.cli.main import main
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hands over on Linux only")
+ENTRY = "import sys; from fedrepro.cli.main import main; sys.exit(main())"
+TOKENS = ["tokens", "--scale", "tiny", "--seed", "0", "--methods-per-job", "all"]
+
+
+def wait_until(true, seconds: float = 20.0) -> bool:
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.02)
+    return true()
+
+
+def children() -> set[str]:
+    """Processes of the preloaded module, as the system sees them."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"fedrepro.cli.preload" in path.read_bytes():
+                found.add(path.parent.name)
+        except OSError:
+            pass
+    return found
+
+
+@pytest.fixture(scope="module")
+def before():
+    return children()
+
+
+@pytest.fixture(scope="module")
+def workflow(before):
+    """A running preloaded process: the descriptor that keeps it alive."""
+    kept = dict(os.environ)
+    os.environ.pop("FEDREPRO_PRELOAD", None)
+    lifeline = preload.start()
+    assert lifeline is not None
+    yield lifeline
+    os.environ.clear()
+    os.environ.update(kept)
+
+
+def stage(*words: str, env: dict[str, str] | None = None, **options) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", ENTRY, "stage", *words],
+        env={**os.environ, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def blocking(folder: Path) -> list[str]:
+    """A stage that waits for ever: its data set is a pipe that nobody writes to."""
+    os.mkfifo(folder / "dataset.json")
+    words = ["partition", "--data", str(folder), "--partition", "homogeneous+clients~2"]
+    return [*words, "--trials", "0-0", "--out", str(folder / "partition.parquet")]
+
+
+def running_job(folder: Path, before: set[str]) -> tuple[subprocess.Popen[str], str]:
+    """The near end and the number of the process that runs the job."""
+    known = children()
+    near = stage(*blocking(folder))
+    assert wait_until(lambda: bool(children() - known))
+    (job,) = children() - known
+    assert wait_until(lambda: "fedrepro" in Path(f"/proc/{job}/cmdline").read_text())
+    time.sleep(0.3)  # let it reach the pipe
+    return near, job
+
+
+def test_a_job_writes_what_it_would_write_alone(workflow, tmp_path):
+    root = Path(__file__).parents[2]
+    handed = stage(*TOKENS, "--out", str(tmp_path / "a"), cwd=root)
+    assert handed.wait(60) == 0, handed.stderr.read()
+    alone = stage(*TOKENS, "--out", str(tmp_path / "b"), cwd=root, env={preloaded.SOCKET: "/none"})
+    assert alone.wait(60) == 0, alone.stderr.read()
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_words_and_exit_status_come_back(workflow, tmp_path):
+    near = stage("prepare", "--dataset", "digtis", "--out", str(tmp_path))
+    assert near.wait(60) == 2
+    assert "fedrepro: unknown dataset 'digtis'" in near.stderr.read()
+    near = stage("prepare")
+    assert near.wait(60) == 2
+    assert "--dataset" in near.stderr.read()
+    near = stage("--help")
+    assert near.wait(60) == 0
+    assert "usage: fedrepro stage" in near.stdout.read()
+
+
+def test_the_job_sees_folder_and_environment_of_its_near_end(workflow, tmp_path):
+    digits = ["prepare", "--dataset", "digits", "--out", "made"]
+    near = stage(*digits, cwd=tmp_path)
+    assert near.wait(60) == 0, near.stderr.read()
+    assert (tmp_path / "made/dataset.json").exists()
+    near = stage(
+        "download", "--dataset", "mnist", "--file", "x", "--out", "y", env={"FEDREPRO_MIRROR": "/m"}
+    )
+    assert near.wait(60) == 2
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 130)]
+)
+def test_a_signal_to_the_near_end_ends_the_job(workflow, before, tmp_path, sent, status):
+    near, job = running_job(tmp_path, before)
+    near.send_signal(sent)
+    assert near.wait(20) == status
+    assert wait_until(lambda: job not in children())
+
+
+def test_a_killed_near_end_takes_the_job_with_it(workflow, before, tmp_path):
+    near, job = running_job(tmp_path, before)
+    near.kill()
+    assert near.wait(20) == -signal.SIGKILL
+    assert wait_until(lambda: job not in children())
+
+
+def test_a_killed_job_fails_its_near_end(workflow, before, tmp_path):
+    near, job = running_job(tmp_path, before)
+    os.kill(int(job), signal.SIGKILL)
+    assert near.wait(20) == 128 + signal.SIGKILL
+
+
+def test_more_threads_and_gpus_are_not_handed_over():
+    assert preloaded.suits(["stage", "train", "--threads", "1", "--device", "cpu"])
+    assert not preloaded.suits(["stage", "train", "--threads", "2"])
+    assert not preloaded.suits(["stage", "train", "--device", "cuda"])
+
+
+def test_a_job_of_another_environment_runs_where_it_is(workflow, monkeypatch):
+    monkeypatch.setattr(preloaded, "identity", lambda: "another")
+    assert preloaded.run_preloaded(["stage", "--help"]) is None
+
+
+def test_without_the_process_the_job_runs_where_it_is(monkeypatch, capsys):
+    monkeypatch.setenv(preloaded.SOCKET, "/nowhere")
+    with pytest.raises(SystemExit):
+        main(["stage", "--help"])
+    assert "usage" in capsys.readouterr().out
+
+
+def test_it_can_be_switched_off(monkeypatch):
+    monkeypatch.setenv("FEDREPRO_PRELOAD", "0")
+    monkeypatch.setenv(preloaded.SOCKET, "left over")
+    assert preload.start() is None
+    assert preloaded.SOCKET not in os.environ
+
+
+def test_no_thread_but_a_harmless_one_is_there_at_a_fork(workflow):
+    words = (
+        "import importlib; from fedrepro.cli import preload;"
+        "[importlib.import_module(name) for name in preload.MODULES];"
+        "print(preload.strange_threads())"
+    )
+    env = {**os.environ, **{f"{n}_NUM_THREADS": "1" for n in ("OMP", "MKL", "OPENBLAS")}}
+    done = subprocess.run(
+        [sys.executable, "-c", words], env=env, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
+def test_it_ends_with_its_workflow_and_takes_the_jobs_with_it(workflow, before, tmp_path):
+    near, job = running_job(tmp_path, before)
+    folder = Path(os.environ[preloaded.SOCKET]).parent
+    assert folder.stat().st_mode & 0o777 == 0o700
+    os.close(workflow)
+    assert near.wait(20) == 1
+    assert "the preloaded process is gone" in near.stderr.read()
+    assert wait_until(lambda: not folder.exists())
+    assert wait_until(lambda: job not in children())
