@@ -113,7 +113,7 @@ def products(work: Work) -> dict[str, float]:
     """Two products forward and three backward for every minibatch of every client."""
     batch, inputs, classes = work.settings.batch_size, work.data.dims, work.classes
     layout = Layout({"weight0": (inputs, HIDDEN), "weight1": (HIDDEN, classes)})
-    models = min(len(work.rows), block_size(layout, torch.device("cpu")))
+    models = block_size(layout, torch.device("cpu"), len(work.rows))
     x, w0, w1, h, e = (
         torch.rand(models, *shape)
         for shape in (

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
-from fedrepro.artifacts import write_models, write_table
+from fedrepro.artifacts import model_writer, write_table
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import load_prepared
+from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
 from fedrepro.provenance import provenance
@@ -17,9 +18,13 @@ from fedrepro.rng import Rng
 from fedrepro.stages.common import held_examples, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import own_starts
-from fedrepro.training.engine import Trained, train
+from fedrepro.training.engine import train
+from fedrepro.training.flat import Layout
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import settings_of
+
+# Weights that are held at a time; a few copies of them exist while they are trained and written.
+SLICE_BYTES = 128 * 2**20
 
 
 def run(
@@ -33,46 +38,63 @@ def run(
     out: Path,
     timings: Path,
 ) -> None:
-    """Train every client of the block in every trial of the block, as one stacked model."""
+    """Train every client of the block in every trial of the block, as stacked models.
+
+    Models are written as they are done, so memory does not grow with the number of clients.
+    """
     prepared = load_prepared(data)
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
     settings = settings_of(scenario.training)
     where = device_of(device)
-    done: list[tuple[Task, int]] = []
-    parts: list[Trained] = []
-    for together in _groups({trial: read_partition(partition, trial) for trial in trials}):
-        tasks = [
-            Task(members.train[client], Rng(seed, trial=trial, client=client))
-            for trial, members in together.items()
-            for client in clients
-        ]
-        say(f"training {len(tasks)} models on {sum(len(t.rows) for t in tasks)} examples, {where}")
-        trial, members = next(iter(together.items()))
-        examples = held_examples(prepared, members, Rng(seed, trial=trial), where)
-        starts = own_starts(network, settings, [task.rng for task in tasks])
-        parts.append(train(network, examples, tasks, settings, starts))
-        done += [(task, len(task.rows)) for task in tasks]
-        say(f"{parts[-1].seconds:.1f} s, {_microseconds(parts[-1]):.0f} µs a step")
-    places = {
-        "trials": [task.rng.trial for task, _ in done],
-        "clients": [task.rng.client for task, _ in done],
-    }
-    tensors = {
-        name: np.concatenate([part.tensors[name] for part in parts]) for name in network.shapes
-    }
     source = provenance(seed, path=scenario.folder, data=prepared.checksum)
-    write_models(out, places["trials"], places["clients"], [n for _, n in done], tensors, source)
-    seconds = np.concatenate([part.seconds * part.steps / part.steps.sum() for part in parts])
-    columns = {"trial": places["trials"], "client": places["clients"], "seconds": seconds}
-    write_table(timings, columns, "timings", source)
+    columns: dict[str, list[float]] = {"trial": [], "client": [], "seconds": []}
+    with model_writer(out, source) as writer:
+        for together in _groups({trial: read_partition(partition, trial) for trial in trials}):
+            trial, members = next(iter(together.items()))
+            examples = held_examples(prepared, members, Rng(seed, trial=trial), where)
+            for tasks in _slices(together, clients, seed, network):
+                say(f"training {len(tasks)} models, {where}")
+                starts = own_starts(network, settings, [task.rng for task in tasks])
+                trained = train(network, examples, tasks, settings, starts)
+                writer.write(
+                    [task.rng.trial for task in tasks],
+                    [task.rng.client for task in tasks],
+                    [len(task.rows) for task in tasks],
+                    trained.tensors,
+                )
+                each = trained.seconds / max(1, int(trained.steps.sum()))
+                columns["trial"] += [task.rng.trial for task in tasks]
+                columns["client"] += [task.rng.client for task in tasks]
+                columns["seconds"] += (trained.steps * each).tolist()
+                say(f"{trained.seconds:.1f} s, {each * 1e6:.0f} µs a step")
+    write_table(
+        timings,
+        {
+            "trial": np.array(columns["trial"], np.int64),
+            "client": np.array(columns["client"], np.int64),
+            "seconds": np.array(columns["seconds"]),
+        },
+        "timings",
+        source,
+    )
 
 
-def _groups(memberships: dict[int, Membership]) -> Sequence[dict[int, Membership]]:
+def _groups(memberships: dict[int, Membership]) -> list[dict[int, Membership]]:
     """Trials that share their inputs: all of them, or each alone if clients add noise to theirs."""
     if all(members.noise is None for members in memberships.values()):
         return [memberships]
     return [{trial: members} for trial, members in memberships.items()]
 
 
-def _microseconds(trained: Trained) -> float:
-    return trained.seconds / max(1, int(trained.steps.sum())) * 1e6
+def _slices(
+    memberships: dict[int, Membership], clients: Block, seed: int, network: Network
+) -> Iterator[list[Task]]:
+    """The models of these trials and clients, as many at a time as memory should hold."""
+    tasks = [
+        Task(members.train[client], Rng(seed, trial=trial, client=client))
+        for trial, members in memberships.items()
+        for client in clients
+    ]
+    count = max(1, SLICE_BYTES // (4 * Layout(network.shapes).size))
+    for at in range(0, len(tasks), count):
+        yield tasks[at : at + count]
