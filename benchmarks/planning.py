@@ -21,8 +21,6 @@ from pathlib import Path
 import harness
 import yaml
 
-from fedrepro.data.prepared import PREPARED_FILES
-
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 EXHIBIT = "pfnm/figure-2a"
 CLIENTS = (10, 20, 30, 40)
@@ -31,22 +29,21 @@ BARE = """
 CLIENTS = {clients}
 TRIALS = range({trials})
 METHODS = range({methods})
-DATA = [f"data/{{i}}.txt" for i in range({files})]
 
 rule all:
     input: expand("done/{{j}}/{{m}}.txt", j=CLIENTS, m=METHODS)
 
 rule prepare:
-    output: DATA
-    shell: "touch {{output}}"
+    output: directory("data")
+    shell: "mkdir {{output}}"
 
 rule partition:
-    input: DATA
+    input: "data"
     output: "parts/{{j}}.txt"
     shell: "touch {{output}}"
 
 rule train:
-    input: DATA, "parts/{{j}}.txt"
+    input: "data", "parts/{{j}}.txt"
     output: "models/{{j}}/{{t}}/{{c}}.txt", "models/{{j}}/{{t}}/{{c}}.times.txt"
     log: "logs/models/{{j}}/{{t}}/{{c}}.log"
     benchmark: "benchmarks/models/{{j}}/{{t}}/{{c}}.tsv"
@@ -54,7 +51,7 @@ rule train:
 
 rule aggregate:
     input:
-        DATA,
+        "data",
         "parts/{{j}}.txt",
         lambda w: [f"models/{{w.j}}/{{t}}/{{c}}.txt" for t in TRIALS for c in range(int(w.j))],
     output: "done/{{j}}/{{m}}.txt"
@@ -73,9 +70,7 @@ def main() -> int:
         copy(ours, trials)
         jobs, methods = count(dry_run(ours, f"reports/paper/{EXHIBIT}.csv"))
         bare.mkdir()
-        text = BARE.format(
-            clients=CLIENTS, trials=trials, methods=methods, files=len(PREPARED_FILES)
-        )
+        text = BARE.format(clients=CLIENTS, trials=trials, methods=methods)
         (bare / "Snakefile").write_text(text)
         bare_jobs, _ = count(dry_run(bare, "all"))
         contenders = {

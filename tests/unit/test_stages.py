@@ -12,8 +12,10 @@ import torch
 
 from fedrepro.artifacts import load_state, read_models, read_table, save_state
 from fedrepro.cli.main import main
+from fedrepro.data.prepared import load_prepared
 from fedrepro.registry import parse_token
 from fedrepro.stages import federate
+from fedrepro.stages.common import examples_of
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = [
@@ -287,3 +289,11 @@ def test_clients_train_on_inputs_with_the_noise_of_their_partition(data, tmp_pat
         assert stage("train", *words, *outputs) == 0
         found.append(read_models([folder / "m.parquet"], [0])[0].tensors)
     assert any(not np.array_equal(found[0][key], found[1][key]) for key in found[0])
+
+
+def test_a_job_maps_the_inputs_and_copies_only_the_minibatches_it_takes(data):
+    prepared = load_prepared(data / "data")
+    examples = examples_of(prepared, "train", "cpu")
+    assert examples.inputs.dtype == torch.uint8
+    assert examples.inputs.data_ptr() == prepared.raw("train").ctypes.data
+    assert isinstance(prepared.raw("train"), np.memmap)

@@ -399,7 +399,7 @@ def test_a_truncated_artifact_is_one_sentence_and_mended_by_deleting_it(finished
 @pytest.mark.skipif(not MIRROR.exists(), reason="the mirror of the real data is not here")
 def test_a_mirror_that_is_no_longer_set_does_not_fetch_again(tmp_path):
     folder = checkout(tmp_path / "mirror")
-    target = "results/paper/datasets/dataset=mnist/dataset.json"
+    target = "results/paper/datasets/dataset=mnist"
     run(folder, target, FEDREPRO_MIRROR=str(MIRROR))
     assert planned(folder, target) == set()
     assert planned(folder, target, "--config", "checkpoint_seconds=1") == set()

@@ -1,6 +1,6 @@
 rule aggregate:
     input:
-        data=data_files,
+        data=data_folder,
         members=partition_file,
         models=model_files,
     output:
@@ -18,7 +18,6 @@ rule aggregate:
         runtime=240,
         gpu=GPUS,
     params:
-        data=data_folder,
         scenario=scenario_options,
         methods=lambda wildcards: full_token(wildcards, "methods"),
         device=CONFIG.device,
@@ -27,6 +26,6 @@ rule aggregate:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
     shell:
         "fedrepro stage aggregate {params.scenario:q} --methods {params.methods:q}"
-        " --data {params.data:q} --members {input.members:q} --local {input.models:q}"
+        " --data {input.data:q} --members {input.members:q} --local {input.models:q}"
         " --trials {wildcards.trials} --seed {wildcards.seed} --device {params.device}"
         " --threads {threads} --out {output.metrics:q} --timings {output.timings:q} 2> {log:q}"

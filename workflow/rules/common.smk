@@ -5,7 +5,6 @@ from pathlib import Path
 
 from fedrepro.cli import hand_over, preload, put_on_path
 from fedrepro.config import load_exhibits, read_config
-from fedrepro.data.prepared import PREPARED_FILES
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.errors import FedreproError
@@ -106,11 +105,6 @@ def data_folder(wildcards):
     return plan_of(wildcards.scale).paths.dataset(spec_of(wildcards, "dataset"))
 
 
-def data_files(wildcards):
-    folder = data_folder(wildcards)
-    return [f"{folder}/{name}" for name in PREPARED_FILES]
-
-
 def partition_file(wildcards):
     kinds = ("dataset", "partition")
     return plan_of(wildcards.scale).partition_file(
@@ -190,9 +184,7 @@ def partitions_of_selected(wildcards):
 def data_of_selected(wildcards):
     plan = plan_of(wildcards.scale)
     datasets = dict.fromkeys(d for d, _ in plan.partitions(selected_keys(wildcards)))
-    return [
-        f"{plan.paths.dataset(d)}/{name}" for d in datasets for name in PREPARED_FILES
-    ]
+    return [plan.paths.dataset(dataset) for dataset in datasets]
 
 
 def selected_files(wildcards):

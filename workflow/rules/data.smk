@@ -22,10 +22,7 @@ rule prepare:
     input:
         raw_files,
     output:
-        expand(
-            "results/{{scale}}/datasets/dataset={{dataset}}/{file}",
-            file=PREPARED_FILES,
-        ),
+        directory("results/{scale}/datasets/dataset={dataset}"),
     log:
         "results/{scale}/logs/datasets/dataset={dataset}.log",
     benchmark:
@@ -38,11 +35,10 @@ rule prepare:
     params:
         dataset=lambda wildcards: full_token(wildcards, "dataset"),
         raw=lambda wildcards: f"resources/{spec_of(wildcards, 'dataset').name}",
-        out=subpath(output[0], parent=True),
         resolved=resolved("dataset"),
         features=features_of,
     message:
         "preparing {wildcards.dataset}"
     shell:
         "fedrepro stage prepare --dataset {params.dataset:q} --raw {params.raw:q}"
-        " --out {params.out:q} 2> {log:q}"
+        " --out {output:q} 2> {log:q}"

@@ -1,6 +1,6 @@
 rule federate:
     input:
-        data=data_files,
+        data=data_folder,
         members=partition_file,
     output:
         metrics=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/metrics.parquet",
@@ -18,7 +18,6 @@ rule federate:
         runtime=240,
         gpu=GPUS,
     params:
-        data=data_folder,
         scenario=scenario_options,
         method=lambda wildcards: full_token(wildcards, "methods"),
         device=CONFIG.device,
@@ -27,7 +26,7 @@ rule federate:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
     shell:
         "fedrepro stage federate {params.scenario:q} --method {params.method:q}"
-        " --data {params.data:q} --members {input.members:q} --trials {wildcards.trials}"
+        " --data {input.data:q} --members {input.members:q} --trials {wildcards.trials}"
         " --seed {wildcards.seed} --device {params.device} --threads {threads}"
         " --out {output.metrics:q}"
         " --timings {output.timings:q} --global-model {output.model:q} 2> {log:q}"

@@ -1,6 +1,6 @@
 rule train:
     input:
-        data=data_files,
+        data=data_folder,
         members=partition_file,
     output:
         models=f"results/{{scale}}/seed={{seed}}/models/{SCENARIO_FOLDER}/trials={{trials}}/clients={{clients}}/local.parquet",
@@ -17,14 +17,13 @@ rule train:
         runtime=240,
         gpu=GPUS,
     params:
-        data=data_folder,
         scenario=scenario_options,
         device=CONFIG.device,
         resolved=resolved("dataset", "partition", "model", "training"),
     message:
         "local models: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}, clients {wildcards.clients}"
     shell:
-        "fedrepro stage train {params.scenario:q} --data {params.data:q}"
+        "fedrepro stage train {params.scenario:q} --data {input.data:q}"
         " --members {input.members:q} --trials {wildcards.trials}"
         " --clients {wildcards.clients} --seed {wildcards.seed} --device {params.device}"
         " --threads {threads} --out {output.models:q} --timings {output.timings:q} 2> {log:q}"

@@ -1,6 +1,6 @@
 rule partition:
     input:
-        data=data_files,
+        data=data_folder,
     output:
         "results/{scale}/seed={seed}/partitions/dataset={dataset}/partition={partition}/trials={trials}/partition.parquet",
     log:
@@ -11,13 +11,12 @@ rule partition:
         mem_mb=1000,
         runtime=30,
     params:
-        data=data_folder,
         partition=lambda wildcards: full_token(wildcards, "partition"),
         resolved=resolved("dataset", "partition"),
     message:
         "partition {wildcards.partition} of {wildcards.dataset}"
     shell:
-        "fedrepro stage partition --data {params.data:q} --partition {params.partition:q}"
+        "fedrepro stage partition --data {input.data:q} --partition {params.partition:q}"
         " --trials {wildcards.trials} --seed {wildcards.seed} --out {output:q} 2> {log:q}"
 
 

@@ -1,0 +1,131 @@
+"""Which way gradients are computed fastest, per kind of network, and the table of the engine.
+
+    .venv/bin/fedrepro bench paths [--device cpu|cuda] [--write]
+
+Eight clients with five minibatches each are trained on made-up data by every path that can train
+the network: gradients written out by hand, one stacked pass (with grouped convolutions or products
+over unfolded patches), torch.func.vmap, or one model after another. What a step costs does not
+depend on the values. --write puts the fastest of each kind into src/fedrepro/training/paths.json.
+The engine's own choice may cost at most a tenth more than the fastest path.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import harness
+
+harness.one_thread()
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from fedrepro.networks.network import Network  # noqa: E402
+from fedrepro.networks.predict import network_of  # noqa: E402
+from fedrepro.registry import parse_token  # noqa: E402
+from fedrepro.rng import Rng  # noqa: E402
+from fedrepro.training.clients import own_starts  # noqa: E402
+from fedrepro.training.engine import train  # noqa: E402
+from fedrepro.training.examples import Examples  # noqa: E402
+from fedrepro.training.minibatches import Task  # noqa: E402
+from fedrepro.training.paths import choose, possible  # noqa: E402
+from fedrepro.training.settings import settings_of  # noqa: E402
+
+TABLE = harness.ROOT / "src" / "fedrepro" / "training" / "paths.json"
+CLIENTS, STEPS = 8, 5
+SLACK = 1.1
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network of one kind, shape and range of its inputs, classes, and a minibatch."""
+
+    model: str
+    shape: tuple[int, ...]
+    classes: int
+    batch: int
+    codes: int = 256
+
+    @property
+    def network(self) -> Network:
+        return network_of(parse_token("model", self.model), self.shape, self.classes)
+
+
+# the networks that the papers train most, one of each kind
+CASES = (
+    Case("mlp", (28, 28), 10, 32),
+    Case("cnn", (28, 28), 10, 10),
+    Case("char_lstm", (80,), 80, 10, codes=80),
+    Case("variational_mlp", (28, 28), 10, 32),
+)
+
+
+def contender(case: Case, path: str, device: str) -> Callable[[], dict[str, float]]:
+    """Training of this network by one path."""
+    network = case.network
+    rng = np.random.default_rng(0)
+    count = CLIENTS * STEPS * case.batch
+    inputs = rng.integers(0, case.codes, (count, int(np.prod(case.shape))), np.uint8)
+    labels = rng.integers(0, case.classes, count)
+    scale = 1.0 if case.codes < 256 else 255.0
+    examples = Examples(
+        torch.from_numpy(inputs).to(device), torch.from_numpy(labels).to(device), scale
+    )
+    given = {"batch_size": case.batch, "epochs": 1, "init": "fan_in"}
+    settings = settings_of(parse_token("training", "sgd").component.spec(given))
+    rows = np.split(np.arange(count), CLIENTS)
+    tasks = [Task(own, Rng(0, 0, client)) for client, own in enumerate(rows)]
+    start = own_starts(network, settings, [task.rng for task in tasks])
+
+    def run() -> dict[str, float]:
+        trained = train(network, examples, tasks, settings, start, path=path)  # type: ignore[arg-type]
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return {"microseconds": trained.seconds / int(trained.steps.sum()) * 1e6}
+
+    return run
+
+
+def main() -> int:
+    parser = harness.options(__doc__)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--write", action="store_true", help="write the fastest into the table")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    measured: dict[str, list[harness.Timed]] = {}
+    targets, fastest = [], {}
+    for case in CASES:
+        kind = case.network.kind
+        contenders = {
+            path: harness.timed(contender(case, path, given.device))
+            for path in possible(case.network, ())
+        }
+        found = harness.in_turn(contenders, given.runs)
+        fastest[kind] = min(found, key=lambda path: harness.median(found[path]))
+        chosen = choose(case.network, given.device, ())
+        slower = harness.median(found[chosen]) / harness.median(found[fastest[kind]])
+        targets.append(
+            harness.Target(
+                f"{kind}: {chosen} against {fastest[kind]}", slower, SLACK, at_least=False
+            )
+        )
+        measured |= {f"{case.model} {path}": runs for path, runs in found.items()}
+    if given.write:
+        write(given.device, fastest, TABLE)
+    name = "paths" if given.device == "cpu" else f"paths-{given.device}"
+    settings = {"clients": CLIENTS, "steps": STEPS, "runs": given.runs, "device": given.device}
+    return harness.conclude(name, given.results, settings, measured, targets, fastest=fastest)
+
+
+def write(device: str, fastest: dict[str, str], table: Path) -> None:
+    """Replace the row of a device."""
+    rows = json.loads(table.read_text()) | {device: fastest}
+    lines = [f"  {json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items()]
+    table.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    harness.main(main)

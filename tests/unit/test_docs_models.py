@@ -1,0 +1,65 @@
+"""docs/models.md: its numbers are those of the networks, and its example works as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedrepro.networks.predict import network_of
+from fedrepro.registry import components, parse_token
+from fedrepro.training.flat import Layout
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "models.md").read_text()
+ROWS = re.findall(
+    r"^\| `([^`]+)` \| .*? \| ([\d,]+)(?: on ([^|]+?)| with 80 codes)? \|", PAGE, re.M
+)
+SHAPES = {
+    "MNIST": (28, 28),
+    "CIFAR-10": (3, 32, 32),
+    "spectrograms": (32, 32),
+    "32×32 images": (3, 32, 32),
+}
+
+
+def test_every_model_has_its_row():
+    assert {token.partition("+")[0] for token, _, _ in ROWS} == set(components("model"))
+
+
+@pytest.mark.parametrize(("token", "count", "data"), ROWS)
+def test_numbers_of_parameters_are_those_of_the_networks(token, count, data):
+    model = parse_token("model", token)
+    shape, classes = SHAPES.get(data, (28, 28)), 10
+    if model.name == "char_lstm":
+        shape, classes = (80,), 80
+    if "pool_every~2+" not in token and token.endswith("padding~valid+pool_every~2"):
+        shape = (3, 32, 32)
+    found = Layout(network_of(model, shape, classes).shapes).numbers
+    assert f"{found:,}" == count
+
+
+def test_the_example_of_ones_own_model_trains(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (tmp_path / "hourglass.py").write_text(code)
+    # a second folder of the package stands for the file in src/fedrepro/models
+    start = (
+        "import sys, fedrepro.models; fedrepro.models.__path__.append(sys.argv[1])\n"
+        "from fedrepro.cli.main import main\n"
+        "def stage(*words): assert main(['stage', *words]) == 0\n"
+        "stage('prepare', '--dataset', 'digits', '--out', 'd')\n"
+        "split = ['--partition', 'iid+clients~2', '--data', 'd', '--trials', '0-0']\n"
+        "stage('partition', *split, '--out', 'p')\n"
+        "stage('train', *split, '--dataset', 'digits', '--model', 'hourglass+narrow~5',\n"
+        "      '--training', 'sgd+epochs~1+init~fan_in', '--clients', '0-1', '--members', 'p',\n"
+        "      '--out', 'm', '--timings', 't')\n"
+        "from fedrepro.artifacts import read_models\n"
+        "print(read_models(['m'], [0])[0].tensors['weight1'].shape)\n"
+    )
+    command = [sys.executable, "-c", start, str(tmp_path)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    assert "(2, 100, 5)" in run.stdout
