@@ -195,12 +195,15 @@ def prepared(token: str) -> Any:
     Raw files come from the folder that FEDREPRO_MIRROR names, or from their publishers.
     """
     from fedrepro.data.prepared import load_prepared
+    from fedrepro.errors import FedreproError
     from fedrepro.registry import parse_token
     from fedrepro.stages.data import download, prepare
 
     spec = parse_token("dataset", token)
     raw, made = ROOT / "resources" / spec.name, ROOT / "results" / "benchmarks" / spec.token
-    if not (made / "dataset.json").exists():
+    try:
+        return load_prepared(made)
+    except FedreproError:  # not there, or of an earlier version
         for name in spec.component.meta["files"]:
             if not (raw / name).exists():
                 download(spec.name, name, os.environ.get("FEDREPRO_MIRROR", ""), raw / name)
