@@ -196,12 +196,15 @@ def prepared(token: str) -> Any:
     """
     from fedrepro.data.prepared import load_prepared
     from fedrepro.data.table import raw_files
+    from fedrepro.errors import FedreproError
     from fedrepro.registry import parse_token
     from fedrepro.stages.data import download, prepare
 
     spec = parse_token("dataset", token)
     raw, made = ROOT / "resources" / spec.name, ROOT / "results" / "benchmarks" / spec.token
-    if not (made / "dataset.json").exists():
+    try:
+        return load_prepared(made)
+    except FedreproError:  # not there, or of an earlier version
         for name in raw_files(spec):
             if not (raw / name).exists():
                 download(spec.name, name, os.environ.get("FEDREPRO_MIRROR", ""), raw / name)

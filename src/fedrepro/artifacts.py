@@ -95,6 +95,10 @@ def damaged(path: Path | str, why: object) -> FedreproError:
     )
 
 
+def _one_line(error: object) -> str:
+    return " ".join(str(error).split())[:160]
+
+
 def write_array(path: Path | str, array: np.ndarray) -> None:
     """An `.npy` file, which jobs map into memory instead of loading."""
     with atomic(path) as temporary, temporary.open("wb") as file:
@@ -145,16 +149,10 @@ def _parquet(
             schema,
             compression="zstd",
             use_dictionary=_columns(schema, pa.types.is_string),
-            use_byte_stream_split=_columns(schema, _is_float),
+            use_byte_stream_split=_columns(schema, pa.types.is_floating),
         ) as writer,
     ):
         yield lambda table: writer.write_table(table.replace_schema_metadata(metadata))
-
-
-def _is_float(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_floating(kind))
 
 
 def _columns(schema: pa.Schema, test: Any) -> list[str]:
@@ -200,10 +198,6 @@ def _check_kind(path: Path | str, metadata: Mapping[bytes, bytes] | None, kind: 
 def read_provenance(table: pa.Table) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(table.schema.metadata[b"fedrepro.provenance"])
     return found
-
-
-def _one_line(error: object) -> str:
-    return " ".join(str(error).split())[:160]
 
 
 # ------------------------------------------------------------------------------ local models

@@ -54,6 +54,41 @@ def blocks(count: int, size: int | None) -> list[Block]:
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """A range cut into blocks of one size, from its first on; written 0-999:1.
+
+    So a command names thousands of files in a few letters: one word of a command may have 128 KiB.
+    """
+
+    whole: Block
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.whole}:{self.size}"
+
+    def __iter__(self) -> Iterator[Block]:
+        for at in range(self.whole.first, self.whole.last + 1, self.size):
+            yield Block(at, min(at + self.size - 1, self.whole.last))
+
+    @staticmethod
+    def parse(text: str) -> Pieces:
+        """Errors: FedreproError if it is not first-last:size."""
+        whole, _, size = text.partition(":")
+        if not size.isdecimal() or int(size) < 1:
+            raise FedreproError(f"'{text}' is not a range cut in pieces; write 0-999:10")
+        return Pieces(Block.parse(whole), int(size))
+
+
+def model_files(folder: str, trials: Pieces, clients: Pieces) -> list[str]:
+    """The files of local models of a scenario, one per training job."""
+    return [
+        f"{folder}/trials={trial_block}/clients={client_block}/local.parquet"
+        for trial_block in trials
+        for client_block in clients
+    ]
+
+
+@dataclass(frozen=True)
 class Scenario:
     """Data set × partition × model × local training, before any method."""
 
@@ -133,9 +168,12 @@ class Paths:
         return str(self.tree / "partitions" / folder / "partition.parquet")
 
     def models(self, scenario: Scenario, trials: Block, clients: Block) -> str:
-        folder = f"{scenario.folder}/trials={trials}/clients={clients}"
+        return f"{self.models_of(scenario)}/trials={trials}/clients={clients}/local.parquet"
+
+    def models_of(self, scenario: Scenario) -> str:
+        """The folder of all local models of a scenario."""
         # as text: joining paths costs more than all else in planning many jobs
-        return f"{self.tree}/models/{folder}/local.parquet"
+        return f"{self.tree}/models/{scenario.folder}"
 
     def metrics(self, scenario: Scenario, methods: Sequence[Spec], trials: Block) -> str:
         kind = methods[0].component.meta["kind"]

@@ -16,7 +16,17 @@ from typing import Any
 from fedrepro.api import CHOICES
 from fedrepro.config import Component, Config, ExhibitFile, ExhibitSettings, MethodEntry
 from fedrepro.errors import FedreproError, unknown
-from fedrepro.paths import Block, Paths, Scenario, blocks, methods_name, methods_token, name_of
+from fedrepro.paths import (
+    Block,
+    Paths,
+    Pieces,
+    Scenario,
+    blocks,
+    methods_name,
+    methods_token,
+    model_files,
+    name_of,
+)
 from fedrepro.registry import components
 from fedrepro.spec import Spec
 
@@ -168,14 +178,18 @@ class Plan:
 
     def model_files(self, scenario: Scenario, trials: Block) -> list[str]:
         """The local models that cover these trials, one path per training job."""
+        return model_files(self.paths.models_of(scenario), *self.model_pieces(scenario, trials))
+
+    def model_pieces(self, scenario: Scenario, trials: Block) -> tuple[Pieces, Pieces]:
+        """The trials and the clients of the training jobs that cover these trials."""
         job = self.config.granularity
         total = self.trials[scenario.dataset, scenario.partition]
-        return [
-            self.paths.models(scenario, trial_block, client_block)
-            for trial_block in blocks(total, _size(job.trials_per_job))
-            if trial_block.meets(trials)
-            for client_block in blocks(scenario.clients, _size(job.clients_per_job))
-        ]
+        size = _size(job.trials_per_job) or total
+        met = [block for block in blocks(total, size) if block.meets(trials)]
+        return (
+            Pieces(Block(met[0].first, met[-1].last), size),
+            Pieces(Block(0, scenario.clients - 1), _size(job.clients_per_job) or scenario.clients),
+        )
 
     def metrics_file(self, run: Run) -> str:
         return self.paths.metrics(run.scenario, run.methods, run.block)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fedrepro.config import Config, ExhibitFile, Granularity, load_exhibits
 from fedrepro.errors import FedreproError
-from fedrepro.paths import LIMITS, Block, Paths, Scenario, blocks, methods_name
+from fedrepro.paths import LIMITS, Block, Paths, Pieces, Scenario, blocks, methods_name
 from fedrepro.plan import Plan
 from fedrepro.registry import components, parse_token
 
@@ -177,3 +177,16 @@ def test_what_had_to_be_shortened_can_be_looked_up():
     name = methods_name(shared.methods)
     assert name.startswith("several+id~")
     assert found[name].split(";") == sorted(spec.token for spec in shared.methods)
+
+
+@pytest.mark.parametrize(("first", "last", "size"), [(0, 9, 3), (4, 4, 1), (3, 10, 20)])
+def test_pieces_of_a_range_are_written_and_read(first, last, size):
+    pieces = Pieces(Block(first, last), size)
+    assert Pieces.parse(str(pieces)) == pieces
+    assert [i for block in pieces for i in block] == list(range(first, last + 1))
+    assert all(block.last - block.first < size for block in pieces)
+
+
+def test_pieces_written_otherwise_are_a_sentence():
+    with pytest.raises(FedreproError, match="'0-9' is not a range cut in pieces; write 0-999:10"):
+        Pieces.parse("0-9")

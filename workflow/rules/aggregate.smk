@@ -20,12 +20,13 @@ rule aggregate:
     params:
         scenario=scenario_options,
         methods=lambda wildcards: full_token(wildcards, "methods"),
+        models=model_options,
         device=CONFIG.device,
         resolved=resolved("dataset", "partition", "model", "training", "methods"),
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
     shell:
         "fedrepro stage aggregate {params.scenario:q} --methods {params.methods:q}"
-        " --data {input.data:q} --members {input.members:q} --local {input.models:q}"
+        " --data {input.data:q} --members {input.members:q} {params.models:q}"
         " --trials {wildcards.trials} --seed {wildcards.seed} --device {params.device}"
         " --threads {threads} --out {output.metrics:q} --timings {output.timings:q} 2> {log:q}"

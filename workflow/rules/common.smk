@@ -117,6 +117,18 @@ def model_files(wildcards):
     return plan_of(wildcards.scale).model_files(scenario_of(wildcards), trials)
 
 
+def model_options(wildcards):
+    """The same files as options of a stage: a command could not hold thousands of names."""
+    plan, scenario = plan_of(wildcards.scale), scenario_of(wildcards)
+    trials, clients = plan.model_pieces(scenario, Block.parse(wildcards.trials))
+    folder = plan.paths.models_of(scenario)
+    return [
+        *("--local", folder),
+        *("--local-trials", str(trials)),
+        *("--local-clients", str(clients)),
+    ]
+
+
 def exhibit_of(wildcards):
     try:
         return plan_of(wildcards.scale).exhibit(

@@ -81,7 +81,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "raw": {"type": Path, "default": Path(), "help": "folder of the raw files"},
     "data": {"type": Path, "required": True, "help": "folder of the prepared data set"},
     "members": {"type": Path, "required": True, "help": "partition.parquet"},
-    "local": {"type": Path, "nargs": "+", "required": True, "help": "local models, parquet"},
+    "local": {
+        "type": Path,
+        "nargs": "+",
+        "required": True,
+        "help": "local models, parquet; or the folder of a scenario's, with the two options below",
+    },
+    "local_trials": {"default": "", "help": "trials of the training jobs, such as 0-9:1"},
+    "local_clients": {"default": "", "help": "clients of the training jobs, such as 0-99:10"},
     "trials": {"required": True, "help": "range of trials, such as 0-9"},
     "clients": {"required": True, "help": "range of clients, such as 0-24"},
     "seed": {"type": int, "default": 0, "help": "seed of every draw"},
@@ -140,6 +147,16 @@ def _train(options: Options) -> None:
     )
 
 
+def _local_files(options: Options) -> list[Path]:
+    """The files of local models, named one by one or as pieces of a folder."""
+    if not options.local_trials:
+        return list(options.local)
+    from fedrepro.paths import Pieces, model_files
+
+    pieces = Pieces.parse(options.local_trials), Pieces.parse(options.local_clients)
+    return [Path(path) for path in model_files(options.local[0], *pieces)]
+
+
 def _aggregate(options: Options) -> None:
     from fedrepro.paths import parse_methods
     from fedrepro.stages import aggregate
@@ -149,7 +166,7 @@ def _aggregate(options: Options) -> None:
         parse_methods(options.methods),
         options.data,
         options.members,
-        options.local,
+        _local_files(options),
         _block(options.trials),
         options.seed,
         options.device,
@@ -241,7 +258,7 @@ STAGES: dict[str, Stage] = {
     ),
     "aggregate": (
         "one-shot methods and controls: metrics from local models",
-        _with(*SCENARIO, "methods", "local", *COMPUTE),
+        _with(*SCENARIO, "methods", "local", "local_trials", "local_clients", *COMPUTE),
         _aggregate,
     ),
     "federate": (
