@@ -38,4 +38,6 @@ def test_every_data_set_and_extractor_has_its_place() -> None:
     for name, item in components("dataset").items():
         assert re.search(rf"^### .*\b{name}\b", PAGE, re.M), name
         assert item.meta["licence"] in PAGE
+        assert (ROOT / "docs" / "figures" / f"data-{name}.svg").exists()
+        assert f"(figures/data-{name}.svg)" in PAGE
     assert all(f"`{name}`" in PAGE or name == "pixels" for name in components("feature"))

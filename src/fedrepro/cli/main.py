@@ -31,6 +31,10 @@ def run_here(given: Sequence[str]) -> int:
             from fedrepro.cli.stage import run_stage
 
             return run_stage(given[1:])
+        # numerical libraries read this when they are loaded; on a busy machine their threads wait
+        # for each other and can take ten times as long as one
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
         from fedrepro.cli.people import run_command
 
         return run_command(given)
