@@ -5,7 +5,8 @@
 MLP-50 on MNIST, split evenly, 10 epochs of Adam (AMSGrad) in minibatches of 32, one thread. The
 plain loop trains one client after another with torch.nn, a DataLoader and torch.optim.Adam. The
 products are the five of each minibatch, float32, stacked for as many models as the engine takes at
-a time, on data in the cache.
+a time, on data in the cache. Gathering minibatches and the steps of Adam are timed by themselves
+too: with the products they are nearly all that a step is.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from fedrepro.stages.common import examples_of  # noqa: E402
 from fedrepro.stages.data import partition  # noqa: E402
 from fedrepro.training.clients import own_starts  # noqa: E402
 from fedrepro.training.engine import block_size, train  # noqa: E402
+from fedrepro.training.examples import Reader  # noqa: E402
 from fedrepro.training.flat import Layout  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402
+from fedrepro.training.optimisers import OPTIMISERS  # noqa: E402
 from fedrepro.training.settings import settings_of  # noqa: E402
 
 HIDDEN = 50
@@ -135,6 +138,36 @@ def products(work: Work) -> dict[str, float]:
     return {"seconds": clock.seconds, "models_at_a_time": models}
 
 
+def models_together(work: Work) -> tuple[Layout, int]:
+    """Tensors in memory, and how many models the engine trains at a time."""
+    network = network_of(parse_token("model", "mlp"), work.data.shape, work.classes)
+    layout = Layout(network.shapes, turned=True)
+    return layout, block_size(layout, torch.device("cpu"), len(work.rows))
+
+
+def gathering(work: Work) -> dict[str, float]:
+    """Reading every minibatch: rows that lie anywhere in the data set, scaled to floats."""
+    _, models = models_together(work)
+    batch = work.settings.batch_size
+    reader = Reader(examples_of(work.data, "train", "cpu"), models, batch)
+    rows = torch.randint(len(work.labels), (512, models, batch))
+    clock = harness.Clock()
+    for step in range(round(work.steps / models)):
+        reader.read(rows[step % 512])
+    return {"seconds": clock.seconds}
+
+
+def adam(work: Work) -> dict[str, float]:
+    """The steps of the optimiser on all weights."""
+    layout, models = models_together(work)
+    flat, gradient = torch.rand(models, layout.size), torch.rand(models, layout.size)
+    optimiser = OPTIMISERS["adam"](flat, work.settings)
+    clock = harness.Clock()
+    for _ in range(round(work.steps / models)):
+        optimiser.step(flat, gradient)
+    return {"seconds": clock.seconds}
+
+
 def main() -> int:
     parser = harness.options(__doc__)
     parser.add_argument("--dataset", default="mnist")
@@ -147,6 +180,8 @@ def main() -> int:
         "fedrepro": harness.measured_by_itself(lambda: stacked(work)),
         "plain loop": harness.measured_by_itself(lambda: plain(work)),
         "matrix products alone": harness.measured_by_itself(lambda: products(work)),
+        "gathering alone": harness.measured_by_itself(lambda: gathering(work)),
+        "Adam alone": harness.measured_by_itself(lambda: adam(work)),
     }
     measured = harness.in_turn(contenders, given.runs)
     against = {name: harness.times_faster(measured, "fedrepro", name) for name in contenders}
