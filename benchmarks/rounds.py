@@ -109,14 +109,15 @@ class Averaging:
         for done in range(int(wanted["rounds"])):  # type: ignore[call-overload]
             rng = Rng(0, round=done)
             draw = rng.stream("cohort").choice(clients.count, wanted["cohort"], replace=False)
-            trained = clients.train(
+            averaged = clients.average(
                 weights,
                 Rng(0),
+                [1 / len(draw)] * len(draw),
                 epochs=int(wanted["epochs"]),  # type: ignore[call-overload]
                 first_epoch=done,
                 chosen=draw.tolist(),
             )
-            weights = {name: value.mean(0)[None] for name, value in trained.tensors.items()}
+            weights = averaged.tensors
         if self.device == "cuda":
             torch.cuda.synchronize()
         seconds = time.perf_counter() - began

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -55,12 +56,14 @@ class Pass:
 
     noise: None in prediction, where dropout passes everything and variational weights are their
     means. keep: record `activations` (the input, the output of each non-linearity after its
-    pooling, the logits) and `pooled` (for each of these what its pooling did, or None).
+    pooling, the logits) and `pooled` (for each of these what its pooling did, or None). descend:
+    the backward pass moves affine weights by this rate at once, so no gradient of them comes out.
     """
 
     convolution: Convolution = "grouped"
     noise: Noise | None = None
     keep: bool = False
+    descend: float | None = None
     activations: list[torch.Tensor] = field(default_factory=list)
     pooled: list[Pooled | None] = field(default_factory=list)
 
@@ -114,6 +117,16 @@ class Plain:
         return shape
 
 
+def _affine(own: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """x @ weight + bias: (A, B, *shape) to (A, B, units)."""
+    import torch
+
+    if len(x) == 1:
+        # the gradient of a plain product is a third faster than that of a stack of one
+        return torch.addmm(own["bias"][0], x[0].flatten(1), own["weight"][0]).unsqueeze(0)
+    return torch.baddbmm(own["bias"].unsqueeze(1), x.flatten(2), own["weight"])
+
+
 @dataclass(frozen=True)
 class Affine:
     """x @ weight + bias over flattened inputs; weight (inputs, units), bias (units)."""
@@ -134,12 +147,44 @@ class Affine:
 
     def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
         """(A, B, *shape) to (A, B, units)."""
-        import torch
+        if run.descend is None:
+            return _affine(own, x)
+        moved: torch.Tensor = descending().apply(
+            x.flatten(2), own["weight"], own["bias"], run.descend
+        )
+        return moved
 
-        if len(x) == 1:
-            # the gradient of a plain product is a third faster than that of a stack of one
-            return torch.addmm(own["bias"][0], x[0].flatten(1), own["weight"][0]).unsqueeze(0)
-        return torch.baddbmm(own["bias"].unsqueeze(1), x.flatten(2), own["weight"])
+
+@cache
+def descending() -> Any:
+    """The autograd function of `Pass.descend`; made on first use, because torch comes later."""
+    import torch
+
+    class Descending(torch.autograd.Function):
+        """x @ weight + bias; backward is weight -= rate · gradient, in the product itself.
+
+        A gradient as large as the weights is neither allocated nor written nor read again.
+        """
+
+        @staticmethod
+        def forward(
+            ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, rate: float
+        ) -> torch.Tensor:
+            ctx.save_for_backward(x)
+            # all weights lie in one buffer: as `data`, moving these does not look to the other
+            # layers as if theirs had moved before their turn
+            ctx.weight, ctx.rate = weight.data, rate
+            return torch.baddbmm(bias.unsqueeze(1), x, weight)
+
+        @staticmethod
+        def backward(ctx: Any, error: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+            (x,) = ctx.saved_tensors
+            weight = ctx.weight
+            below = error @ weight.transpose(1, 2) if ctx.needs_input_grad[0] else None
+            weight.baddbmm_(x.transpose(1, 2), error, alpha=-ctx.rate)
+            return below, None, error.sum(1), None
+
+    return Descending
 
 
 @dataclass(frozen=True)
@@ -173,7 +218,7 @@ class Variational:
             for name, mean in drawn.items():
                 deviation = softplus(own[f"{name}_spread"])
                 drawn[name] = mean + deviation * run.noise.normal(mean)
-        return Affine(self.units).forward(drawn, x, run)
+        return _affine(drawn, x)
 
 
 class Relu(Plain):

@@ -10,7 +10,7 @@ import numpy as np
 from fedrepro.networks.network import Network
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
-from fedrepro.training.engine import Trained, train
+from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
@@ -49,6 +49,48 @@ class Clients:
         Minibatches follow (seed, trial, client, first_epoch + epoch). lr: for all, or one each;
         steps: minibatches of each, instead of whole epochs. Results are in the order of `chosen`.
         """
+        return train(
+            self.network,
+            self.examples,
+            self._tasks(rng, first_epoch, chosen, lr, steps),
+            replace(self.settings, epochs=epochs),
+            start,
+            terms=terms,
+            keep_gradients=keep_gradients,
+        )
+
+    def average(
+        self,
+        start: dict[str, np.ndarray],
+        rng: Rng,
+        weights: Sequence[float],
+        *,
+        epochs: int,
+        first_epoch: int = 0,
+        chosen: Sequence[int] | None = None,
+        lr: Sequence[float] | float | None = None,
+        steps: Sequence[int] | None = None,
+        terms: Sequence[Term | Proximal] = (),
+    ) -> Averaged:
+        """sum_j weights[j] · w_j over the chosen clients, folded as they are done; see `train`."""
+        return average(
+            self.network,
+            self.examples,
+            self._tasks(rng, first_epoch, chosen, lr, steps),
+            replace(self.settings, epochs=epochs),
+            start,
+            weights,
+            terms=terms,
+        )
+
+    def _tasks(
+        self,
+        rng: Rng,
+        first_epoch: int,
+        chosen: Sequence[int] | None,
+        lr: Sequence[float] | float | None,
+        steps: Sequence[int] | None,
+    ) -> list[Task]:
         members = range(self.count) if chosen is None else chosen
         tasks = [Task(self.rows[j], rng.at(client=j), first_epoch=first_epoch) for j in members]
         if lr is not None:
@@ -56,19 +98,7 @@ class Clients:
             tasks = [replace(task, lr=rate) for task, rate in zip(tasks, rates, strict=True)]
         if steps is not None:
             tasks = [replace(task, steps=n) for task, n in zip(tasks, steps, strict=True)]
-        initial = {
-            name: np.broadcast_to(value, (len(tasks), *value.shape[1:]))
-            for name, value in start.items()
-        }
-        return train(
-            self.network,
-            self.examples,
-            tasks,
-            replace(self.settings, epochs=epochs),
-            initial,
-            terms=terms,
-            keep_gradients=keep_gradients,
-        )
+        return tasks
 
 
 def own_starts(

@@ -9,26 +9,18 @@ depend on the block it was trained in (tested).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedrepro.errors import FedreproError
-from fedrepro.networks.layers import Convolution
 from fedrepro.networks.network import Network
-from fedrepro.training.examples import Examples, Reader
+from fedrepro.training.block import Block, Procedure
+from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout
-from fedrepro.training.gradients import (
-    AutogradGradients,
-    Gradients,
-    HandGradients,
-    VmapGradients,
-)
-from fedrepro.training.minibatches import Chunk, Task, schedule
-from fedrepro.training.noise import StepNoise
-from fedrepro.training.optimisers import OPTIMISERS
+from fedrepro.training.minibatches import Task, schedule
 from fedrepro.training.paths import Path, choose, require
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Proximal, Term
@@ -58,39 +50,12 @@ class Trained:
 
 
 @dataclass(frozen=True)
-class Procedure:
-    """What is trained and how: the network, the numbers of the descent, and terms of the loss.
+class Averaged:
+    """The weighted mean of the trained models: tensors (1, *shape) by name; see `Trained`."""
 
-    path: how gradients are computed; None: as measured to be fastest.
-    """
-
-    network: Network
-    settings: Settings
-    terms: Sequence[Term | Proximal] = ()
-    path: Path | None = None
-
-    @property
-    def losses(self) -> list[Term]:
-        """The terms that need a forward pass."""
-        return [term for term in self.terms if not isinstance(term, Proximal)]
-
-    @property
-    def pulls(self) -> list[Proximal]:
-        """The terms on the weights alone."""
-        return [term for term in self.terms if isinstance(term, Proximal)]
-
-    @property
-    def is_plain_descent(self) -> bool:
-        """Whether a step is w - lr · gradient of the loss, and nothing else."""
-        given = self.settings
-        return given.optimiser == "sgd" and not (given.momentum or given.l2 or self.pulls)
-
-    def layout(self, path: Path) -> Layout:
-        """Tensors of the network, then those of the terms, as the path wants them in memory."""
-        shapes = dict(self.network.shapes)
-        for term in self.losses:
-            shapes |= term.shapes(self.network)
-        return Layout(shapes, turned=path == "hand")
+    tensors: dict[str, np.ndarray]
+    steps: np.ndarray
+    seconds: float
 
 
 def train(
@@ -98,7 +63,7 @@ def train(
     examples: Examples,
     tasks: Sequence[Task],
     settings: Settings,
-    initial: dict[str, np.ndarray],
+    initial: Mapping[str, np.ndarray],
     *,
     terms: Sequence[Term | Proximal] = (),
     keep_gradients: bool = False,
@@ -107,40 +72,117 @@ def train(
 ) -> Trained:
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
-    initial: tensors (models, *shape), those of `terms` among them. `block`: models trained
-    together (None: as the cache allows); on the CPU it changes the speed, never the result.
-    Raises FedreproError naming client, trial and step if a loss is not finite.
+    initial: tensors (models, *shape), or (1, *shape) for a shared start, those of `terms` among
+    them. `block`: models trained together (None: as the cache allows); on the CPU it changes the
+    speed, never the result. Raises FedreproError naming client, trial and step if a loss is not
+    finite.
     """
     began = time.perf_counter()
-    procedure = Procedure(network, settings, terms, path)
-    _check_filled(tasks)
-    steps = np.array([task.total(settings.batch_size, settings.epochs) for task in tasks])
-    device = examples.inputs.device
-    chosen_path = require(
-        path or choose(network, device.type, procedure.losses), network, procedure.losses
-    )
-    layout = procedure.layout(chosen_path)
-    start = layout.pack(initial)
-    end, summed = np.empty_like(start), np.empty_like(start) if keep_gradients else None
-    order = np.argsort(-steps, kind="stable")
-    size = 1 if chosen_path == "loop" else block or block_size(layout, device, len(tasks))
-    for at in range(0, len(order), size):
-        chosen = order[at : at + size]
-        block_tasks = [tasks[i] for i in chosen]
-        run = _Block(
-            procedure, chosen_path, layout, start[chosen], examples, block_tasks, keep_gradients
+    work = _Work(Procedure(network, settings, terms), examples, tasks, keep_gradients, block, path)
+    dtype = next(iter(initial.values())).dtype
+    tensors, summed = work.empty(dtype), work.empty(dtype) if keep_gradients else None
+    for part in work.parts(initial):
+        work.put(tensors, part.chosen, part.flat)
+        if summed is not None and part.summed is not None:
+            work.put(summed, part.chosen, part.summed)
+    return Trained(tensors, summed, work.steps, time.perf_counter() - began)
+
+
+def average(
+    network: Network,
+    examples: Examples,
+    tasks: Sequence[Task],
+    settings: Settings,
+    initial: Mapping[str, np.ndarray],
+    weights: Sequence[float],
+    *,
+    terms: Sequence[Term | Proximal] = (),
+    block: int | None = None,
+    path: Path | None = None,
+) -> Averaged:
+    """sum_i weights[i] · (model of task i after training), as `train` trains them.
+
+    Models are folded into the sum as they are done, so memory does not grow with their number.
+    """
+    import torch
+
+    began = time.perf_counter()
+    work = _Work(Procedure(network, settings, terms), examples, tasks, False, block, path)
+    total = torch.zeros(1, work.layout.size, dtype=examples.dtype, device=examples.inputs.device)
+    for part in work.parts(initial):
+        # one by one, in an order that does not depend on the block
+        for model, flat in zip(part.chosen, part.flat, strict=True):
+            total[0].add_(flat, alpha=float(weights[model]))
+    tensors = work.layout.unpack(total.cpu().numpy())
+    return Averaged(tensors, work.steps, time.perf_counter() - began)
+
+
+class _Work:
+    """Tasks ordered by number of steps and cut into blocks."""
+
+    def __init__(
+        self,
+        procedure: Procedure,
+        examples: Examples,
+        tasks: Sequence[Task],
+        keep_gradients: bool,
+        block: int | None,
+        path: Path | None,
+    ) -> None:
+        _check_filled(tasks)
+        given, network, losses = procedure.settings, procedure.network, procedure.losses
+        device = examples.inputs.device
+        path = require(path or choose(network, device.type, losses), network, losses)
+        self.tasks, self.settings = tasks, given
+        self.steps = np.array([task.total(given.batch_size, given.epochs) for task in tasks])
+        self.layout = procedure.layout(path)
+        if path == "loop":
+            self.size = 1
+        else:
+            self.size = min(len(tasks), block or block_size(self.layout, device, len(tasks)))
+        own_rates = any(task.lr not in (None, given.lr) for task in tasks)
+        self.block = Block(
+            procedure, path, self.layout, examples, self.size, own_rates, keep_gradients
         )
-        finite = run.train(schedule(block_tasks, settings.batch_size, settings.epochs))
-        _check_finite(block_tasks, finite, steps[chosen])
-        end[chosen] = run.flat.cpu().numpy()
-        if summed is not None and run.summed is not None:
-            summed[chosen] = run.summed.cpu().numpy()
-    return Trained(
-        tensors=layout.unpack(end),
-        gradients=None if summed is None else layout.unpack(summed),
-        steps=steps,
-        seconds=time.perf_counter() - began,
-    )
+
+    def parts(self, initial: Mapping[str, np.ndarray]) -> Iterator[Part]:
+        """Train block after block; a part is valid until the next one is asked for."""
+        start = self.layout.pack(initial)
+        order = np.argsort(-self.steps, kind="stable")
+        for at in range(0, len(order), self.size):
+            chosen = order[at : at + self.size]
+            tasks = [self.tasks[i] for i in chosen]
+            self.block.begin(start if len(start) == 1 else start[chosen], tasks)
+            plan = schedule(tasks, self.settings.batch_size, self.settings.epochs)
+            finite = self.block.train(plan, len(tasks))
+            _check_finite(tasks, finite, self.steps[chosen])
+            summed = self.block.summed
+            yield Part(
+                chosen,
+                self.block.flat[: len(tasks)],
+                None if summed is None else summed[: len(tasks)],
+            )
+
+    def empty(self, dtype: np.dtype[Any]) -> dict[str, np.ndarray]:
+        """Room for all models."""
+        models = len(self.tasks)
+        return {
+            name: np.empty((models, *shape), dtype) for name, shape in self.layout.shapes.items()
+        }
+
+    def put(self, tensors: dict[str, np.ndarray], chosen: np.ndarray, flat: torch.Tensor) -> None:
+        """Copy the models of a block to their places."""
+        for name, value in self.layout.views(flat).items():
+            tensors[name][chosen] = value.cpu().numpy()
+
+
+@dataclass(frozen=True)
+class Part:
+    """Trained models of one block: their tasks, weights (n, size), and summed gradients."""
+
+    chosen: np.ndarray
+    flat: torch.Tensor
+    summed: torch.Tensor | None
 
 
 def block_size(layout: Layout, device: torch.device, models: int) -> int:
@@ -158,106 +200,6 @@ def block_size(layout: Layout, device: torch.device, models: int) -> int:
         most = max(1, CPU_BLOCK_BYTES // each)
     blocks = -(-models // most)
     return -(-models // blocks)
-
-
-class _Block:
-    """Buffers and loop of one block of models."""
-
-    def __init__(
-        self,
-        procedure: Procedure,
-        path: Path,
-        layout: Layout,
-        start: np.ndarray,
-        examples: Examples,
-        tasks: Sequence[Task],
-        keep_gradients: bool,
-    ) -> None:
-        import torch
-
-        settings, self.pulls = procedure.settings, procedure.pulls
-        device = examples.inputs.device
-        self.device, self.dtype = device, examples.dtype
-        self.flat = torch.from_numpy(start).to(device, examples.dtype, copy=True)
-        self.start = self.flat.clone() if procedure.terms else self.flat
-        self.summed = torch.zeros_like(self.flat) if keep_gradients else None
-        rates = [settings.lr if task.lr is None else task.lr for task in tasks]
-        own = None if set(rates) == {settings.lr} else rates
-        self.optimiser = OPTIMISERS[settings.optimiser](self.flat, settings, own)
-        self.noise = None
-        if procedure.network.draws:
-            self.noise = StepNoise(tasks, settings.batch_size, device)
-        self.direct = (
-            path not in ("hand", "vmap")
-            and own is None
-            and not keep_gradients
-            and procedure.is_plain_descent
-        )
-        # descending directly writes no gradients, so there is no buffer to clear
-        self.gradient = self.flat if self.direct else torch.zeros_like(self.flat)
-        self.gradients = self._gradients(procedure, path, layout)
-        self.reader = Reader(examples, len(start), settings.batch_size)
-
-    def _gradients(self, procedure: Procedure, path: Path, layout: Layout) -> Gradients:
-        network = procedure.network
-        weights, gradients = layout.views(self.flat), layout.views(self.gradient)
-        if path == "hand":
-            batch = procedure.settings.batch_size
-            return HandGradients(network, weights, gradients, batch, self.noise)
-        if path == "vmap":
-            return VmapGradients(network, weights, gradients)
-        convolution: Convolution = "unfold" if path == "unfold" else "grouped"
-        if path == "loop" and self.device.type == "cpu":
-            convolution = "channels_last"
-        return AutogradGradients(
-            network,
-            weights,
-            gradients,
-            layout.views(self.start),
-            convolution,
-            procedure.losses,
-            self.noise,
-            procedure.settings.lr if self.direct else None,
-        )
-
-    def train(self, plan: Iterable[Chunk]) -> np.ndarray:
-        """Take every step of the plan. Returns the number of finite steps of each model."""
-        import torch
-
-        finite = torch.zeros(len(self.flat), dtype=torch.int64, device=self.device)
-        for chunk in plan:
-            index, weight = self._uploaded(chunk)
-            for step, count in enumerate(chunk.active):
-                if self.noise is not None:
-                    self.noise.at(chunk.first + step, count)
-                x, y = self.reader.read(index[step, :count])
-                loss = self.gradients.step(x, y, weight[step, :count])
-                finite[:count] += torch.isfinite(loss)
-                if not self.direct:
-                    self._descend(count)
-            if int(finite[: chunk.active[-1]].min()) < chunk.first + len(chunk.active):
-                break
-        counted: np.ndarray = finite.cpu().numpy()
-        return counted
-
-    def _uploaded(self, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows and weights, 1/size for examples and 0 for filled rows: (steps, models, batch)."""
-        import torch
-
-        index = torch.from_numpy(chunk.index).to(self.device)
-        size = torch.from_numpy(chunk.size).to(self.device).unsqueeze(-1)
-        counts = torch.arange(index.shape[-1], device=self.device) < size
-        weight = counts.to(self.dtype) / size.clamp_min(1)
-        return index, weight
-
-    def _descend(self, count: int) -> None:
-        """One step of the optimiser for the first models."""
-        flat, gradient = self.flat[:count], self.gradient[:count]
-        if self.summed is not None:
-            self.summed[:count] += gradient
-        for pull in self.pulls:
-            pull.add(gradient, flat, self.start[:count])
-        self.optimiser.step(flat, gradient)
 
 
 def _check_filled(tasks: Sequence[Task]) -> None:

@@ -26,10 +26,12 @@ class Gradients(Protocol):
     """Writes the gradients of sum_b weight_b · CE(softmax(logits_b), target_b), plus terms.
 
     x: (A, B, D); y: (A, B) labels or (A, B, K) shares; weight: (A, B). Returns (A,) numbers that
-    are finite as long as the loss is.
+    are finite as long as the loss is. noise: of this step, None for networks that draw nothing.
     """
 
-    def step(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
+    def step(
+        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
+    ) -> torch.Tensor: ...
 
 
 class HandGradients:
@@ -41,13 +43,12 @@ class HandGradients:
         weights: Tensors,
         gradients: Tensors,
         batch: int,
-        noise: Noise | None,
     ) -> None:
         import torch
 
         assert network.sizes is not None
         sizes, first = network.sizes, weights["weight0"]
-        self.noise, self.kept = noise, 1 - network.dropout
+        self.kept = 1 - network.dropout
         models = len(first)
         self.layers = len(sizes) - 1
         self.weights, self.gradients = weights, gradients
@@ -56,7 +57,9 @@ class HandGradients:
         self.errors = [_turned(first, models, batch, size) for size in sizes[1:-1]]
         self.minus = -torch.ones_like(first[:, :1, :1]).expand(models, batch, 1)
 
-    def step(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def step(
+        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
+    ) -> torch.Tensor:
         """See `Gradients`."""
         import torch
 
@@ -68,8 +71,8 @@ class HandGradients:
             torch.baddbmm(bias, given[-1], self.weights[f"weight{layer}"][:count], out=out)
             if layer < self.layers - 1:
                 out.relu_()
-                if self.noise is not None:
-                    out.mul_(self.noise.kept(out, self.kept).div_(self.kept))
+                if noise is not None:
+                    out.mul_(noise.kept(out, self.kept).div_(self.kept))
                 given.append(out)
         top = self.outputs[-1][:count]
         error = torch.softmax(top, -1, out=top)
@@ -95,7 +98,7 @@ class HandGradients:
                 torch.bmm(error, transposed, out=below)
                 # what dropout left out is zero as well, and what it kept was scaled up
                 error = below.mul_(given[layer] > 0)
-                if self.noise is not None:
+                if self.kept < 1:
                     error.div_(self.kept)
 
 
@@ -111,9 +114,8 @@ def _turned(like: torch.Tensor, models: int, batch: int, size: int) -> torch.Ten
 class AutogradGradients:
     """Automatic differentiation through the stacked forward pass.
 
-    weights, gradients, start: (M, *shape) by name; gradients are written. noise: None for networks
-    that draw nothing. lr: descend by this rate at once, instead of writing the gradients, which
-    saves two passes over a large network.
+    weights, gradients, start: (M, *shape) by name; gradients are written. lr: descend by this
+    rate at once, instead of writing the gradients, which saves two passes over a large network.
     """
 
     network: Network
@@ -122,16 +124,19 @@ class AutogradGradients:
     start: Tensors
     convolution: Convolution
     terms: Sequence[Term] = ()
-    noise: Noise | None = None
     lr: float | None = None
 
-    def step(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def step(
+        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
+    ) -> torch.Tensor:
         """See `Gradients`."""
         import torch
 
         count = len(x)
         leaves = {name: w[:count].detach().requires_grad_() for name, w in self.weights.items()}
-        run = Pass(self.convolution, self.noise, keep=bool(self.terms))
+        # terms may use a weight a second time, after it has moved
+        rate = None if self.terms else self.lr
+        run = Pass(self.convolution, noise, keep=bool(self.terms), descend=rate)
         logits = self.network.forward(leaves, x, run)
         losses = cross_entropy(logits, y, weight)
         if self.terms:
@@ -139,9 +144,12 @@ class AutogradGradients:
             look = Look(self.network, leaves, start, x, weight, run)
             for term in self.terms:
                 losses = losses + term.loss(look)
-        found = torch.autograd.grad(losses.sum(), list(leaves.values()))
+        found = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
         if self.lr is not None:
-            torch._foreach_add_([leaf.detach() for leaf in leaves.values()], found, alpha=-self.lr)
+            with torch.no_grad():
+                for leaf, value in zip(leaves.values(), found, strict=True):
+                    if value is not None:  # else the backward pass has moved it
+                        leaf.add_(value, alpha=-self.lr)
         else:
             torch._foreach_copy_([value[:count] for value in self.gradients.values()], found)
         return losses.detach()
@@ -155,7 +163,9 @@ class VmapGradients:
     weights: Tensors
     gradients: Tensors
 
-    def step(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def step(
+        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
+    ) -> torch.Tensor:
         """See `Gradients`."""
         from torch.func import grad_and_value, vmap
 
