@@ -129,6 +129,11 @@ def model_options(wildcards):
     ]
 
 
+def measured_every(wildcards, output):
+    """Rounds between measurements of a method in rounds."""
+    return plan_of(wildcards.scale).measured_every.get(output.metrics, 1)
+
+
 def exhibit_of(wildcards):
     try:
         return plan_of(wildcards.scale).exhibit(

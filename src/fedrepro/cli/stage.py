@@ -98,6 +98,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "default": float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", "20")),
         "help": "between checkpoints",
     },
+    "measure_every": {"type": int, "default": 1, "help": "rounds between measurements"},
+    "published": {"type": Path, "required": True, "help": "the paper's claims, yaml"},
+    "reports": {
+        "type": Path,
+        "default": Path("reports"),
+        "help": "folder of the exhibits; reports/record for what was recorded",
+    },
     "out": {"type": Path, "required": True, "help": "file or folder to write"},
     "timings": {"type": Path, "required": True, "help": "table of measured seconds to write"},
     "global_model": {"type": Path, "required": True, "help": "final state to write, .pt"},
@@ -190,6 +197,7 @@ def _federate(options: Options) -> None:
         options.out,
         options.timings,
         options.global_model,
+        options.measure_every,
     )
 
 
@@ -263,7 +271,7 @@ STAGES: dict[str, Stage] = {
     ),
     "federate": (
         "a method in rounds, with checkpoints",
-        _with(*SCENARIO, "method", "checkpoint_seconds", "global_model", *COMPUTE),
+        _with(*SCENARIO, "method", "checkpoint_seconds", "measure_every", "global_model", *COMPUTE),
         _federate,
     ),
     "tokens": (
