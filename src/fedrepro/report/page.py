@@ -217,8 +217,23 @@ def load_maps(folder: Path) -> list[dict[str, Any]]:
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in found]
 
 
+def load_claims(paths: Sequence[Path]) -> dict[str, list[list[dict[str, str]]]]:
+    """Paper -> its claims, each as the rows of its checks, as text."""
+    found: dict[str, list[list[dict[str, str]]]] = {}
+    for path in paths:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        claims: dict[str, list[dict[str, str]]] = {}
+        for row in frame.to_dict("records"):
+            claims.setdefault(row["claim"], []).append({str(k): v for k, v in row.items()})
+        found[path.parent.name] = list(claims.values())
+    return found
+
+
 def page(
-    scale: str, exhibits: Sequence[Shown], partitions: Sequence[Mapping[str, Any]] = ()
+    scale: str,
+    exhibits: Sequence[Shown],
+    partitions: Sequence[Mapping[str, Any]] = (),
+    claims: Mapping[str, Sequence[Any]] | None = None,
 ) -> str:
     """The page as one HTML file; figures are referred to beside it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -239,10 +254,23 @@ def page(
         meaning=SCALES[scale],
         papers=list(papers.values()),
         partitions=partitions,
+        claims=claims or {},
+        interval=interval,
         stand_ins=list(dict.fromkeys(note for note in notes if note)),
         kinds=KINDS,
         rules_of_choice=RULES_OF_CHOICE,
     )
+
+
+def interval(row: Mapping[str, str]) -> str:
+    """The value that decides a check, and what lies two standard errors around it."""
+    if not row["value"]:
+        return row["low"] and f"more than {float(row['low']):.4g}"
+    value = f"{float(row['value']):.4g}"
+    if not row["low"] or not row["high"]:
+        return f"{value}, error unknown"
+    ends = f"{float(row['low']):.4g} … {float(row['high']):.4g}"
+    return value if row["low"] == row["high"] else f"{value} ({ends})"
 
 
 def duration(seconds: float) -> str:
