@@ -88,7 +88,7 @@ def test_figures_of_sizes_and_of_sigma2_need_no_runs_of_their_own(scale, name, g
 
 
 def test_the_composed_figure_needs_the_runs_of_its_panels_only():
-    for scale in ("tiny", "quick"):
+    for scale in ("tiny", "quick", "paper"):
         panels = [f"figure-2{letter}" for letter in "abcd"]
         assert runs_of(plan(scale), "figure-2") == runs_of(plan(scale), *panels)
 

@@ -104,8 +104,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
     }
     if not meant or dataset.name in meant:
         return ""
-    known = components("dataset")
-    titles = [known[name].meta["title"] if name in known else name for name in sorted(meant)]
+    titles = [components("dataset")[name].meta["title"] for name in sorted(meant)]
     own = dataset.component.meta["title"]
     return f"{own} stand in for {' and '.join(titles)}, the paper's data."
 
