@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 HEIGHT = 3.3  # inches, with a legend of two rows
 MARKERS = 10
+NEAR = 0.2  # a method that ends further below the best is left out of the close-up
 
 
 def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
@@ -59,7 +60,7 @@ def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         draw_lines(axes, accuracy, look, banded=set(accuracy), markers=MARKERS)
         axes.set_xlabel(exhibit.settings.horizontal or "communication rounds")
         axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
-        axes.xaxis.set_major_locator(MaxNLocator(7, integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
         percent(axes)
     whole.set_title("a  Test accuracy (%)", loc="left")
     whole.set_ylim(0, 1)
@@ -95,6 +96,6 @@ def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     last = [line.mean[-1] for label, line in accuracy.items() if label not in bounds]
     best = max(last)
-    low = min(value for value in last if best - value <= 0.1)
+    low = min(value for value in last if best - value <= NEAR)
     high = max(max(line.mean) for line in accuracy.values())
-    return rounded(low - max(0.02, 0.5 * (high - low)), high)
+    return rounded(low - max(0.01, 0.1 * (high - low)), high)
