@@ -112,10 +112,12 @@ def judge(check: Form, numbers: Numbers) -> Judged:
     if not found:
         return Judged(check, "not run")
     verdicts = [verdict_of(check, finding) for finding in found]
-    # the point nearest to breaking the bound decides, or, for `some`, the one nearest to keeping it
+    whole = _over_points(verdicts, check.points)
+    # of the points with that verdict, the one furthest out of bounds, or, for `some`, furthest in
+    alike = [finding for finding, own in zip(found, verdicts, strict=True) if own == whole]
     pick = max if check.points == "some" else min
-    deciding = pick(found, key=lambda finding: margin(check, finding))
-    return Judged(check, _over_points(verdicts, check.points), deciding, len(found), there)
+    deciding = pick(alike, key=lambda finding: margin(check, finding))
+    return Judged(check, whole, deciding, len(found), there)
 
 
 def _over_points(verdicts: Sequence[Verdict], points: str) -> Verdict:

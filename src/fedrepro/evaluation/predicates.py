@@ -279,10 +279,10 @@ def margin(form: Form, finding: Finding) -> float:
 
 
 def mean_of(findings: Sequence[Finding], exhibit: str) -> Finding:
-    """The mean over points; errors of different points are independent."""
+    """The mean over points. They may share trials, so their mean is no surer than they are."""
     count = len(findings)
     value = sum(f.value for f in findings) / count
-    half = math.sqrt(sum(((f.high - f.low) / 2) ** 2 for f in findings)) / count
+    half = sum((f.high - f.low) / 2 for f in findings) / count
     return Finding(f"{exhibit}, mean of {count} points", value, value - half, value + half)
 
 

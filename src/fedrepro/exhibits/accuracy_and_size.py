@@ -51,7 +51,7 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         return (share * HEIGHT + added) / height
 
     grid = drawn.add_gridspec(
-        1, 3, left=0.06, right=0.955, top=up(0.825), bottom=up(0.305), wspace=0.3
+        1, 3, left=0.06, right=0.945, top=up(0.825), bottom=up(0.305), wspace=0.3
     )
     whole, close, size = (drawn.add_subplot(grid[0, at]) for at in range(3))
     low, high = close_up(exhibit, accuracy)

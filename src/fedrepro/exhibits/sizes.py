@@ -175,18 +175,21 @@ def _draw_paths(
 
 
 def _name_ends(axes: Axes, values: list[float], line: Line) -> None:
-    """The first and the last value, and 1 if there is one, written beside the path."""
+    """The first and the last value, and 1 where it stands apart, written beside the path."""
     low, high = axes.get_ylim()
+    last = len(values) - 1
     for at, value in enumerate(values):
-        if at in (0, len(values) - 1) or value == 1:
-            # a point below the frame is named at its lower edge
-            y = min(max(line.mean[at], low), high)
-            axes.annotate(
-                f"{value:g}",
-                (line.x[at], y),
-                (0, 5),
-                textcoords="offset points",
-                ha="center",
-                fontsize=6.5,
-                zorder=8,
-            )
+        apart = abs(line.x[at] - line.x[last]) > 0.2 * line.x[last]
+        if at not in (0, last) and not (value == 1 and apart):
+            continue
+        # a point below the frame is named at its lower edge
+        below = line.mean[at] < low
+        axes.annotate(
+            f"{value:g} ↓" if below else f"{value:g}",
+            (line.x[at], low if below else min(line.mean[at], high)),
+            (0, 5),
+            textcoords="offset points",
+            ha="center",
+            fontsize=6.5,
+            zorder=8,
+        )
