@@ -40,7 +40,7 @@ NOTE = "The pictures are generated: ten shapes in random colours, places and siz
     version=1,
     files=(),
     title="Coloured shapes",
-    licence="MIT, as the code that draws them",
+    licence="MIT (generated)",
     citation="Drawn by this project",
 )
 def shapes(
