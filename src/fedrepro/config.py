@@ -97,7 +97,44 @@ class MethodEntry(Component):
         description="how one setting of a sweep is chosen, over all trials: by training accuracy "
         "on the pooled training data, or by the mean over clients of the accuracy on their own",
     )
+    show: list[str] = Field(
+        default_factory=list,
+        description="swept parameters of which every value is shown; of the others one is chosen",
+    )
+    measure_every: int = Field(
+        1,
+        ge=1,
+        description="rounds between two measurements of a method in rounds; the first and the "
+        "last round are always measured",
+    )
     reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
+
+
+Drawing = Literal[
+    "accuracy-and-size",
+    "accuracy-panels",
+    "accuracy-against-rounds",
+    "accuracy-against-size",
+    "heat-maps",
+    "size",
+    "table",
+]
+
+
+class Case(Strict):
+    """One of several scenarios that an exhibit sets side by side: what differs from the others.
+
+    Shown by its label, with the data set's title before it where cases differ in their data.
+    """
+
+    label: str = Field(description="how it is called in the figure")
+    dataset: dict[str, Any] = Field(default_factory=dict)
+    partition: dict[str, Any] = Field(default_factory=dict)
+    model: dict[str, Any] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
+    kd_trials: int | None = Field(
+        None, ge=1, description="repetitions of distillation, where they differ from the exhibit's"
+    )
 
 
 class ExhibitSettings(Strict):
@@ -107,9 +144,18 @@ class ExhibitSettings(Strict):
     place: str = Field(description="where it stands in the paper")
     caption: str = Field(description="sentence under the figure")
     headline: bool = Field(False, description="part of the default set")
-    drawing: Literal["accuracy-and-size"] = Field(description="how it is drawn")
+    scales: list[Scale] = Field(
+        default_factory=lambda: list(SCALES), description="scales at which there is such an exhibit"
+    )
+    drawing: Drawing = Field(description="how it is drawn")
     sweep: dict[str, list[Any]] = Field(
         description="parameters that vary along the horizontal axis, as component.parameter"
+    )
+    horizontal: str = Field("", description="what the horizontal axis is called, if not by itself")
+    cases: dict[str, Case] = Field(
+        default_factory=dict,
+        description="scenarios that are set side by side: a label, and what differs of dataset, "
+        "partition, model and training",
     )
     dataset: Component
     partition: Component
@@ -123,6 +169,15 @@ class ExhibitSettings(Strict):
     notes: list[str] = Field(
         default_factory=list, description="what this project chose where the paper is silent"
     )
+
+    def component(self, kind: str, case: str | None = None) -> Component:
+        """The data set, partition, model or training of the exhibit, or of one of its cases."""
+        base: Component = getattr(self, kind)
+        if case is None:
+            return base
+        own = {kind: getattr(self.cases[case], kind)}
+        merged = merge({kind: {"name": base.name, **base.parameters}}, own)
+        return Component.model_validate(merged[kind])
 
 
 class ExhibitFile(Strict):
@@ -138,15 +193,22 @@ class ExhibitFile(Strict):
         description="exhibits by name; `at:` holds what differs at a scale"
     )
 
+    def names(self, scale: str) -> list[str]:
+        """The exhibits that there are at a scale."""
+        return [name for name in self.exhibits if scale in self._merged(name, scale)["scales"]]
+
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """The settings of one exhibit at one scale."""
-        merged: dict[str, Any] = {}
+        where = f"config/exhibits/{self.paper}.yaml, {name} at scale {scale}"
+        return _validated(ExhibitSettings, self._merged(name, scale), where)
+
+    def _merged(self, name: str, scale: str) -> dict[str, Any]:
+        merged: dict[str, Any] = {"scales": list(SCALES)}
         for layer in (self.defaults, self.exhibits[name]):
             merged = merge(merged, {k: v for k, v in layer.items() if k != "at"})
             at: dict[str, dict[str, Any]] = layer.get("at") or {}
             merged = merge(merged, at.get(scale) or {})
-        where = f"config/exhibits/{self.paper}.yaml, {name} at scale {scale}"
-        return _validated(ExhibitSettings, merged, where)
+        return merged
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

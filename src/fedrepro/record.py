@@ -182,7 +182,7 @@ class Difference:
 
     @property
     def where(self) -> str:
-        at = ", ".join(f"{key} {value}" for key, value in self.point.items())
+        at = ", ".join(f"{key} {value}" for key, value in self.point.items() if value != "")
         return f"{self.method}, {at}" if at else self.method
 
 
@@ -235,12 +235,12 @@ def _theirs(scale: str, key: str, recorded: Path) -> bytes:
 
 
 def _differences(ours: str, theirs: str) -> list[Difference]:
-    from fedrepro.exhibits.summary import read_csv, swept_columns
+    from fedrepro.exhibits.summary import leading_columns, read_csv
 
     frames = [read_csv(text) for text in (ours, theirs)]
     sides = [_by_key(frame) for frame in frames]
     keys = dict.fromkeys([*sides[1], *sides[0]])
-    swept = [swept_columns(frame) for frame in frames]
+    swept = [leading_columns(frame) for frame in frames]
     if swept[0] != swept[1]:
         raise FedreproError(
             f"the two tables have other points: ours vary {', '.join(swept[0])}, the recorded "
@@ -250,10 +250,12 @@ def _differences(ours: str, theirs: str) -> list[Difference]:
 
 
 def _by_key(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
-    from fedrepro.exhibits.summary import swept_columns
+    from fedrepro.exhibits.summary import leading_columns
 
-    names = [*swept_columns(frame), "method", "metric", "split"]
-    rows = frame.to_dict("records")
+    names = [*leading_columns(frame), "method", "metric", "split"]
+    # a method without a shown parameter has no value of it; an empty text equals itself
+    leading = frame[names].astype(object)
+    rows = frame.assign(**leading.where(leading.notna(), "")).to_dict("records")
     return {tuple(row[name] for name in names): {k: row[k] for k in SAME} for row in rows}
 
 

@@ -67,7 +67,8 @@ def _rows(setting, clients: int, trial: int, values: Values):
     yield from (row("accuracy", s) for s in setting.component.meta["evaluate"])
     yield row("hidden_units")
     yield row("accuracy", "test", client=0)
-    yield row("accuracy", "test", round=1)
+    rounds = 3 if setting.component.meta["kind"] == "federated" else 0
+    yield from (row("accuracy", "test", round=done + 1) for done in range(rounds))
     if setting.name == "pfnm":
         yield row("accuracy_clients", "train")
         yield row("matched_share")

@@ -484,3 +484,25 @@ def test_listing_data_sets_and_partitions_imports_nothing_heavy() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "True []"
+
+
+# ---------------------------------------------------------------------------------------- shapes
+
+
+def test_shapes_are_the_same_in_all_runs_and_of_all_classes_alike() -> None:
+    first, second = (arrays_of("shapes+test~50+train~200", Path()) for _ in range(2))
+    more = arrays_of("shapes+test~50+train~300", Path())
+    assert np.array_equal(first.x["train"], second.x["train"])
+    assert np.array_equal(first.x["train"], more.x["train"][:200])
+    assert np.bincount(first.y["train"]).tolist() == [20] * 10
+    assert first.shape == (3, 12, 12)
+    assert "generated" in first.stand_in
+
+
+def test_a_shape_can_be_told_from_its_ground_and_from_the_other_splits() -> None:
+    arrays = arrays_of("shapes+noise~0+test~100+train~100", Path())
+    for picture in arrays.x["train"]:
+        colours = np.unique(picture.reshape(3, -1), axis=1)
+        assert colours.shape[1] == 2
+        assert np.ptp(colours, axis=1).max() >= 0.3 * 255 - 1
+    assert not np.array_equal(arrays.x["train"], arrays.x["test"])

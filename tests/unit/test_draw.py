@@ -15,7 +15,8 @@ from synthetic import KEY, ROOT, draw, plan, plausible, workplace, write_runs
 
 from fedrepro.artifacts import read_provenance, read_table
 from fedrepro.errors import FedreproError
-from fedrepro.exhibits.draw import close_up, figure, lines, render, rules
+from fedrepro.exhibits.canvas import close_up, lines, rules
+from fedrepro.exhibits.draw import figure, render
 from fedrepro.exhibits.style import LOOKS, REFERENCES, SPARE, looks
 from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise
 from fedrepro.stages import exhibit as stage
@@ -166,7 +167,8 @@ def test_drawing_loads_no_pyplot():
 def test_a_sweep_of_two_parameters_cannot_be_drawn_against_one():
     made = plan()
     numbers = numbers_of(made)
-    made.exhibit(KEY).points[0].values["alpha"] = 1
+    for at, point in enumerate(made.exhibit(KEY).points):
+        point.values["alpha"] = at
     with pytest.raises(FedreproError, match="drawn against one swept parameter"):
         figure(made.exhibit(KEY), numbers)
 
@@ -197,7 +199,7 @@ def test_the_json_says_where_the_exhibit_comes_from():
     assert about["scenario"]["partition"]["values"]["clients"] == "2, 4"
     assert about["scenario"]["training"]["values"]["epochs"] == "2"
     assert "pfnm;v" in " ".join(about["components"]["method"])
-    assert about["settings"]["methods"][0]["sigma2"] == [0.01, 0.05, 0.1, 0.5, 1.0]
+    assert about["settings"]["methods"][0]["sigma2"] == [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0]
     assert "pooled_train_accuracy" in about["methods"][0]["needs"]
     assert about["computed"] == [{"revision": "0123456789ab", "versions": {"torch": "2"}}]
     assert {"matplotlib", "pandas", "python"} <= set(about["versions"])

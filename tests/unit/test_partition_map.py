@@ -18,7 +18,7 @@ from fedrepro.cli.main import main
 from fedrepro.config import Config, load_exhibits
 from fedrepro.data.membership import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
-from fedrepro.exhibits.draw import rules
+from fedrepro.exhibits.canvas import rules
 from fedrepro.exhibits.partition_map import (
     ROWS_APART,
     PartitionMap,

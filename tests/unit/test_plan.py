@@ -57,14 +57,99 @@ def test_figure_2_at_paper_scale_is_what_the_paper_says():
             assert (scenario.model.token, scenario.training.token) == ("mlp", "adam")
         assert {run.trials for run in exhibit.runs} == {10}
         pfnm = next(m for m in exhibit.measures if m.spec.name == "pfnm")
-        assert set(pfnm.spec["sigma2"]) == {1, 0.5, 0.1, 0.05, 0.01}
+        assert set(pfnm.spec["sigma2"]) == {10, 5, 2, 1, 0.5, 0.1, 0.05, 0.01}
         assert pfnm.choose == "pooled_train"
 
 
 def test_the_pooled_control_is_one_run_for_all_points():
-    runs = [run for run in plan().runs if run.methods[0].name == "pooled"]
+    exhibit = plan().exhibit("pfnm/figure-2a")
+    runs = [run for run in exhibit.runs if run.methods[0].name == "pooled"]
     assert len(runs) == 1
     assert runs[0].scenario.partition.token == "pooled"
+
+
+def runs_of(found, *names):
+    return {run for name in names for run in found.exhibit(f"pfnm/{name}").runs}
+
+
+@pytest.mark.parametrize("scale", ["tiny", "quick", "paper"])
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("s-figure-2a", ["figure-2a", "figure-2b"]),
+        ("s-figure-2b", ["figure-3a", "figure-3b"]),
+        ("s-figure-5a", ["figure-2a"]),
+        ("s-figure-5b", ["figure-2b"]),
+    ],
+)
+def test_figures_of_sizes_and_of_sigma2_need_no_runs_of_their_own(scale, name, given):
+    found = plan(scale)
+    assert runs_of(found, name) <= runs_of(found, *given)
+
+
+def test_the_composed_figure_needs_the_runs_of_its_panels_only():
+    for scale in ("tiny", "quick", "paper"):
+        panels = [f"figure-2{letter}" for letter in "abcd"]
+        assert runs_of(plan(scale), "figure-2") == runs_of(plan(scale), *panels)
+
+
+def test_sensitivity_maps_reuse_one_set_of_local_models():
+    found = plan("paper")
+    (run,) = found.exhibit("pfnm/s-figure-4a").runs
+    assert len(list(run.methods[0].expand())) == 5 * 4 * 4
+    models = found.model_files(run.scenario, run.block)
+    assert len(models) == 1
+    figure = found.exhibit("pfnm/figure-2a")
+    assert models[0] in {m for r in figure.runs for m in found.model_files(r.scenario, r.block)}
+
+
+def test_matching_or_size_shares_all_but_the_pruned_networks():
+    found = plan("paper")
+    own = runs_of(found, "matching-or-size") - runs_of(found, "figure-2a", "figure-2b")
+    assert {run.methods[0].name for run in own} == {"pruned_concatenation"}
+
+
+def test_a_swept_method_in_rounds_has_a_run_for_each_setting():
+    exhibit = plan("paper").exhibit("pfnm/s-figure-3b")
+    streams = [run for run in exhibit.runs if run.methods[0].name == "pfnm_streaming"]
+    assert [run.methods[0]["sigma2"] for run in streams] == [0.01, 0.1, 1.0, 10.0]
+
+
+def test_long_runs_are_measured_seldom_and_others_in_every_round():
+    found = plan("paper")
+    every = {run: found.measured_every[found.metrics_file(run)] for run in found.runs}
+    assert {n for run, n in every.items() if run.methods[0].values.get("rounds") == 8000} == {40}
+    assert {n for run, n in every.items() if run.methods[0].values.get("rounds") != 8000} == {1}
+
+
+def test_shown_settings_are_columns_and_others_are_chosen():
+    exhibit = plan("quick").exhibit("pfnm/erratum-options")
+    (measure,) = exhibit.measures
+    assert exhibit.shown == ["popularity", "class_weights", "count_cap"]
+    assert len(measure.groups) == 8
+    assert all(len(group) == 8 for group in measure.groups.values())
+    assert measure.chosen == ("sigma2",)
+
+
+def test_cases_are_called_by_their_data_where_these_differ():
+    found = plan("quick")
+    assert [p.values["case"] for p in found.exhibit("pfnm/figure-2").points[::5]] == [
+        "Digits (8×8), homogeneous",
+        "Digits (8×8), heterogeneous",
+        "Coloured shapes, homogeneous",
+        "Coloured shapes, heterogeneous",
+    ]
+    assert {p.values["case"] for p in found.exhibit("pfnm/matching-or-size").points} == {
+        "homogeneous",
+        "heterogeneous",
+    }
+
+
+def test_digits_never_stand_for_photographs():
+    for scale in ("tiny", "quick"):
+        for key, exhibit in plan(scale).exhibits.items():
+            if key[-1] in "cd" and "figure" in key:
+                assert {p.scenario.dataset.name for p in exhibit.points} == {"shapes"}
 
 
 def test_exhibits_share_what_they_have_in_common():
@@ -127,6 +212,10 @@ def test_names_in_paths_lead_back_to_full_tokens():
         (
             {"methods": [{"name": "pfnm", "sigma2": [1, 2], "gamma0": [1, 2]}]},
             "sweeps sigma2 and gamma0; sweep one",
+        ),
+        (
+            {"methods": [{"name": "pfnm", "show": ["gamma0"]}]},
+            "shows every value of gamma0, but lists no values of it",
         ),
         ({"methods": [{"name": "pfnm", "sigma2": -1}]}, "must be above 0"),
         ({"model": {"name": "logistic"}}, "combines mlp models, not 'logistic'"),

@@ -140,6 +140,31 @@ def test_rounds_are_measured_one_by_one(data, tmp_path):
     assert not (tmp_path / "checkpoints").exists()
 
 
+def test_rounds_may_be_measured_seldom_without_another_result(data, tmp_path):
+    assert rounds(data, tmp_path / "each") == 0
+    assert rounds(data, tmp_path / "seldom", "--measure-every", 3) == 0
+    frames = [
+        read_table(tmp_path / name / "m.parquet", "metrics").to_pandas()
+        for name in ("each", "seldom")
+    ]
+    # the first and the last are always measured
+    assert sorted(set(frames[1]["round"].dropna())) == [1, 3, 4]
+    kept = frames[0][frames[0]["round"].isna() | frames[0]["round"].isin([1, 3, 4])]
+    assert kept.reset_index(drop=True).equals(frames[1].reset_index(drop=True))
+
+
+def test_a_stream_is_measured_on_training_data_at_its_end(data, tmp_path):
+    done = compute(
+        "federate", data, tmp_path, "--method", "pfnm_streaming+steps~2",
+        "--out", tmp_path / "m.parquet", "--global-model", tmp_path / "global.pt",
+    )  # fmt: skip
+    assert done == 0
+    frame = read_table(tmp_path / "m.parquet", "metrics").to_pandas()
+    final = frame[frame["round"].isna()]
+    assert {"accuracy", "accuracy_clients"} <= set(final[final["split"] == "train"]["metric"])
+    assert set(frame[frame["round"].notna()]["split"].dropna()) == {"test"}
+
+
 def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
     data, tmp_path, monkeypatch, capsys
 ):

@@ -157,7 +157,7 @@ def test_client_train_chooses_by_the_clients_own_accuracies():
 
 def test_every_setting_at_every_point_is_in_the_choice_table():
     found = summary().choice
-    assert len(found) == 2 * 5
+    assert len(found) == 2 * 8
     assert found["parameter"].unique().tolist() == ["sigma2"]
     assert found["value"].tolist()[:5] == ["0.01", "0.05", "0.1", "0.5", "1"]
     assert found.groupby("clients")["chosen"].apply(lambda x: (x == "true").sum()).tolist() == [

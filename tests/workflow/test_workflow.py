@@ -209,8 +209,8 @@ def descendants(root: int) -> list[int]:
 
 def test_a_changed_sigma2_reruns_matching_and_drawing_only(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
-    edit(folder / "config/exhibits/pfnm.yaml", "sigma2: [0.01,", "sigma2: [0.02,")
-    assert planned(folder) == {"aggregate", "exhibit", "report"}
+    edit(folder / "config/exhibits/pfnm.yaml", "sigma2: &sigma2 [0.01,", "sigma2: &sigma2 [0.02,")
+    assert planned(folder) == {"aggregate", "exhibit", "claims", "report"}
     measured = [line for line in commands(folder) if "stage aggregate" in line]
     assert measured
     assert all("--methods pfnm+sigma2~0.02@" in line.replace("'", "") for line in measured)
@@ -219,7 +219,7 @@ def test_a_changed_sigma2_reruns_matching_and_drawing_only(finished, tmp_path):
 def test_a_changed_label_only_redraws(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
     edit(folder / "config/exhibits/pfnm.yaml", "label: U-Ens", "label: Uniform")
-    assert planned(folder) == {"exhibit", "report"}
+    assert planned(folder) == {"exhibit", "claims", "report"}
 
 
 @pytest.mark.parametrize(
@@ -227,28 +227,29 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
     [
         (
             "methods/pfnm.py", "version=", "version=9",
-            {"aggregate", "exhibit", "report"},
+            {"aggregate", "exhibit", "claims", "report"},
         ),
         (
             "methods/downpour_sgd.py", '"downpour_sgd", kind', '"downpour_sgd", version=9, kind',
-            {"federate", "exhibit", "report"},
+            {"federate", "exhibit", "claims", "report"},
         ),
         (
             "methods/downpour_sgd.py", "] = 10,", "] = 11,",
-            {"federate", "exhibit", "report"},
+            {"federate", "exhibit", "claims", "report"},
         ),
         (
             "partitions/dirichlet.py", "version=1", "version=9",
-            {"partition", "train", "aggregate", "federate", "exhibit", "partition_maps", "report"},
+            {"partition", "train", "aggregate", "federate", "exhibit", "partition_maps",
+             "claims", "report"},
         ),
         (
             "training/settings.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
-            {"train", "aggregate", "federate", "exhibit", "report"},
+            {"train", "aggregate", "federate", "exhibit", "claims", "report"},
         ),
         (
             "datasets/digits.py", "version=1", "version=9",
             {"prepare", "partition", "train", "aggregate", "federate", "exhibit",
-             "partition_maps", "report"},
+             "partition_maps", "claims", "report"},
         ),
     ],
 )  # fmt: skip

@@ -39,7 +39,7 @@ wildcard_constraints:
     scale="tiny|quick|paper",
     seed=str(CONFIG.seed),
     paper="[a-z0-9]+",
-    exhibit="[a-z0-9-]+",
+    exhibit=r"(?!claims\.)[a-z0-9-]+",
     dataset="[^/]+",
     partition="[^/]+",
     model="[^/]+",
@@ -129,6 +129,11 @@ def model_options(wildcards):
     ]
 
 
+def measured_every(wildcards, output):
+    """Rounds between measurements of a method in rounds."""
+    return plan_of(wildcards.scale).measured_every.get(output.metrics, 1)
+
+
 def exhibit_of(wildcards):
     try:
         return plan_of(wildcards.scale).exhibit(
@@ -197,6 +202,30 @@ def data_of_selected(wildcards):
     plan = plan_of(wildcards.scale)
     datasets = dict.fromkeys(d for d, _ in plan.partitions(selected_keys(wildcards)))
     return [plan.paths.dataset(dataset) for dataset in datasets]
+
+
+def selected_keys_of_paper(wildcards):
+    plan = plan_of(wildcards.scale)
+    return [exhibit.key for exhibit in plan.selected_of(wildcards.paper)]
+
+
+def selected_tables_of_paper(wildcards):
+    """What the claims of a paper are judged by: the numbers of its selected exhibits."""
+    return [
+        f"reports/{wildcards.scale}/{key}{suffix}"
+        for key in selected_keys_of_paper(wildcards)
+        for suffix in (".csv", ".json")
+    ]
+
+
+def claims_of_selected(wildcards):
+    """The verdicts of every paper that has selected exhibits and published claims."""
+    papers = dict.fromkeys(e.paper for e in plan_of(wildcards.scale).selected)
+    return [
+        f"reports/{wildcards.scale}/{paper}/claims.csv"
+        for paper in papers
+        if Path(f"config/published/{paper}.yaml").exists()
+    ]
 
 
 def selected_files(wildcards):

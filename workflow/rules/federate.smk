@@ -21,6 +21,7 @@ rule federate:
         scenario=scenario_options,
         method=lambda wildcards: full_token(wildcards, "methods"),
         device=CONFIG.device,
+        every=measured_every,
         resolved=resolved("dataset", "partition", "model", "training", "methods"),
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
@@ -28,5 +29,6 @@ rule federate:
         "fedrepro stage federate {params.scenario:q} --method {params.method:q}"
         " --data {input.data:q} --members {input.members:q} --trials {wildcards.trials}"
         " --seed {wildcards.seed} --device {params.device} --threads {threads}"
+        " --measure-every {params.every}"
         " --out {output.metrics:q}"
         " --timings {output.timings:q} --global-model {output.model:q} 2> {log:q}"

@@ -24,6 +24,7 @@ rule report:
         tokens="results/{scale}/tokens.csv",
         exhibits=selected_files,
         maps="reports/{scale}/partitions",
+        claims=claims_of_selected,
         timings=selected_timings,
     output:
         "reports/{scale}/index.html",
@@ -42,4 +43,5 @@ rule report:
         "writing reports/{wildcards.scale}/index.html"
     shell:
         "fedrepro stage report --scale {wildcards.scale} --seed {params.seed}"
-        " --methods-per-job {params.methods} --exhibits {params.exhibits} --times {input.timings:q} --maps {input.maps:q} --out {output:q} 2> {log:q}"
+        " --methods-per-job {params.methods} --exhibits {params.exhibits} --times {input.timings:q} --maps {input.maps:q}"
+        " --claims {input.claims:q} --out {output:q} 2> {log:q}"

@@ -98,6 +98,14 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "default": float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", "20")),
         "help": "between checkpoints",
     },
+    "measure_every": {"type": int, "default": 1, "help": "rounds between measurements"},
+    "published": {"type": Path, "required": True, "help": "the paper's claims, yaml"},
+    "reports": {
+        "type": Path,
+        "required": True,
+        "help": "folder of a scale's exhibits, such as reports/record/paper",
+    },
+    "claims": {"type": Path, "nargs": "*", "default": [], "help": "verdicts of papers' claims"},
     "out": {"type": Path, "required": True, "help": "file or folder to write"},
     "timings": {"type": Path, "required": True, "help": "table of measured seconds to write"},
     "global_model": {"type": Path, "required": True, "help": "final state to write, .pt"},
@@ -190,6 +198,7 @@ def _federate(options: Options) -> None:
         options.out,
         options.timings,
         options.global_model,
+        options.measure_every,
     )
 
 
@@ -223,7 +232,15 @@ def _exhibit(options: Options) -> None:
 def _report(options: Options) -> None:
     from fedrepro.stages import report
 
-    report.run(_plan(options), options.exhibits, options.times, options.out, options.maps)
+    report.run(
+        _plan(options), options.exhibits, options.times, options.out, options.maps, options.claims
+    )
+
+
+def _claims(options: Options) -> None:
+    from fedrepro.stages import claims
+
+    claims.run(options.published, options.exhibits, options.reports, options.out)
 
 
 def _partition_maps(options: Options) -> None:
@@ -263,7 +280,7 @@ STAGES: dict[str, Stage] = {
     ),
     "federate": (
         "a method in rounds, with checkpoints",
-        _with(*SCENARIO, "method", "checkpoint_seconds", "global_model", *COMPUTE),
+        _with(*SCENARIO, "method", "checkpoint_seconds", "measure_every", "global_model", *COMPUTE),
         _federate,
     ),
     "tokens": (
@@ -276,9 +293,14 @@ STAGES: dict[str, Stage] = {
         _with("scale", "seed", "methods_per_job", "exhibit", "metrics", "out"),
         _exhibit,
     ),
+    "claims": (
+        "what a paper's exhibits say of its claims",
+        _with("published", "exhibits", "reports", "out"),
+        _claims,
+    ),
     "report": (
         "the page of a scale",
-        _with("scale", "seed", "methods_per_job", "exhibits", "times", "maps", "out"),
+        _with("scale", "seed", "methods_per_job", "exhibits", "times", "maps", "claims", "out"),
         _report,
     ),
     "partition-maps": (

@@ -16,6 +16,7 @@ from fedrepro.artifacts import SCHEMA_VERSION
 from fedrepro.config import ExhibitFile
 from fedrepro.errors import FedreproError
 from fedrepro.plan import Exhibit, Measure, Plan
+from fedrepro.points import CASE, KINDS
 from fedrepro.provenance import revision, versions
 from fedrepro.registry import components
 from fedrepro.spec import Spec, render
@@ -48,6 +49,8 @@ def about(
         "notes": list(settings.notes),
         "data": _data(exhibit, file, sources),
         "scenario": _scenario(exhibit),
+        "cases": list(dict.fromkeys(p.values[CASE] for p in exhibit.points if CASE in p.values)),
+        "columns": {"points": exhibit.swept, "settings": exhibit.shown},
         "sweep": {name: list(values) for name, values in settings.sweep.items()},
         "trials": settings.trials,
         "seed": plan.config.seed,
@@ -92,23 +95,33 @@ def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sequence[Source]) -> lis
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
     """Empty, or that this data set stands where the paper used another."""
-    own = file.settings(exhibit.name, "paper").dataset.name
-    if own == dataset.name:
+    here, there = exhibit.settings, file.settings(exhibit.name, "paper")
+    meant = {
+        there.component("dataset", case).name
+        for case in (here.cases or (None,))
+        if here.component("dataset", case).name == dataset.name
+        and (case is None or case in there.cases)
+    }
+    if not meant or dataset.name in meant:
         return ""
-    meant = components("dataset")[own].meta["title"]
-    return f"{dataset.component.meta['title']} stand in for {meant}, the paper's data."
+    titles = [components("dataset")[name].meta["title"] for name in sorted(meant)]
+    own = dataset.component.meta["title"]
+    return f"{own} stand in for {' and '.join(titles)}, the paper's data."
 
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Each component by kind, with its values as text; swept values one after another."""
     found: dict[str, dict[str, Any]] = {}
-    for kind in ("dataset", "partition", "model", "training"):
+    for kind in KINDS:
         specs = [getattr(point.scenario, kind) for point in exhibit.points]
+        keys = sorted({key for spec in specs for key in spec.values})
         found[kind] = {
-            "name": specs[0].name,
+            "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),
             "values": {
-                key: ", ".join(dict.fromkeys(render(spec.values[key]) for spec in specs))
-                for key in sorted(specs[0].values)
+                key: ", ".join(
+                    dict.fromkeys(render(spec.values[key]) for spec in specs if key in spec.values)
+                )
+                for key in keys
             },
         }
     return found
@@ -126,8 +139,9 @@ def _method(measure: Measure) -> dict[str, Any]:
         "reference": measure.reference,
         "trials": measure.trials,
         "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
-        "swept": measure.spec.swept[0] if measure.spec.swept else None,
-        "choice": measure.choose if measure.spec.swept else None,
+        "swept": measure.chosen[0] if measure.chosen else None,
+        "choice": measure.choose if measure.chosen else None,
+        "shown": list(measure.show),
     }
 
 

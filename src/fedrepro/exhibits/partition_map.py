@@ -16,7 +16,7 @@ import numpy as np
 
 from fedrepro.data.membership import Membership, labels_of
 from fedrepro.data.skew import Skew, distances, skew_of
-from fedrepro.exhibits.draw import image_of, rules
+from fedrepro.exhibits.canvas import image_of, rules
 from fedrepro.exhibits.style import BAR, FAR, NOISE, SHARES
 
 if TYPE_CHECKING:

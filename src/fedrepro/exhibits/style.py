@@ -41,12 +41,13 @@ class Look:
         }
 
 
-LOOKS = {
+LOOKS: dict[str, Look] = {
     "pfnm": Look("#0072B2", "o", width=2.0, order=5),
     "uniform_ensemble": Look("#E69F00", "s"),
     "weighted_ensemble": Look("#009E73", "^", (0, (5, 1.2))),
     "distillation": Look("#CC79A7", "D", (0, (4, 1.2, 1, 1.2))),
     "downpour_sgd": Look("#D55E00", "v", (0, (2.5, 1))),
+    "pruned_concatenation": Look("#8C510A", "P", (0, (1.5, 0.7))),
     "average": Look("#56B4E9", "X", (0, (1.2, 0.9))),
 }
 SPARE = (
@@ -63,6 +64,17 @@ REFERENCES = {
     "majority": Look("#999999", dash=(0, (1, 3)), width=1.0, order=2),
 }
 SPARE_REFERENCE = Look("#555555", dash=(0, (3, 1.6)), width=1.0, order=2)
+
+# scenarios side by side in one figure
+CASES = (
+    Look("#0072B2", "o"),
+    Look("#D55E00", "s", (0, (5, 1.2))),
+    Look("#009E73", "^", (0, (4, 1.2, 1, 1.2))),
+    Look("#CC79A7", "D", (0, (2.5, 1))),
+    Look("#E69F00", "v", (0, (1.2, 0.9))),
+    Look("#56B4E9", "X", (0, (6, 1.5, 1, 1.5))),
+    *SPARE,
+)
 
 # from nothing to all: one hue, steadily darker, so that it reads the same with any colour vision
 SHARES = ("#FFFFFF", "#CFE3F2", "#8FBFE0", "#4293C9", "#0072B2", "#08306B")
@@ -106,12 +118,16 @@ RULES: dict[Any, Any] = TEXT | {
 }
 
 
+ALIASES = {"downpour_streaming": "downpour_sgd"}
+
+
 def looks(measures: Sequence[Measure]) -> dict[str, Look]:
     """The look of each method by its label; methods without one of their own take spare ones."""
     found: dict[str, Look] = {}
     spare = iter(SPARE)
     for measure in measures:
-        name = measure.spec.name
+        # the same method on a stream of data looks the same
+        name = ALIASES.get(measure.spec.name, measure.spec.name.removesuffix("_streaming"))
         if measure.reference:
             found[measure.label] = REFERENCES.get(name, SPARE_REFERENCE)
         elif name in LOOKS and LOOKS[name] not in found.values():

@@ -1,7 +1,9 @@
 """From the metrics of an exhibit's runs to the two tables behind a figure.
 
-`numbers` has a row per point, method, metric and split: mean and sample sd over trials. `choice`
-has a row per setting of every swept method: what it was chosen by, and what the others reached.
+`numbers` has a row per point, method, metric and split: mean and sample sd over trials; where an
+exhibit shows every value of a parameter, or single rounds, also per value or round. `choice` has a
+row per setting of every method that has one chosen: what it was chosen by, and what the others
+reached.
 """
 
 from __future__ import annotations
@@ -19,11 +21,12 @@ from fedrepro.artifacts import read_table
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.metrics import METRICS
 from fedrepro.plan import Exhibit, Measure, Point, Run
-from fedrepro.spec import Spec, render
+from fedrepro.spec import Spec, Value, render
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+ROUND = "round"
 NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "setting")
 CHOICE = (
     "method",
@@ -52,7 +55,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 @dataclass(frozen=True)
 class Summary:
-    """The tables of one exhibit; both begin with a column per swept parameter."""
+    """The tables of one exhibit; both begin with a column per swept or shown parameter."""
 
     numbers: pd.DataFrame
     choice: pd.DataFrame
@@ -71,26 +74,39 @@ def read_runs(exhibit: Exhibit, files: Sequence[Path]) -> dict[Run, pa.Table]:
 
 def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
     """Every number of the exhibit, and how the settings of swept methods were chosen."""
-    frames = {run: _final_rows(table) for run, table in tables.items()}
+    frames = {run: _global_rows(table) for run, table in tables.items()}
     numbers: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
     for point in exhibit.points:
+        where = f"{exhibit.key}, {_at(point)}"
         for measure in exhibit.measures:
-            where = f"{exhibit.key}, {_at(point)}"
-            frame = frames[point.runs[measure.spec.token]]
-            settings = {s: _series(frame, s, measure, where) for s in measure.spec.expand()}
-            chosen = next(iter(settings))
-            if measure.spec.swept:
-                chosen = choose(settings, measure, where)
-                rows = _choice_rows(settings, measure, chosen)
-                choices += [{**point.values, **row} for row in rows]
-            shown = _number_rows(settings[chosen], measure.label, chosen)
-            numbers += [{**point.values, **row} for row in shown]
-    swept = list(exhibit.points[0].values)
+            for values, group in measure.groups.items():
+                place = {**point.values, **dict(zip(measure.show, map(_cell, values), strict=True))}
+                own = {s: frames[point.runs[s.token]] for s in group}
+                trials = {s: point.runs[s.token].trials for s in group}
+                settings = {s: _series(f, s, trials[s], where) for s, f in own.items()}
+                chosen = group[0]
+                if measure.chosen:
+                    chosen = choose(settings, measure, where)
+                    rows = _choice_rows(settings, measure, chosen)
+                    choices += [{**place, **row} for row in rows]
+                place["method"] = measure.label
+                numbers += [{**place, **row} for row in _number_rows(settings[chosen], chosen)]
+                if exhibit.by_rounds:
+                    rows = _round_rows(own[chosen], chosen, trials[chosen], where)
+                    numbers += [{**place, **row} for row in rows]
+    leading = [*exhibit.swept, *exhibit.shown]
+    rounds = [ROUND] if exhibit.by_rounds else []
     return Summary(
-        pd.DataFrame(numbers, columns=[*swept, *NUMBERS]),
-        pd.DataFrame(choices, columns=[*swept, *CHOICE]),
+        pd.DataFrame(numbers, columns=[*leading, *rounds, *NUMBERS]),
+        pd.DataFrame(choices, columns=[*leading, *CHOICE]),
     )
+
+
+def _cell(value: Value) -> Any:
+    """A shown value as it stands in a table: numbers as they are, anything else as text."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if plain else render(value)
 
 
 def choose(settings: Mapping[Spec, Series], measure: Measure, where: str) -> Spec:
@@ -106,39 +122,54 @@ def choose(settings: Mapping[Spec, Series], measure: Measure, where: str) -> Spe
     return max(settings, key=lambda s: round(statistics.mean(settings[s][criterion]), TIE_DIGITS))
 
 
-def _final_rows(table: pa.Table) -> pd.DataFrame:
-    """What a method ended with: neither rows of single rounds nor of single clients."""
+def _global_rows(table: pa.Table) -> pd.DataFrame:
+    """What global models reached, at the end (no round) and in single rounds."""
     columns = ["trial", "method", "round", "client", "split", "metric", "value"]
     frame: pd.DataFrame = table.select(columns).to_pandas()
-    frame = frame[frame["round"].isna() & frame["client"].isna()]
+    frame = frame[frame["client"].isna()]
     return frame.assign(split=frame["split"].fillna("")).sort_values("trial", kind="stable")
 
 
-def _series(frame: pd.DataFrame, setting: Spec, measure: Measure, where: str) -> Series:
-    """Values over trials of every metric of one setting; every trial must be there, once."""
-    own = frame[frame["method"] == setting.token]
+def _series(frame: pd.DataFrame, setting: Spec, trials: int, where: str) -> Series:
+    """Values over trials of every metric that one setting ended with."""
+    own = frame[(frame["method"] == setting.token) & frame["round"].isna()]
+    if own.empty:
+        raise FedreproError(
+            f"{where}: the metrics hold nothing of {setting.token}; delete them and start again"
+        )
+    return _by_metric(own, setting, trials, where)
+
+
+def _by_metric(own: pd.DataFrame, setting: Spec, trials: int, where: str) -> Series:
+    """(metric, split) -> a value per trial; every trial must be there, once."""
     found: dict[tuple[str, str], Sequence[float]] = {}
     for key, group in own.groupby(["metric", "split"], sort=False):
-        if group["trial"].tolist() != list(range(measure.trials)):
+        if group["trial"].tolist() != list(range(trials)):
             raise FedreproError(
-                f"{where}: {setting.token} should have {key[0]} in each of {measure.trials} "
+                f"{where}: {setting.token} should have {key[0]} in each of {trials} "
                 f"trials, but has it in {group['trial'].tolist()}; delete its metrics and start "
                 "again"
             )
         found[str(key[0]), str(key[1])] = group["value"].tolist()
-    if not found:
-        raise FedreproError(
-            f"{where}: the metrics hold nothing of {setting.token}; delete them and start again"
-        )
     return found
 
 
-def _number_rows(series: Series, label: str, setting: Spec) -> Iterator[dict[str, Any]]:
+def _round_rows(
+    frame: pd.DataFrame, setting: Spec, trials: int, where: str
+) -> Iterator[dict[str, Any]]:
+    """The numbers of single rounds; none for a method that has no rounds."""
+    own = frame[(frame["method"] == setting.token) & frame["round"].notna()]
+    for done in sorted({int(value) for value in own["round"]}):
+        series = _by_metric(own[own["round"] == done], setting, trials, f"{where}, round {done}")
+        for row in _number_rows(series, setting):
+            yield {ROUND: done, **row}
+
+
+def _number_rows(series: Series, setting: Spec) -> Iterator[dict[str, Any]]:
     order = list(METRICS)
     for metric, split in sorted(series, key=lambda key: (order.index(key[0]), key[1])):
         values = series[metric, split]
         yield {
-            "method": label,
             "metric": metric,
             "split": split,
             "mean": statistics.mean(values),
@@ -152,7 +183,7 @@ def _choice_rows(
     settings: Mapping[Spec, Series], measure: Measure, chosen: Spec
 ) -> Iterator[dict[str, Any]]:
     assert measure.choose is not None
-    parameter = measure.spec.swept[0]
+    (parameter,) = measure.chosen
     for setting, series in settings.items():
         criterion = series[CRITERIA[measure.choose]]
         test = series.get(TEST, ())
@@ -191,12 +222,14 @@ def read_csv(text: str) -> pd.DataFrame:
     texts = dict.fromkeys(("method", "metric", "split", "setting", "parameter", "value"), str)
     texts |= dict.fromkeys(("criterion", "chosen"), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
+    for name in frame.select_dtypes(bool):
+        frame[name] = frame[name].map({True: "true", False: "false"})
     found = [name for name in texts if name in frame]
     return frame.fillna(dict.fromkeys(found, ""))
 
 
-def swept_columns(frame: pd.DataFrame) -> list[str]:
-    """The leading columns of either table: the parameters that the exhibit sweeps."""
+def leading_columns(frame: pd.DataFrame) -> list[str]:
+    """The columns of either table that say where a number stands: what is swept or shown."""
     names = list(frame.columns)
     return names[: names.index("method")]
 
@@ -209,8 +242,8 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
     parts: dict[tuple[Run, str], pa.Table] = {}
     for point in exhibit.points:
         for measure in exhibit.measures:
-            run = point.runs[measure.spec.token]
             for setting in measure.spec.expand():
+                run = point.runs[setting.token]
                 rows = pc.equal(tables[run]["method"], setting.token)
                 parts.setdefault((run, setting.token), tables[run].filter(rows))
     whole = pa.concat_tables(parts.values(), promote_options="permissive")

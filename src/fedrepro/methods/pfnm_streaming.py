@@ -30,10 +30,11 @@ if TYPE_CHECKING:
 @method(
     "pfnm_streaming",
     kind="federated",
-    needs={"rounds", "label_counts"},
+    needs={"rounds", "label_counts", "pooled_train_accuracy"},
     models={"mlp"},
     paper="pfnm",
     label="PFNM-Streaming",
+    evaluate=("train", "test"),
 )
 class PfnmStreaming:
     """At each step clients train on what arrived, and their units are matched to all atoms so far.

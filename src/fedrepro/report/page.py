@@ -15,7 +15,8 @@ import pandas as pd
 from fedrepro.artifacts import damaged, read_json
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.about import command
-from fedrepro.exhibits.summary import read_csv, swept_columns
+from fedrepro.exhibits.summary import ROUND, read_csv
+from fedrepro.points import CASE
 
 SCALES = {
     "tiny": "two client counts and two trials, to see that everything runs; not a result",
@@ -49,9 +50,12 @@ class Cell:
     best: bool = False
 
 
+MOST_ROWS = 40  # of a table; a longer one is left to the csv
+
+
 @dataclass(frozen=True)
 class Row:
-    """One method of a table."""
+    """One method of a table, or one of its settings that are all shown."""
 
     label: str
     reference: bool
@@ -81,24 +85,45 @@ class Shown:
     @property
     def points(self) -> list[dict[str, Any]]:
         """The swept values of each point, in order."""
-        rows = self.numbers[swept_columns(self.numbers)].drop_duplicates().to_dict("records")
+        columns = self.about["columns"]["points"]
+        rows = self.numbers[columns].drop_duplicates().to_dict("records")
         return [{str(key): value for key, value in row.items()} for row in rows]
 
     @property
     def heads(self) -> list[str]:
-        return [", ".join(f"{_word(k)} = {v}" for k, v in point.items()) for point in self.points]
+        return [
+            ", ".join(v if k == CASE else f"{_word(k)} = {v}" for k, v in point.items())
+            for point in self.points
+        ]
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """Each method with the values of its shown parameters, one entry per combination."""
+        found = []
+        for method in self.about["methods"]:
+            own = self.numbers[self.numbers["method"] == method["label"]]
+            values = own[method["shown"]].drop_duplicates().to_dict("records")
+            found += [
+                {**method, "values": given} for given in (values if method["shown"] else [{}])
+            ]
+        return found
 
     @property
     def rows(self) -> list[Row]:
-        """Accuracy and size per method and point; the best of the rivals is marked."""
-        methods = self.about["methods"]
+        """Accuracy and size per method and point; the best of the rivals is marked.
+
+        None if there would be too many to read.
+        """
+        methods = self.settings
+        if len(methods) > MOST_ROWS:
+            return []
         best = [
             max((self._mean(m, p) for m in methods if not m["reference"]), default=0.0)
             for p in self.points
         ]
         return [
             Row(
-                method["label"],
+                _named(method),
                 method["reference"],
                 [self._cell(method, p, top) for p, top in zip(self.points, best, strict=True)],
             )
@@ -110,7 +135,7 @@ class Shown:
         """Every setting of every swept method, as text."""
         return [
             [
-                *(str(row[key]) for key in self.points[0]),
+                *(_plain(row[key]) for key in self.choice_columns),
                 row["method"],
                 f"{row['parameter']} = {row['value']}",
                 _percent(row["criterion_mean"], row["criterion_sd"]),
@@ -122,6 +147,12 @@ class Shown:
         ]
 
     @property
+    def choice_columns(self) -> list[str]:
+        """What tells the choices apart: what is swept, and parameters of which all is shown."""
+        columns = self.about["columns"]
+        return [*columns["points"], *columns["settings"]]
+
+    @property
     def times(self) -> list[tuple[str, str]]:
         return [(STAGES.get(stage, stage), duration(s)) for stage, s in self.seconds.items()]
 
@@ -131,7 +162,9 @@ class Shown:
 
     def _at(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> pd.DataFrame:
         wanted = self.numbers["method"] == method["label"]
-        for key, value in point.items():
+        if ROUND in self.numbers:
+            wanted &= self.numbers[ROUND].isna()
+        for key, value in {**point, **method["values"]}.items():
             wanted &= self.numbers[key] == value
         rows: pd.DataFrame = self.numbers[wanted]
         return rows
@@ -152,12 +185,12 @@ class Shown:
 
     def _stacked(self, point: Mapping[str, Any]) -> float:
         """Hidden units of all clients side by side, as measured on the control that does so."""
-        control = [m for m in self.about["methods"] if m["name"] == "concatenation"]
+        control = [m for m in self.settings if m["name"] == "concatenation"]
         return _value(self._at(control[0], point), "hidden_units", "")[0] if control else 0.0
 
     def _chosen(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> str:
         wanted = (self.choice["method"] == method["label"]) & (self.choice["chosen"] == "true")
-        for key, value in point.items():
+        for key, value in {**point, **method["values"]}.items():
             wanted &= self.choice[key] == value
         return f"{method['swept']} = {self.choice[wanted]['value'].iloc[0]}"
 
@@ -184,8 +217,23 @@ def load_maps(folder: Path) -> list[dict[str, Any]]:
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in found]
 
 
+def load_claims(paths: Sequence[Path]) -> dict[str, list[list[dict[str, str]]]]:
+    """Paper -> its claims, each as the rows of its checks, as text."""
+    found: dict[str, list[list[dict[str, str]]]] = {}
+    for path in paths:
+        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        claims: dict[str, list[dict[str, str]]] = {}
+        for row in frame.to_dict("records"):
+            claims.setdefault(row["claim"], []).append({str(k): v for k, v in row.items()})
+        found[path.parent.name] = list(claims.values())
+    return found
+
+
 def page(
-    scale: str, exhibits: Sequence[Shown], partitions: Sequence[Mapping[str, Any]] = ()
+    scale: str,
+    exhibits: Sequence[Shown],
+    partitions: Sequence[Mapping[str, Any]] = (),
+    claims: Mapping[str, Sequence[Any]] | None = None,
 ) -> str:
     """The page as one HTML file; figures are referred to beside it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -206,10 +254,23 @@ def page(
         meaning=SCALES[scale],
         papers=list(papers.values()),
         partitions=partitions,
+        claims=claims or {},
+        interval=interval,
         stand_ins=list(dict.fromkeys(note for note in notes if note)),
         kinds=KINDS,
         rules_of_choice=RULES_OF_CHOICE,
     )
+
+
+def interval(row: Mapping[str, str]) -> str:
+    """The value that decides a check, and what lies two standard errors around it."""
+    if not row["value"]:
+        return row["low"] and f"more than {float(row['low']):.4g}"
+    value = f"{float(row['value']):.4g}"
+    if not row["low"] or not row["high"]:
+        return f"{value}, error unknown"
+    ends = f"{float(row['low']):.4g} … {float(row['high']):.4g}"
+    return value if row["low"] == row["high"] else f"{value} ({ends})"
 
 
 def duration(seconds: float) -> str:
@@ -223,6 +284,19 @@ def duration(seconds: float) -> str:
         return f"{whole // 60} min {whole % 60} s"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _named(method: Mapping[str, Any]) -> str:
+    """A method, with the setting that a row is about."""
+    given = ", ".join(f"{_word(k)} {_plain(v)}" for k, v in method["values"].items())
+    return f"{method['label']}: {given}" if given else str(method["label"])
+
+
+def _plain(value: Any) -> str:
+    """A number without needless digits, or a text; nothing where a method lacks the parameter."""
+    if isinstance(value, str):
+        return value
+    return "" if pd.isna(value) else f"{value:g}"
 
 
 def _word(key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,22 +53,29 @@ def run(
     out: Path,
     timings: Path,
     model: Path,
+    measure_every: int = 1,
 ) -> None:
-    """Run every trial to its last round; a killed run goes on from its last checkpoint."""
+    """Run every trial to its last round; a killed run goes on from its last checkpoint.
+
+    Test accuracy is measured every `measure_every` rounds, and in the first and the last one.
+    """
     prepared = load_prepared(data)
     where = device_of(device)
     folder = out.parent / "checkpoints"
     # the full meaning of the run: a checkpoint of another default or version is not continued
-    meaning = ";".join(spec.resolved for spec in (*scenario.specs, method)) + prepared.checksum
+    specs = ";".join(spec.resolved for spec in (*scenario.specs, method))
+    meaning = f"{specs};{measure_every};{prepared.checksum}"
     table = Table(scenario.specs)
-    test = split_of(prepared, "test", where)
+    splits = {name: split_of(prepared, name, where) for name in method.component.meta["evaluate"]}
     models, seconds = {}, []
     for trial in trials:
         members = read_partition(partition, trial)
         clients = _clients(scenario, prepared, members, Rng(seed, trial), where)
         keeper = Keeper(folder / f"trial-{trial}.pt", meaning, checkpoint_seconds)
         method_object = method.component.fn(**method.values)
-        progress = run_trial(method_object, clients, Rng(seed, trial), test, keeper)
+        progress = run_trial(
+            method_object, clients, Rng(seed, trial), splits["test"], keeper, measure_every
+        )
         table.add(
             Row(trial, method, metric, value, split, round=done)
             for done, metric, split, value in progress.recorded
@@ -76,7 +83,7 @@ def run(
         sent = Layout(clients.network.shapes).numbers * FLOAT_BYTES
         final = method_object.model(progress.state, clients)
         up, down = method_object.messages(clients.count)
-        numbers = measure(final, {"test": test})
+        numbers = measure(final, _as_held(splits, members))
         numbers += communication(sent, method_object.rounds, up, down)
         table.add(Row(trial, method, metric, value, split) for metric, split, value in numbers)
         models[trial] = progress.state
@@ -96,7 +103,7 @@ def run(
 
 
 def run_trial(
-    method: Federated, clients: Clients, rng: Rng, test: Split, keeper: Keeper
+    method: Federated, clients: Clients, rng: Rng, test: Split, keeper: Keeper, every: int = 1
 ) -> Progress:
     """One trial, round by round, from the last checkpoint if there is one."""
     progress = keeper.load() or Progress(0, method.init(clients, rng), [], 0.0)
@@ -104,11 +111,26 @@ def run_trial(
         began = time.perf_counter()
         state, diagnostics = method.round(progress.state, clients, rng.at(round=done))
         seconds = progress.seconds + time.perf_counter() - began
-        numbers = _round_numbers(method, state, clients, test, diagnostics)
-        recorded = progress.recorded + [(done + 1, *number) for number in numbers]
+        recorded = progress.recorded
+        if is_measured(done + 1, method.rounds, every):
+            numbers = _round_numbers(method, state, clients, test, diagnostics)
+            recorded = recorded + [(done + 1, *number) for number in numbers]
         progress = Progress(done + 1, state, recorded, seconds)
         keeper.offer(progress, last=done + 1 == method.rounds)
     return progress
+
+
+def is_measured(done: int, rounds: int, every: int) -> bool:
+    """Whether accuracy is measured after `done` of `rounds` rounds."""
+    return done in (1, rounds) or done % every == 0
+
+
+def _as_held(splits: Mapping[str, Split], members: Membership) -> dict[str, Split]:
+    """The splits, with who holds which training example."""
+    return {
+        name: replace(split, rows=members.train) if name == "train" else split
+        for name, split in splits.items()
+    }
 
 
 def _round_numbers(

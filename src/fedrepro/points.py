@@ -1,0 +1,334 @@
+"""One exhibit at one scale: its points, what each method measures there, and the runs for it.
+
+An exhibit is a sweep; each of its points is a scenario; each scenario is measured by methods;
+each measurement is a run, made by one job and kept in one file.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fedrepro.api import CHOICES
+from fedrepro.config import Component, ExhibitFile, ExhibitSettings, MethodEntry
+from fedrepro.errors import FedreproError, unknown
+from fedrepro.paths import Block, Scenario
+from fedrepro.registry import components
+from fedrepro.spec import Spec, Value, render
+
+CASE = "case"
+KINDS = ("dataset", "partition", "model", "training")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Methods of one scenario that one job measures, over trials 0 … trials-1."""
+
+    scenario: Scenario
+    methods: tuple[Spec, ...]
+    trials: int
+
+    @property
+    def federated(self) -> bool:
+        return in_rounds(self.methods[0])
+
+    @property
+    def block(self) -> Block:
+        return Block(0, self.trials - 1)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One method of an exhibit: its spec (perhaps a sweep), how it is shown and chosen.
+
+    show: swept parameters of which every value is shown; of the others one setting is chosen.
+    """
+
+    spec: Spec
+    label: str
+    trials: int
+    choose: str | None
+    reference: bool
+    show: tuple[str, ...] = ()
+    measure_every: int = 1
+    distilled: bool = False  # its trials are the exhibit's or the case's `kd_trials`
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the method sees beyond weights, with what choosing its setting reads."""
+        given: frozenset[str] = self.spec.component.meta["needs"]
+        chosen = {CHOICES[self.choose]} if self.choose else set()
+        return (given - set(CHOICES.values())) | chosen
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The swept parameters of which one setting is chosen."""
+        return tuple(key for key in self.spec.swept if key not in self.show)
+
+    @cached_property
+    def groups(self) -> dict[tuple[Value, ...], list[Spec]]:
+        """Values of the shown parameters -> the settings that one is chosen from."""
+        found: dict[tuple[Value, ...], list[Spec]] = {}
+        for setting in self.spec.expand():
+            found.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
+        return found
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of an exhibit's sweep: the swept values, the scenario, the run of each setting."""
+
+    values: Mapping[str, Any]
+    scenario: Scenario
+    runs: Mapping[str, Run]
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A figure or table at one scale, ready to be computed."""
+
+    paper: str
+    name: str
+    settings: ExhibitSettings
+    measures: tuple[Measure, ...]
+    points: tuple[Point, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.paper}/{self.name}"
+
+    @property
+    def runs(self) -> list[Run]:
+        """The distinct runs of the exhibit, in order of first need."""
+        return list(dict.fromkeys(run for point in self.points for run in point.runs.values()))
+
+    @property
+    def swept(self) -> list[str]:
+        """What differs between points: the leading columns of the exhibit's numbers."""
+        return list(self.points[0].values)
+
+    @property
+    def shown(self) -> list[str]:
+        """Parameters of methods of which every value is shown: the columns after those."""
+        return list(dict.fromkeys(key for m in self.measures for key in m.show))
+
+    @property
+    def by_rounds(self) -> bool:
+        """Whether single rounds are shown, in a column of their own."""
+        return self.settings.drawing == "accuracy-against-rounds"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point before its runs are known. kd_trials: those of its case, if it has its own."""
+
+    values: Mapping[str, Any]
+    scenario: Scenario
+    kd_trials: int | None = None
+
+    def trials(self, measure: Measure) -> int:
+        return self.kd_trials if measure.distilled and self.kd_trials else measure.trials
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An exhibit before it is known which of its methods share a job with whom."""
+
+    file: ExhibitFile
+    name: str
+    where: str
+    settings: ExhibitSettings
+    measures: tuple[Measure, ...]
+    places: tuple[Place, ...]
+
+    def sharing(self) -> Iterator[tuple[tuple[Scenario, int], Spec]]:
+        """(scenario, trials) and method, of every method that may share a job with others."""
+        for place in self.places:
+            for measure in self.measures:
+                if may_share(measure.spec):
+                    own = own_scenario(place.scenario, measure.spec)
+                    yield (own, place.trials(measure)), measure.spec
+
+    def exhibit(self, shared: SharedRuns) -> Exhibit:
+        points = tuple(
+            Point(place.values, place.scenario, self._runs(place, shared)) for place in self.places
+        )
+        return Exhibit(self.file.paper, self.name, self.settings, self.measures, points)
+
+    def _runs(self, place: Place, shared: SharedRuns) -> dict[str, Run]:
+        """The run of each setting. A sweep is one run, but a method in rounds has one a setting."""
+        found: dict[str, Run] = {}
+        for measure in self.measures:
+            _check_model(measure.spec, place.scenario, self.where)
+            own, trials = own_scenario(place.scenario, measure.spec), place.trials(measure)
+            for setting in measure.spec.expand():
+                if may_share(measure.spec):
+                    run = shared.run(own, trials, setting)
+                elif in_rounds(setting):
+                    run = Run(own, (setting,), trials)
+                else:
+                    run = Run(own, (measure.spec,), trials)
+                found[setting.token] = run
+        return found
+
+
+class SharedRuns:
+    """Which methods without parameters share a job, over all exhibits of a scale.
+
+    Of the exhibits' sets of methods for a scenario only those count that no other contains, so an
+    exhibit that shows fewer methods than another uses the other's run.
+    """
+
+    def __init__(self, drafts: Iterable[Draft], size: int | None) -> None:
+        self.size = size
+        sets: dict[tuple[Scenario, int], dict[frozenset[Spec], None]] = {}
+        for draft in drafts:
+            own: dict[tuple[Scenario, int], set[Spec]] = {}
+            for key, method in draft.sharing():
+                own.setdefault(key, set()).add(method)
+            for key, methods in own.items():
+                sets.setdefault(key, {})[frozenset(methods)] = None
+        self._jobs = {key: list(self._cut(found)) for key, found in sets.items()}
+
+    def run(self, scenario: Scenario, trials: int, method: Spec) -> Run:
+        jobs = self._jobs[scenario, trials]
+        return Run(scenario, next(job for job in jobs if method in job), trials)
+
+    def _cut(self, sets: Iterable[frozenset[Spec]]) -> Iterator[tuple[Spec, ...]]:
+        """The largest sets first, each cut into jobs of the configured size."""
+        ordered = [sorted(found, key=lambda spec: spec.token) for found in sets]
+        for methods in sorted(ordered, key=lambda m: (-len(m), [spec.token for spec in m])):
+            size = self.size or len(methods)
+            for at in range(0, len(methods), size):
+                yield tuple(methods[at : at + size])
+
+
+def in_rounds(method: Spec) -> bool:
+    return method.component.meta["kind"] in ("federated", "peer")
+
+
+def may_share(method: Spec) -> bool:
+    """Whether a method shares a job: it has its default parameters and does not train."""
+    plain = method.values == method.component.spec().values
+    return plain and not method.component.meta["own_job"]
+
+
+def draft_of(file: ExhibitFile, name: str, scale: str) -> Draft:
+    """The points and methods of one exhibit at one scale."""
+    settings = file.settings(name, scale)
+    where = f"config/exhibits/{file.paper}.yaml, {name} at scale {scale}"
+    measures = tuple(_measure(entry, settings, where) for entry in settings.methods)
+    places = tuple(_places(settings, where))
+    return Draft(file, name, where, settings, measures, places)
+
+
+def _measure(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Measure:
+    spec = _spec("method", entry, where)
+    trials = settings.kd_trials if entry.trials == "kd_trials" else entry.trials
+    measure = Measure(
+        spec=spec,
+        label=entry.label or spec.component.meta["label"],
+        trials=trials or settings.trials,
+        choose=entry.choose,
+        reference=entry.reference,
+        show=tuple(entry.show),
+        measure_every=entry.measure_every,
+        distilled=entry.trials == "kd_trials",
+    )
+    idle = [key for key in measure.show if key not in spec.swept]
+    if idle:
+        raise FedreproError(
+            f"{where}: method '{spec.name}' shows every value of {idle[0]}, "
+            "but lists no values of it"
+        )
+    if len(measure.chosen) > 1:
+        raise FedreproError(
+            f"{where}: method '{spec.name}' sweeps {' and '.join(measure.chosen)}; sweep one, or "
+            "name those of which every value is shown (show: [...])"
+        )
+    if measure.chosen and not entry.choose:
+        raise FedreproError(
+            f"{where}: method '{spec.name}' lists several values of {measure.chosen[0]}; "
+            "say how one is chosen (choose: pooled_train or client_train)"
+        )
+    return measure
+
+
+def _spec(kind: str, entry: Component, where: str, extra: Mapping[str, Any] | None = None) -> Spec:
+    known = components(kind)
+    if entry.name not in known:
+        raise unknown(kind, entry.name, known, where)
+    return known[entry.name].spec({**entry.parameters, **(extra or {})}, where)
+
+
+def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
+    """Swept values and scenario of each point; cases, if there are any, vary slowest."""
+    names = case_names(settings, where)
+    for case in names or (None,):
+        named = {CASE: names[case]} if case is not None else {}
+        own = settings.cases[case].kd_trials if case is not None else None
+        for values in _grid(settings.sweep, where):
+            parts = {
+                kind: _spec(kind, settings.component(kind, case), where, values.get(kind))
+                for kind in KINDS
+            }
+            yield Place(named | _shown(parts, values), Scenario(**parts), own)
+
+
+def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The swept values as they stand in tables: a list as in a token, 50@50."""
+    found = {}
+    for kind, given in values.items():
+        for key, value in given.items():
+            full = parts[kind][key]
+            found[key] = render(full) if isinstance(full, tuple) else value
+    return found
+
+
+def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
+    """What each case is called: its label, after the data's title where cases differ in data."""
+    data = {
+        case: _spec("dataset", settings.component("dataset", case), where)
+        for case in settings.cases
+    }
+    titles = {case: spec.component.meta["title"] for case, spec in data.items()}
+    several = len(set(data.values())) > 1
+    return {
+        case: f"{titles[case]}, {own.label}" if several else own.label
+        for case, own in settings.cases.items()
+    }
+
+
+def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict[str, Any]]]:
+    """Every combination of the swept values, as {component: {parameter: value}}."""
+    for combination in itertools.product(*sweep.values()):
+        point: dict[str, dict[str, Any]] = {}
+        for key, value in zip(sweep, combination, strict=True):
+            kind, dot, parameter = key.partition(".")
+            if not dot or kind not in KINDS:
+                raise FedreproError(
+                    f"{where}: sweep '{key}' is not of the form component.parameter, "
+                    "such as partition.clients"
+                )
+            point.setdefault(kind, {})[parameter] = value
+        yield point
+
+
+def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
+    """The scenario with the components that a method sets itself."""
+    own = {spec.kind: spec for spec in scenario.specs}
+    for kind, name in method.component.meta["scenario"].items():
+        own[kind] = components(kind)[name].spec()
+    return Scenario(**own)
+
+
+def _check_model(method: Spec, scenario: Scenario, where: str) -> None:
+    allowed: Sequence[str] = method.component.meta["models"]
+    if allowed and scenario.model.name not in allowed:
+        raise FedreproError(
+            f"{where}: method '{method.name}' combines {', '.join(sorted(allowed))} models, "
+            f"not '{scenario.model.name}'; take it out of the exhibit or change the model"
+        )

@@ -1,0 +1,88 @@
+"""Verdicts as the workflow makes them: from drawn exhibits to a table and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic import KEY, draw, plan, plausible, undrawn, workplace
+from test_report import Nesting
+
+from fedrepro.report.page import interval, load_claims, page
+from fedrepro.stages import claims, report
+
+__all__ = ["undrawn", "workplace"]
+pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
+
+PUBLISHED = Path("config/published/pfnm.yaml")
+OUT = Path("reports/tiny/pfnm/claims.csv")
+
+
+def judged(values=plausible) -> dict[str, list[dict[str, str]]]:
+    draw(plan(), KEY, values)
+    claims.run(PUBLISHED, [KEY], Path("reports/tiny"), OUT)
+    return {checks[0]["claim"]: checks for checks in load_claims([OUT])["pfnm"]}
+
+
+def lifted(amount):
+    """Plausible values in which PFNM is better than all others by so much."""
+
+    def values(token, clients, trial, metric, split):
+        found = plausible(token, clients, trial, metric, split)
+        lift = metric == "accuracy" and token.startswith("pfnm")
+        return found + amount if lift else found
+
+    return values
+
+
+@pytest.mark.parametrize(("amount", "wanted"), [(0.3, "holds"), (-0.3, "refuted")])
+def test_a_claim_follows_the_numbers_of_the_exhibit(amount, wanted):
+    assert judged(lifted(amount))["P1"][0]["verdict"] == wanted
+
+
+def test_what_was_not_drawn_is_not_run_and_what_cannot_be_tested_has_no_verdict():
+    found = judged()
+    assert found["P18"][0]["verdict"] == "not run"
+    assert found["P14"][0]["verdict"] == "no verdict"
+    assert found["P24"][0]["at"] == ""
+
+
+def test_verdicts_on_stand_in_data_say_so():
+    assert judged()["P1"][0]["data"] == "Digits (8×8) stand in for MNIST, the paper's data."
+
+
+def test_equal_numbers_give_equal_bytes():
+    judged()
+    before = OUT.read_bytes()
+    judged()
+    assert OUT.read_bytes() == before
+
+
+def test_the_page_shows_every_claim_with_its_numbers():
+    judged()
+    made = plan()
+    times = [Path(p).with_name("timings.parquet") for p in made.metrics_files(made.exhibit(KEY))]
+    report.run(made, [KEY], times, Path(made.paths.index), None, [OUT])
+    html = Path(made.paths.index).read_text()
+    Nesting(html)
+    assert 'id="claims-pfnm"' in html
+    assert "not a judgement of the paper" in html
+    for number in range(1, 25):
+        assert f'<th scope="row">P{number}</th>' in html
+
+
+def test_a_page_without_claims_has_no_section_for_them():
+    assert "Claims of" not in page("tiny", [])
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"value": "0.5", "low": "0.4", "high": "0.6"}, "0.5 (0.4 … 0.6)"),
+        ({"value": "1", "low": "1", "high": "1"}, "1"),
+        ({"value": "0.5", "low": "", "high": ""}, "0.5, error unknown"),
+        ({"value": "", "low": "8000", "high": ""}, "more than 8000"),
+    ],
+)
+def test_a_value_is_shown_with_its_interval(row, text):
+    assert interval(row) == text

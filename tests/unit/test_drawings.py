@@ -1,0 +1,164 @@
+"""Every kind of drawing: what is drawn is in the csv, and what was asked for is drawn."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
+from synthetic import draw, plan, plausible, workplace, write_runs
+
+from fedrepro.errors import FedreproError
+from fedrepro.exhibits.canvas import of_case, rules
+from fedrepro.exhibits.draw import DRAWINGS, figure
+from fedrepro.exhibits.heat_maps import maps_of, table_of, varied
+from fedrepro.exhibits.rounds import round_lines
+from fedrepro.exhibits.sizes import paths_of
+from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise
+from fedrepro.exhibits.text_table import rows_of
+
+__all__ = ["workplace"]
+pytestmark = pytest.mark.usefixtures("workplace")
+
+ONE_OF_EACH = (
+    "figure-2b",
+    "figure-2",
+    "s-figure-3a",
+    "s-figure-3b",
+    "matching-or-size",
+    "s-figure-4a",
+    "s-figure-5a",
+    "s-figure-2a",
+    "s-figure-2b",
+    "erratum-options",
+    "wider-downpour",
+)
+
+
+def numbers_of(name, values=plausible, scale="tiny"):
+    made = plan(scale)
+    key = f"pfnm/{name}"
+    exhibit = made.exhibit(key)
+    found = summarise(exhibit, read_runs(exhibit, write_runs(made, key, values)[0]))
+    return exhibit, read_csv(csv_text(found.numbers))
+
+
+def drawn(name) -> tuple[Figure, set[float]]:
+    exhibit, numbers = numbers_of(name)
+    with rules():
+        return figure(exhibit, numbers), {float(value) for value in numbers["mean"]}
+
+
+def test_there_is_an_exhibit_of_every_kind():
+    kinds = {plan().exhibit(f"pfnm/{name}").settings.drawing for name in ONE_OF_EACH}
+    assert kinds == set(DRAWINGS)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in ONE_OF_EACH if n not in ("s-figure-2a", "s-figure-2b")]
+)
+def test_every_drawn_number_is_in_the_csv(name):
+    found, means = drawn(name)
+    caps = ("_", "|")  # ends of error bars
+    lines = [x for axes in found.axes for x in axes.lines if x.get_marker() not in caps]
+    assert {float(y) for line in lines for y in line.get_ydata()} - {0.0, 1.0} <= means
+    meshes = [mesh for axes in found.axes for mesh in axes.findobj(QuadMesh)]
+    assert {float(v) for mesh in meshes for v in mesh.get_array().ravel()} <= means
+    assert lines or meshes or found.texts
+
+
+def test_sizes_are_the_csvs_and_shares_of_the_stack():
+    found, means = drawn("s-figure-2a")
+    units, share = found.axes
+    assert {float(y) for line in units.lines for y in line.get_ydata()} <= means
+    for line, part in zip(
+        [x for x in units.lines if x.get_marker() not in ("", "None")], share.lines, strict=False
+    ):
+        whole = units.lines[1].get_ydata()
+        assert list(part.get_ydata()) == pytest.approx(line.get_ydata() / whole)
+
+
+def test_a_figure_against_rounds_has_every_measured_round_and_level_lines():
+    exhibit, numbers = numbers_of("s-figure-3a")
+    found = round_lines(exhibit, numbers)
+    assert found["D-SGD, messages averaged"].x == [1.0, 2.0, 3.0]
+    level = numbers.query("method == 'U-Ens' and metric == 'accuracy'")
+    assert found["U-Ens"].mean == [level["mean"].iloc[0]] * 2
+    rounds = numbers.query("method == 'D-SGD, a step per message' and split == 'test'")
+    assert rounds["round"].isna().sum() == 1
+
+
+def test_maps_are_of_every_pair_and_hold_the_rest_at_its_default():
+    exhibit, numbers = numbers_of("s-figure-4a", scale="quick")
+    measure, rows = varied(exhibit, numbers)
+    maps = maps_of(exhibit, measure, rows)
+    pairs = list(itertools.combinations(("sigma2", "sigma02", "gamma0"), 2))
+    assert [(one.across, one.up) for one in maps] == pairs
+    assert [one.held for one in maps] == [{"gamma0": 1.0}, {"sigma02": 10.0}, {"sigma2": 1.0}]
+    with rules():
+        found = figure(exhibit, numbers)
+    assert len(found.axes) == 6
+    assert all(axes.get_xlabel() and axes.get_ylabel() for axes in found.axes)
+
+
+def test_a_map_has_the_mean_of_its_setting_in_each_cell():
+    exhibit, numbers = numbers_of("s-figure-5a")
+    measure, rows = varied(exhibit, numbers)
+    (one,) = maps_of(exhibit, measure, rows)
+    from fedrepro.exhibits.heat_maps import SHADES
+
+    table = table_of(rows, SHADES[0], one)
+    row = rows.query("metric == 'accuracy' and split == 'train' and clients == 4 and sigma2 == 0.5")
+    assert table.loc[0.5, 4] == row["mean"].iloc[0]
+
+
+def test_paths_go_through_settings_in_order():
+    exhibit, numbers = numbers_of("matching-or-size")
+    own = of_case(numbers, "homogeneous")
+    values, line = paths_of(exhibit, own[own["clients"] == 4])["PFNM"]
+    assert values == [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0]
+    assert len(line.x) == len(line.mean) == 8
+    sizes = numbers.query("method == 'PFNM' and metric == 'hidden_units' and clients == 4")
+    assert set(line.x) <= set(sizes["mean"])
+
+
+def test_a_table_has_a_row_for_each_shown_setting_with_its_values_as_text():
+    exhibit, numbers = numbers_of("erratum-options")
+    rows = rows_of(exhibit, numbers)
+    assert len(rows) == 8
+    assert list(rows[0].values) == ["1", "true", "10"]
+    assert list(rows[-1].values) == ["2", "false", "none"]
+    assert all(len(row.cells) == len(exhibit.points) for row in rows)
+
+
+def test_headings_say_what_the_sweep_holds():
+    found, _ = drawn("s-figure-2b")
+    assert "Digits (8×8) · J = 4 · 2 trials" in [text.get_text() for text in found.texts]
+
+
+def test_a_figure_against_rounds_has_one_point():
+    exhibit, numbers = numbers_of("figure-2b")
+    with pytest.raises(FedreproError, match="one point only, not 2; give its sweep one value"):
+        DRAWINGS["accuracy-against-rounds"](exhibit, numbers)
+
+
+def test_maps_need_a_method_that_shows_its_settings():
+    exhibit, numbers = numbers_of("figure-2b")
+    with pytest.raises(FedreproError, match="maps the settings of one method, but 0"):
+        DRAWINGS["heat-maps"](exhibit, numbers)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_the_stage_and_the_page_take_every_kind(name):
+    from pathlib import Path
+
+    from fedrepro.report.page import load, page
+
+    base = draw(plan(), f"pfnm/{name}")
+    shown = load(Path("reports/tiny"), f"pfnm/{name}", "tiny")
+    assert shown.heads
+    assert shown.rows or len(shown.settings) > 40
+    html = page("tiny", [shown])
+    assert f"pfnm/{name}.svg" in html
+    assert Path(f"{base}.svg").stat().st_size > 1000

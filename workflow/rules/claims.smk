@@ -1,0 +1,20 @@
+rule claims:
+    input:
+        published="config/published/{paper}.yaml",
+        exhibits=selected_tables_of_paper,
+    output:
+        "reports/{scale}/{paper}/claims.csv",
+    log:
+        "results/{scale}/logs/claims/{paper}.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=1000,
+        runtime=10,
+    params:
+        exhibits=selected_keys_of_paper,
+    message:
+        "claims of {wildcards.paper} at scale {wildcards.scale}"
+    shell:
+        "fedrepro stage claims --published {input.published:q} --exhibits {params.exhibits}"
+        " --reports reports/{wildcards.scale} --out {output:q} 2> {log:q}"
