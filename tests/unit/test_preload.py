@@ -38,6 +38,14 @@ def children() -> set[str]:
     return found
 
 
+@pytest.fixture(scope="module", autouse=True)
+def interrupts():
+    """A background shell starts tests with Ctrl-C ignored, and so would be all that they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture(scope="module")
 def before():
     return children()
