@@ -210,7 +210,7 @@ def descendants(root: int) -> list[int]:
 def test_a_changed_sigma2_reruns_matching_and_drawing_only(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
     edit(folder / "config/exhibits/pfnm.yaml", "sigma2: &sigma2 [0.01,", "sigma2: &sigma2 [0.02,")
-    # the grid is too long for a path, so it has another short name, which tokens.csv explains
+    # tokens.csv explains the short names of longer sweeps, one of which has the same grid
     assert planned(folder) == {"aggregate", "exhibit", "claims", "report", "tokens"}
     measured = [line for line in commands(folder) if "stage aggregate" in line]
     assert measured
