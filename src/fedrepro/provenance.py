@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import platform
+import resource
 import subprocess
 import sys
 from importlib import metadata
@@ -41,6 +42,15 @@ def versions() -> dict[str, str]:
 def provenance(seed: int | None = None, **parts: Any) -> dict[str, Any]:
     """What goes into the metadata of every table."""
     return {"versions": versions(), "revision": revision(), "seed": seed, **parts}
+
+
+def peak_bytes() -> int:
+    """Bytes of memory that this process held at most, mapped data sets included.
+
+    A job that was forked from a preloaded process counts the libraries that it found there.
+    """
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def machine() -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""Measured seconds of the runs behind an exhibit, by stage."""
+"""Measured seconds and memory of the runs behind an exhibit, by stage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fedrepro.artifacts import read_table
+from fedrepro.artifacts import read_provenance, read_table
 from fedrepro.paths import Block
 
 STAGES = {"models": "train", "metrics": "aggregate", "federated": "federate"}
@@ -26,6 +26,19 @@ def measured_seconds(timings: Iterable[Path]) -> dict[str, float]:
         stage = _stage(path)
         found[stage] = found.get(stage, 0.0) + sum(seconds)
     return {stage: found[stage] for stage in STAGES.values() if stage in found}
+
+
+def peak_bytes(timings: Sequence[Path]) -> dict[str, int]:
+    """Bytes that the hungriest job of each stage held, local models' jobs included where known."""
+    found: dict[str, int] = {}
+    trained = [
+        path for folder in _training(timings) for path in sorted(folder.glob("*/*/timings.parquet"))
+    ]
+    for path in dict.fromkeys([*trained, *timings]):
+        peak = read_provenance(read_table(path, "timings")).get("peak_bytes", 0)
+        stage = _stage(path)
+        found[stage] = max(found.get(stage, 0), peak)
+    return {stage: found[stage] for stage in STAGES.values() if found.get(stage)}
 
 
 def training_seconds(timings: Sequence[Path]) -> float | None:
