@@ -132,6 +132,9 @@ class Case(Strict):
     partition: dict[str, Any] = Field(default_factory=dict)
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
+    trials: int | None = Field(
+        None, ge=1, description="seeded repetitions, where they differ from the exhibit's"
+    )
     kd_trials: int | None = Field(
         None, ge=1, description="repetitions of distillation, where they differ from the exhibit's"
     )

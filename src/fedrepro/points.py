@@ -123,14 +123,16 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Place:
-    """A point before its runs are known. kd_trials: those of its case, if it has its own."""
+    """A point before its runs are known, with the repetitions of its case, if it has its own."""
 
     values: Mapping[str, Any]
     scenario: Scenario
-    kd_trials: int | None = None
+    own_trials: int | None = None
+    own_kd_trials: int | None = None
 
     def trials(self, measure: Measure) -> int:
-        return self.kd_trials if measure.distilled and self.kd_trials else measure.trials
+        own = self.own_kd_trials if measure.distilled else self.own_trials
+        return own or measure.trials
 
 
 @dataclass(frozen=True)
@@ -269,13 +271,14 @@ def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
     names = case_names(settings, where)
     for case in names or (None,):
         named = {CASE: names[case]} if case is not None else {}
-        own = settings.cases[case].kd_trials if case is not None else None
+        own = settings.cases.get(case or "")
+        repetitions = (own.trials, own.kd_trials) if own else (None, None)
         for values in _grid(settings.sweep, where):
             parts = {
                 kind: _spec(kind, settings.component(kind, case), where, values.get(kind))
                 for kind in KINDS
             }
-            yield Place(named | _shown(parts, values), Scenario(**parts), own)
+            yield Place(named | _shown(parts, values), Scenario(**parts), *repetitions)
 
 
 def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

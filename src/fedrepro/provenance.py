@@ -8,6 +8,7 @@ import platform
 import resource
 import subprocess
 import sys
+import time
 from importlib import metadata
 from typing import Any
 
@@ -44,13 +45,15 @@ def provenance(seed: int | None = None, **parts: Any) -> dict[str, Any]:
     return {"versions": versions(), "revision": revision(), "seed": seed, **parts}
 
 
-def peak_bytes() -> int:
-    """Bytes of memory that this process held at most, mapped data sets included.
+def spent() -> dict[str, float]:
+    """What this process took: seconds of processor time, and bytes of memory at its peak.
 
-    A job that was forked from a preloaded process counts the libraries that it found there.
+    Processor time does not depend on what else the machine does. Memory counts mapped data sets
+    and, in a job that was forked from a preloaded process, the libraries that it found there.
     """
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return {"cpu_seconds": time.process_time(), "peak_bytes": peak}
 
 
 def machine() -> dict[str, Any]:

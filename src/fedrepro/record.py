@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.artifacts import atomic, read_json, read_table
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.about import command
-from fedrepro.exhibits.times import exhibit_seconds, peak_bytes
+from fedrepro.exhibits.times import exhibit_seconds, spent
 from fedrepro.provenance import machine
 
 if TYPE_CHECKING:
@@ -113,12 +113,16 @@ def _run(base: Path, about: Mapping[str, Any], warnings: list[str]) -> dict[str,
     """Seconds and memory by stage and the machine: the source's if it has them, else measured."""
     if Path(f"{base}{RUN}").exists():
         kept = read_json(f"{base}{RUN}")
-        return {key: kept[key] for key in ("seconds", "peak_bytes", "machine") if key in kept}
+        return {
+            key: kept[key]
+            for key in ("seconds", "cpu_seconds", "peak_bytes", "machine")
+            if key in kept
+        }
     root = _root(base, about["key"])
     timings = [root / path for path in about["timings"]]
     missing = [path for path in timings if not path.exists()]
     seconds = {} if missing else exhibit_seconds(timings)
-    peaks = {} if missing else peak_bytes(timings)
+    whole = {} if missing else spent(timings)
     if missing:
         warnings.append(f"the run time of {about['key']} is not recorded: {missing[0]} is missing")
     elif "aggregate" in seconds and "train" not in seconds:
@@ -132,7 +136,7 @@ def _run(base: Path, about: Mapping[str, Any], warnings: list[str]) -> dict[str,
             f"the machine of {about['key']} is not recorded, since its results come from "
             f"{root}; run `fedrepro record` there and give its reports/record as the source"
         )
-    return {"seconds": seconds, "peak_bytes": peaks, "machine": machine() if own else {}}
+    return {"seconds": seconds, **whole, "machine": machine() if own else {}}
 
 
 def _root(base: Path, key: str) -> Path:

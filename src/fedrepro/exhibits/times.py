@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from fedrepro.artifacts import read_provenance, read_table
 from fedrepro.paths import Block
@@ -28,17 +29,25 @@ def measured_seconds(timings: Iterable[Path]) -> dict[str, float]:
     return {stage: found[stage] for stage in STAGES.values() if stage in found}
 
 
-def peak_bytes(timings: Sequence[Path]) -> dict[str, int]:
-    """Bytes that the hungriest job of each stage held, local models' jobs included where known."""
-    found: dict[str, int] = {}
+def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
+    """What whole jobs took by stage, local models' jobs included: measuring and reading too.
+
+    `cpu_seconds` are summed over jobs, `peak_bytes` are those of the hungriest job. A stage with a
+    job that did not write down what it took is left out.
+    """
     trained = [
         path for folder in _training(timings) for path in sorted(folder.glob("*/*/timings.parquet"))
     ]
+    jobs: dict[str, list[dict[str, Any]]] = {}
     for path in dict.fromkeys([*trained, *timings]):
-        peak = read_provenance(read_table(path, "timings")).get("peak_bytes", 0)
-        stage = _stage(path)
-        found[stage] = max(found.get(stage, 0), peak)
-    return {stage: found[stage] for stage in STAGES.values() if found.get(stage)}
+        jobs.setdefault(_stage(path), []).append(read_provenance(read_table(path, "timings")))
+    known = [
+        stage for stage in STAGES.values() if all("cpu_seconds" in j for j in jobs.get(stage, [{}]))
+    ]
+    return {
+        "cpu_seconds": {stage: sum(j["cpu_seconds"] for j in jobs[stage]) for stage in known},
+        "peak_bytes": {stage: max(j["peak_bytes"] for j in jobs[stage]) for stage in known},
+    }
 
 
 def training_seconds(timings: Sequence[Path]) -> float | None:

@@ -15,7 +15,7 @@ from fedrepro.evaluation.measure import Numbers, Split, communication, measure, 
 from fedrepro.evaluation.metrics import Row, Table
 from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario, methods_token
-from fedrepro.provenance import peak_bytes, provenance
+from fedrepro.provenance import provenance, spent
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.stages.common import client_info, held_examples, say, split_of
@@ -61,7 +61,7 @@ def run(
     path = f"{scenario.folder}/{methods_token(methods)}"
     source = provenance(seed, path=path, data=prepared.checksum, stand_in=prepared.stand_in)
     columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
-    write_table(timings, columns, "timings", source | {"peak_bytes": peak_bytes()})
+    write_table(timings, columns, "timings", source | spent())
     write_table(out, table.arrow(), "metrics", source)
 
 

@@ -18,7 +18,7 @@ from fedrepro.evaluation.measure import Numbers, Split, communication, measure
 from fedrepro.evaluation.metrics import Row, Table
 from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
-from fedrepro.provenance import peak_bytes, provenance
+from fedrepro.provenance import provenance, spent
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.stages.aggregate import FLOAT_BYTES
@@ -96,7 +96,7 @@ def run(
         stand_in=prepared.stand_in,
     )
     columns = {"trial": list(trials), "method": [method.token] * len(seconds), "seconds": seconds}
-    write_table(timings, columns, "timings", source | {"peak_bytes": peak_bytes()})
+    write_table(timings, columns, "timings", source | spent())
     save_state(model, {str(trial): state for trial, state in models.items()})
     write_table(out, table.arrow(), "metrics", source)
     shutil.rmtree(folder, ignore_errors=True)

@@ -13,7 +13,7 @@ from fedrepro.data.prepared import load_prepared
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
-from fedrepro.provenance import peak_bytes, provenance
+from fedrepro.provenance import provenance, spent
 from fedrepro.rng import Rng
 from fedrepro.stages.common import held_examples, say
 from fedrepro.stages.devices import device_of
@@ -75,7 +75,7 @@ def run(
             "seconds": np.array(columns["seconds"]),
         },
         "timings",
-        source | {"peak_bytes": peak_bytes()},
+        source | spent(),
     )
 
 
