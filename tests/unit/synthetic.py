@@ -74,10 +74,13 @@ def _rows(setting, clients: int, trial: int, values: Values):
         yield row("matched_share")
 
 
+SPENT = {"cpu_seconds": 5.0, "peak_bytes": 2**30}
+
+
 def write_times(path: Path, models: list[tuple[int, int]], seconds: float) -> None:
     trials, clients = zip(*models, strict=True)
     columns = {"trial": list(trials), "client": list(clients), "seconds": [seconds] * len(models)}
-    write_table(path, columns, "timings", {})
+    write_table(path, columns, "timings", SPENT)
 
 
 def write_training_times(made: Plan, key: str = KEY, seconds: float = 3.0) -> None:

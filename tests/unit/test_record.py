@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from synthetic import KEY, draw, plan, plausible, undrawn, workplace, write_training_times
 
-from fedrepro.artifacts import read_json, write_json
+from fedrepro.artifacts import read_json, write_json, write_table
 from fedrepro.errors import FedreproError
 from fedrepro.record import RECORD, SUFFIXES, compare, exhibits_in, record
 
@@ -41,6 +41,25 @@ def test_record_keeps_every_file_and_the_run(made):
     assert set(run["seconds"]) == {"train", "aggregate", "federate"}
     assert run["machine"]["cores"] == os.cpu_count()
     assert set(run["files"]) == set(SUFFIXES)
+
+
+def test_processor_time_is_summed_over_jobs_and_memory_is_that_of_the_hungriest(made):
+    record("tiny", [KEY])
+    run = read_json(f"{BASE}.run.json")
+    runs = made.exhibit(KEY).runs
+    assert run["cpu_seconds"]["federate"] == 5.0 * sum(one.federated for one in runs)
+    assert run["cpu_seconds"]["aggregate"] == 5.0 * sum(not one.federated for one in runs)
+    assert run["cpu_seconds"]["train"] > 0
+    assert run["peak_bytes"] == dict.fromkeys(("train", "aggregate", "federate"), 2**30)
+
+
+def test_a_stage_of_which_a_job_did_not_say_what_it_took_is_left_out(made):
+    one = next(run for run in made.exhibit(KEY).runs if run.federated)
+    path = Path(made.metrics_file(one)).with_name("timings.parquet")
+    write_table(path, {"trial": [0], "seconds": [1.0]}, "timings", {})
+    record("tiny", [KEY])
+    run = read_json(f"{BASE}.run.json")
+    assert set(run["cpu_seconds"]) == set(run["peak_bytes"]) == {"train", "aggregate"}
 
 
 def test_recording_twice_changes_nothing(made):

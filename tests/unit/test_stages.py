@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedrepro.artifacts import load_state, read_models, read_table, save_state
+from fedrepro.artifacts import load_state, read_models, read_provenance, read_table, save_state
 from fedrepro.cli.main import main
 from fedrepro.data.prepared import load_prepared
 from fedrepro.registry import parse_token
@@ -70,6 +70,12 @@ def test_a_job_per_client_and_trial_trains_the_same_bytes(data, local, tmp_path)
         assert np.array_equal(one[trial].examples, two[trial].examples)
         for name, value in one[trial].tensors.items():
             assert value.tobytes() == two[trial].tensors[name].tobytes()
+
+
+def test_a_job_says_what_it_took(data, local):
+    took = read_provenance(read_table(data / "timings.parquet", "timings"))
+    assert took["cpu_seconds"] > 0
+    assert took["peak_bytes"] > 2**20
 
 
 def test_methods_measured_together_and_alone_give_the_same_rows(data, local, tmp_path):
