@@ -208,6 +208,15 @@ def test_sigma2_by_layer_multiplies_sigma2():
     assert spec.swept == ("sigma2",)
 
 
+@pytest.mark.parametrize(
+    ("depth", "noise"), [(1, (0.5,)), (2, (0.5, 0.05)), (4, (0.5, 0.5, 0.5, 0.05))]
+)
+def test_two_factors_are_for_the_top_layer_and_for_those_below(depth, noise):
+    found = Variances(0.5, layers=(1.0, 0.1)).noise(depth)
+    np.testing.assert_allclose(found, noise)
+    np.testing.assert_allclose(Variances(0.5).noise(depth), [0.5] * depth)
+
+
 @pytest.mark.parametrize("name", ["pfnm", "unmatched"])
 def test_variances_for_another_number_of_layers_are_refused(name):
     with pytest.raises(FedreproError, match=r"has 3 values, but the networks have 2 hidden"):

@@ -26,7 +26,9 @@ Network = tuple[Array, ...]
 class Variances:
     """Of the noise of local units (sigma2) and of the prior (sigma02); the prior mean of biases.
 
-    layers: a factor on sigma2 for each hidden layer, the lowest first, or one for all.
+    layers: a factor on sigma2 for each hidden layer, the lowest first; or one for all; or two, for
+    the layers below the top one and for the top one. The lowest layer is never the top one here:
+    a unit of a single hidden layer has weights from the inputs, as all lowest ones do.
     """
 
     sigma2: float = 1.0
@@ -36,12 +38,18 @@ class Variances:
 
     def noise(self, depth: int) -> tuple[float, ...]:
         """The noise of each of `depth` hidden layers, the lowest first."""
-        if len(self.layers) not in (1, depth):
+        below, top = self.layers[0], self.layers[-1]
+        if len(self.layers) in (1, 2):
+            factors = (below, *[below] * (depth - 2), *[top] * (depth > 1))
+        elif len(self.layers) == depth:
+            factors = self.layers
+        else:
             raise FedreproError(
                 f"sigma2_layers has {len(self.layers)} values, but the networks have {depth} "
-                "hidden layers; give one for each, the lowest first, or one for all"
+                "hidden layers; give one for each, the lowest first, or one for all, or two, for "
+                "the top layer and for all below it"
             )
-        return tuple(self.sigma2 * factor for factor in np.broadcast_to(self.layers, depth))
+        return tuple(self.sigma2 * factor for factor in factors)
 
 
 def networks_of(tensors: Mapping[str, np.ndarray]) -> list[Network]:

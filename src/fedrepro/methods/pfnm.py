@@ -43,7 +43,11 @@ def pfnm(
     sigma2: Annotated[float, Arg("variance of a local unit around its global unit", above=0)] = 1.0,
     sigma2_layers: Annotated[
         tuple[float, ...],
-        Arg("factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0),
+        Arg(
+            "factor on sigma2 for each hidden layer, the lowest first; or one for all; or two, for "
+            "all below the top one and for the top one",
+            above=0,
+        ),
     ] = (1.0,),
     sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
     gamma0: Annotated[float, Arg("mass of the Beta process: more mass, more units", above=0)] = 1.0,

@@ -38,7 +38,11 @@ def unmatched(
     ] = 0.01,
     sigma2_layers: Annotated[
         tuple[float, ...],
-        Arg("factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0),
+        Arg(
+            "factor on sigma2 for each hidden layer, the lowest first; or one for all; or two, for "
+            "all below the top one and for the top one",
+            above=0,
+        ),
     ] = (1.0,),
     sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
     bias_prior: Annotated[float, Arg("prior mean of biases")] = 0.1,
