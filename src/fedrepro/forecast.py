@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fedrepro.artifacts import read_json, read_table
+from fedrepro.artifacts import read_json, read_provenance, read_table
 from fedrepro.config import SCALES, Config, ExhibitFile
 from fedrepro.data.prepared import PREPARED_FILES
 from fedrepro.errors import FedreproError
@@ -145,9 +145,14 @@ class Rates:
     def _read(self, run: Run) -> None:
         path = Path(self.plan.metrics_file(run)).with_name("timings.parquet")
         if path.exists():
-            for row in read_table(path, "timings").to_pylist():
+            table = read_table(path, "timings")
+            rows = table.to_pylist()
+            # reading and measuring belong to no method alone: they are shared out by its seconds
+            whole = read_provenance(table).get("cpu_seconds", 0.0)
+            more = max(1.0, whole / max(1e-9, sum(row["seconds"] for row in rows)))
+            for row in rows:
                 name = row.get("method", "").partition("+")[0]
-                self.trials[name].append(row["seconds"] / run.scenario.clients)
+                self.trials[name].append(row["seconds"] * more / run.scenario.clients)
         if run.federated:
             return
         for model in self.plan.model_files(run.scenario, run.block):
@@ -187,7 +192,8 @@ class Rates:
             path = Path(f"reports/record/{self.plan.scale}/{other.key}.run.json")
             sizes = [_size(one) for one in other.runs if one.federated == run.federated]
             if path.exists() and sizes:
-                total = float(read_json(path)["seconds"].get(stage, 0.0))
+                took = read_json(path)
+                total = float((took["seconds"] | took.get("cpu_seconds", {})).get(stage, 0.0))
                 return total * _size(run) / sum(sizes), f"the recorded run of {other.key}"
         return None
 

@@ -11,7 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedrepro.api import NEEDS
-from fedrepro.config import Config, ExhibitFile, ExhibitSettings, Granularity, MethodEntry
+from fedrepro.artifacts import read_json
+from fedrepro.config import Case, Config, ExhibitFile, ExhibitSettings, Granularity, MethodEntry
+from fedrepro.record import RECORD, RUN, exhibits_in
 from fedrepro.registry import KINDS, components
 from fedrepro.spec import Component, Param, render
 
@@ -23,6 +25,8 @@ TITLES = {
     "feature": "Features",
     "method": "Methods",
 }
+
+STAGES = ("train", "aggregate", "federate")
 
 INTRODUCTION = """\
 # Configuration
@@ -38,17 +42,49 @@ makes new files and reruns only what depends on it. Single keys can be set on th
 """
 
 
+PERFORMANCE = Path("docs/performance.md")
+FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
+
+
 def documents() -> dict[Path, str]:
-    """Path -> text of every generated document."""
-    return {
+    """Path -> text of every generated document, and of one that has a generated part."""
+    found = {
         Path("workflow/schemas/config.schema.json"): _schema(Config),
         Path("workflow/schemas/exhibits.schema.json"): _schema(ExhibitFile),
         Path("config/README.md"): readme(),
     }
+    if PERFORMANCE.exists():
+        found[PERFORMANCE] = _with_part(PERFORMANCE.read_text(), recorded_costs())
+    return found
 
 
 def _schema(model: type[BaseModel]) -> str:
     return json.dumps(model.model_json_schema(), indent=2) + "\n"
+
+
+def _with_part(text: str, part: str) -> str:
+    """A document with what stands between its two marks replaced."""
+    before, rest = text.split(FROM)
+    return f"{before}{FROM}\n\n{part}\n{TO}{rest.split(TO)[1]}"
+
+
+def recorded_costs(scale: str = "paper") -> str:
+    """A table of what each recorded exhibit took: processor time by stage, and memory."""
+    return _table(
+        ["exhibit", "trials", "training", "one-shot", "rounds", "all, one core", "memory"],
+        [_costs(scale, key) for key in exhibits_in(RECORD, scale)],
+    )
+
+
+def _costs(scale: str, key: str) -> tuple[str, ...]:
+    base = RECORD / scale / key
+    run = read_json(f"{base}{RUN}")
+    spent = run.get("cpu_seconds", {})
+    stages = [f"{spent[s] / 60:.1f}" if s in spent else "–" for s in STAGES]
+    whole = f"{sum(spent.values()) / 60:.1f} min" if spent else "–"
+    memory = f"{max(run['peak_bytes'].values()) / 2**30:.2f} GiB" if run.get("peak_bytes") else "–"
+    trials = str(read_json(f"{base}.json")["trials"])
+    return key.partition("/")[2], trials, *stages, whole, memory
 
 
 def readme() -> str:
@@ -64,6 +100,7 @@ def readme() -> str:
         "the name.\n",
         _keys(ExhibitSettings),
     ]
+    parts += ["### A case of an exhibit\n", _keys(Case)]
     parts += ["### A method of an exhibit\n", _keys(MethodEntry)]
     for kind in KINDS:
         parts.append(f"## {TITLES[kind]}\n")
