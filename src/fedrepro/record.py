@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.artifacts import atomic, read_json, read_table
+from fedrepro.artifacts import atomic, read_json, read_table, write_text
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.about import command
 from fedrepro.exhibits.times import exhibit_seconds, spent
@@ -29,6 +29,7 @@ REPORTS = Path("reports")
 RECORD = REPORTS / "record"
 SUFFIXES = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
 RUN = ".run.json"
+CLAIMS = "claims.csv"
 SAME = ("mean", "sd", "trials", "setting")
 
 
@@ -65,7 +66,23 @@ def record(
     read = {key: _read(scale, key, source, done.warnings) for key in keys}
     for key, contents in read.items():
         done.files.extend(_write(target / scale / key, contents))
+    papers = dict.fromkeys(key.partition("/")[0] for key in keys)
+    done.files.extend(path for paper in papers for path in _judge(scale, paper, target))
     return done
+
+
+def _judge(scale: str, paper: str, target: Path) -> list[Path]:
+    """The verdicts of a paper's claims, by all of its exhibits that are recorded now."""
+    from fedrepro.evaluation.claims import verdicts
+    from fedrepro.exhibits.summary import csv_text
+
+    published = Path(f"config/published/{paper}.yaml")
+    if not published.exists():
+        return []
+    own = [key for key in exhibits_in(target, scale) if key.startswith(f"{paper}/")]
+    path = target / scale / paper / CLAIMS
+    write_text(path, csv_text(verdicts(published, own, target / scale)))
+    return [path]
 
 
 def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import os
 from pathlib import Path
@@ -32,7 +33,8 @@ def made():
 def test_record_keeps_every_file_and_the_run(made):
     done = record("tiny", [KEY])
     assert done.warnings == []
-    assert done.files == [Path(f"{BASE}{suffix}") for suffix in (*SUFFIXES, ".run.json")]
+    own = [Path(f"{BASE}{suffix}") for suffix in (*SUFFIXES, ".run.json")]
+    assert done.files == [*own, BASE.parent / "claims.csv"]
     for suffix in SUFFIXES:
         ours = Path(made.paths.exhibit(KEY, suffix))
         assert Path(f"{BASE}{suffix}").read_bytes() == ours.read_bytes()
@@ -60,6 +62,21 @@ def test_a_stage_of_which_a_job_did_not_say_what_it_took_is_left_out(made):
     record("tiny", [KEY])
     run = read_json(f"{BASE}.run.json")
     assert set(run["cpu_seconds"]) == set(run["peak_bytes"]) == {"train", "aggregate"}
+
+
+def test_claims_are_judged_by_all_that_is_recorded(made):
+    record("tiny", [KEY])
+    one = judged_points("P1")
+    draw(made, OTHER)
+    record("tiny", [OTHER])
+    assert one > 0
+    assert judged_points("P1") == 2 * one
+    assert judged_points("P18") == 0  # its figure is not recorded
+
+
+def judged_points(claim):
+    with (BASE.parent / "claims.csv").open() as file:
+        return sum(int(r["points"] or 0) for r in csv.DictReader(file) if r["claim"] == claim)
 
 
 def test_recording_twice_changes_nothing(made):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import types
 import typing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from pydantic import BaseModel
 from fedrepro.api import NEEDS
 from fedrepro.artifacts import read_json
 from fedrepro.config import Case, Config, ExhibitFile, ExhibitSettings, Granularity, MethodEntry
-from fedrepro.record import RECORD, RUN, exhibits_in
+from fedrepro.record import CLAIMS, RECORD, RUN, exhibits_in
 from fedrepro.registry import KINDS, components
 from fedrepro.spec import Component, Param, render
 
@@ -42,7 +44,6 @@ makes new files and reruns only what depends on it. Single keys can be set on th
 """
 
 
-PERFORMANCE = Path("docs/performance.md")
 FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
 
 
@@ -53,8 +54,12 @@ def documents() -> dict[Path, str]:
         Path("workflow/schemas/exhibits.schema.json"): _schema(ExhibitFile),
         Path("config/README.md"): readme(),
     }
-    if PERFORMANCE.exists():
-        found[PERFORMANCE] = _with_part(PERFORMANCE.read_text(), recorded_costs())
+    parts = {Path("docs/performance.md"): recorded_costs}
+    for claims in sorted(RECORD.glob(f"paper/*/{CLAIMS}")):
+        parts[Path(f"docs/findings/{claims.parent.name}.md")] = partial(recorded_verdicts, claims)
+    for path, part in parts.items():
+        if path.exists():
+            found[path] = _with_part(path.read_text(), part())
     return found
 
 
@@ -85,6 +90,31 @@ def _costs(scale: str, key: str) -> tuple[str, ...]:
     memory = f"{max(run['peak_bytes'].values()) / 2**30:.2f} GiB" if run.get("peak_bytes") else "–"
     trials = str(read_json(f"{base}.json")["trials"])
     return key.partition("/")[2], trials, *stages, whole, memory
+
+
+def recorded_verdicts(claims: Path) -> str:
+    """A table of a paper's claims: each verdict, and the number that decides it."""
+    with claims.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    deciding: dict[str, dict[str, str]] = {}
+    for row in rows:
+        kept = deciding.setdefault(row["claim"], row)
+        if kept["check_verdict"] != kept["verdict"] == row["check_verdict"]:
+            deciding[row["claim"]] = row
+    return _table(
+        ["claim", "in our words", "verdict", "what decides it", "number", "bound"],
+        [_verdict(row) for row in deciding.values()],
+    )
+
+
+def _verdict(row: dict[str, str]) -> tuple[str, ...]:
+    head = row["claim"], row["says"], row["verdict"]
+    if not row["check"]:
+        return *head, row["reason"], "", ""
+    what = f"{row['check'].rpartition(', ')[0]} ({row['at'] or 'not run'})"
+    low, high = (f"{float(row[end]):.3g}" if row[end] else "?" for end in ("low", "high"))
+    number = f"{float(row['value']):.3g} ({low} to {high})" if row["value"] else ""
+    return *head, what, number, row["bound"]
 
 
 def readme() -> str:

@@ -10,11 +10,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from fedrepro.artifacts import read_json
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.predicates import (
     Check,
@@ -26,6 +27,9 @@ from fedrepro.evaluation.predicates import (
     mean_of,
     verdict_of,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 COLUMNS = (
     "claim",
@@ -169,6 +173,23 @@ def rows(
                 "reason": claim.reason,
                 "data": " ".join(filter(None, notes)),
             }
+
+
+def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
+    """The verdicts of a paper's claims (COLUMNS) from exhibits in `reports`, named paper/name."""
+    import pandas as pd
+
+    from fedrepro.exhibits.summary import read_csv
+
+    file = load_claims(published)
+    bases = {Path(key).name: f"{reports / key}" for key in exhibits}
+    numbers = {name: read_csv(Path(f"{base}.csv").read_text()) for name, base in bases.items()}
+    described = {name: read_json(f"{base}.json") for name, base in bases.items()}
+    stand_ins = {
+        name: " ".join(filter(None, dict.fromkeys(data["stand_in"] for data in about["data"])))
+        for name, about in described.items()
+    }
+    return pd.DataFrame(list(rows(file.claims, numbers, stand_ins)), columns=list(COLUMNS))
 
 
 def _numbers(finding: Finding | None) -> dict[str, Any]:
