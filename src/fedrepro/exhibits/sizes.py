@@ -9,6 +9,7 @@ import pandas as pd
 
 from fedrepro.exhibits.canvas import (
     LEGEND_ROW,
+    SOFT,
     Line,
     axis_of,
     cases,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 SIZE_HEIGHT = 3.0  # inches
 PANEL = 1.75  # inches, height of a panel of accuracy against size
+APART = 16  # points between two named settings of a path
 REACH = 0.25  # accuracy further below the best than this is cut off
 
 
@@ -151,7 +153,7 @@ def _draw_paths(
     axes.set_xscale("log")
     axes.set_ylim(*rounded(min(seen), best))
     for measure in exhibit.measures:
-        values, line = paths[measure.label]
+        line = paths[measure.label][1]
         style = dict(look[measure.label].line)
         if not measure.show:
             # a single size: a mark, or the level of a bound
@@ -164,8 +166,10 @@ def _draw_paths(
                 axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
             continue
         axes.errorbar(line.x, line.mean, line.sd, elinewidth=0.6, **style)
-        if measure is exhibit.measures[0]:
-            _name_ends(axes, values, line)
+    named = paths[exhibit.measures[0].label]
+    _name_values(axes, *named)
+    single = {m.label: paths[m.label][1].mean[0] for m in exhibit.measures if not m.show}
+    _name_lost(axes, {k: v for k, v in single.items() if v < axes.get_ylim()[0]})
     percent(axes)
     low, high = axes.get_xlim()
     ticks = [t for t in (10, 20, 50, 100, 200, 500, 1000, 2000) if low <= t <= high]
@@ -174,22 +178,38 @@ def _draw_paths(
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _name_ends(axes: Axes, values: list[float], line: Line) -> None:
-    """The first and the last value, and 1 where it stands apart, written beside the path."""
+def _name_values(axes: Axes, values: list[float], line: Line) -> None:
+    """Settings written beside their points: both ends, and what lies well apart from others."""
     low, high = axes.get_ylim()
-    last = len(values) - 1
-    for at, value in enumerate(values):
-        apart = abs(line.x[at] - line.x[last]) > 0.2 * line.x[last]
-        if at not in (0, last) and not (value == 1 and apart):
+    named: list[float] = []
+    for at in sorted(range(len(values)), key=lambda at: at not in (len(values) - 1, 0)):
+        across = axes.transData.transform((line.x[at], low))[0] * 72 / axes.figure.dpi
+        if any(abs(across - other) < APART for other in named):
             continue
+        named.append(across)
         # a point below the frame is named at its lower edge
         below = line.mean[at] < low
         axes.annotate(
-            f"{value:g} ↓" if below else f"{value:g}",
+            f"{values[at]:g} ↓" if below else f"{values[at]:g}",
             (line.x[at], low if below else min(line.mean[at], high)),
             (0, 5),
             textcoords="offset points",
             ha="center",
             fontsize=6.5,
             zorder=8,
+        )
+
+
+def _name_lost(axes: Axes, lost: Mapping[str, float]) -> None:
+    """Methods below the frame, with their accuracy in percent, at its lower right."""
+    for row, (label, mean) in enumerate(lost.items()):
+        axes.annotate(
+            f"↓ {label} {100 * mean:.0f} %",
+            (1, 0),
+            (-3, 3 + 8 * row),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha="right",
+            fontsize=6.5,
+            color=SOFT,
         )
