@@ -218,16 +218,17 @@ def headings(drawn: Figure, exhibit: Exhibit) -> None:
 
 
 def subtitle(exhibit: Exhibit) -> str:
-    """Data, swept parameters of one value, trials, and which methods have fewer of them."""
-    most = exhibit.settings.trials
-    parts = [data_title(exhibit), *held(exhibit), trials_text(most)]
-    for measure in exhibit.measures:
-        token = next(iter(measure.spec.expand())).token
-        own = sorted({point.runs[token].trials for point in exhibit.points})
-        if own != [most]:
-            counts = " or ".join(str(count) for count in own)
-            parts.append(f"{measure.label}: {counts} {'trial' if own == [1] else 'trials'}")
-    return " · ".join(parts)
+    """Data, swept parameters of one value, trials, and which methods have other numbers of them."""
+    own = {measure.label: _counts(exhibit, measure) for measure in exhibit.measures}
+    usual = max(own.values(), key=list(own.values()).count)
+    others = [f"{label}: {trials_text(*found)}" for label, found in own.items() if found != usual]
+    return " · ".join([data_title(exhibit), *held(exhibit), trials_text(*usual), *others])
+
+
+def _counts(exhibit: Exhibit, measure: Measure) -> tuple[int, ...]:
+    """The numbers of trials that a method has at the points of an exhibit."""
+    token = next(iter(measure.spec.expand())).token
+    return tuple(sorted({point.runs[token].trials for point in exhibit.points}))
 
 
 def held(exhibit: Exhibit) -> list[str]:
@@ -249,8 +250,8 @@ def data_title(exhibit: Exhibit) -> str:
     return ", ".join(dict.fromkeys(titles))
 
 
-def trials_text(count: int) -> str:
-    return "1 trial" if count == 1 else f"{count} trials"
+def trials_text(*counts: int) -> str:
+    return f"{' or '.join(map(str, counts))} {'trial' if counts == (1,) else 'trials'}"
 
 
 def draw_lines(
