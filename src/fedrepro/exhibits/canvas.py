@@ -144,7 +144,14 @@ def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
-    """The range of the methods that nowhere fall far below the best; bounds may lie above it."""
+    """The range of the methods that nowhere fall far below the best; bounds may lie above it.
+
+    A lone line has its band in sight: nothing is to be told apart from it.
+    """
+    if len(accuracy) == 1:
+        (lone,) = accuracy.values()
+        ends = [m + side * d for m, d in zip(lone.mean, lone.sd, strict=True) for side in (-1, 1)]
+        return rounded(min(ends), max(ends))
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     rivals = [line for label, line in accuracy.items() if label not in bounds]
     rivals = rivals or list(accuracy.values())
