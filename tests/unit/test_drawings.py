@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from synthetic import draw, plan, plausible, workplace, write_runs
 
 from fedrepro.errors import FedreproError
-from fedrepro.exhibits.canvas import of_case, rules
+from fedrepro.exhibits.canvas import cases, close_up, lines, of_case, rules
 from fedrepro.exhibits.draw import DRAWINGS, figure
 from fedrepro.exhibits.heat_maps import maps_of, table_of, varied
 from fedrepro.exhibits.rounds import round_lines
@@ -121,6 +121,29 @@ def test_paths_go_through_settings_in_order():
     assert len(line.x) == len(line.mean) == 8
     sizes = numbers.query("method == 'PFNM' and metric == 'hidden_units' and clients == 4")
     assert set(line.x) <= set(sizes["mean"])
+
+
+def test_settings_that_lie_close_are_named_once_and_what_is_cut_off_is_named_at_the_edge():
+    def values(token, clients, trial, metric, split):
+        if metric == "hidden_units":
+            return {"pfnm+sigma2~10": 20.0, "pfnm+sigma2~5": 21.0, "pfnm+sigma2~2": 90.0}.get(
+                token, 200.0
+            )
+        return 0.3 if token == "average" else 0.9
+
+    exhibit, numbers = numbers_of("matching-or-size", values)
+    with rules():
+        found = figure(exhibit, numbers)
+    written = [text.get_text() for text in found.axes[0].texts]
+    assert written == ["0.01", "10", "2", "↓ parameter average 30 %"]
+
+
+def test_a_lone_line_has_its_band_in_sight():
+    exhibit, numbers = numbers_of("wider-downpour")
+    found = lines(exhibit, of_case(numbers, cases(numbers)[0]), "accuracy", "test")
+    (line,) = found.values()
+    low, high = close_up(exhibit, found)
+    assert all(low <= m - d and m + d <= high for m, d in zip(line.mean, line.sd, strict=True))
 
 
 def test_a_table_has_a_row_for_each_shown_setting_with_its_values_as_text():
