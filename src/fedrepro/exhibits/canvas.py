@@ -32,6 +32,7 @@ LEGEND_COLUMNS = 5
 PNG_DPI = 200
 COLLAPSE = 0.15  # a method that falls this far below the best one does not set the close-up's range
 SOFT = "#444444"
+FEW = 2  # methods whose trials a heading names
 LEFT = 0.012  # where headings begin, as a share of the width
 SYMBOLS = {
     "sigma2": "σ²",
@@ -228,8 +229,12 @@ def subtitle(exhibit: Exhibit) -> str:
     """Data, swept parameters of one value, trials, and which methods have other numbers of them."""
     own = {measure.label: _counts(exhibit, measure) for measure in exhibit.measures}
     usual = max(own.values(), key=list(own.values()).count)
-    others = [f"{label}: {trials_text(*found)}" for label, found in own.items() if found != usual]
-    return " · ".join([data_title(exhibit), *held(exhibit), trials_text(*usual), *others])
+    common = [data_title(exhibit), *held(exhibit), trials_text(*usual)]
+    others = {label: found for label, found in own.items() if found != usual}
+    each = [f"{label}: {trials_text(*found)}" for label, found in others.items()]
+    if len(each) > FEW:  # more than a line holds; the csv has every number
+        each = [f"others: {trials_text(*sorted(set().union(*others.values())))}"]
+    return " · ".join([*common, *each])
 
 
 def _counts(exhibit: Exhibit, measure: Measure) -> tuple[int, ...]:

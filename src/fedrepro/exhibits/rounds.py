@@ -34,12 +34,16 @@ if TYPE_CHECKING:
 
 HEIGHT = 3.3  # inches, with a legend of two rows
 MARKERS = 10
+MANY = 1000  # rounds from which the axis is logarithmic
 NEAR = 0.2  # a method that ends further below the best is left out of the close-up
 
 
 def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Whole range and close-up; a method without rounds is a level line across both."""
-    from matplotlib.ticker import MaxNLocator
+    """Whole range and close-up; a method without rounds is a level line across both.
+
+    Thousands of rounds are drawn on a logarithmic axis, or all that happens early is one stroke.
+    """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     if len(exhibit.points) > 1 or cases(numbers):
         raise FedreproError(
@@ -59,8 +63,13 @@ def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     for axes in (whole, close):
         draw_lines(axes, accuracy, look, banded=set(accuracy), markers=MARKERS)
         axes.set_xlabel(exhibit.settings.horizontal or "communication rounds")
-        axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
-        axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
+        if last >= MANY:
+            axes.set_xscale("log")
+            axes.set_xlim(first / 1.15, last * 1.15)
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        else:
+            axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
+            axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
         percent(axes)
     whole.set_title("a  Test accuracy (%)", loc="left")
     whole.set_ylim(0, 1)
@@ -87,7 +96,8 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
         level = level[level["method"] == measure.label]
         if len(level):
             mean = float(level["mean"].iloc[0])
-            found[measure.label] = Line([0.0, last], [mean, mean], [0.0, 0.0])
+            start = 1.0 if last >= MANY else 0.0
+            found[measure.label] = Line([start, last], [mean, mean], [0.0, 0.0])
     return found
 
 
