@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from pathlib import Path
 
 import pandas as pd
@@ -14,33 +15,41 @@ from fedrepro.errors import FedreproError
 from fedrepro.evaluation.claims import judge, load_claims, rows, sentence, verdict
 from fedrepro.evaluation.metrics import METRICS
 from fedrepro.evaluation.predicates import Check
-from fedrepro.exhibits.summary import csv_text, read_csv
+from fedrepro.exhibits.summary import NUMBERS, csv_text, read_csv
 from fedrepro.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "config/published/pfnm.yaml"
 
 
-def table(*entries, sd=0.01, trials=4, metric="accuracy", split="test"):
-    """Rows of (place, method, mean); an error of sd / 2 each with four trials."""
-    found = [
-        {
-            **place,
-            "method": method,
-            "metric": metric,
-            "split": split,
-            "mean": mean,
-            "sd": sd if trials > 1 else None,
-            "trials": trials,
-            "setting": method,
-        }
-        for place, method, mean in entries
-    ]
+def scattered(mean, sd, trials, shape):
+    """Values for each trial with that mean and sample sd; two shapes that do not go together."""
+    pattern = {"up": [-1, -1, 1, 1], "turn": [-1, 1, -1, 1]}[shape][:trials]
+    scale = statistics.stdev(pattern) if trials > 1 else 1.0
+    return [mean + sd * (x - statistics.fmean(pattern)) / scale for x in pattern]
+
+
+def table(*entries, sd=0.01, trials=4, metric="accuracy", split="test", shape="up"):
+    """Rows of (place, method, mean, shape of the scatter)."""
+    found = []
+    for place, method, mean, *own in entries:
+        values = scattered(mean, sd, trials, *(own or [shape]))
+        found.append(
+            {
+                **place,
+                "method": method,
+                "metric": metric,
+                "split": split,
+                "mean": mean,
+                "sd": sd if trials > 1 else None,
+                "trials": trials,
+                "by_trial": " ".join(f"{value:.12g}" for value in values),
+                "setting": method,
+            }
+        )
     frame = pd.DataFrame(found)
-    leading = [c for c in frame if c not in found[0] or c in entries[0][0]]
-    ordered = [*leading, "method", "metric", "split", "mean", "sd", "trials", "setting"]
-    rest = [c for c in frame if c not in ordered]
-    return read_csv(csv_text(frame[[*rest, *ordered]]))
+    rest = [c for c in frame if c not in NUMBERS]
+    return read_csv(csv_text(frame[[*rest, *NUMBERS]]))
 
 
 def check(**given):
@@ -48,38 +57,74 @@ def check(**given):
 
 
 def pair(difference, **given):
-    return {
-        "x": table(({"clients": 5}, "A", 0.9 + difference), ({"clients": 5}, "B", 0.9), **given)
-    }
+    """A and B at one point; what their trials have in common does not go together."""
+    at = {"clients": 5}
+    rows = ((at, "A", 0.9 + difference, "up"), (at, "B", 0.9, "turn"))
+    return {"x": table(*rows, **given)}
 
 
 BEATS = {"form": "difference", "minus": ["B"]}
-# two means with an error of 0.005 each: two combined standard errors are 0.0141
-WIDTH = 2 * math.sqrt(2) * 0.005
+# the difference has an sd of sqrt(2) * 0.01 over four trials; t of 3 degrees of freedom is 3.182
+WIDTH = 3.182446 * math.sqrt(2) * 0.01 / 2
 
 
 @pytest.mark.parametrize(
     ("difference", "bound", "wanted"),
     [
-        (0.02, {"above": 0}, "holds"),
-        (0.01, {"above": 0}, "undecided"),
-        (-0.01, {"above": 0}, "undecided"),
-        (-0.02, {"above": 0}, "refuted"),
-        (0.0, {"at_least": -0.02}, "holds"),
-        (-0.04, {"at_least": -0.02}, "refuted"),
-        (-0.03, {"at_least": -0.02}, "undecided"),
-        (-0.02, {"below": 0}, "holds"),
+        (0.03, {"above": 0}, "holds"),
+        (0.02, {"above": 0}, "undecided"),
+        (-0.02, {"above": 0}, "undecided"),
+        (-0.03, {"above": 0}, "refuted"),
+        (0.0, {"at_least": -0.03}, "holds"),
+        (-0.06, {"at_least": -0.03}, "refuted"),
+        (-0.04, {"at_least": -0.03}, "undecided"),
+        (-0.03, {"below": 0}, "holds"),
         (0.0, {"below": 0}, "undecided"),
-        (0.02, {"below": 0}, "refuted"),
-        (0.0, {"at_most": 0.02}, "holds"),
-        (0.04, {"at_most": 0.02}, "refuted"),
+        (0.03, {"below": 0}, "refuted"),
+        (0.0, {"at_most": 0.03}, "holds"),
+        (0.06, {"at_most": 0.03}, "refuted"),
     ],
 )
-def test_a_bound_is_kept_or_broken_by_two_combined_standard_errors(difference, bound, wanted):
+def test_a_bound_is_kept_or_broken_by_a_95_percent_interval(difference, bound, wanted):
     judged = judge(check(**BEATS, **bound), pair(difference))
     assert judged.verdict == wanted
     assert judged.deciding is not None
     assert judged.deciding.high - judged.deciding.value == pytest.approx(WIDTH)
+
+
+def test_the_interval_is_that_of_a_t_test_on_pairs():
+    from scipy.stats import ttest_1samp
+
+    numbers = pair(0.02)
+    one, other = (
+        [float(value) for value in numbers["x"].set_index("method").loc[name, "by_trial"].split()]
+        for name in "AB"
+    )
+    test = ttest_1samp([a - b for a, b in zip(one, other, strict=True)], 0.0)
+    found = judge(check(**BEATS, above=0), numbers).deciding
+    assert found is not None
+    low, high = test.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((low, high))
+
+
+def test_what_methods_share_in_a_trial_does_not_widen_their_difference():
+    at = {"clients": 5}
+    together = {"x": table((at, "A", 0.91), (at, "B", 0.9), sd=0.1)}
+    found = judge(check(**BEATS, above=0), together)
+    assert found.verdict == "holds"
+    assert found.deciding is not None
+    assert found.deciding.high - found.deciding.low == pytest.approx(0, abs=1e-9)
+
+
+def test_numbers_of_fewer_trials_are_compared_over_those():
+    at = {"clients": 5}
+    few = table((at, "A", 0.8, "turn"), trials=2)
+    frame = pd.concat([few, table((at, "B", 0.9))])  # B rises: its first two are below 0.9
+    (found,) = check(**BEATS, above=0).findings("x", {"x": frame})
+    first = [float(value) for value in frame["by_trial"].iloc[1].split()[:2]]
+    assert statistics.fmean(first) < 0.9
+    assert found.value == pytest.approx(0.8 - statistics.fmean(first))
+    assert len(found.trials) == 2
 
 
 def test_without_noise_a_bound_is_sharp():
@@ -159,6 +204,8 @@ def test_a_ratio_carries_the_errors_of_both():
     (finding,) = check(form="ratio", to="B", at_most=2).findings("x", numbers)
     assert finding.value == pytest.approx(1)
     assert finding.high - 1 == pytest.approx(WIDTH / 0.9)
+    (certain,) = check(form="ratio", to="A", at_most=2).findings("x", numbers)
+    assert (certain.low, certain.high) == pytest.approx((1, 1))
 
 
 def grid(value):

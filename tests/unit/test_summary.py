@@ -54,7 +54,8 @@ def replacing(metric: str, split: str, change):
 def test_columns_are_the_swept_parameter_and_then_the_numbers():
     found = summary()
     assert list(found.numbers.columns) == [
-        *("clients", "method", "metric", "split", "mean", "sd", "trials", "setting")
+        *("clients", "method", "metric", "split", "mean", "sd", "trials", "by_trial"),
+        "setting",
     ]
     assert next(iter(found.choice.columns)) == "clients"
 
@@ -67,6 +68,7 @@ def test_mean_and_sample_sd_are_those_over_trials():
     assert row["mean"] == statistics.mean(values)
     assert row["sd"] == statistics.stdev(values)
     assert row["trials"] == 2
+    assert [float(value) for value in row["by_trial"].split()] == pytest.approx(values)
 
 
 def test_a_single_trial_has_an_empty_sd():
@@ -74,6 +76,8 @@ def test_a_single_trial_has_an_empty_sd():
     distilled = numbers[numbers["method"] == "KD"]
     assert set(distilled["trials"]) == {1}
     assert distilled["sd"].isna().all()
+    read = read_csv(csv_text(distilled))  # a lone value stays a text
+    assert read["by_trial"].tolist() == distilled["by_trial"].tolist()
     line = next(x for x in csv_text(numbers).splitlines() if ",KD,accuracy,test," in x)
     assert line.split(",")[5] == ""
 

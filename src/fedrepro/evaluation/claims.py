@@ -184,6 +184,12 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
     file = load_claims(published)
     bases = {Path(key).name: f"{reports / key}" for key in exhibits}
     numbers = {name: read_csv(Path(f"{base}.csv").read_text()) for name, base in bases.items()}
+    for name, frame in numbers.items():
+        if "by_trial" not in frame:
+            raise FedreproError(
+                f"{bases[name]}.csv has no column by_trial, so it is of an older version; delete "
+                "it, and make the figure again from the results that are there"
+            )
     described = {name: read_json(f"{base}.json") for name, base in bases.items()}
     stand_ins = {
         name: " ".join(filter(None, dict.fromkeys(data["stand_in"] for data in about["data"])))

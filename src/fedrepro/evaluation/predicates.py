@@ -1,13 +1,19 @@
 """What a claim says in numbers: a few named forms, each from the numbers of exhibits to findings.
 
 A claim is checked by forms such as "method A minus method B at every point, at least -0.02". Forms
-are data, not code: nothing of a claim's file is executed. A finding is a value with the interval
-of two combined standard errors around it, and a bound is kept, broken, or neither.
+are data, not code: nothing of a claim's file is executed.
+
+What a form looks at is computed in each trial by itself, from the trials that all its numbers have:
+methods share a trial's partition and local models, so their difference scatters less than either.
+A finding is the mean over trials with its 95 % interval (Student's t, as trials are few), and a
+bound is kept, broken, or neither.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import statistics
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,31 +24,37 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 if TYPE_CHECKING:
     import pandas as pd
 
-ERRORS = 2.0  # combined standard errors; also what decides whether a printed value is reproduced
-NOT_PLACES = ("method", "metric", "split", "mean", "sd", "trials", "setting", "round")
+CONFIDENCE = 0.95
+NORMAL = 1.959964  # standard errors to each side at that confidence, where the error is known
+NOT_PLACES = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting", "round")
 
 Verdict = Literal["holds", "refuted", "undecided", "not run"]
 Numbers = Mapping[str, "pd.DataFrame"]  # exhibit -> its numbers, as in its csv
 Place = dict[str, Any]
+Trials = tuple[float, ...]  # a value for each trial 0, 1, …
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of an exhibit: its place, mean and standard error (None for a single trial)."""
+    """One number of an exhibit: its place, and its value in each trial."""
 
     place: Place
-    mean: float
-    error: float | None
+    trials: Trials
+
+    @property
+    def mean(self) -> float:
+        return _mean(self.trials)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A value that a claim is about; low and high are two combined standard errors away."""
+    """A value that a claim is about, its 95 % interval, and what it was in each trial."""
 
     at: str
     value: float
     low: float
     high: float
+    trials: Trials = ()
 
 
 class Form(BaseModel):
@@ -96,7 +108,7 @@ class Value(Form):
 
     def findings(self, exhibit: str, numbers: Numbers) -> Iterator[Finding]:
         for cell in self.cells(numbers[exhibit], self.of):
-            yield _finding(exhibit, cell.place, cell.mean, [cell.error])
+            yield _finding(exhibit, cell.place, cell.trials)
 
 
 class Difference(Form):
@@ -112,7 +124,7 @@ class Difference(Form):
             rivals = [other for other in others if _same_place(cell, other)]
             if rivals:
                 best = max(rivals, key=lambda other: other.mean)
-                yield _finding(exhibit, cell.place, cell.mean - best.mean, [cell.error, best.error])
+                yield _finding(exhibit, cell.place, _minus(cell.trials, best.trials))
 
 
 class Ratio(Form):
@@ -126,10 +138,11 @@ class Ratio(Form):
         for cell in self.cells(numbers[exhibit], self.of):
             for other in others:
                 if _same_place(cell, other) and other.mean:
-                    ratio = cell.mean / other.mean
-                    relative = _scaled(other.error, ratio / other.mean)
-                    errors = [_scaled(cell.error, 1 / other.mean), relative]
-                    yield _finding(exhibit, cell.place, ratio, errors)
+                    own, its = _shared(cell.trials, other.trials)
+                    size, ratio = _mean(its), _mean(own) / _mean(its)
+                    # the ratio of means, and how each trial moves it, to first order
+                    moved = (ratio + (a - ratio * b) / size for a, b in zip(own, its, strict=True))
+                    yield _finding(exhibit, cell.place, tuple(moved))
 
 
 class Change(Form):
@@ -149,8 +162,7 @@ class Change(Form):
             start = best if self.start == "best" else ordered[0]
             end = best if self.end == "best" else ordered[-1]
             ends = {self.along: f"{start.place[self.along]} to {end.place[self.along]}"}
-            errors = [] if start is end else [start.error, end.error]
-            yield _finding(exhibit, place | ends, end.mean - start.mean, errors)
+            yield _finding(exhibit, place | ends, _minus(end.trials, start.trials))
 
 
 class Spread(Form):
@@ -163,19 +175,19 @@ class Spread(Form):
     def findings(self, exhibit: str, numbers: Numbers) -> Iterator[Finding]:
         own = list(self._spreads(numbers[exhibit]))
         if self.minus_exhibit is None:
-            for place, value, errors in own:
-                yield _finding(exhibit, place, value, errors)
+            for place, spread in own:
+                yield _finding(exhibit, place, spread)
         elif self.minus_exhibit in numbers:
             others = list(self._spreads(numbers[self.minus_exhibit]))
-            for place, value, errors in own:
-                for at, other, more in others:
+            for place, spread in own:
+                for at, other in others:
                     if at == place:
-                        yield _finding(exhibit, place, value - other, [*errors, *more])
+                        yield _finding(exhibit, place, _minus(spread, other))
 
-    def _spreads(self, frame: pd.DataFrame) -> Iterator[tuple[Place, float, list[float | None]]]:
+    def _spreads(self, frame: pd.DataFrame) -> Iterator[tuple[Place, Trials]]:
         for place, cells in _grouped(self.cells(frame, self.of), self.over):
             low, high = (pick(cells, key=lambda cell: cell.mean) for pick in (min, max))
-            yield place, high.mean - low.mean, [] if low is high else [low.error, high.error]
+            yield place, _minus(high.trials, low.trials)
 
 
 class Effect(Form):
@@ -189,15 +201,15 @@ class Effect(Form):
         cells = self.cells(numbers[exhibit], self.of)
         if not cells:
             return
-        own, errors = _marginal_spread(cells, self.over)
-        rival, more = max((_marginal_spread(cells, key) for key in self.than), key=lambda x: x[0])
-        yield _finding(exhibit, {}, own - rival, [*errors, *more])
+        rival = max((_marginal_spread(cells, key) for key in self.than), key=_mean)
+        yield _finding(exhibit, {}, _minus(_marginal_spread(cells, self.over), rival))
 
 
 class RoundsTo(Form):
     """The first measured round in which a method is within reach of what another ended with."""
 
     form: Literal["rounds_to"]
+    points: Literal["every", "some"] = "every"
     reach: str
     within: float = Field(0.0, ge=0)
 
@@ -207,26 +219,28 @@ class RoundsTo(Form):
         rounds = _by_round(frame, self.of, self.metric, self.split)
         if not goals or not rounds:
             return
-        goal, last = goals[0], max(rounds)
+        # how far each measured round stays behind
+        behind = {
+            done: _finding("", {}, tuple(g - self.within for g in _minus(goals[0].trials, trials)))
+            for done, trials in sorted(rounds.items())
+        }
 
-        def first(errors: float) -> float:
-            """The first round whose gap closes, given a benefit of so many standard errors."""
-            for done in sorted(rounds):
-                gap = goal.mean - self.within - rounds[done].mean
-                if gap <= errors * (_combined([goal.error, rounds[done].error]) or 0.0):
-                    return float(done)
-            return math.inf
+        def first(end: Literal["low", "value", "high"]) -> float:
+            """The first round that has closed the gap, by the mean or an end of its interval."""
+            closed = (done for done, gap in behind.items() if getattr(gap, end) <= 0)
+            return float(next(closed, math.inf))
 
-        early = first(ERRORS)
+        early = first("low")
         # a goal that is not reached may lie anywhere beyond the last round
-        low = float(last) if math.isinf(early) else early
-        yield Finding(f"{exhibit}, {self.of}", first(0.0), low, first(-ERRORS))
+        low = float(max(rounds)) if math.isinf(early) else early
+        yield Finding(f"{exhibit}, {self.of}", first("value"), low, first("high"))
 
 
 class Correlation(Form):
-    """Pearson's correlation of two methods' numbers over the points of an exhibit."""
+    """Pearson's correlation of two methods' means over an exhibit's points (Fisher's interval)."""
 
     form: Literal["correlation"]
+    points: Literal["every", "some"] = "every"
     with_method: str
 
     def findings(self, exhibit: str, numbers: Numbers) -> Iterator[Finding]:
@@ -238,7 +252,7 @@ class Correlation(Form):
         if len(pairs) < 4:
             return
         r = float(np.corrcoef(np.array(pairs).T)[0, 1])
-        z, width = math.atanh(min(max(r, -0.999999), 0.999999)), ERRORS / math.sqrt(len(pairs) - 3)
+        z, width = math.atanh(min(max(r, -0.999999), 0.999999)), NORMAL / math.sqrt(len(pairs) - 3)
         yield Finding(f"{exhibit}, all points", r, math.tanh(z - width), math.tanh(z + width))
 
 
@@ -279,11 +293,10 @@ def margin(form: Form, finding: Finding) -> float:
 
 
 def mean_of(findings: Sequence[Finding], exhibit: str) -> Finding:
-    """The mean over points. They may share trials, so their mean is no surer than they are."""
-    count = len(findings)
-    value = sum(f.value for f in findings) / count
-    half = sum((f.high - f.low) / 2 for f in findings) / count
-    return Finding(f"{exhibit}, mean of {count} points", value, value - half, value + half)
+    """The mean over points, in each trial that all of them have."""
+    trials = zip(*_shared(*(finding.trials for finding in findings)), strict=True)
+    found = _finding("", {}, tuple(_mean(values) for values in trials))
+    return dataclasses.replace(found, at=f"{exhibit}, mean of {len(findings)} points")
 
 
 # ------------------------------------------------------------------------------------- numbers
@@ -307,16 +320,16 @@ def _cells(
     places = [name for name in own.columns if name not in NOT_PLACES]
     for row in own.to_dict("records"):
         place = {str(key): row[key] for key in places if _given(row[key])}
-        yield Cell(place, float(row["mean"]), _error(row))
+        yield Cell(place, _trials(row))
 
 
-def _by_round(frame: pd.DataFrame, method: str, metric: str, split: str) -> dict[int, Cell]:
+def _by_round(frame: pd.DataFrame, method: str, metric: str, split: str) -> dict[int, Trials]:
     if "round" not in frame:
         return {}
     own = frame[(frame["method"] == method) & (frame["metric"] == metric)]
     own = own[(own["split"] == split) & own["round"].notna()]
     rows = own.to_dict("records")
-    return {int(row["round"]): Cell({}, float(row["mean"]), _error(row)) for row in rows}
+    return {int(row["round"]): _trials(row) for row in rows}
 
 
 def _given(value: Any) -> bool:
@@ -324,9 +337,8 @@ def _given(value: Any) -> bool:
     return value != "" and not missing
 
 
-def _error(row: Mapping[Any, Any]) -> float | None:
-    """Standard error of a mean; None where a single trial tells nothing of it."""
-    return row["sd"] / math.sqrt(row["trials"]) if row["trials"] > 1 else None
+def _trials(row: Mapping[Any, Any]) -> Trials:
+    return tuple(float(value) for value in row["by_trial"].split())
 
 
 def _same_place(one: Cell, other: Cell) -> bool:
@@ -346,21 +358,13 @@ def _grouped(cells: Sequence[Cell], over: Sequence[str]) -> Iterator[tuple[Place
             yield dict(place), group
 
 
-def _marginal_spread(cells: Sequence[Cell], key: str) -> tuple[float, list[float | None]]:
-    """Largest minus smallest mean over all else; errors within a mean count as one trial set's."""
-    groups: dict[Any, list[Cell]] = {}
+def _marginal_spread(cells: Sequence[Cell], key: str) -> Trials:
+    """Largest minus smallest mean over all else, in each trial."""
+    groups: dict[Any, list[Trials]] = {}
     for cell in cells:
-        groups.setdefault(cell.place[key], []).append(cell)
-    means = {value: sum(c.mean for c in group) / len(group) for value, group in groups.items()}
-    low, high = (pick(means, key=lambda value: means[value]) for pick in (min, max))
-    # settings of one trial share its data, so averaging over them does not lessen the error
-    errors = [_largest(groups[low]), _largest(groups[high])] if low != high else []
-    return means[high] - means[low], errors
-
-
-def _largest(cells: Sequence[Cell]) -> float | None:
-    errors = [cell.error for cell in cells]
-    return None if None in errors else max(error for error in errors if error is not None)
+        groups.setdefault(cell.place[key], []).append(cell.trials)
+    means = [tuple(map(_mean, zip(*_shared(*group), strict=True))) for group in groups.values()]
+    return _minus(max(means, key=_mean), min(means, key=_mean))
 
 
 def _order(value: Any) -> tuple[float, str]:
@@ -373,24 +377,37 @@ def _order(value: Any) -> tuple[float, str]:
     return float(value), ""
 
 
-def _scaled(error: float | None, factor: float) -> float | None:
-    return None if error is None else abs(error * factor)
+def _shared(*numbers: Trials) -> list[Trials]:
+    """Numbers in the trials that all of them have: the first ones, since trials count from 0."""
+    count = min(map(len, numbers))
+    return [trials[:count] for trials in numbers]
 
 
-def _combined(errors: Sequence[float | None]) -> float | None:
-    """The error of a sum of independent means; None if one is unknown."""
-    if any(error is None for error in errors):
-        return None
-    return math.sqrt(sum(error**2 for error in errors if error is not None))
+def _minus(one: Trials, other: Trials) -> Trials:
+    return tuple(a - b for a, b in zip(*_shared(one, other), strict=True))
 
 
-def _finding(exhibit: str, place: Place, value: float, errors: Sequence[float | None]) -> Finding:
-    """A value with its interval; without an error it could be anything."""
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values)
+
+
+def _finding(exhibit: str, place: Place, trials: Trials) -> Finding:
+    """The mean over trials with its 95 % interval; a single trial could mean anything."""
     names = {"clients": "J"}
     words = [str(v) if k == "case" else f"{names.get(k, k)} = {_text(v)}" for k, v in place.items()]
-    error = _combined(errors)
-    half = math.inf if error is None else ERRORS * error
-    return Finding(", ".join([exhibit, *words]), value, value - half, value + half)
+    value, half = _mean(trials), _half_width(trials)
+    return Finding(", ".join([exhibit, *words]), value, value - half, value + half, trials)
+
+
+def _half_width(trials: Trials) -> float:
+    """From the mean to an end of its interval, by Student's t over independent trials."""
+    count = len(trials)
+    if count < 2:
+        return math.inf
+    from scipy.special import stdtrit
+
+    width = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2))
+    return width * statistics.stdev(trials) / math.sqrt(count)
 
 
 def _text(value: Any) -> str:

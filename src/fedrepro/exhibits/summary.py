@@ -1,9 +1,9 @@
 """From the metrics of an exhibit's runs to the two tables behind a figure.
 
-`numbers` has a row per point, method, metric and split: mean and sample sd over trials; where an
-exhibit shows every value of a parameter, or single rounds, also per value or round. `choice` has a
-row per setting of every method that has one chosen: what it was chosen by, and what the others
-reached.
+`numbers` has a row per point, method, metric and split: mean and sample sd over trials, and
+`by_trial`, the value in each from trial 0 on, separated by spaces; where an exhibit shows every
+value of a parameter, or single rounds, also per value or round. `choice` has a row per setting of
+every method that has one chosen: what it was chosen by, and what the others reached.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROUND = "round"
-NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "setting")
+NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting")
 CHOICE = (
     "method",
     "setting",
@@ -175,6 +175,7 @@ def _number_rows(series: Series, setting: Spec) -> Iterator[dict[str, Any]]:
             "mean": statistics.mean(values),
             "sd": _sd(values),
             "trials": len(values),
+            "by_trial": " ".join(f"{value:.10g}" for value in values),
             "setting": setting.token,
         }
 
@@ -220,7 +221,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 def read_csv(text: str) -> pd.DataFrame:
     """A frame back from `csv_text`; only an empty field is a missing number."""
     texts = dict.fromkeys(("method", "metric", "split", "setting", "parameter", "value"), str)
-    texts |= dict.fromkeys(("criterion", "chosen"), str)
+    texts |= dict.fromkeys(("criterion", "chosen", "by_trial"), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
     for name in frame.select_dtypes(bool):
         frame[name] = frame[name].map({True: "true", False: "false"})

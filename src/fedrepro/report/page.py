@@ -263,7 +263,7 @@ def page(
 
 
 def interval(row: Mapping[str, str]) -> str:
-    """The value that decides a check, and what lies two standard errors around it."""
+    """The value that decides a check, and its interval."""
     if not row["value"]:
         return row["low"] and f"more than {float(row['low']):.4g}"
     value = f"{float(row['value']):.4g}"
