@@ -78,9 +78,10 @@ class ClientInfo:
 class GlobalModel:
     """What predicts: one network, or a mixture of m networks with a weight per class.
 
-    tensors[name]: (m, *shape), widths may differ from the clients'. weights: (m, K), columns
-    sum to one, or None for a single network. The prediction is argmax_k of
-    sum_i weights[i, k] * softmax(logits_i)[k]. diagnostics: named numbers that become metrics.
+    tensors[name]: (m, *shape), widths may differ from the clients'. weights: (m, K), whose columns
+    sum to one if the mixture is one of probabilities, or None for a single network. The prediction
+    is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. diagnostics: named numbers that
+    become metrics.
     """
 
     model: Spec

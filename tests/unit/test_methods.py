@@ -136,6 +136,18 @@ def test_ensembles_average_probabilities(given):
     assert np.allclose(found, sum(s * p for s, p in zip(share, own, strict=True)), atol=1e-6)
 
 
+def test_the_weighted_ensemble_may_weigh_by_a_clients_own_examples(given):
+    counts = np.array([[8, 2, 0], [1, 0, 1], [0, 0, 0]])
+    info = replace(given.info, label_counts=counts)
+    wanted = {
+        "class": np.array([[8 / 9, 1, 0], [1 / 9, 0, 1], [0, 0, 0]]),
+        "client": np.array([[0.8, 0.2, 0], [0.5, 0, 0.5], [0, 0, 0]]) / 3,
+    }
+    for share, weights in wanted.items():
+        made = METHODS["weighted_ensemble"].fn(given.models, info, rng=Rng(0), share=share)
+        assert np.allclose(made.weights, weights)
+
+
 def test_a_class_that_no_client_has_does_not_break_the_weighted_ensemble(given):
     info = replace(given.info, label_counts=np.array([[3, 0, 1]] * 4))
     made = METHODS["weighted_ensemble"].fn(given.models, info, rng=Rng(0))

@@ -25,13 +25,30 @@ def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Glo
 
 
 @method("weighted_ensemble", kind="one_shot", needs={"label_counts"}, paper="pfnm", label="W-Ens")
-def weighted_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
-    """Class k of client j counts by n_jk / n_k. Source: PFNM, supplement 4.1.
+def weighted_ensemble(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    share: Annotated[
+        Literal["class", "client"],
+        Arg(
+            "what a client's examples of a class are divided by: everybody's of that class "
+            "(supplement 4.1), or all its own (section 4, to the letter)"
+        ),
+    ] = "class",
+) -> GlobalModel:
+    """Class k of client j counts by n_jk / n_k, or by n_jk / n_j. Source: PFNM, supplement 4.1.
 
-    A class that no client has keeps equal weights.
+    A class that no client has keeps equal weights. Shares within a client are divided by the
+    number of clients, so that all weights sum to one.
     """
     assert info.label_counts is not None
-    weights = class_shares(info.label_counts)
+    if share == "class":
+        weights = class_shares(info.label_counts)
+    else:
+        held = info.label_counts.sum(axis=1, keepdims=True)
+        weights = info.label_counts / np.maximum(held, 1) / len(held)
     return GlobalModel(clients.model, clients.tensors, weights)
 
 
