@@ -4,9 +4,11 @@ Jobs are counted exactly: those whose file is not there. Seconds come from, in t
 
 1. the timings of finished jobs of the same method or the same training, per trial and client,
 2. the recorded run of the same exhibit, or of another one of the scale (reports/record), shared
-   evenly by trials, clients and settings,
+   by trials, clients and settings,
 3. the measured microseconds of a minibatch (benchmarks/results/training.json), for training only.
 
+On other data or another network, seconds of methods are taken to grow with the parameters of a
+local model times the examples: most of what a method costs is predicting all of them.
 What has none of these is named, and counts nothing.
 """
 
@@ -36,6 +38,7 @@ FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
     "cifar10": ((3, 32, 32), 10, 50_000),
 }
 HOUR = 3600.0
+LEAST_PARAMETERS = 10_000  # below, overhead counts more than a network's size
 STAGES = ("prepare", "partition", "train", "aggregate", "federate", "exhibit")
 
 
@@ -138,7 +141,7 @@ class Rates:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.models: dict[str, list[float]] = defaultdict(list)  # seconds of a model by its token
-        self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and client
+        self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and its work
         for run in plan.runs:
             self._read(run)
 
@@ -152,7 +155,7 @@ class Rates:
             more = max(1.0, whole / max(1e-9, sum(row["seconds"] for row in rows)))
             for row in rows:
                 name = row.get("method", "").partition("+")[0]
-                self.trials[name].append(row["seconds"] * more / run.scenario.clients)
+                self.trials[name].append(row["seconds"] * more / self.work(run.scenario))
         if run.federated:
             return
         for model in self.plan.model_files(run.scenario, run.block):
@@ -187,15 +190,25 @@ class Rates:
         known = [self.trials.get(setting.name) for setting in settings]
         if all(known):
             each = sum(sum(seconds) / len(seconds) for seconds in known if seconds)
-            return each * run.trials * run.scenario.clients, "timings of the same methods"
+            return each * run.trials * self.work(run.scenario), "timings of the same methods"
         for other in (exhibit, *self.plan.exhibits.values()):
             path = Path(f"reports/record/{self.plan.scale}/{other.key}.run.json")
-            sizes = [_size(one) for one in other.runs if one.federated == run.federated]
+            sizes = [self._size(one) for one in other.runs if one.federated == run.federated]
             if path.exists() and sizes:
                 took = read_json(path)
                 total = float((took["seconds"] | took.get("cpu_seconds", {})).get(stage, 0.0))
-                return total * _size(run) / sum(sizes), f"the recorded run of {other.key}"
+                return total * self._size(run) / sum(sizes), f"the recorded run of {other.key}"
         return None
+
+    def work(self, scenario: Scenario) -> float:
+        """What seconds of a trial are taken to grow with: clients, size of a model, examples."""
+        form = self.form(scenario.dataset)
+        examples = form[2] if form else 1
+        return float(scenario.clients * max(LEAST_PARAMETERS, self.parameters(scenario)) * examples)
+
+    def _size(self, run: Run) -> float:
+        settings = sum(len(list(method.expand())) for method in run.methods)
+        return run.trials * settings * self.work(run.scenario)
 
     def parameters(self, scenario: Scenario) -> int:
         """Numbers in one model; 0 where the form of the data is not known yet."""
@@ -220,7 +233,3 @@ class Rates:
             info = read_json(path)
             return tuple(info["shape"]), len(info["classes"]), sum(info["counts"]["train"])
         return FORMS.get(dataset.name)
-
-
-def _size(run: Run) -> int:
-    return run.trials * run.scenario.clients * sum(len(list(m.expand())) for m in run.methods)

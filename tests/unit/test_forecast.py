@@ -72,6 +72,17 @@ def test_a_recorded_run_stands_in(workplace):  # noqa: F811
     assert found.seconds["federate"] == pytest.approx(7.0)
 
 
+def test_a_recorded_run_on_other_data_counts_by_their_size(workplace):  # noqa: F811
+    path = Path(f"reports/record/paper/{KEY}.run.json")  # MNIST
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"seconds": {"federate": 60.0}}))
+    found = of("reports/paper/pfnm/figure-2c.svg")
+    assert found.sources[f"the recorded run of {KEY}"] > 0
+    # networks with 3072 and 784 inputs, 10 classes; 50,000 and 60,000 examples; the same trials
+    larger = (3073 * 50 + 510) / (785 * 50 + 510) * 50 / 60
+    assert found.seconds["federate"] == pytest.approx(60 * larger)
+
+
 def test_training_falls_back_on_the_benchmark(workplace, monkeypatch):  # noqa: F811
     rates = Path("rates.json")
     rates.write_text(json.dumps({"microseconds_a_minibatch": 100.0, "parameters": 1}))
