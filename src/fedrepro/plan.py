@@ -96,6 +96,19 @@ class Plan:
         return found
 
     @cached_property
+    def trained(self) -> dict[Scenario, int]:
+        """Trials of each scenario's local models: the most that any exhibit of this scale needs.
+
+        By itself, because of several networks on one partition a deep one may have fewer.
+        """
+        found: dict[Scenario, int] = {}
+        for run in self.runs:
+            if run.federated:
+                continue
+            found[run.scenario] = max(found.get(run.scenario, 0), run.trials)
+        return found
+
+    @cached_property
     def measured_every(self) -> dict[str, int]:
         """Path of a federated run -> rounds between measurements: all that any exhibit asks for."""
         found: dict[str, int] = {}
@@ -133,7 +146,7 @@ class Plan:
     def model_pieces(self, scenario: Scenario, trials: Block) -> tuple[Pieces, Pieces]:
         """The trials and the clients of the training jobs that cover these trials."""
         job = self.config.granularity
-        total = self.trials[scenario.dataset, scenario.partition]
+        total = self.trained[scenario]
         size = _size(job.trials_per_job) or total
         met = [block for block in blocks(total, size) if block.meets(trials)]
         return (

@@ -188,6 +188,22 @@ def test_granularity_cuts_training_into_jobs():
     assert len(plan().model_files(run.scenario, Block(0, 0))) == 1
 
 
+def test_a_network_is_trained_in_as_many_trials_as_it_is_drawn_in():
+    made = plan("paper")
+    deep = [r for r in made.exhibit("pfnm/figure-3c").runs if not r.federated]
+    trained = {
+        r.scenario.model["hidden"]: made.model_files(r.scenario, r.block)
+        for r in deep
+        if r.scenario.partition.name == "homogeneous"
+    }
+    for hidden, files in trained.items():
+        (file,) = files
+        # figure 2c has the network of one layer, in more trials, on the same partition
+        assert ("trials=0-9" if len(hidden) == 1 else "trials=0-2") in file
+    cuts = {made.partition_file(r.scenario.dataset, r.scenario.partition) for r in deep}
+    assert all("trials=0-9" in path for path in cuts)
+
+
 def test_all_wildcards_of_a_job_stay_under_200_bytes():
     for scale in ("tiny", "quick", "paper"):
         for run in plan(scale).runs:
