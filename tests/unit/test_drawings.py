@@ -32,6 +32,7 @@ ONE_OF_EACH = (
     "s-figure-2a",
     "s-figure-2b",
     "erratum-options",
+    "deep-sigma2",
     "ensemble-readings",
     "wider-downpour",
 )

@@ -47,7 +47,7 @@ def unmatched(
     sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
     bias_prior: Annotated[float, Arg("prior mean of biases")] = 0.1,
 ) -> GlobalModel:
-    """Every hidden unit is a global unit of its own, as PFNM has it at small sigma2.
+    """Every hidden unit is a global unit of its own: PFNM at that sigma2, if it merged nothing.
 
     Its weights are their posterior means, (v p) / (1/sigma02 + p) with p = 1/sigma2, or
     f_jk/sigma2 towards class k. So a client keeps its whole say on every class that it has
