@@ -102,7 +102,8 @@ class Federated(Protocol):
 
     `init` and `round` are pure: the next state depends on the state, the clients and the random
     place (rng.round is the round's number) only. `round` also returns named numbers to record.
-    `messages` counts the models or gradients sent up and down in one round.
+    `messages` counts the models or gradients sent up and down in one exchange of all clients with
+    the server. A round is one exchange, unless the method says in `exchanges` how many it has.
     """
 
     rounds: int

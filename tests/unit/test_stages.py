@@ -171,6 +171,18 @@ def test_a_stream_is_measured_on_training_data_at_its_end(data, tmp_path):
     assert set(frame[frame["round"].notna()]["split"].dropna()) == {"test"}
 
 
+def test_communication_counts_the_rounds_within_a_step_of_a_stream(data, tmp_path):
+    done = compute(
+        "federate", data, tmp_path, "--method", "downpour_streaming+rounds~3+steps~2",
+        "--out", tmp_path / "m.parquet", "--global-model", tmp_path / "global.pt",
+    )  # fmt: skip
+    assert done == 0
+    frame = read_table(tmp_path / "m.parquet", "metrics").to_pandas()
+    costs = frame[frame["round"].isna()].groupby("metric")["value"].first()
+    assert costs["rounds"] == 2 * 3
+    assert costs["messages"] == 2 * 3 * 2 * 3
+
+
 def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
     data, tmp_path, monkeypatch, capsys
 ):

@@ -111,6 +111,7 @@ class DownpourSgd:
 @method(
     "downpour_streaming",
     kind="federated",
+    version=2,
     needs={"rounds"},
     models={"mlp"},
     paper="pfnm",
@@ -136,19 +137,15 @@ class DownpourStreaming(DownpourSgd):
         ] = "sequential",
     ) -> None:
         super().__init__(rounds=rounds, epochs=epochs, messages=messages)
-        self.rounds_in_step, self.rounds = rounds, steps
+        self.exchanges, self.rounds = rounds, steps
 
     def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
         """All rounds of one step, on its part of the clients' data."""
         step = rng.round
         here = arriving(clients, step, self.rounds, rng)
-        for done in range(self.rounds_in_step):
-            state, _ = super().round(state, here, rng.at(round=step * self.rounds_in_step + done))
+        for done in range(self.exchanges):
+            state, _ = super().round(state, here, rng.at(round=step * self.exchanges + done))
         return state, {}
-
-    def messages(self, clients: int) -> tuple[int, int]:
-        """As downpour SGD, in every round of the step."""
-        return clients * self.rounds_in_step, clients * self.rounds_in_step
 
 
 def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:

@@ -84,7 +84,8 @@ def run(
         final = method_object.model(progress.state, clients)
         up, down = method_object.messages(clients.count)
         numbers = measure(final, _as_held(splits, members))
-        numbers += communication(sent, method_object.rounds, up, down)
+        exchanges = method_object.rounds * getattr(method_object, "exchanges", 1)
+        numbers += communication(sent, exchanges, up, down)
         table.add(Row(trial, method, metric, value, split) for metric, split, value in numbers)
         models[trial] = progress.state
         seconds.append(progress.seconds)
