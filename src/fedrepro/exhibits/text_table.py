@@ -89,7 +89,8 @@ def head_of(exhibit: Exhibit, values: Mapping[str, Any]) -> str:
     symbols = {"clients": "J"}
     for key in values:
         if key != CASE and key in several:
-            parts.append(f"{symbols.get(key, name_of(key))} = {values[key]}")
+            value = str(values[key]).replace("@", " + ")
+            parts.append(f"{symbols.get(key, name_of(key))} = {value}")
     return "\n".join(parts).replace(", ", "\n")
 
 
