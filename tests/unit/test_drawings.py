@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from matplotlib.collections import QuadMesh
@@ -16,7 +17,7 @@ from fedrepro.exhibits.heat_maps import maps_of, table_of, varied
 from fedrepro.exhibits.rounds import round_lines
 from fedrepro.exhibits.sizes import paths_of
 from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise
-from fedrepro.exhibits.text_table import rows_of
+from fedrepro.exhibits.text_table import head_of, rows_of
 
 __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -155,6 +156,16 @@ def test_a_table_has_a_row_for_each_shown_setting_with_its_values_as_text():
     assert list(rows[0].values) == ["1", "true", "10"]
     assert list(rows[-1].values) == ["2", "false", "none"]
     assert all(len(row.cells) == len(exhibit.points) for row in rows)
+
+
+def test_the_head_of_a_column_has_its_data_and_what_varies():
+    exhibit, _ = numbers_of("deep-sigma2")
+    first = exhibit.points[0]
+    assert head_of(exhibit, first.values).splitlines() == ["Digits (8×8)", "heterogeneous"]
+    values = [first.values | {"hidden": widths} for widths in ("50@50@50", "50@20")]
+    several = replace(exhibit, points=tuple(replace(first, values=one) for one in values))
+    heads = [head_of(several, one) for one in values]
+    assert heads == ["hidden units = 3 × 50", "hidden units = 50 + 20"]
 
 
 def test_headings_say_what_the_sweep_holds():

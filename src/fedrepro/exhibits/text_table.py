@@ -89,13 +89,18 @@ def head_of(exhibit: Exhibit, values: Mapping[str, Any]) -> str:
     symbols = {"clients": "J"}
     for key in values:
         if key != CASE and key in several:
-            value = str(values[key]).replace("@", " + ")
-            parts.append(f"{symbols.get(key, name_of(key))} = {value}")
+            parts.append(f"{symbols.get(key, name_of(key))} = {_widths(str(values[key]))}")
     return "\n".join(parts).replace(", ", "\n")
 
 
 def percent_text(mean: float, sd: float) -> str:
     return f"{100 * mean:.1f}" if pd.isna(sd) else f"{100 * mean:.1f} ± {100 * sd:.1f}"
+
+
+def _widths(value: str) -> str:
+    """Widths of layers, as 50@50, in few letters; anything else as it is."""
+    each = value.split("@")
+    return f"{len(each)} × {each[0]}" if len(each) > len(set(each)) == 1 else " + ".join(each)
 
 
 def _text(value: Any) -> str:
