@@ -165,7 +165,7 @@ def test_the_head_of_a_column_has_its_data_and_what_varies():
     values = [first.values | {"hidden": widths} for widths in ("50@50@50", "50@20")]
     several = replace(exhibit, points=tuple(replace(first, values=one) for one in values))
     heads = [head_of(several, one) for one in values]
-    assert heads == ["hidden units = 3 × 50", "hidden units = 50 + 20"]
+    assert heads == ["hidden 3 × 50", "hidden 50 + 20"]
 
 
 def test_headings_say_what_the_sweep_holds():

@@ -86,10 +86,14 @@ def head_of(exhibit: Exhibit, values: Mapping[str, Any]) -> str:
         key for key in values if len({str(point.values[key]) for point in exhibit.points}) > 1
     }
     parts = [str(values[CASE])] if CASE in several else []
-    symbols = {"clients": "J"}
     for key in values:
-        if key != CASE and key in several:
-            parts.append(f"{symbols.get(key, name_of(key))} = {_widths(str(values[key]))}")
+        value = str(values[key])
+        if key == CASE or key not in several:
+            continue
+        if key == "hidden":  # in few letters, since columns are narrow
+            parts.append(f"hidden {_widths(value)}")
+        else:
+            parts.append(f"{'J' if key == 'clients' else name_of(key)} = {value}")
     return "\n".join(parts).replace(", ", "\n")
 
 
