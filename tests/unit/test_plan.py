@@ -196,6 +196,7 @@ def test_a_network_is_trained_in_as_many_trials_as_it_is_drawn_in():
         for r in deep
         if r.scenario.partition.name == "homogeneous"
     }
+    assert len(trained) == 6
     for hidden, files in trained.items():
         (file,) = files
         # figure 2c has the network of one layer, in more trials, on the same partition

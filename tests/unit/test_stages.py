@@ -121,9 +121,9 @@ def test_alone_are_all_clients_with_their_mean_and_worst(data, local, tmp_path):
     assert whole["accuracy_worst"] == each.min()
 
 
-def rounds(data, out, *words):
+def rounds(data, out, *words, method="downpour_sgd+rounds~4"):
     return compute(
-        "federate", data, out, "--method", "downpour_sgd+rounds~4", *words,
+        "federate", data, out, "--method", method, *words,
         "--out", out / "m.parquet", "--global-model", out / "global.pt",
     )  # fmt: skip
 
@@ -160,11 +160,7 @@ def test_rounds_may_be_measured_seldom_without_another_result(data, tmp_path):
 
 
 def test_a_stream_is_measured_on_training_data_at_its_end(data, tmp_path):
-    done = compute(
-        "federate", data, tmp_path, "--method", "pfnm_streaming+steps~2",
-        "--out", tmp_path / "m.parquet", "--global-model", tmp_path / "global.pt",
-    )  # fmt: skip
-    assert done == 0
+    assert rounds(data, tmp_path, method="pfnm_streaming+steps~2") == 0
     frame = read_table(tmp_path / "m.parquet", "metrics").to_pandas()
     final = frame[frame["round"].isna()]
     assert {"accuracy", "accuracy_clients"} <= set(final[final["split"] == "train"]["metric"])
@@ -172,11 +168,7 @@ def test_a_stream_is_measured_on_training_data_at_its_end(data, tmp_path):
 
 
 def test_communication_counts_the_rounds_within_a_step_of_a_stream(data, tmp_path):
-    done = compute(
-        "federate", data, tmp_path, "--method", "downpour_streaming+rounds~3+steps~2",
-        "--out", tmp_path / "m.parquet", "--global-model", tmp_path / "global.pt",
-    )  # fmt: skip
-    assert done == 0
+    assert rounds(data, tmp_path, method="downpour_streaming+rounds~3+steps~2") == 0
     frame = read_table(tmp_path / "m.parquet", "metrics").to_pandas()
     costs = frame[frame["round"].isna()].groupby("metric")["value"].first()
     assert costs["rounds"] == 2 * 3
