@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fedrepro.artifacts import read_json, read_provenance, read_table
+from fedrepro.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.config import SCALES, Config, ExhibitFile
-from fedrepro.data.prepared import PREPARED_FILES
+from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.errors import FedreproError
 from fedrepro.paths import Block, Scenario
 from fedrepro.plan import Exhibit, Plan, Run
@@ -178,7 +178,7 @@ class Rates:
         if form is None or not RATES.exists():
             return None
         steps = self.steps(scenario, form[2]) * share
-        measured = read_json(RATES)
+        measured = read_json_of(RATES, {"microseconds_a_minibatch": float, "parameters": int})
         rate = measured["microseconds_a_minibatch"] * 1e-6
         # the cost of a minibatch grows with the parameters; small models cost their overhead
         rate *= max(0.2, self.parameters(scenario) / measured["parameters"])
@@ -195,7 +195,7 @@ class Rates:
             path = Path(f"reports/record/{self.plan.scale}/{other.key}.run.json")
             sizes = [self._size(one) for one in other.runs if one.federated == run.federated]
             if path.exists() and sizes:
-                took = read_json(path)
+                took = read_json_of(path, {"seconds": dict})
                 total = float((took["seconds"] | took.get("cpu_seconds", {})).get(stage, 0.0))
                 return total * self._size(run) / sum(sizes), f"the recorded run of {other.key}"
         return None
@@ -228,8 +228,8 @@ class Rates:
 
     def form(self, dataset: Spec) -> tuple[tuple[int, ...], int, int] | None:
         """Shape of an example, classes, training examples."""
-        path = Path(self.plan.paths.dataset(dataset), "dataset.json")
-        if path.exists():
-            info = read_json(path)
+        folder = Path(self.plan.paths.dataset(dataset))
+        if Path(folder, PREPARED_FILES[0]).exists():
+            info = read_info(folder)
             return tuple(info["shape"]), len(info["classes"]), sum(info["counts"]["train"])
         return FORMS.get(dataset.name)

@@ -8,17 +8,23 @@ Neither prints: they return data.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.artifacts import atomic, read_json, read_table, write_text
+from fedrepro.artifacts import SCHEMA_VERSION, atomic, json_text, read_table
 from fedrepro.errors import FedreproError
-from fedrepro.exhibits.about import command
+from fedrepro.exhibits.files import (
+    RUN,
+    SUFFIXES,
+    ExhibitFiles,
+    open_exhibit,
+    open_recorded,
+    sha256_of,
+    write_claims,
+)
 from fedrepro.exhibits.times import exhibit_seconds, spent
 from fedrepro.provenance import machine
 
@@ -27,8 +33,6 @@ if TYPE_CHECKING:
 
 REPORTS = Path("reports")
 RECORD = REPORTS / "record"
-SUFFIXES = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
-RUN = ".run.json"
 CLAIMS = "claims.csv"
 SAME = ("mean", "sd", "trials", "setting")
 
@@ -80,34 +84,19 @@ def _judge(scale: str, paper: str, target: Path) -> list[Path]:
     if not published.exists():
         return []
     own = [key for key in exhibits_in(target, scale) if key.startswith(f"{paper}/")]
-    path = target / scale / paper / CLAIMS
-    write_text(path, csv_text(verdicts(published, own, target / scale)))
-    return [path]
+    text = csv_text(verdicts(published, own, target / scale))
+    return write_claims(target / scale / paper / CLAIMS, text)
 
 
 def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
     """The files of one exhibit by suffix, checked, with the run's record at the end."""
-    base = source / scale / key
-    contents: dict[str, bytes] = {}
-    for suffix in SUFFIXES:
-        try:
-            contents[suffix] = Path(f"{base}{suffix}").read_bytes()
-        except FileNotFoundError:
-            raise FedreproError(
-                f"{base}{suffix} is missing, so {key} cannot be recorded; "
-                f"make it with: {command(scale, key)}"
-            ) from None
-    read_table(f"{base}.metrics.parquet", "metrics")
-    about = read_json(f"{base}.json")
-    if (about.get("scale"), about.get("key")) != (scale, key):
-        raise FedreproError(
-            f"{base}.json describes {about.get('key')} at scale {about.get('scale')}, "
-            f"not {key} at scale {scale}; make it anew with: {command(scale, key)}"
-        )
-    warnings.extend(_doubts(about))
-    run = _run(base, about, warnings)
-    run["files"] = {suffix: _digest(data) for suffix, data in contents.items()}
-    contents[RUN] = (json.dumps(run, indent=2, sort_keys=True) + "\n").encode()
+    files = open_exhibit(source / scale, key, scale)
+    contents = {suffix: files.read(suffix) for suffix in SUFFIXES}
+    read_table(f"{files.base}.metrics.parquet", "metrics")
+    warnings.extend(_doubts(files.about))
+    run = _run(files, warnings)
+    run["files"] = {suffix: sha256_of(data) for suffix, data in contents.items()}
+    contents[RUN] = json_text({"schema": SCHEMA_VERSION, **run}).encode()
     return contents
 
 
@@ -126,16 +115,13 @@ def _doubts(about: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _run(base: Path, about: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
+def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
     """Seconds and memory by stage and the machine: the source's if it has them, else measured."""
-    if Path(f"{base}{RUN}").exists():
-        kept = read_json(f"{base}{RUN}")
-        return {
-            key: kept[key]
-            for key in ("seconds", "cpu_seconds", "peak_bytes", "machine")
-            if key in kept
-        }
-    root = _root(base, about["key"])
+    if files.run:
+        kept = ("seconds", "cpu_seconds", "peak_bytes", "machine")
+        return {key: files.run[key] for key in kept if key in files.run}
+    about = files.about
+    root = _root(Path(files.base), about["key"])
     timings = [root / path for path in about["timings"]]
     missing = [path for path in timings if not path.exists()]
     seconds = {} if missing else exhibit_seconds(timings)
@@ -159,10 +145,6 @@ def _run(base: Path, about: Mapping[str, Any], warnings: list[str]) -> dict[str,
 def _root(base: Path, key: str) -> Path:
     """The working folder that <reports>/<scale>/<paper>/<name> belongs to."""
     return base.parents[len(Path(key).parts) + 1]
-
-
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def _write(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
@@ -223,43 +205,28 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 
     Errors: FedreproError if either is missing, or if the record is incomplete or was altered.
     """
-    ours = _ours(scale, key, reports)
-    theirs = _theirs(scale, key, recorded)
-    rows = _differences(ours.decode(), theirs.decode())
-    notes = _notes(reports / scale / key, recorded / scale / key) + _other_settings(rows)
+    mine = open_exhibit(reports / scale, key, scale)
+    kept = _kept(scale, key, recorded)
+    ours, theirs = mine.read(".csv"), kept.read(".csv")
+    rows = _differences(mine.table(".csv"), kept.table(".csv"))
+    notes = _notes(mine.about, kept.about) + _other_settings(rows)
     return Comparison(rows, _verdict(key, rows, ours == theirs), ours == theirs, notes)
 
 
-def _ours(scale: str, key: str, reports: Path) -> bytes:
-    path = Path(f"{reports / scale / key}.csv")
-    if not path.exists():
-        raise FedreproError(f"{path} is missing; make it with: {command(scale, key)}")
-    return path.read_bytes()
-
-
-def _theirs(scale: str, key: str, recorded: Path) -> bytes:
-    base = recorded / scale / key
-    path = Path(f"{base}.csv")
-    if not path.exists():
+def _kept(scale: str, key: str, recorded: Path) -> ExhibitFiles:
+    if key not in exhibits_in(recorded, scale):
         known = ", ".join(exhibits_in(recorded, scale)) or "none"
         raise FedreproError(
-            f"{key} is not recorded at scale {scale} ({path} is missing); recorded are {known}"
+            f"{key} is not recorded at scale {scale} ({recorded / scale / key}.csv is missing); "
+            f"recorded are {known}"
         )
-    data = path.read_bytes()
-    if not Path(f"{base}{RUN}").exists() or read_json(f"{base}{RUN}")["files"][".csv"] != _digest(
-        data
-    ):
-        raise FedreproError(
-            f"the record of {key} at scale {scale} is incomplete or was altered: {path} is not "
-            f"the file that {base}{RUN} names; restore both from git, or record it again"
-        )
-    return data
+    return open_recorded(recorded / scale, key, scale)
 
 
-def _differences(ours: str, theirs: str) -> list[Difference]:
-    from fedrepro.exhibits.summary import leading_columns, read_csv
+def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[Difference]:
+    from fedrepro.exhibits.summary import leading_columns
 
-    frames = [read_csv(text) for text in (ours, theirs)]
+    frames = [ours, theirs]
     sides = [_by_key(frame) for frame in frames]
     keys = dict.fromkeys([*sides[1], *sides[0]])
     swept = [leading_columns(frame) for frame in frames]
@@ -342,11 +309,8 @@ def _other_settings(rows: Sequence[Difference]) -> list[str]:
     return list(found.values())
 
 
-def _notes(ours: Path, theirs: Path) -> list[str]:
+def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     """What besides chance may make two sides differ: other data, parameters or versions."""
-    if not Path(f"{ours}.json").exists() or not Path(f"{theirs}.json").exists():
-        return []
-    mine, kept = read_json(f"{ours}.json"), read_json(f"{theirs}.json")
     notes = []
     sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
     if sums[0] != sums[1]:

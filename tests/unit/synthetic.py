@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fedrepro.artifacts import write_table
+from fedrepro.artifacts import read_json, write_table
 from fedrepro.config import Config, load_exhibits
 from fedrepro.evaluation.metrics import Row, Table
+from fedrepro.exhibits.files import write_exhibit
 from fedrepro.plan import Plan
 from fedrepro.stages import exhibit as stage
 
@@ -99,6 +100,13 @@ def draw(made: Plan, key: str = KEY, values: Values = plausible) -> Path:
     base = Path(made.paths.exhibit(key, ""))
     stage.run(key, made, metrics, timings, base)
     return base
+
+
+def rewrite(base: Path | str, suffix: str, data: bytes) -> None:
+    """Another file in the place of one of a drawn exhibit, as if it had been drawn so."""
+    others = (".svg", ".png", ".csv", ".choice.csv")
+    contents = {name: Path(f"{base}{name}").read_bytes() for name in others}
+    write_exhibit(str(base), read_json(f"{base}.json"), contents | {suffix: data})
 
 
 @pytest.fixture

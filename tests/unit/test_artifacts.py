@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 
@@ -16,6 +17,7 @@ from fedrepro.artifacts import (
     atomic,
     load_state,
     map_array,
+    read_json,
     read_models,
     read_provenance,
     read_table,
@@ -42,7 +44,7 @@ def some_models(path, trials=(0, 0, 1, 1), clients=(0, 1, 0, 1)):
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "a.json"
-    write_json(path, 1)
+    write_json(path, {"a": 1})
 
     def fail():
         with atomic(path) as temporary:
@@ -51,7 +53,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
 
     with pytest.raises(RuntimeError):
         fail()
-    assert json.loads(path.read_text()) == 1
+    assert read_json(path) == {"a": 1}
     assert os.listdir(tmp_path) == ["a.json"]
 
 
@@ -60,7 +62,7 @@ def test_leftovers_of_a_killed_process_are_removed_but_not_those_of_a_live_one(t
     live = tmp_path / f".a.json.{os.getppid()}.tmp"
     dead.write_text("half")
     live.write_text("half")
-    write_json(tmp_path / "a.json", 1)
+    write_json(tmp_path / "a.json", {"a": 1})
     assert sorted(os.listdir(tmp_path)) == sorted([live.name, "a.json"])
 
 
@@ -70,7 +72,7 @@ def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):
 
     monkeypatch.setattr(artifacts.os, "replace", full)
     with pytest.raises(FedreproError, match=r"the disk is full.*free some space"):
-        write_json(tmp_path / "a.json", 1)
+        write_json(tmp_path / "a.json", {"a": 1})
     assert os.listdir(tmp_path) == []
 
 
@@ -184,3 +186,167 @@ def test_a_damaged_state_is_a_sentence_and_never_runs_code(tmp_path):
     (tmp_path / "b.pt").write_bytes(pickle.dumps(os.system))
     with pytest.raises(FedreproError, match="missing or damaged"):
         load_state(tmp_path / "b.pt")
+
+
+# ------------------------------------------------------------------------------------ checksums
+
+
+def flipped(path, at, bit=0):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
+
+
+def as_before_checksums(path, kind="metrics"):
+    """A table as it was written before there were checksums."""
+    metadata = {
+        "fedrepro.kind": kind,
+        "fedrepro.schema": "1",
+        "fedrepro.provenance": '{"seed": 7}',
+    }
+    pq.write_table(pa.table({"x": [1, 2]}).replace_schema_metadata(metadata), path)
+
+
+@pytest.mark.parametrize("part", ["pages", "footer", "length", "magic"])
+def test_a_flipped_bit_anywhere_in_a_table_is_found(tmp_path, part):
+    path = tmp_path / "t.parquet"
+    write_table(path, {"x": list(range(1000))}, "metrics", {"noise": [0.25]})
+    at = {"pages": 10, "footer": path.read_bytes().rindex(b"0.25"), "length": -6, "magic": -1}
+    flipped(path, at[part])
+    with pytest.raises(FedreproError, match="cannot be read"):
+        read_table(path, "metrics")
+
+
+def test_a_table_whose_checksum_cannot_be_found_is_refused(tmp_path):
+    path = tmp_path / "t.parquet"
+    write_table(path, {"x": [1]}, "metrics", SOURCE)
+    flipped(path, path.read_bytes().rindex(b"fedrepro.checksum"))
+    with pytest.raises(FedreproError, match="its checksum is missing"):
+        read_table(path, "metrics")
+
+
+def test_tables_of_before_checksums_are_read(tmp_path):
+    as_before_checksums(tmp_path / "t.parquet")
+    table = read_table(tmp_path / "t.parquet", "metrics")
+    assert table["x"].to_pylist() == [1, 2]
+    assert read_provenance(table) == {"seed": 7}
+
+
+def test_other_programs_read_tables_and_states_and_may_check_their_parts(tmp_path):
+    import zipfile
+
+    duckdb = pytest.importorskip("duckdb")
+    write_table(tmp_path / "t.parquet", {"x": [1, 2]}, "metrics", SOURCE)
+    found = duckdb.sql(f"select sum(x) from '{tmp_path / 't.parquet'}'").fetchall()
+    assert found == [(3,)]
+    read = pq.read_table(tmp_path / "t.parquet", page_checksum_verification=True)
+    assert read["x"].to_pylist() == [1, 2]
+    save_state(tmp_path / "a.pt", {"round": 3})
+    assert zipfile.ZipFile(tmp_path / "a.pt").testzip() is None
+
+
+@pytest.mark.parametrize("kind", ["table", "state"])
+def test_a_file_that_lies_where_another_belongs_is_refused(tmp_path, kind):
+    one, two = (tmp_path / f"seed=0/dataset=digits/trials={i}-{i}/a" for i in (0, 1))
+    if kind == "table":
+        for path in (one, two):
+            write_table(path, {"x": [1]}, "metrics", SOURCE)
+        read = lambda path: read_table(path, "metrics")  # noqa: E731
+    else:
+        for path in (one, two):
+            save_state(path, {"round": 1})
+        read = load_state
+    read(two)
+    two.write_bytes(one.read_bytes())
+    with pytest.raises(FedreproError, match=r"it was made as seed=0/dataset=digits/trials=0-0/a"):
+        read(two)
+    # a copy outside of any tree may be called anything
+    (tmp_path / "copy").write_bytes(one.read_bytes())
+    read(tmp_path / "copy")
+
+
+def test_json_carries_a_checksum_of_what_it_holds(tmp_path):
+    path = tmp_path / "a.json"
+    value = {"schema": 2, "b": [1.5, None, "ä"], "c": {"d": True}}
+    write_json(path, value)
+    assert read_json(path) == value
+    # reformatting is no damage
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    assert read_json(path) == value
+    path.write_text(path.read_text().replace("1.5", "1.4"))
+    with pytest.raises(FedreproError, match="its checksum is not that of what it holds"):
+        read_json(path)
+    path.write_text(json.dumps(value))
+    with pytest.raises(FedreproError, match="its checksum is not that of what it holds"):
+        read_json(path)
+
+
+def test_json_of_before_checksums_and_of_others_is_read(tmp_path):
+    for value in ({"schema": 1, "b": 2}, {"b": 2}, [1, 2]):
+        (tmp_path / "a.json").write_text(json.dumps(value))
+        assert read_json(tmp_path / "a.json") == value
+
+
+@pytest.mark.parametrize("bad", [b"", b"[" * 100_000, b'"\xff"', b'{"a": 1'])
+def test_what_is_no_json_is_a_sentence(tmp_path, bad):
+    (tmp_path / "a.json").write_bytes(bad)
+    with pytest.raises(FedreproError, match=r"a\.json cannot be read"):
+        read_json(tmp_path / "a.json")
+
+
+# ----------------------------------------------------------------------------------- the disk
+
+
+class Full(io.RawIOBase):
+    """A file on a disk that has no room left."""
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+WRITERS = {
+    "json": lambda path: write_json(path, {"a": 1}),
+    "array": lambda path: write_array(path, np.zeros((100, 100))),
+    "table": lambda path: write_table(path, {"x": [1]}, "metrics", SOURCE),
+    "state": lambda path: save_state(path, {"round": 1}),
+}
+
+
+def test_an_array_that_does_not_fit_the_disk_is_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr(type(tmp_path), "open", lambda *_: io.BufferedWriter(Full()))
+    with pytest.raises(FedreproError, match=r"the disk is full: cannot write .*x\.npy"):
+        write_array(tmp_path / "x.npy", np.zeros((100, 100)))
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(errno.EROFS, "the disk is read-only"), (errno.EACCES, "you may not write there")],
+)
+def test_a_folder_that_must_not_be_written_to_is_a_sentence(
+    tmp_path, monkeypatch, kind, code, words
+):
+    def refused(path, *_args, **_more):
+        raise OSError(code, os.strerror(code), str(path))
+
+    monkeypatch.setattr(type(tmp_path), "mkdir", refused)
+    with pytest.raises(FedreproError, match=f"cannot write .*: {words}"):
+        WRITERS[kind](tmp_path / "new" / "file")
+
+
+def test_a_file_where_a_folder_should_be_is_a_sentence(tmp_path):
+    (tmp_path / "results").write_text("")
+    with pytest.raises(FedreproError, match="a file stands where a folder should be"):
+        write_json(tmp_path / "results" / "a.json", {"a": 1})
+
+
+def test_what_cannot_be_read_is_not_called_unwritable(tmp_path):
+    def reading():
+        with atomic(tmp_path / "a"):
+            raise PermissionError(errno.EACCES, "Permission denied", "/elsewhere/source")
+
+    with pytest.raises(PermissionError):
+        reading()

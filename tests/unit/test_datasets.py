@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrepro.artifacts import read_json, write_json
 from fedrepro.data import prepared as prepared_module
 from fedrepro.data.download import raw_sources
 from fedrepro.data.prepared import (
@@ -250,13 +251,53 @@ def test_damage_is_found_when_opening(tmp_path: Path) -> None:
 def test_another_schema_or_another_kind_is_refused(tmp_path: Path) -> None:
     prepare(tmp_path, small_arrays())
     path = tmp_path / "dataset.json"
-    info = json.loads(path.read_text())
-    path.write_text(json.dumps({**info, "schema": 99}))
+    info = read_json(path)
+    write_json(path, {**info, "schema": 99})
     with pytest.raises(FedreproError, match="schema version 99"):
         load_prepared(tmp_path)
-    path.write_text(json.dumps({**info, "kind": "recipe"}))
+    write_json(path, {**info, "kind": "recipe"})
     with pytest.raises(FedreproError, match="does not describe a data set"):
         load_prepared(tmp_path)
+
+
+def test_a_flipped_bit_is_found_when_its_array_is_used_and_not_before(tmp_path: Path) -> None:
+    prepare(tmp_path, small_arrays())
+    path = tmp_path / "train_x.npy"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    found = load_prepared(tmp_path)
+    assert found.labels("train").size == 40
+    for use in (lambda: found.raw("train"), lambda: found.inputs("train"), found.require_whole):
+        with pytest.raises(FedreproError, match=r"train_x.npy cannot.*delete the folder"):
+            use()
+
+
+@pytest.mark.parametrize("damage", [False, True])
+def test_data_of_before_checksums_are_compared_with_their_sha256(
+    tmp_path: Path, damage: bool
+) -> None:
+    prepare(tmp_path, small_arrays())
+    path = tmp_path / "dataset.json"
+    kept = {k: v for k, v in read_json(path).items() if k not in ("checksums", "place")}
+    path.write_text(json.dumps({**kept, "schema": 1}))
+    if damage:
+        labels = bytearray((tmp_path / "test_y.npy").read_bytes())
+        labels[-8] ^= 1
+        (tmp_path / "test_y.npy").write_bytes(labels)
+    found = load_prepared(tmp_path)
+    if not damage:
+        assert found.labels("test").size == 12
+        return
+    with pytest.raises(FedreproError, match=r"is not the file that dataset\.json names"):
+        found.labels("test")
+
+
+def test_data_in_the_folder_of_others_are_refused(tmp_path: Path) -> None:
+    prepare(tmp_path / "dataset=digits+test~12", small_arrays())
+    (tmp_path / "dataset=digits+test~12").rename(tmp_path / "dataset=digits")
+    with pytest.raises(FedreproError, match=r"it was made as dataset=digits\+test~12"):
+        load_prepared(tmp_path / "dataset=digits")
 
 
 def test_a_folder_that_was_not_finished_does_not_pass_for_one(

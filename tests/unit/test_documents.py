@@ -6,6 +6,7 @@ from pathlib import Path
 
 from fedrepro.artifacts import write_json, write_text
 from fedrepro.cli.documents import documents, recorded_costs, recorded_verdicts
+from fedrepro.exhibits.files import sha256_of
 
 HEAD = "claim,verdict,place,says,check,check_verdict,at,value,low,high,bound,points,reason,data\n"
 
@@ -13,8 +14,10 @@ HEAD = "claim,verdict,place,says,check,check_verdict,at,value,low,high,bound,poi
 def recorded(monkeypatch, tmp_path, name, run):
     base = tmp_path / "reports/record/paper/pfnm" / name
     write_text(f"{base}.metrics.parquet", "")
-    write_json(f"{base}.run.json", run)
-    write_json(f"{base}.json", {"trials": 7})
+    about = {"key": f"pfnm/{name}", "scale": "paper", "trials": 7}
+    write_json(f"{base}.json", about)
+    files = {".json": sha256_of(Path(f"{base}.json").read_bytes())}
+    write_json(f"{base}.run.json", run | {"files": files})
     monkeypatch.chdir(tmp_path)
     return base.parent
 

@@ -242,7 +242,7 @@ def test_all_drawings_are_made_by_one_stage_and_shown_on_the_page(workplace):
         assert "Map of clients and classes" in image["alt"]
     assert {"id": "partitions"} in shown.all("section")
     text = " ".join(shown.text.split())
-    for entry in read_json(out / "maps.json"):
+    for entry in read_json(out / "maps.json")["partitions"]:
         assert entry["words"] in text
         assert f"{entry['skew']['distance_mean']:.3f}" in text
     assert "partitions" not in {a.get("id") for a in Nesting(page("tiny", [])).all("section")}

@@ -8,7 +8,16 @@ import os
 from pathlib import Path
 
 import pytest
-from synthetic import KEY, draw, plan, plausible, undrawn, workplace, write_training_times
+from synthetic import (
+    KEY,
+    draw,
+    plan,
+    plausible,
+    rewrite,
+    undrawn,
+    workplace,
+    write_training_times,
+)
 
 from fedrepro.artifacts import read_json, write_json, write_table
 from fedrepro.errors import FedreproError
@@ -34,7 +43,7 @@ def test_record_keeps_every_file_and_the_run(made):
     done = record("tiny", [KEY])
     assert done.warnings == []
     own = [Path(f"{BASE}{suffix}") for suffix in (*SUFFIXES, ".run.json")]
-    assert done.files == [*own, BASE.parent / "claims.csv"]
+    assert done.files == [*own, BASE.parent / "claims.csv", BASE.parent / "claims.json"]
     for suffix in SUFFIXES:
         ours = Path(made.paths.exhibit(KEY, suffix))
         assert Path(f"{BASE}{suffix}").read_bytes() == ours.read_bytes()
@@ -109,7 +118,7 @@ def test_a_missing_file_is_named_with_the_command_and_nothing_is_recorded(made, 
 
 
 def test_one_refused_exhibit_keeps_all_from_being_recorded(made):
-    with pytest.raises(FedreproError, match=r"figure-2b\.svg is missing"):
+    with pytest.raises(FedreproError, match=r"figure-2b\.json is missing"):
         record("tiny", [KEY, OTHER])
     assert not RECORD.exists()
 
@@ -297,7 +306,7 @@ def test_numbers_on_one_side_only_are_counted(made):
     record("tiny", [KEY])
     path = Path(made.paths.exhibit(KEY, ".csv"))
     lines = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(lines[:-1]))
+    rewrite(made.paths.exhibit(KEY, ""), ".csv", "".join(lines[:-1]).encode())
     found = compare("tiny", KEY)
     assert found.verdict.endswith("1 numbers are on one side only")
     assert found.rows[-1].ours is None

@@ -3,7 +3,8 @@ rule claims:
         published="config/published/{paper}.yaml",
         exhibits=selected_tables_of_paper,
     output:
-        "reports/{scale}/{paper}/claims.csv",
+        table="reports/{scale}/{paper}/claims.csv",
+        about="reports/{scale}/{paper}/claims.json",
     log:
         "results/{scale}/logs/claims/{paper}.log",
     conda:
@@ -17,4 +18,4 @@ rule claims:
         "claims of {wildcards.paper} at scale {wildcards.scale}"
     shell:
         "fedrepro stage claims --published {input.published:q} --exhibits {params.exhibits}"
-        " --reports reports/{wildcards.scale} --out {output:q} 2> {log:q}"
+        " --reports reports/{wildcards.scale} --out {output.table:q} 2> {log:q}"

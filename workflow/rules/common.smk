@@ -3,6 +3,7 @@
 from functools import cache
 from pathlib import Path
 
+from fedrepro.artifacts import SCHEMA_VERSION
 from fedrepro.cli import hand_over, preload, put_on_path
 from fedrepro.config import load_exhibits, read_config
 from fedrepro.data.represent import resolved_features

@@ -24,6 +24,7 @@ rule exhibit:
         seed=CONFIG.seed,
         methods=CONFIG.granularity.methods_per_job,
         out="reports/{scale}/{paper}/{exhibit}",
+        schema=SCHEMA_VERSION,
     message:
         "drawing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
     shell:

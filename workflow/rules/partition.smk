@@ -37,6 +37,7 @@ rule partition_maps:
         exhibits=selected_keys,
         seed=CONFIG.seed,
         methods=CONFIG.granularity.methods_per_job,
+        schema=SCHEMA_VERSION,
     message:
         "drawing the partitions of scale {wildcards.scale}"
     shell:

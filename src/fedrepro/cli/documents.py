@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import types
 import typing
@@ -13,9 +14,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedrepro.api import NEEDS
-from fedrepro.artifacts import read_json
 from fedrepro.config import Case, Config, ExhibitFile, ExhibitSettings, Granularity, MethodEntry
-from fedrepro.record import CLAIMS, RECORD, RUN, exhibits_in
+from fedrepro.exhibits.files import open_recorded, read_claims
+from fedrepro.record import CLAIMS, RECORD, exhibits_in
 from fedrepro.registry import KINDS, components
 from fedrepro.spec import Component, Param, render
 
@@ -82,20 +83,21 @@ def recorded_costs(scale: str = "paper") -> str:
 
 
 def _costs(scale: str, key: str) -> tuple[str, ...]:
-    base = RECORD / scale / key
-    run = read_json(f"{base}{RUN}")
+    files = open_recorded(RECORD / scale, key, scale)
+    run = files.run
     spent = run.get("cpu_seconds", {})
     stages = [f"{spent[s] / 60:.1f}" if s in spent else "–" for s in STAGES]
     whole = f"{sum(spent.values()) / 60:.1f} min" if spent else "–"
     memory = f"{max(run['peak_bytes'].values()) / 2**30:.2f} GiB" if run.get("peak_bytes") else "–"
-    trials = str(read_json(f"{base}.json")["trials"])
-    return key.partition("/")[2], trials, *stages, whole, memory
+    return key.partition("/")[2], str(files.about["trials"]), *stages, whole, memory
 
 
 def recorded_verdicts(claims: Path) -> str:
     """A table of a paper's claims: each verdict, and the number that decides it."""
-    with claims.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    # those that were recorded before there were checksums have no json beside them
+    known = claims.with_suffix(".json").exists()
+    text = read_claims(claims) if known else claims.read_text(encoding="utf-8")
+    rows = list(csv.DictReader(io.StringIO(text, newline="")))
     deciding: dict[str, dict[str, str]] = {}
     for row in rows:
         kept = deciding.setdefault(row["claim"], row)

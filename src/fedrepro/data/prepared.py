@@ -9,7 +9,8 @@ A folder with `dataset.json` and, for each split,
                     the lesion, the node), -1 if it has none
 
 Inputs are kept as stored by the publisher and divided by `scale` when they are used: a quarter of
-the bytes, and the scale is written down.
+the bytes, and the scale is written down. `dataset.json` names the checksum of every array, which
+is compared when a job uses the array for the first time.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedrepro.artifacts import (
+    BEFORE_CHECKSUMS,
     SCHEMA_VERSION,
     damaged,
+    has_checksum,
     map_array,
-    read_json,
+    place_of,
+    read_json_of,
+    require_place,
     write_array,
     write_json,
 )
@@ -35,6 +41,21 @@ from fedrepro.spec import Spec
 
 SPLITS = ("train", "validation", "test")
 KINDS = ("image", "audio", "text", "features", "regression")
+INFO: dict[str, type | tuple[type, ...]] = {  # what dataset.json has at least
+    "kind": str,
+    "name": str,
+    "token": str,
+    "counts": dict,
+    "sha256": str,
+    "dtype": str,
+    "shape": list,
+    "scale": (int, float),
+    "classes": list,
+    "group_names": list,
+    "stand_in": str,
+    "notes": list,
+    "provenance": dict,
+}
 PREPARED_FILES = (
     "dataset.json",
     *(f"{split}_{part}.npy" for split in SPLITS for part in ("x", "y", "g")),
@@ -104,9 +125,7 @@ class Prepared:
 
     folder: Path
     info: Mapping[str, Any]
-    _x: Mapping[str, np.ndarray] = field(repr=False)
-    _y: Mapping[str, np.ndarray] = field(repr=False)
-    _g: Mapping[str, np.ndarray] = field(repr=False)
+    _arrays: Mapping[str, Mapping[str, np.ndarray]] = field(repr=False)  # part, split -> array
 
     @property
     def name(self) -> str:
@@ -156,15 +175,15 @@ class Prepared:
 
     def raw(self, split: str) -> np.ndarray:
         """Inputs as stored: uint8 or float32 (N, D), mapped."""
-        return self._of(self._x, split)
+        return self._of("x", split)
 
     def labels(self, split: str) -> np.ndarray:
         """int64 (N,), mapped; float32 targets for regression."""
-        return self._of(self._y, split)
+        return self._of("y", split)
 
     def groups(self, split: str) -> np.ndarray:
         """int32 (N,), mapped: indices into `group_names`, -1 for an example without a group."""
-        return self._of(self._g, split)
+        return self._of("g", split)
 
     def inputs(self, split: str, rows: np.ndarray | None = None) -> np.ndarray:
         """Inputs divided by `scale`: float32 (N, D), or of the given rows only; a copy."""
@@ -173,10 +192,30 @@ class Prepared:
         scaled /= np.float32(self.scale)
         return scaled
 
-    def _of(self, arrays: Mapping[str, np.ndarray], split: str) -> np.ndarray:
+    def require_whole(self) -> None:
+        """Compare every array with its checksum, as each is when it is used."""
+        for part, arrays in self._arrays.items():
+            for split in arrays:
+                self._of(part, split)
+
+    def _of(self, part: str, split: str) -> np.ndarray:
+        arrays = self._arrays[part]
         if split not in arrays:
             raise unknown("split", split, SPLITS, f"data set '{self.name}'")
+        path = self.folder / _file(split, part)
+        if not self._is_whole(path):
+            raise damaged(path, "it is not the file that dataset.json names", self.folder)
         return arrays[split]
+
+    def _is_whole(self, path: Path) -> bool:
+        if self.info["schema"] == BEFORE_CHECKSUMS:
+            return self._has_sha256
+        return has_checksum(path, self.info["checksums"][path.name])
+
+    @cached_property
+    def _has_sha256(self) -> bool:
+        """Whether all arrays together are those that dataset.json describes."""
+        return _sha256(self._arrays, bool(self.group_names)) == self.checksum
 
 
 def write_prepared(
@@ -195,10 +234,12 @@ def write_prepared(
     (folder / "dataset.json").unlink(missing_ok=True)
     dims = int(np.prod(arrays.shape))
     flat = {split: arrays.x[split].reshape(-1, dims) for split in SPLITS}
-    for split in SPLITS:
-        write_array(folder / f"{split}_x.npy", flat[split])
-        write_array(folder / f"{split}_y.npy", arrays.y[split])
-        write_array(folder / f"{split}_g.npy", arrays.group(split))
+    parts = {"x": flat, "y": arrays.y, "g": {split: arrays.group(split) for split in SPLITS}}
+    checksums = {
+        _file(split, part): write_array(folder / _file(split, part), parts[part][split])
+        for split in SPLITS
+        for part in parts
+    }
     meta = spec.component.meta
     info = {
         "kind": arrays.kind,
@@ -208,7 +249,9 @@ def write_prepared(
         "token": spec.token,
         "version": spec.component.version,
         "counts": {split: _counts(arrays, split) for split in SPLITS},
-        "sha256": _checksum(flat, arrays),
+        "sha256": _sha256(parts, bool(arrays.group_names)),
+        "checksums": checksums,
+        "place": place_of(folder),
         "dtype": flat["train"].dtype.name,
         "shape": list(arrays.shape),
         "scale": arrays.scale,
@@ -237,18 +280,11 @@ def load_prepared(folder: Path | str) -> Prepared:
     """The prepared data set in `folder`; arrays are mapped, not read.
 
     Errors: FedreproError if a file is missing, has another size or type than `dataset.json`
-    says, or was written with another schema version.
+    says, or was written with another schema version or for another folder; for damage within an
+    array when it is used.
     """
     folder = Path(folder)
-    path = folder / "dataset.json"
-    info = read_json(path)
-    if not isinstance(info, dict) or info.get("kind") not in KINDS:
-        raise damaged(path, "it does not describe a data set")
-    if info.get("schema") != SCHEMA_VERSION:
-        raise FedreproError(
-            f"{path} was written with schema version {info.get('schema')}, this fedrepro reads "
-            f"{SCHEMA_VERSION}; delete the folder and start again, and it will be made anew"
-        )
+    info = read_info(folder)
     dims = int(np.prod(info["shape"]))
     types = {"x": info["dtype"], "y": "int64" if info["classes"] else "float32", "g": "int32"}
     found: dict[str, dict[str, np.ndarray]] = {part: {} for part in types}
@@ -256,28 +292,44 @@ def load_prepared(folder: Path | str) -> Prepared:
         rows = sum(info["counts"][split])
         for part, dtype in types.items():
             shape = (rows, dims) if part == "x" else (rows,)
-            path = folder / f"{split}_{part}.npy"
+            path = folder / _file(split, part)
             found[part][split] = _mapped(path, np.dtype(dtype), shape)
-    return Prepared(folder, info, found["x"], found["y"], found["g"])
+    return Prepared(folder, info, found)
+
+
+def read_info(folder: Path) -> dict[str, Any]:
+    """dataset.json, of a data set that this version can read and that belongs into its folder."""
+    path = folder / "dataset.json"
+    info = read_json_of(path, INFO, folder)
+    if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
+        raise damaged(path, "it does not describe a data set", folder)
+    if info.get("schema") not in (SCHEMA_VERSION, BEFORE_CHECKSUMS):
+        raise FedreproError(
+            f"{path} was written with schema version {info.get('schema')}, this fedrepro reads "
+            f"{SCHEMA_VERSION}; delete the folder and start again, and it will be made anew"
+        )
+    require_place(folder, info.get("place", ""))
+    return info
+
+
+def _file(split: str, part: str) -> str:
+    return f"{split}_{part}.npy"
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
-    try:
-        array = map_array(path)
-    except EOFError as error:
-        raise damaged(path, "it is empty") from error
+    array = map_array(path, path.parent)
     if array.dtype != dtype or array.shape != shape:
-        raise damaged(path, f"{array.dtype} {array.shape} instead of {dtype} {shape}")
+        what = f"{array.dtype} {array.shape} instead of {dtype} {shape}"
+        raise damaged(path, what, path.parent)
     return array
 
 
-def _checksum(x: Mapping[str, np.ndarray], arrays: Arrays) -> str:
+def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
+    """SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array."""
     digest = hashlib.sha256()
-    for split in SPLITS:
-        parts = [x[split], arrays.y[split]]
-        # groups count only where there are any
-        parts += [arrays.group(split)] if arrays.group_names else []
-        for part in parts:
-            digest.update(f"{split} {part.dtype.str} {part.shape};".encode())
-            digest.update(np.ascontiguousarray(part).data)
+    # groups count only where there are any
+    names = ("x", "y", "g") if grouped else ("x", "y")
+    for array, split in ((parts[name][split], split) for split in SPLITS for name in names):
+        digest.update(f"{split} {array.dtype.str} {array.shape};".encode())
+        digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from fedrepro.artifacts import read_json
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.predicates import (
     Check,
@@ -179,21 +178,20 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
     """The verdicts of a paper's claims (COLUMNS) from exhibits in `reports`, named paper/name."""
     import pandas as pd
 
-    from fedrepro.exhibits.summary import read_csv
+    from fedrepro.exhibits.files import open_exhibit
 
     file = load_claims(published)
-    bases = {Path(key).name: f"{reports / key}" for key in exhibits}
-    numbers = {name: read_csv(Path(f"{base}.csv").read_text()) for name, base in bases.items()}
+    found = {Path(key).name: open_exhibit(reports, key, reports.name) for key in exhibits}
+    numbers = {name: files.table(".csv") for name, files in found.items()}
     for name, frame in numbers.items():
         if "by_trial" not in frame:
             raise FedreproError(
-                f"{bases[name]}.csv has no column by_trial, so it is of an older version; delete "
-                "it, and make the figure again from the results that are there"
+                f"{found[name].base}.csv has no column by_trial, so it is of an older version; "
+                "delete it, and make the figure again from the results that are there"
             )
-    described = {name: read_json(f"{base}.json") for name, base in bases.items()}
     stand_ins = {
-        name: " ".join(filter(None, dict.fromkeys(data["stand_in"] for data in about["data"])))
-        for name, about in described.items()
+        name: " ".join(filter(None, dict.fromkeys(d["stand_in"] for d in files.about["data"])))
+        for name, files in found.items()
     }
     return pd.DataFrame(list(rows(file.claims, numbers, stand_ins)), columns=list(COLUMNS))
 

@@ -5,6 +5,7 @@ It needs neither the plan nor the results, so the same page can be made from wha
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,10 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.artifacts import damaged, read_json
-from fedrepro.errors import FedreproError
-from fedrepro.exhibits.about import command
-from fedrepro.exhibits.summary import ROUND, read_csv
+from fedrepro.artifacts import read_json_of
+from fedrepro.exhibits.files import open_exhibit, read_claims
+from fedrepro.exhibits.summary import ROUND
 from fedrepro.points import CASE
 
 SCALES = {
@@ -197,23 +197,14 @@ class Shown:
 
 def load(folder: Path, key: str, scale: str) -> Shown:
     """An exhibit from its files in `folder`, without measured seconds."""
-    texts = {}
-    for suffix in (".json", ".csv", ".choice.csv"):
-        path = Path(f"{folder / key}{suffix}")
-        try:
-            texts[suffix] = path.read_text()
-        except FileNotFoundError:
-            raise FedreproError(f"{path} is missing; make it with: {command(scale, key)}") from None
-    try:
-        numbers, choice = (read_csv(texts[suffix]) for suffix in (".csv", ".choice.csv"))
-    except ValueError as error:
-        raise damaged(f"{folder / key}.csv", error) from error
-    return Shown(key, read_json(f"{folder / key}.json"), numbers, choice)
+    files = open_exhibit(folder, key, scale)
+    return Shown(key, files.about, files.table(".csv"), files.table(".choice.csv"))
 
 
 def load_maps(folder: Path) -> list[dict[str, Any]]:
     """What the drawings of partitions in `folder`, beside the page, show."""
-    found: list[dict[str, Any]] = read_json(folder / "maps.json")
+    path = folder / "maps.json"
+    found: list[dict[str, Any]] = read_json_of(path, {"partitions": list}, folder)["partitions"]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in found]
 
 
@@ -221,7 +212,7 @@ def load_claims(paths: Sequence[Path]) -> dict[str, list[list[dict[str, str]]]]:
     """Paper -> its claims, each as the rows of its checks, as text."""
     found: dict[str, list[list[dict[str, str]]]] = {}
     for path in paths:
-        frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+        frame = pd.read_csv(io.StringIO(read_claims(path)), dtype=str, keep_default_na=False)
         claims: dict[str, list[dict[str, str]]] = {}
         for row in frame.to_dict("records"):
             claims.setdefault(row["claim"], []).append({str(k): v for k, v in row.items()})

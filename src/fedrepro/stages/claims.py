@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedrepro.artifacts import write_text
 from fedrepro.evaluation.claims import verdicts
+from fedrepro.exhibits.files import write_claims
 from fedrepro.exhibits.summary import csv_text
 from fedrepro.stages.common import say
 
@@ -14,6 +14,6 @@ from fedrepro.stages.common import say
 def run(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
     """Write the verdicts of a paper's claims; `exhibits` lie in `reports` as paper/name."""
     found = verdicts(published, exhibits, reports)
-    write_text(out, csv_text(found))
+    write_claims(out, csv_text(found))
     counts = found.groupby("claim")["verdict"].first().value_counts()
     say(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))

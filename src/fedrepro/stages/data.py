@@ -42,10 +42,11 @@ def resolved(dataset: Spec) -> str:
 def is_prepared(dataset: Spec, folder: Path) -> bool:
     """Whether `folder` holds this data set as these parameters and versions make it."""
     try:
-        made = load_prepared(folder).info["provenance"]
+        prepared = load_prepared(folder)
+        prepared.require_whole()
     except FedreproError:
         return False
-    return bool(made.get("resolved") == resolved(dataset))
+    return bool(prepared.info["provenance"].get("resolved") == resolved(dataset))
 
 
 def prepare(dataset: Spec, raw: Path, out: Path) -> None:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedrepro.artifacts import read_provenance, write_bytes, write_json, write_table, write_text
+from fedrepro.artifacts import read_provenance, write_table
 from fedrepro.config import load_exhibits
 from fedrepro.exhibits.about import about
 from fedrepro.exhibits.draw import render
+from fedrepro.exhibits.files import write_exhibit
 from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise, tidy
 from fedrepro.plan import Plan
 from fedrepro.stages.common import say
@@ -36,11 +37,8 @@ def run(
     source = {key: described[key] for key in SOURCE}
 
     write_table(f"{out_base}.metrics.parquet", tidy(exhibit, tables), "metrics", source)
-    write_json(f"{out_base}.json", described | {"timings": _shown(timings)})
-    write_text(f"{out_base}.choice.csv", csv_text(summary.choice))
-    write_text(f"{out_base}.csv", numbers)
-    for suffix, image in images.items():
-        write_bytes(f"{out_base}{suffix}", image)
+    texts = {".csv": numbers.encode(), ".choice.csv": csv_text(summary.choice).encode()}
+    write_exhibit(f"{out_base}", described | {"timings": _shown(timings)}, texts | images)
     say(f"{exhibit.key}: {len(summary.numbers)} numbers from {len(metrics)} runs")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fedrepro.artifacts import write_bytes, write_json
+from fedrepro.artifacts import SCHEMA_VERSION, write_bytes, write_json
 from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.exhibits.partition_map import map_of, render, words
@@ -43,5 +43,6 @@ def run(plan: Plan, exhibits: Sequence[str], members: Sequence[Path], out: Path)
                 "stand_in": prepared.stand_in,
             }
         )
-    write_json(out / "maps.json", found)
+    head = {"kind": "partition-maps", "schema": SCHEMA_VERSION}
+    write_json(out / "maps.json", {**head, "partitions": found})
     say(f"{out}: {len(found)} partitions")
