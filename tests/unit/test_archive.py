@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import bz2
+import errno
+import gzip
 import io
+import lzma
 import tarfile
 import tempfile
+import tracemalloc
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from fedrepro.data.archive import unpacked
+from fedrepro.data import archive
+from fedrepro.data.archive import decompressed, unpacked
 from fedrepro.errors import FedreproError
 
+NAME, MOST = "letters", 1_000_000
 TEXT = b"good\n" * 1000
 
 
@@ -37,6 +46,12 @@ def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarIn
     return member
 
 
+@pytest.fixture(autouse=True)
+def stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table states MOST bytes for every file."""
+    monkeypatch.setattr(archive, "largest_unpacked", lambda name, path: MOST)
+
+
 @pytest.fixture
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Temporary folders are made here, so that a test sees what stays of them."""
@@ -49,7 +64,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
 def test_the_packing_is_told_by_content_not_by_name(tmp_path: Path, places: Path, mode: str):
     path = tar_of(tmp_path / "any.tar", mode, tarfile.TarInfo("a/b.txt"))
-    with unpacked(path) as folder:
+    with unpacked(NAME, path) as folder:
         assert (folder / "a" / "b.txt").read_bytes() == TEXT
         assert folder.parent == places
     assert not list(places.iterdir())
@@ -61,7 +76,7 @@ def test_only_what_is_wanted_is_unpacked(tmp_path: Path):
         tar_of(tmp_path / "x.tar", "w:gz", *members),
         zip_of(tmp_path / "x.zip", "a.txt", "b.jpg"),
     ):
-        with unpacked(path, lambda name: name.endswith(".jpg")) as folder:
+        with unpacked(NAME, path, lambda name: name.endswith(".jpg")) as folder:
             assert [found.name for found in folder.iterdir()] == ["b.jpg"]
 
 
@@ -86,7 +101,7 @@ def test_a_tar_that_leaves_its_folder_is_refused_and_nothing_stays(
     tmp_path: Path, places: Path, members: list[tarfile.TarInfo]
 ):
     path = tar_of(tmp_path / "bad.tar", "w:xz", *members)
-    with pytest.raises(FedreproError, match=r"bad.tar cannot be read"), unpacked(path):
+    with pytest.raises(FedreproError, match=r"bad.tar cannot be read"), unpacked(NAME, path):
         pytest.fail("it was unpacked")
     assert not list(tmp_path.rglob("escaped.txt"))
     assert not list(places.iterdir())
@@ -94,7 +109,7 @@ def test_a_tar_that_leaves_its_folder_is_refused_and_nothing_stays(
 
 def test_an_absolute_path_lands_inside_the_folder(tmp_path: Path, places: Path):
     member = tarfile.TarInfo(str(tmp_path / "absolute.txt"))
-    with unpacked(tar_of(tmp_path / "x.tar", "w", member)) as folder:
+    with unpacked(NAME, tar_of(tmp_path / "x.tar", "w", member)) as folder:
         assert [path.name for path in folder.rglob("*.txt")] == ["absolute.txt"]
     assert not (tmp_path / "absolute.txt").exists()
 
@@ -104,7 +119,7 @@ def test_a_zip_that_leaves_its_folder_is_refused_and_nothing_stays(
     tmp_path: Path, places: Path, name: str
 ):
     path = zip_of(tmp_path / "bad.zip", name)
-    with pytest.raises(FedreproError, match="lies outside of it"), unpacked(path):
+    with pytest.raises(FedreproError, match="lies outside of it"), unpacked(NAME, path):
         pytest.fail("it was unpacked")
     assert not list(tmp_path.rglob("escaped.txt"))
     assert not list(places.iterdir())
@@ -121,12 +136,131 @@ def test_damaged_and_absent_archives_are_named(tmp_path: Path, places: Path):
             (tmp_path / name).write_bytes(bad)
             with (
                 pytest.raises(FedreproError, match=f"{name} cannot be read"),
-                unpacked(tmp_path / name),
+                unpacked(NAME, tmp_path / name),
             ):
                 pytest.fail("it was unpacked")
     with (
         pytest.raises(FedreproError, match=r"none.tar cannot be read"),
-        unpacked(tmp_path / "none.tar"),
+        unpacked(NAME, tmp_path / "none.tar"),
     ):
         pytest.fail("it was unpacked")
     assert not list(places.iterdir())
+
+
+# ------------------------------------------------------------------------------ how large it gets
+
+
+def bomb_of_newlines(path: Path, opener: Callable[..., IO[bytes]], mebibytes: int = 300) -> Path:
+    """Compressed newlines, many times what is stated."""
+    with opener(path, "wb") as file:
+        for _ in range(mebibytes):
+            file.write(b"\n" * 2**20)
+    return path
+
+
+def newlines_in_a_tar(path: Path) -> Path:
+    text = io.BytesIO(b"\n" * (MOST + 1))
+    with tarfile.open(path, "w:xz") as file:
+        member = tarfile.TarInfo("a.txt")
+        member.size = MOST + 1
+        file.addfile(member, text)
+    return path
+
+
+def sparse_tar(path: Path) -> Path:
+    """A member of an exabyte of which the archive holds 512 bytes."""
+    member = tarfile.TarInfo("a.txt")
+    member.size = 512
+    member.pax_headers = {
+        "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(10**18),
+        "GNU.sparse.name": "a.txt",
+    }  # fmt: skip
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
+        file.addfile(member, io.BytesIO(b"1\n0\n0\n".ljust(512, b"\0")))
+    return path
+
+
+def newlines_in_a_zip(path: Path) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name in "abc":
+            file.writestr(name, b"\n" * (MOST // 2))
+    return path
+
+
+@pytest.mark.parametrize("make", [newlines_in_a_tar, sparse_tar, newlines_in_a_zip])
+def test_an_archive_that_is_larger_than_stated_is_refused(
+    tmp_path: Path, places: Path, make: Callable[[Path], Path]
+):
+    path = make(tmp_path / "bomb")
+    assert path.stat().st_size < MOST / 20
+    with (
+        pytest.raises(FedreproError, match="unpacks to more than 1,000,000 bytes"),
+        unpacked(NAME, path),
+    ):
+        pytest.fail("it was unpacked")
+    assert not list(places.iterdir())
+
+
+def test_members_that_are_not_wanted_count_in_a_tar_and_not_in_a_zip(tmp_path: Path, places: Path):
+    with (
+        pytest.raises(FedreproError, match="unpacks to more than"),
+        unpacked(NAME, newlines_in_a_tar(tmp_path / "a"), lambda name: False),
+    ):
+        pytest.fail("it was unpacked")
+    with unpacked(NAME, newlines_in_a_zip(tmp_path / "b"), lambda name: name == "a") as folder:
+        assert len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
+def test_a_file_that_is_larger_than_stated_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, opener: Callable[..., IO[bytes]]
+):
+    path = bomb_of_newlines(tmp_path / "bomb", opener, mebibytes=128)
+    tracemalloc.start()
+    try:
+        with (
+            pytest.raises(FedreproError, match="unpacks to more than 1,000,000 bytes"),
+            decompressed(NAME, path) as stream,
+        ):
+            stream.read()
+        assert tracemalloc.get_traced_memory()[1] < 16 * MOST  # a dictionary of xz has 8 MiB
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open, open])
+def test_a_file_of_exactly_the_stated_size_is_read(
+    tmp_path: Path, opener: Callable[..., IO[bytes]]
+):
+    with opener(tmp_path / "a", "wb") as file:
+        file.write(b"a" * MOST)
+    with decompressed(NAME, tmp_path / "a") as stream:
+        assert stream.read() == b"a" * MOST
+
+
+def test_an_encrypted_zip_is_a_sentence(tmp_path: Path):
+    data = bytearray(zip_of(tmp_path / "a.zip", "a.txt").read_bytes())
+    for start, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        data[data.index(start) + flags] |= 1
+    (tmp_path / "a.zip").write_bytes(data)
+    with (
+        pytest.raises(FedreproError, match=r"its member 'a\.txt' is encrypted"),
+        unpacked(NAME, tmp_path / "a.zip"),
+    ):
+        pytest.fail("it was unpacked")
+
+
+def test_a_disk_that_is_too_small_for_an_archive_is_not_its_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_args, **_more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tar_of(tmp_path / "a.tar", "w", tarfile.TarInfo("a.txt"))
+    with monkeypatch.context() as patch:
+        patch.setattr(tarfile.TarFile, "extract", full)
+        with pytest.raises(FedreproError, match="the disk is full"), unpacked(NAME, path):
+            pytest.fail("it was unpacked")
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(FedreproError, match="set TMPDIR"), unpacked(NAME, path):
+        pytest.fail("it was unpacked")

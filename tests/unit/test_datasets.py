@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from fedrepro.artifacts import read_json, write_json
 from fedrepro.data import prepared as prepared_module
+from fedrepro.data import table as table_module
 from fedrepro.data.download import raw_sources
 from fedrepro.data.prepared import (
     PREPARED_FILES,
@@ -26,7 +27,13 @@ from fedrepro.data.prepared import (
     write_prepared,
 )
 from fedrepro.data.stratify import apportion, set_aside, split_groups
-from fedrepro.data.table import COLUMNS, read_dataset_table
+from fedrepro.data.table import (
+    COLUMNS,
+    DatasetTable,
+    FileRow,
+    largest_unpacked,
+    read_dataset_table,
+)
 from fedrepro.datasets._idx import TEST, TRAIN
 from fedrepro.errors import FedreproError
 from fedrepro.registry import components, parse_token
@@ -136,6 +143,14 @@ def test_damaged_mnist_files_are_named(small_mnist: Path) -> None:
 def test_mnist_images_and_labels_must_fit(small_mnist: Path) -> None:
     write_idx(small_mnist / TRAIN[1], np.zeros(229, np.uint8))
     with pytest.raises(FedreproError, match="do not fit labels"):
+        arrays_of("mnist", small_mnist)
+
+
+def test_a_label_that_is_no_class_is_named_with_its_file(small_mnist: Path) -> None:
+    labels = np.arange(40, dtype=np.uint8) % 10
+    labels[7] = 47
+    write_idx(small_mnist / TEST[1], labels)
+    with pytest.raises(FedreproError, match=f"{TEST[1]} cannot be read .*label 47.* 10 classes"):
         arrays_of("mnist", small_mnist)
 
 
@@ -469,6 +484,7 @@ def table_with(path: Path, **changes: str) -> Path:
         "mirror": "",
         "checksum": "sha256:" + "0" * 64,
         "bytes": "12",
+        "unpacked": "34",
         "licence": "MIT",
         "citation": "nobody",
         **changes,
@@ -481,7 +497,7 @@ def test_a_table_row_is_typed(tmp_path: Path) -> None:
     table = read_dataset_table(table_with(tmp_path / "t.csv"))
     (row,) = table.forms("letters", "a.gz")
     assert row.urls == ("http://x/a.gz", "http://y/a.gz")
-    assert row.bytes == 12
+    assert (row.bytes, row.unpacked) == (12, 34)
     assert table.files("letters") == ("a.gz",)
 
 
@@ -492,6 +508,8 @@ def test_a_table_row_is_typed(tmp_path: Path) -> None:
         ({"checksum": "md5:" + "0" * 64}, "row 2: checksum must be sha256: or md5:"),
         ({"mirror": "../letters/a.gz"}, "mirror .* must stay inside"),
         ({"bytes": "1.5"}, "row 2: bytes must be a whole number, not '1.5'"),
+        ({"unpacked": "1e9"}, "row 2: unpacked must be a whole number, not '1e9'"),
+        ({"unpacked": "²"}, "row 2: unpacked must be a whole number"),
         ({"file": "../a.gz"}, "must stay inside"),
         ({"file": "/etc/a.gz"}, "must stay inside"),
         ({"name": ""}, "column 'name' is empty"),
@@ -514,6 +532,33 @@ def test_an_absent_or_incomplete_table_is_said(
     path.write_text(",".join(c for c in COLUMNS if c not in ("urls", "bytes")) + "\n")
     with pytest.raises(FedreproError, match="lacks the columns urls, bytes"):
         read_dataset_table(path)
+    path.write_bytes(b"name,version\n\xff\n")
+    with pytest.raises(FedreproError, match=r"t\.csv cannot be read"):
+        read_dataset_table(path)
+
+
+def test_a_file_may_get_as_large_as_its_form_and_an_unknown_one_as_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "letters.xz"
+    stated = [("publisher", 10, 100), ("repacked", 12, 90), ("odd", 14, None)]
+    rows = tuple(
+        FileRow("letters", "1", file.name, form, (), "", size, "MIT", "nobody", unpacked=most)
+        for form, size, most in stated
+    )
+    monkeypatch.setattr(table_module, "read_dataset_table", lambda: DatasetTable(rows, tmp_path))
+    for size, most in ((10, 100), (12, 90), (13, 100)):
+        file.write_bytes(bytes(size))
+        assert largest_unpacked("letters", file) == most
+    file.write_bytes(bytes(14))
+    with pytest.raises(FedreproError, match=r"does not state how large letters\.xz .* may get"):
+        largest_unpacked("letters", file)
+
+
+def test_every_packed_file_states_how_large_it_may_get() -> None:
+    for row in read_dataset_table().rows:
+        assert row.unpacked or row.file.endswith(".csv"), row.file
+        assert (row.unpacked or 0) >= (row.bytes or 0) or row.form == "reduced"
 
 
 def test_listing_data_sets_and_partitions_imports_nothing_heavy() -> None:

@@ -503,10 +503,13 @@ def test_an_archive_from_a_server_that_leaves_its_folder_is_refused(
     evil = buffer.getvalue()
     url = server.url("/evil", lambda handler: whole(handler, evil))
     fetch("letters", FILE, target, None, table(url, data=evil))
-    with pytest.raises(FedreproError, match="outside the destination"), unpacked(target):
+    with (
+        pytest.raises(FedreproError, match="outside the destination"),
+        unpacked("mnist", target.rename(target.with_name("train-images-idx3-ubyte.gz"))),
+    ):
         pytest.fail("it was unpacked")
     assert not list(tmp_path.rglob("escaped.txt"))
-    assert left(target) == [FILE]
+    assert left(target) == ["train-images-idx3-ubyte.gz"]
 
 
 # ------------------------------------------------------------------------ what is there already

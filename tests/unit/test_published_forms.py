@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import lzma
 import pickle
 import tarfile
 import wave
@@ -250,6 +251,27 @@ def test_a_text_without_roles_is_said(tmp_path: Path) -> None:
         archive.writestr("readme", "")
     with pytest.raises(FedreproError, match="it holds no text"):
         arrays_of("shakespeare+source~leaf", tmp_path)
+
+
+def write_plays(raw: Path, text: bytes) -> None:
+    write_tar(raw / "plays.tar.xz", {"plays/a.txt": text})
+
+
+def test_a_play_that_is_not_in_utf8_is_named(tmp_path: Path) -> None:
+    write_plays(tmp_path, b"ACT I\nFOOL\tcaf\xe9\nFOOL\tagain\n")
+    with pytest.raises(FedreproError, match=r"plays\.tar\.xz cannot .*a\.txt is not a text in UTF"):
+        arrays_of("shakespeare", tmp_path)
+    with lzma.open(tmp_path / "tiny_shakespeare.txt.xz", "wb") as file:
+        file.write(b"Fool:\ncaf\xe9\n")
+    with pytest.raises(FedreproError, match=r"tiny_shakespeare\.txt\.xz cannot be read .*utf-8"):
+        arrays_of("shakespeare+source~tiny", tmp_path)
+
+
+def test_a_text_with_more_letters_than_fit_a_byte_is_named(tmp_path: Path) -> None:
+    letters = "".join(map(chr, range(0x4E00, 0x4F00)))
+    write_plays(tmp_path, f"ACT I\nFOOL\t{letters}\nFOOL\tagain\n".encode())
+    with pytest.raises(FedreproError, match=r"it has 257 kinds of letters, at most 256 may be"):
+        arrays_of("shakespeare", tmp_path)
 
 
 # -------------------------------------------------------------------------------- cifar10, nodes

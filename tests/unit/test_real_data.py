@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import lzma
 import math
@@ -33,6 +34,17 @@ def member(archive: str, name: str) -> bytes:
 
 def sizes(token: str) -> list[int]:
     return [real_arrays(token).y[split].size for split in SPLITS]
+
+
+def test_files_unpack_to_the_bytes_that_the_table_states() -> None:
+    with TABLE.open(newline="") as table:
+        rows = [row for row in csv.DictReader(table) if row["mirror"] or row["name"] == "mnist"]
+    openers = {".gz": gzip.open, ".xz": lzma.open, ".tar": open}
+    for row in rows:
+        path = MIRROR / (row["mirror"] or f"{row['name']}/{row['file']}")
+        if path.exists() and path.stat().st_size < 100_000_000:
+            with openers[path.suffix](path, "rb") as file:
+                assert sum(map(len, iter(lambda: file.read(1 << 20), b""))) == int(row["unpacked"])
 
 
 # ------------------------------------------------------------------------------ fashion, cifar

@@ -1,68 +1,171 @@
-"""Archives of publishers: unpacked into a folder that goes away again, and never outside it."""
+"""Archives and compressed files of publishers: unpacked as far as the table of raw files says.
+
+An archive goes into a folder that is gone afterwards, and never outside it. Nothing is unpacked
+beyond the bytes that `config/datasets.csv` states for a file, so that 150 kB cannot fill a disk or
+the memory.
+"""
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
+import io
 import lzma
+import struct
 import tarfile
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO, Any
 
-from fedrepro.artifacts import damaged
+from fedrepro.artifacts import damaged, one_line, saying_disk_errors
+from fedrepro.data.table import largest_unpacked
+from fedrepro.errors import FedreproError
 
 Wanted = Callable[[str], bool]
+
+# how a packed file begins, and what reads it
+PACKINGS: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+}
 
 UNREADABLE = (
     OSError,
     EOFError,
+    ValueError,
+    OverflowError,
+    struct.error,
     tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
     lzma.LZMAError,
     NotImplementedError,  # a zip packed in a way that Python does not know
 )
+ENCRYPTED = 1  # bit of a member of a zip
 
 
 @contextlib.contextmanager
-def unpacked(path: Path, wanted: Wanted | None = None) -> Iterator[Path]:
-    """A temporary folder with the archive's files, or with those that `wanted` names.
+def unpacked(name: str, path: Path, wanted: Wanted | None = None) -> Iterator[Path]:
+    """A temporary folder with the files of an archive of data set `name`, or the `wanted` ones.
 
-    Errors: FedreproError for an archive that is missing or damaged, or that holds a path, link or
-    device which does not belong into the folder; nothing stays of it.
+    Errors: FedreproError for an archive that is missing or damaged, is larger than the table says,
+    or holds a path, link or device which does not belong into the folder; for a full disk. Nothing
+    stays of it.
     """
-    with tempfile.TemporaryDirectory(prefix="fedrepro-") as folder:
-        extract(path, Path(folder), wanted)
+    most = largest_unpacked(name, path)
+    with temporary_folder() as folder:
+        extract(path, folder, most, wanted)
+        yield folder
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards. Errors: FedreproError if there is no place for one."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix="fedrepro-")
+    except OSError as error:
+        raise FedreproError(
+            f"no temporary folder can be made ({one_line(error)}): free some space there, or set "
+            "TMPDIR to a folder on another disk, and start again"
+        ) from error
+    with made as folder:
         yield Path(folder)
 
 
-def extract(path: Path, folder: Path, wanted: Wanted | None = None) -> None:
-    """Unpack a tar (plain, gz, bz2, xz) or zip archive, told apart by content, into `folder`."""
+def extract(path: Path, folder: Path, most: int, wanted: Wanted | None = None) -> None:
+    """Unpack a tar (plain, gz, bz2, xz) or zip archive of at most so many bytes into `folder`.
+
+    It is told apart by content; the bytes are those of all that a tar holds, wanted or not.
+    """
     try:
-        if zipfile.is_zipfile(path):
-            _extract_zip(path, folder, wanted)
-        else:
-            _extract_tar(path, folder, wanted)
+        with saying_disk_errors(folder / path.name):
+            if zipfile.is_zipfile(path):
+                _extract_zip(path, folder, most, wanted)
+            else:
+                _extract_tar(path, folder, most, wanted)
     except UNREADABLE as error:
-        raise damaged(path, " ".join(str(error).split()) or type(error).__name__) from error
+        raise damaged(path, one_line(error)) from error
 
 
-def _extract_tar(path: Path, folder: Path, wanted: Wanted | None) -> None:
+@contextlib.contextmanager
+def decompressed(name: str, path: Path) -> Iterator[IO[bytes]]:
+    """What a gz, bz2 or xz file of data set `name` holds, or a plain file, as a stream.
+
+    Errors: FedreproError, also while it is read, as for `unpacked`.
+    """
+    try:
+        with _stream(path, largest_unpacked(name, path)) as stream:
+            yield stream
+    except UNREADABLE as error:
+        raise damaged(path, one_line(error)) from error
+
+
+class _Limited(io.RawIOBase):
+    """A stream of at most so many bytes. Errors: FedreproError if it has more."""
+
+    def __init__(self, stream: IO[bytes], most: int, path: Path) -> None:
+        self.stream, self.left, self.most, self.path = stream, most, most, path
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        # a byte more than is left tells whether there is one
+        found = self.stream.read(min(len(buffer), self.left + 1))
+        if len(found) > self.left:
+            raise _too_large(self.path, self.most)
+        self.left -= len(found)
+        buffer[: len(found)] = found
+        return len(found)
+
+
+@contextlib.contextmanager
+def _stream(path: Path, most: int) -> Iterator[IO[bytes]]:
+    with path.open("rb") as file:
+        start = file.read(8)
+    opener = next((o for magic, o in PACKINGS.items() if start.startswith(magic)), None)
+    with opener(path) if opener else path.open("rb") as packed:
+        yield io.BufferedReader(_Limited(packed, most, path), 1 << 16)
+
+
+def _extract_tar(path: Path, folder: Path, most: int, wanted: Wanted | None) -> None:
+    left = most
     # stream mode reads a compressed archive once from front to back
-    with tarfile.open(path, "r|*") as archive:
+    with _stream(path, most) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for member in archive:
+            # a sparse member is larger than what the archive holds of it
+            left -= member.size
+            if left < 0:
+                raise _too_large(path, most)
             if wanted is None or wanted(member.name):
                 archive.extract(member, folder, filter="data")
 
 
-def _extract_zip(path: Path, folder: Path, wanted: Wanted | None) -> None:
+def _extract_zip(path: Path, folder: Path, most: int, wanted: Wanted | None) -> None:
     home = folder.resolve()
     with zipfile.ZipFile(path) as archive:
+        members = [one for one in archive.infolist() if wanted is None or wanted(one.filename)]
+        # no member gives more than the size that is written for it
+        if sum(member.file_size for member in members) > most:
+            raise _too_large(path, most)
         for name in archive.namelist():
             # zipfile would quietly rename such a member instead of refusing the archive
             if not (home / name).resolve().is_relative_to(home):
                 raise zipfile.BadZipFile(f"its member '{name}' lies outside of it")
-            if wanted is None or wanted(name):
-                archive.extract(name, folder)
+        for member in members:
+            if member.flag_bits & ENCRYPTED:
+                raise zipfile.BadZipFile(f"its member '{member.filename}' is encrypted")
+            archive.extract(member, folder)
+
+
+def _too_large(path: Path, most: int) -> FedreproError:
+    return FedreproError(
+        f"{path} unpacks to more than {most:,} bytes, the most that column 'unpacked' of "
+        "config/datasets.csv allows: it is not the file it should be; delete it and start again, "
+        "or correct the column if its publisher has a larger one now"
+    )

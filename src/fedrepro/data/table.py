@@ -6,10 +6,11 @@ mirror's own packing). A file may have several forms with different checksums, a
 accepted. `mirror` is the form's path inside a mirror folder, `<name>/<file>` where it is empty;
 so CIFAR-10 is one file here, which its publisher packs as .tar.gz and a mirror as .tar.xz.
 `urls` are separated by spaces and tried in order; a form that only mirrors hold has none.
-`checksum` names its algorithm, `sha256:…` or `md5:…`. Where a publisher gives neither a checksum
-nor a size, both columns are empty: such a file is taken on trust, with a warning, and the SHA-256
-that was found is written into `dataset.json`. A data set that comes with a library, or is
-generated, has no row.
+`unpacked` is the most bytes that an archive or a compressed file may come to: of a tar the whole of
+it, of a zip its members. It is refused beyond that. `checksum` names its algorithm, `sha256:…` or
+`md5:…`. Where a publisher gives neither a checksum nor a size, both columns are empty: such a file
+is taken on trust, with a warning, and the SHA-256 that was found is written into `dataset.json`. A
+data set that comes with a library, or is generated, has no row.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ COLUMNS = (
     "urls",
     "checksum",
     "bytes",
+    "unpacked",
     "licence",
     "citation",
 )
@@ -43,7 +45,8 @@ COLUMNS = (
 class FileRow:
     """One form of one raw file. `version` is the publisher's, not the component's.
 
-    checksum: `algorithm:digest`, empty if none is known. bytes: None if not known.
+    checksum: `algorithm:digest`, empty if none is known. bytes: None if not known. unpacked: the
+    most bytes that it may unpack to; None for a file that is used as it is.
     """
 
     name: str
@@ -56,6 +59,7 @@ class FileRow:
     licence: str
     citation: str
     mirror: str = ""
+    unpacked: int | None = None
 
     @property
     def place(self) -> str:
@@ -100,6 +104,25 @@ def raw_files(dataset: Spec) -> tuple[str, ...]:
     return found
 
 
+def largest_unpacked(name: str, path: Path) -> int:
+    """The most bytes that a raw file of a data set may unpack to, by the table.
+
+    That of the form that has the file's size; of a size that no form has, the largest of all.
+    Errors: FedreproError if the table states none.
+    """
+    table = read_dataset_table()
+    forms = table.forms(name, path.name)
+    size = path.stat().st_size if path.exists() else None
+    own = [row for row in forms if row.bytes == size] or forms
+    stated = [row.unpacked for row in own if row.unpacked is not None]
+    if not stated:
+        raise FedreproError(
+            f"{table.path} does not state how large {path.name} of data set '{name}' may get: "
+            "fill in its column 'unpacked', in bytes"
+        )
+    return max(stated)
+
+
 def read_dataset_table(path: Path | None = None) -> DatasetTable:
     """The table at `path`, or at `config/datasets.csv` of the working folder.
 
@@ -115,6 +138,11 @@ def read_dataset_table(path: Path | None = None) -> DatasetTable:
         raise FedreproError(
             f"the table of data files {path} cannot be read ({error.strerror}); "
             "start from the folder that holds config/, or give the table's path"
+        ) from error
+    except (ValueError, csv.Error) as error:
+        raise FedreproError(
+            f"the table of data files {path} cannot be read ({error}); restore it from git, or "
+            "mend it"
         ) from error
     missing = [column for column in COLUMNS if column not in header]
     if missing:
@@ -136,8 +164,9 @@ def _row(line: Mapping[str, str | None], where: str) -> FileRow:
         raise FedreproError(
             f"{where}: checksum must be sha256: or md5: and its hexadecimal digits in lower case"
         )
-    if text["bytes"] and not text["bytes"].isdecimal():
-        raise FedreproError(f"{where}: bytes must be a whole number, not '{text['bytes']}'")
+    for column in ("bytes", "unpacked"):
+        if text[column] and not (text[column].isascii() and text[column].isdecimal()):
+            raise FedreproError(f"{where}: {column} must be a whole number, not '{text[column]}'")
     return FileRow(
         name=text["name"],
         version=text["version"],
@@ -149,4 +178,5 @@ def _row(line: Mapping[str, str | None], where: str) -> FileRow:
         licence=text["licence"],
         citation=text["citation"],
         mirror=text["mirror"],
+        unpacked=int(text["unpacked"]) if text["unpacked"] else None,
     )

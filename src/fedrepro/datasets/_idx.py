@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import shutil
-import tempfile
-import zlib
 from pathlib import Path
 
 import numpy as np
 
-from fedrepro.artifacts import damaged
+from fedrepro.artifacts import damaged, saying_disk_errors
+from fedrepro.data.archive import decompressed, temporary_folder
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.stratify import validation_rows
 
@@ -24,8 +22,8 @@ def read_idx_images(name: str, raw: Path, validation: int, classes: tuple[str, .
     Errors: FedreproError if a raw file is missing or damaged, or if a class would have no
     training example left.
     """
-    x, y = _read_pair(raw, *TRAIN)
-    test_x, test_y = _read_pair(raw, *TEST)
+    x, y = _read_pair(name, raw, TRAIN, len(classes))
+    test_x, test_y = _read_pair(name, raw, TEST, len(classes))
     inner, outer = validation_rows(name, y, validation)
     return Arrays(
         x={"train": x[outer], "validation": x[inner], "test": test_x},
@@ -36,27 +34,34 @@ def read_idx_images(name: str, raw: Path, validation: int, classes: tuple[str, .
     )
 
 
-def _read_pair(raw: Path, images: str, labels: str) -> tuple[np.ndarray, np.ndarray]:
+def _read_pair(
+    name: str, raw: Path, files: tuple[str, str], classes: int
+) -> tuple[np.ndarray, np.ndarray]:
     """uint8 (N, 28, 28) and int64 (N,)."""
-    x, y = _read_idx(raw / images), _read_idx(raw / labels)
+    images, labels = (raw / file for file in files)
+    x, y = _read_idx(name, images), _read_idx(name, labels)
     if x.ndim != 3 or y.ndim != 1 or len(x) != len(y):
-        raise damaged(raw / images, f"images {x.shape} do not fit labels {y.shape}")
+        raise damaged(images, f"images {x.shape} do not fit labels {y.shape}")
+    if y.size and y.max() >= classes:
+        raise damaged(labels, f"it has a label {y.max()}, but there are {classes} classes")
     return x, y.astype(np.int64)
 
 
-def _read_idx(path: Path) -> np.ndarray:
+def _read_idx(name: str, path: Path) -> np.ndarray:
     from torchvision.datasets.mnist import read_image_file, read_label_file
 
     read = read_image_file if "idx3" in path.name else read_label_file
-    with tempfile.TemporaryDirectory() as folder:
-        plain = Path(folder) / path.stem
+    with temporary_folder() as folder:
+        plain = folder / path.stem
+        # torchvision's readers take plain files only
+        with (
+            decompressed(name, path) as packed,
+            saying_disk_errors(plain),
+            plain.open("wb") as file,
+        ):
+            shutil.copyfileobj(packed, file)
         try:
-            # torchvision's readers take plain files only
-            with gzip.open(path) as packed, plain.open("wb") as file:
-                shutil.copyfileobj(packed, file)
             array: np.ndarray = read(str(plain)).numpy()
-        except (OSError, EOFError, zlib.error) as error:
-            raise damaged(path, error) from error
-        except (RuntimeError, ValueError, TypeError, KeyError, AssertionError) as error:
+        except (OSError, RuntimeError, ValueError, TypeError, KeyError, AssertionError) as error:
             raise damaged(path, "it is not the idx file it should be") from error
     return array

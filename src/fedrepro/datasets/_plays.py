@@ -6,12 +6,11 @@ speech of a role.
 
 from __future__ import annotations
 
-import lzma
 import re
 from pathlib import Path
 
 from fedrepro.artifacts import damaged
-from fedrepro.data.archive import unpacked
+from fedrepro.data.archive import decompressed, unpacked
 
 Lines = dict[str, list[str]]
 
@@ -51,10 +50,21 @@ class _Speeches:
 def read_plays(path: Path) -> Lines:
     """`plays.tar.xz`: a file for each play, `SPEAKER<tab>text`, continued by lines `<tab>text`."""
     speeches = _Speeches()
-    with unpacked(path, lambda name: name.endswith(".txt")) as folder:
+    with unpacked("shakespeare", path, _is_text) as folder:
         for play in sorted(folder.rglob("*.txt")):
-            _read_play(play.read_text(encoding="utf-8"), play.stem, speeches)
+            _read_play(_text(play, path), play.stem, speeches)
     return speeches.lines
+
+
+def _is_text(member: str) -> bool:
+    return member.endswith(".txt")
+
+
+def _text(play: Path, archive: Path) -> str:
+    try:
+        return play.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise damaged(archive, f"{play.name} is not a text in UTF-8") from error
 
 
 def _read_play(text: str, play: str, speeches: _Speeches) -> None:
@@ -77,10 +87,8 @@ def _read_play(text: str, play: str, speeches: _Speeches) -> None:
 def read_tiny(path: Path) -> Lines:
     """`tiny_shakespeare.txt.xz`: parts of plays one after another, `Speaker:` above a speech."""
     speeches = _Speeches()
-    try:
-        text = lzma.decompress(path.read_bytes()).decode("utf-8")
-    except (OSError, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise damaged(path, error) from error
+    with decompressed("shakespeare", path) as stream:
+        text = stream.read().decode("utf-8")
     above = ""
     for line in text.splitlines():
         speaker = TINY_SPEAKER.fullmatch(line)
@@ -100,7 +108,7 @@ def read_leaf(path: Path) -> Lines:
     (not at all in The Comedy of Errors), and goes on with lines indented by four.
     """
     speeches = _Speeches()
-    with unpacked(path, lambda name: name.endswith(".txt")) as folder:
+    with unpacked("shakespeare", path, _is_text) as folder:
         texts = sorted(folder.rglob("*.txt"))
         if not texts:
             raise damaged(path, "it holds no text")

@@ -80,7 +80,7 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     from torchvision.datasets import CIFAR10
 
     found: list[np.ndarray] = []
-    with unpacked(path) as folder:
+    with unpacked("cifar10", path) as folder:
         for train in (True, False):
             try:
                 part = CIFAR10(str(folder), train=train)

@@ -184,7 +184,7 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
         if name.endswith(".csv"):
             table = _metadata(raw / name)
             continue
-        with unpacked(raw / name, lambda member: member.endswith((".jpg", ".csv"))) as folder:
+        with unpacked("ham10000", raw / name, _is_used) as folder:
             for found in folder.rglob("*.csv"):
                 table = _metadata(found)
             for key, picture, size_ in _pictures(folder, size, raw / name):
@@ -203,6 +203,10 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
         width,
         height,
     )
+
+
+def _is_used(member: str) -> bool:
+    return member.endswith((".jpg", ".csv"))
 
 
 def _metadata(path: Path) -> dict[str, tuple[str, str]]:

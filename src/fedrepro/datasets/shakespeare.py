@@ -32,6 +32,7 @@ STAND_INS = {
     "tiny": "Parts of Shakespeare's plays, a megabyte in all, stand in for the complete works.",
 }
 PAD = "\n"
+LETTERS = 256  # kinds of characters that fit a byte
 
 
 @register(
@@ -81,6 +82,9 @@ def shakespeare(
             f"data set 'shakespeare': no role has min_lines~{min_lines} lines: choose a lower one"
         )
     texts = _texts(lines, roles, test, validation)
+    kinds = len({PAD, *"".join(texts["train"])})
+    if kinds > LETTERS:
+        raise damaged(raw / file, f"it has {kinds:,} kinds of letters, at most {LETTERS} may be")
     alphabet = _alphabet(texts["train"], window, stride)
     examples = {s: _examples(texts[s], alphabet, window, stride) for s in SPLITS}
     return Arrays(

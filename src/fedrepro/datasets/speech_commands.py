@@ -62,7 +62,7 @@ def speech_commands(
     group of an example is its speaker. Errors: FedreproError for a missing or damaged file.
     """
     path = raw / FILE
-    with unpacked(path, _wanted) as folder:
+    with unpacked("speech_commands", path, _wanted) as folder:
         clips = sorted(clip for word in KEYWORDS for clip in folder.rglob(f"{word}/*.wav"))
         if {clip.parent.name for clip in clips} != set(KEYWORDS):
             raise damaged(path, "it does not hold clips of all ten keywords")
