@@ -13,4 +13,6 @@ from hypothesis import settings  # noqa: E402
 
 # a machine that is busy with other work must not fail a property
 settings.register_profile("fedrepro", deadline=None)
+# more of every property: pytest tests/unit/test_fuzz_*.py --hypothesis-profile long
+settings.register_profile("long", deadline=None, max_examples=3000)
 settings.load_profile("fedrepro")

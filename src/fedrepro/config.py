@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fedrepro.errors import FedreproError, unknown
 
 Scale = Literal["tiny", "quick", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
 JobSize = Literal["all"] | Annotated[int, Field(ge=1)]
+Trials = Annotated[int, Field(ge=1, le=10_000)]
+SHOWN = 80  # letters of a wrong value in a sentence
 
 
 T = TypeVar("T", bound=BaseModel)
@@ -49,9 +51,10 @@ class Config(Strict):
         description="which exhibits the report holds: headline (one or two per paper), all, or a "
         "list such as [pfnm/figure-2a]",
     )
-    seed: int = Field(0, ge=0, description="seed of every random draw")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random draw")
     mirror: str = Field(
         "",
+        pattern="^[^\\x00]*$",
         description="folder with local copies of the data sets, tried before any download; the "
         "environment variable FEDREPRO_MIRROR wins over it",
     )
@@ -61,7 +64,10 @@ class Config(Strict):
         description="how much one job does",
     )
     checkpoint_seconds: float = Field(
-        20.0, ge=0, description="seconds between checkpoints of methods that run in rounds"
+        20.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="seconds between checkpoints of methods that run in rounds",
     )
     preload: bool = Field(
         True,
@@ -89,7 +95,7 @@ class MethodEntry(Component):
     """A method of an exhibit. A list for one of its parameters is a sweep."""
 
     label: str | None = Field(None, description="name in the legend")
-    trials: int | Literal["kd_trials"] | None = Field(
+    trials: Trials | Literal["kd_trials"] | None = Field(
         None, description="trials, where they differ from the exhibit's"
     )
     choose: Literal["pooled_train", "client_train"] | None = Field(
@@ -121,6 +127,15 @@ Drawing = Literal[
 ]
 
 
+def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(changes.get("name", ""), str):
+        raise ValueError(f"its name must be a text, not {changes['name']!r}")
+    return changes
+
+
+Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
+
+
 class Case(Strict):
     """One of several scenarios that an exhibit sets side by side: what differs from the others.
 
@@ -128,15 +143,15 @@ class Case(Strict):
     """
 
     label: str = Field(description="how it is called in the figure")
-    dataset: dict[str, Any] = Field(default_factory=dict)
-    partition: dict[str, Any] = Field(default_factory=dict)
-    model: dict[str, Any] = Field(default_factory=dict)
-    training: dict[str, Any] = Field(default_factory=dict)
-    trials: int | None = Field(
-        None, ge=1, description="seeded repetitions, where they differ from the exhibit's"
+    dataset: Changes = Field(default_factory=dict)
+    partition: Changes = Field(default_factory=dict)
+    model: Changes = Field(default_factory=dict)
+    training: Changes = Field(default_factory=dict)
+    trials: Trials | None = Field(
+        None, description="seeded repetitions, where they differ from the exhibit's"
     )
-    kd_trials: int | None = Field(
-        None, ge=1, description="repetitions of distillation, where they differ from the exhibit's"
+    kd_trials: Trials | None = Field(
+        None, description="repetitions of distillation, where they differ from the exhibit's"
     )
 
 
@@ -151,7 +166,7 @@ class ExhibitSettings(Strict):
         default_factory=lambda: list(SCALES), description="scales at which there is such an exhibit"
     )
     drawing: Drawing = Field(description="how it is drawn")
-    sweep: dict[str, list[Any]] = Field(
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         description="parameters that vary along the horizontal axis, as component.parameter"
     )
     horizontal: str = Field("", description="what the horizontal axis is called, if not by itself")
@@ -164,11 +179,9 @@ class ExhibitSettings(Strict):
     partition: Component
     model: Component
     training: Component
-    methods: list[MethodEntry]
-    trials: int = Field(ge=1, description="seeded repetitions")
-    kd_trials: int = Field(
-        ge=1, description="repetitions of knowledge distillation, which costs most"
-    )
+    methods: list[MethodEntry] = Field(min_length=1)
+    trials: Trials = Field(description="seeded repetitions")
+    kd_trials: Trials = Field(description="repetitions of knowledge distillation, which costs most")
     notes: list[str] = Field(
         default_factory=list, description="what this project chose where the paper is silent"
     )
@@ -183,34 +196,61 @@ class ExhibitSettings(Strict):
         return Component.model_validate(merged[kind])
 
 
+class At(Strict):
+    """What differs at a scale, below `at:`."""
+
+    tiny: dict[str, Any] | None = None
+    quick: dict[str, Any] | None = None
+    paper: dict[str, Any] | None = None
+
+
+class Scales(BaseModel):
+    scales: list[Scale]
+
+
+def _not_claims(name: str) -> str:
+    if name == "claims":
+        raise ValueError("no exhibit may be called claims: their verdicts lie at its place")
+    return name
+
+
+ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_claims)]
+
+
 class ExhibitFile(Strict):
     """config/exhibits/<paper>.yaml: every exhibit of a paper as data."""
 
-    paper: str = Field(description="short name of the paper")
+    paper: str = Field(pattern="^[a-z0-9]+$", description="short name of the paper")
     title: str = Field(description="its title")
     source: str = Field(description="authors, place, year")
     defaults: dict[str, Any] = Field(
         default_factory=dict, description="settings that all exhibits of the file start from"
     )
-    exhibits: dict[str, dict[str, Any]] = Field(
+    exhibits: dict[ExhibitName, dict[str, Any]] = Field(
         description="exhibits by name; `at:` holds what differs at a scale"
     )
 
     def names(self, scale: str) -> list[str]:
         """The exhibits that there are at a scale."""
-        return [name for name in self.exhibits if scale in self._merged(name, scale)["scales"]]
+        return [name for name in self.exhibits if scale in self._scales(name, scale)]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """The settings of one exhibit at one scale."""
-        where = f"config/exhibits/{self.paper}.yaml, {name} at scale {scale}"
-        return _validated(ExhibitSettings, self._merged(name, scale), where)
+        return _validated(ExhibitSettings, self._merged(name, scale), self._where(name, scale))
+
+    def _scales(self, name: str, scale: str) -> list[Scale]:
+        return _validated(Scales, self._merged(name, scale), self._where(name, scale)).scales
+
+    def _where(self, name: str, scale: str) -> str:
+        return f"config/exhibits/{self.paper}.yaml, {name} at scale {scale}"
 
     def _merged(self, name: str, scale: str) -> dict[str, Any]:
         merged: dict[str, Any] = {"scales": list(SCALES)}
-        for layer in (self.defaults, self.exhibits[name]):
+        for title, layer in (("defaults", self.defaults), (name, self.exhibits[name])):
             merged = merge(merged, {k: v for k, v in layer.items() if k != "at"})
-            at: dict[str, dict[str, Any]] = layer.get("at") or {}
-            merged = merge(merged, at.get(scale) or {})
+            where = f"config/exhibits/{self.paper}.yaml, at of {title}"
+            at = _validated(At, layer.get("at") or {}, where)
+            merged = merge(merged, getattr(at, scale) or {})
         return merged
 
 
@@ -256,19 +296,22 @@ def load_exhibits(folder: Path = Path("config/exhibits")) -> dict[str, ExhibitFi
 
 def _load_yaml(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text())
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FedreproError(f"{path} is missing; start in the root of the repository") from None
-    except yaml.YAMLError as error:
+    except OSError as error:
+        raise FedreproError(f"{path} cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError) as error:
         raise FedreproError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(found, dict):
         raise FedreproError(f"{path} must hold keys and values")
     return found
 
 
-def _validated(model: type[T], values: Mapping[str, Any], where: str) -> T:
+def _validated(model: type[T], values: Any, where: str) -> T:
+    given = dict(values) if isinstance(values, Mapping) else values
     try:
-        return model.model_validate(dict(values))
+        return model.model_validate(given)
     except ValidationError as error:
         raise _sentence(model, error, where) from None
 
@@ -281,4 +324,7 @@ def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> Fed
         return unknown("key", str(first["loc"][-1]), model.model_fields, where)
     if first["type"] == "missing":
         return FedreproError(f"{where}: the key '{at}' is missing")
-    return FedreproError(f"{where}: '{at}' is {first['input']!r}; {first['msg'].lower()}")
+    what = f"'{at}'" if at else "it"
+    given = repr(first["input"])
+    given = given if len(given) <= SHOWN else f"{given[:SHOWN]}…"
+    return FedreproError(f"{where}: {what} is {given}; {first['msg'].lower()}")

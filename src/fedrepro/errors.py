@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
 class FedreproError(Exception):
-    """A sentence for people. The command line prints it without a traceback and exits 2."""
+    """A sentence for people. The command line prints it without a traceback and exits 2.
+
+    What cannot be printed, as in a name that someone mistyped, is written as \\n or \\x00.
+    """
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence))
 
 
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
@@ -19,3 +26,46 @@ def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> Fedr
     return FedreproError(
         f"unknown {what} '{name}'{place}: {hint}known are {', '.join(options) or 'none'}"
     )
+
+
+FULL = "the disk is full: cannot write {path}; free some space and start again"
+REFUSED = "cannot write {path}: you may not write there; change that, or start elsewhere"
+TAKEN = (
+    "cannot write {path}: a file stands where a folder should be, or a folder where a file should "
+    "be; move it away and start again"
+)
+DISK = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EFBIG: "cannot write {path}: it is larger than files may be here",
+    errno.EROFS: "cannot write {path}: the disk is read-only; start again on another one",
+    errno.EACCES: REFUSED,
+    errno.EPERM: REFUSED,
+    errno.ENOTDIR: TAKEN,
+    errno.EISDIR: TAKEN,
+    errno.EEXIST: TAKEN,
+}
+NO_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it
+
+
+def disk_error(error: OSError, path: object) -> FedreproError | None:
+    """The sentence for a disk that is full or must not be written to; None for anything else."""
+    words = DISK.get(error.errno or 0)
+    return None if words is None else FedreproError(words.format(path=path))
+
+
+def sentence_for(error: Exception) -> FedreproError | None:
+    """The sentence for what a machine lacks, wherever it was noticed: memory, or room on a disk."""
+    if isinstance(error, OSError):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+        if full or not error.filename:
+            return disk_error(error, error.filename or "a file") if full else None
+        reason = (error.strerror or type(error).__name__).lower()
+        return FedreproError(f"{error.filename} cannot be used ({reason}); mend that and go on")
+    text = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or any(words in text for words in NO_MEMORY):
+        return FedreproError(
+            f"there is not enough memory ({text[:120] or 'none is left'}): choose smaller models, "
+            "data or minibatches, or let one job do less (`granularity`), and start again"
+        )
+    return None

@@ -7,6 +7,7 @@ each measurement is a run, made by one job and kept in one file.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,12 +15,13 @@ from typing import Any
 
 from fedrepro.api import CHOICES
 from fedrepro.config import Component, ExhibitFile, ExhibitSettings, MethodEntry
+from fedrepro.drawable import CASE as CASE
+from fedrepro.drawable import require_drawable
 from fedrepro.errors import FedreproError, unknown
 from fedrepro.paths import Block, Scenario
 from fedrepro.registry import components
 from fedrepro.spec import Spec, Value, render
 
-CASE = "case"
 KINDS = ("dataset", "partition", "model", "training")
 
 
@@ -224,7 +226,27 @@ def draft_of(file: ExhibitFile, name: str, scale: str) -> Draft:
     where = f"config/exhibits/{file.paper}.yaml, {name} at scale {scale}"
     measures = tuple(_measure(entry, settings, where) for entry in settings.methods)
     places = tuple(_places(settings, where))
+    _require_distinct(where, "methods are called", [measure.label for measure in measures])
+    _require_distinct(where, "points are", [_at(place.values) for place in places])
+    values = [place.values for place in places]
+    axis = [key for key in values[0] if key != CASE]
+    require_drawable(where, settings.drawing, measures, values, axis)
     return Draft(file, name, where, settings, measures, places)
+
+
+def _require_distinct(where: str, what: str, names: Sequence[str]) -> None:
+    """Tables and figures tell methods by their labels, and points by their values."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise FedreproError(f"{where}: {count} {what} '{name}'; tell them apart, or keep one")
+
+
+def _at(values: Mapping[str, Any]) -> str:
+    """The values of a point in words; 5 and 5.0 are one."""
+    return ", ".join(
+        f"{key} {value:g}" if isinstance(value, int | float) else f"{key} {value}"
+        for key, value in values.items()
+    )
 
 
 def _measure(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Measure:
@@ -263,7 +285,8 @@ def _spec(kind: str, entry: Component, where: str, extra: Mapping[str, Any] | No
     known = components(kind)
     if entry.name not in known:
         raise unknown(kind, entry.name, known, where)
-    return known[entry.name].spec({**entry.parameters, **(extra or {})}, where)
+    spec = known[entry.name].spec({**entry.parameters, **(extra or {})}, where)
+    return spec if kind == "method" else spec.single(where)
 
 
 def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:

@@ -60,9 +60,14 @@ def components(kind: str) -> dict[str, Component]:
 
 def parse_token(kind: str, token: str) -> Spec:
     """The spec that a token of this kind stands for (canonical form only)."""
-    return parse(components(kind), token, kind)
+    return _single(parse(components(kind), token, kind))
 
 
 def read_token(kind: str, token: str) -> Spec:
     """The spec that a person means by a token of this kind, canonical or not."""
-    return read(components(kind), token, kind)
+    return _single(read(components(kind), token, kind))
+
+
+def _single(spec: Spec) -> Spec:
+    """Only of methods one token may stand for several settings."""
+    return spec if spec.kind == "method" else spec.single()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import math
 import re
 import types
 import typing
@@ -30,13 +29,18 @@ from fedrepro.errors import FedreproError, unknown
 Scalar = int | float | bool | str | None
 Value = Scalar | tuple[Scalar, ...]
 
+LARGEST = 1_000_000  # of a whole number whose Arg says nothing else
+SINGLE_PRECISION = 1e38  # numbers beyond it cannot be used in training
 SAFE = re.compile(r"[A-Za-z0-9_.\-]+")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
 class Arg:
-    """What a parameter means: a sentence, its unit, and the values it may take."""
+    """What a parameter means: a sentence, its unit, and the values it may take.
+
+    most: inclusive upper bound; whole numbers have LARGEST without it.
+    """
 
     doc: str
     unit: str = ""
@@ -92,15 +96,17 @@ class Param:
         kind = "a whole number" if self.type is int else "a number"
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise FedreproError(f"{place} must be {kind}, not {value!r}")
-        if not math.isfinite(value) or (self.type is int and value != int(value)):
+        if not abs(value) <= SINGLE_PRECISION or (self.type is int and value != int(value)):
             raise FedreproError(f"{place} must be {kind}, not {value!r}")
         arg = self.arg
         if arg.above is not None and value <= arg.above:
             raise FedreproError(f"{place} must be above {arg.above:g}, not {value}")
         if arg.least is not None and value < arg.least:
             raise FedreproError(f"{place} must be at least {arg.least:g}, not {value}")
-        if arg.most is not None and value > arg.most:
-            raise FedreproError(f"{place} must be at most {arg.most:g}, not {value}")
+        most = LARGEST if arg.most is None and self.type is int else arg.most
+        if most is not None and value > most:
+            text = f"{most:,}" if isinstance(most, int) else f"{most:g}"
+            raise FedreproError(f"{place} must be at most {text}, not {value}")
         return int(value) if self.type is int else float(value)
 
     def read(self, text: str, where: str) -> Scalar:
@@ -217,6 +223,17 @@ class Spec:
         return tuple(
             k for k, v in self.values.items() if isinstance(v, tuple) and not params[k].many
         )
+
+    def single(self, where: str = "") -> Spec:
+        """The spec itself. Errors: FedreproError if a parameter lists several values."""
+        if self.swept:
+            key = self.swept[0]
+            raise FedreproError(
+                f"{where}{': ' if where else ''}{self.kind} '{self.name}': '{key}' lists several "
+                f"values, {render(self.values[key])}, where one is needed; an exhibit lists them "
+                f"under sweep, as {self.kind}.{key}"
+            )
+        return self
 
     @cached_property
     def token(self) -> str:

@@ -40,7 +40,7 @@ from fedrepro.artifacts.models import (
     write_models,
 )
 from fedrepro.artifacts.states import load_state, save_state
-from fedrepro.artifacts.tables import read_provenance, read_table, write_table
+from fedrepro.artifacts.tables import read_provenance, read_table, require_source, write_table
 
 __all__ = [
     "BEFORE_CHECKSUMS",
@@ -69,6 +69,7 @@ __all__ = [
     "read_provenance",
     "read_table",
     "require_place",
+    "require_source",
     "save_state",
     "saying_disk_errors",
     "write_array",

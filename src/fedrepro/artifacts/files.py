@@ -13,27 +13,13 @@ from typing import Any
 import numpy as np
 
 from fedrepro.artifacts.checksums import checksum_of, checksum_of_file, once
-from fedrepro.errors import FedreproError
+from fedrepro.errors import FedreproError, disk_error
 
 # Raised whenever files are written in another way. Files of version 1 have no checksums.
 SCHEMA_VERSION = 2
 BEFORE_CHECKSUMS = 1
 CHECKSUM = "checksum"
 TREES = ("seed=", "dataset=")  # how the first of a tree's folders begins
-
-FULL = "the disk is full: cannot write {path}; free some space and start again"
-TAKEN = "cannot write {path}: a file stands where a folder should be, or a folder where a file"
-DISK = {
-    errno.ENOSPC: FULL,
-    errno.EDQUOT: FULL,
-    errno.EFBIG: "cannot write {path}: it is larger than files may be here",
-    errno.EROFS: "cannot write {path}: the disk is read-only; start again on another one",
-    errno.EACCES: "cannot write {path}: you may not write there; change that, or start elsewhere",
-    errno.EPERM: "cannot write {path}: you may not write there; change that, or start elsewhere",
-    errno.ENOTDIR: f"{TAKEN}; move it away and start again",
-    errno.EISDIR: f"{TAKEN}; move it away and start again",
-    errno.EEXIST: f"{TAKEN}; move it away and start again",
-}
 
 
 @contextlib.contextmanager
@@ -62,11 +48,19 @@ def saying_disk_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # what was read meanwhile has another name; a failed write has none
-        own = error.filename is None or str(error.filename).startswith(str(Path(path).parent))
-        if error.errno not in DISK or not own:
+        # what was read meanwhile lies elsewhere; a failed write has no name
+        said = disk_error(error, path) if _is_near(error.filename, Path(path).parent) else None
+        if said is None:
             raise
-        raise FedreproError(DISK[error.errno].format(path=path)) from error
+        raise said from error
+
+
+def _is_near(name: str | None, folder: Path) -> bool:
+    """Whether a name is in a folder, or is one that the folder lies in; none counts as in it."""
+    if name is None:
+        return True
+    found = Path(name)
+    return folder in (found, *found.parents) or found in folder.parents
 
 
 def _remove_orphans(path: Path) -> None:

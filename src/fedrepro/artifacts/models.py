@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrepro.artifacts.tables import check_table, opened, parquet
+from fedrepro.artifacts.tables import check_table, opened, parquet, require_source
 from fedrepro.errors import FedreproError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+KIND = "local_models"
 ROW_GROUP_CLIENTS = 64
 
 Tensors = dict[str, np.ndarray]
@@ -36,7 +37,7 @@ def model_writer(path: Path | str, provenance: Mapping[str, Any]) -> Iterator[Mo
             "values": pa.list_(pa.float32()),
         }
     )
-    with parquet(path, schema, "local_models", provenance) as add:
+    with parquet(path, schema, KIND, provenance) as add:
         writer = ModelWriter(schema, add)
         yield writer
         writer.flush()
@@ -108,11 +109,16 @@ class TrialModels:
     tensors: Tensors
 
 
-def read_models(paths: Sequence[Path | str], trials: Sequence[int]) -> dict[int, TrialModels]:
+def read_models(
+    paths: Sequence[Path | str], trials: Sequence[int], made: Mapping[str, str] | None = None
+) -> dict[int, TrialModels]:
     """The local models of these trials from one or more blocks; every client must be there.
 
-    Each number is read once, into the array that it stays in: a row group at a time.
+    Each number is read once, into the array that it stays in: a row group at a time. made: what
+    their provenance says, where it says anything of it.
     """
+    for path in paths:
+        require_source(path, KIND, made or {})
     sizes: dict[int, dict[int, int]] = {trial: {} for trial in trials}  # examples by client
     shapes: dict[int, dict[str, tuple[int, ...]]] = {trial: {} for trial in trials}
     for group in _groups(paths, ["trial", "client", "examples", "tensor", "shape"]):
@@ -159,7 +165,7 @@ def _groups(paths: Sequence[Path | str], columns: list[str]) -> Iterator[pa.Tabl
 
     for path in paths:
         with opened(path), pq.ParquetFile(path) as file:
-            check_table(path, file.schema_arrow.metadata, "local_models")
+            check_table(path, file.schema_arrow.metadata, KIND)
             for number in range(file.num_row_groups):
                 yield file.read_row_group(number, columns=columns)
 

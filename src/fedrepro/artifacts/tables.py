@@ -135,6 +135,19 @@ def check_table(path: Path | str, metadata: Mapping[bytes, bytes] | None, kind: 
     require_place(path, given.get(b"fedrepro.place", b"").decode())
 
 
+def require_source(path: Path | str, kind: str, made: Mapping[str, str]) -> None:
+    """Refuse a table whose provenance says another thing of any of these keys; it may be silent."""
+    import pyarrow.parquet as pq
+
+    with opened(path):
+        metadata: Mapping[bytes, bytes] = pq.read_schema(path).metadata or {}
+    check_table(path, metadata, kind)
+    found = json.loads(metadata[b"fedrepro.provenance"])
+    for key, wanted in made.items():
+        if found.get(key, wanted) != wanted:
+            raise damaged(path, f"it was made with {key} {found[key]}, not {wanted}")
+
+
 def read_provenance(table: pa.Table) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(table.schema.metadata[b"fedrepro.provenance"])
     return found

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_here(given: Sequence[str]) -> int:
     """Run a stage or a command in this process."""
-    from fedrepro.errors import FedreproError
+    from fedrepro.errors import FedreproError, sentence_for
 
     debug = "--debug" in given
     given = [word for word in given if word != "--debug"]
@@ -38,13 +38,16 @@ def run_here(given: Sequence[str]) -> int:
         from fedrepro.cli.people import run_command
 
         return run_command(given)
-    except FedreproError as error:
+    except KeyboardInterrupt:
+        print("fedrepro: stopped", file=sys.stderr)
+        return 130
+    except Exception as error:
+        said = error if isinstance(error, FedreproError) else sentence_for(error)
+        if said is None:
+            raise
         if debug:
             import traceback
 
             traceback.print_exc()
-        print(f"fedrepro: {error}", file=sys.stderr)
+        print(f"fedrepro: {said}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("fedrepro: stopped", file=sys.stderr)
-        return 130

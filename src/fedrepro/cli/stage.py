@@ -46,6 +46,20 @@ def _spec(kind: str, token: str) -> Any:
     return parse_token(kind, token)
 
 
+def _methods(tokens: str, rounds: bool) -> Any:
+    """The methods of a job, all of them in rounds or none, as the stage is for."""
+    from fedrepro.paths import parse_methods
+
+    found = parse_methods(tokens)
+    for method in found:
+        if (method.component.meta["kind"] in ("federated", "peer")) != rounds:
+            way, stage = ("in rounds", "federate") if not rounds else ("at once", "aggregate")
+            raise FedreproError(
+                f"method '{method.name}' is computed {way}: give it to `fedrepro stage {stage}`"
+            )
+    return found
+
+
 def _block(text: str) -> Any:
     from fedrepro.paths import Block
 
@@ -166,12 +180,11 @@ def _local_files(options: Options) -> list[Path]:
 
 
 def _aggregate(options: Options) -> None:
-    from fedrepro.paths import parse_methods
     from fedrepro.stages import aggregate
 
     aggregate.run(
         _scenario(options),
-        parse_methods(options.methods),
+        _methods(options.methods, rounds=False),
         options.data,
         options.members,
         _local_files(options),
@@ -186,9 +199,11 @@ def _aggregate(options: Options) -> None:
 def _federate(options: Options) -> None:
     from fedrepro.stages import federate
 
+    if options.measure_every < 1:
+        raise FedreproError("--measure-every counts rounds: it must be at least 1")
     federate.run(
         _scenario(options),
-        _spec("method", options.method),
+        _methods(options.method, rounds=True)[0].single(),
         options.data,
         options.members,
         _block(options.trials),

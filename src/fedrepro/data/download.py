@@ -8,7 +8,6 @@ url and one checksum, and is continued next time; bytes that turn out wrong are 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import http.client
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import fedrepro
-from fedrepro.artifacts import atomic
+from fedrepro.artifacts import atomic, saying_disk_errors
 from fedrepro.data.table import DatasetTable, FileRow
 from fedrepro.errors import FedreproError
 
@@ -73,7 +72,8 @@ def fetch(
     """
     forms = table.forms(name, file)
     report = progress or (lambda _bytes, _total: None)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    with saying_disk_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     with _lock(target):
         row = _already_there(target, forms)
         if row is not None:
@@ -286,7 +286,7 @@ def _receive(url: str, part: Path, row: FileRow, report: Progress, timeout: floa
         if None not in (promised, row.bytes) and promised != row.bytes:
             raise _Failed(f"offers {promised:,} bytes instead of {row.bytes:,}")
         total = promised if row.bytes is None else row.bytes
-        with _disk_full_is_said(part), part.open("r+b" if start else "wb") as file:
+        with saying_disk_errors(part), part.open("r+b" if start else "wb") as file:
             file.seek(start)
             _pour(response, file, total, report, timeout)
             if promised is not None and total is not None and file.tell() < total:
@@ -328,19 +328,7 @@ def _reason(error: Exception, timeout: float) -> str:
     return " ".join(str(cause).split()) or type(cause).__name__
 
 
-# ------------------------------------------------------------------------------ disk and lock
-
-
-@contextlib.contextmanager
-def _disk_full_is_said(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise FedreproError(
-            f"the disk is full: cannot write {path}; free some space and start again"
-        ) from error
+# --------------------------------------------------------------------------------------- lock
 
 
 @contextlib.contextmanager
@@ -348,7 +336,8 @@ def _lock(target: Path) -> Iterator[None]:
     """One process at a time for a target; the lock file goes with its last holder."""
     path = target.with_name(f".{target.name}.lock")
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        with saying_disk_errors(path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         # while we waited, the holder may have removed the file that we hold now
         if _is_at(descriptor, path):

@@ -47,6 +47,14 @@ class Membership:
     def clients(self) -> int:
         return len(self.train)
 
+    def rows_of(self, client: int) -> np.ndarray:
+        """Training examples of a client. Errors: FedreproError if there is no such client."""
+        if client >= self.clients:
+            raise FedreproError(
+                f"there is no client {client}: the partition has {self.clients}, counted from 0"
+            )
+        return self.train[client]
+
     def label_counts(self, labels: np.ndarray, classes: int) -> np.ndarray:
         """Training examples of each client and class: int64 (J, K); labels int64 (N,)."""
         counts = [np.bincount(labels[rows], minlength=classes) for rows in self.train]

@@ -125,7 +125,9 @@ class Prepared:
 
     folder: Path
     info: Mapping[str, Any]
-    _arrays: Mapping[str, Mapping[str, np.ndarray]] = field(repr=False)  # part, split -> array
+    _x: Mapping[str, np.ndarray] = field(repr=False)
+    _y: Mapping[str, np.ndarray] = field(repr=False)
+    _g: Mapping[str, np.ndarray] = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -194,12 +196,16 @@ class Prepared:
 
     def require_whole(self) -> None:
         """Compare every array with its checksum, as each is when it is used."""
-        for part, arrays in self._arrays.items():
+        for part, arrays in self._parts.items():
             for split in arrays:
                 self._of(part, split)
 
+    @property
+    def _parts(self) -> dict[str, Mapping[str, np.ndarray]]:
+        return {"x": self._x, "y": self._y, "g": self._g}
+
     def _of(self, part: str, split: str) -> np.ndarray:
-        arrays = self._arrays[part]
+        arrays = self._parts[part]
         if split not in arrays:
             raise unknown("split", split, SPLITS, f"data set '{self.name}'")
         path = self.folder / _file(split, part)
@@ -208,14 +214,15 @@ class Prepared:
         return arrays[split]
 
     def _is_whole(self, path: Path) -> bool:
-        if self.info["schema"] == BEFORE_CHECKSUMS:
+        if self.info.get("schema") == BEFORE_CHECKSUMS:
             return self._has_sha256
-        return has_checksum(path, self.info["checksums"][path.name])
+        known = self.info.get("checksums", {})
+        return path.name not in known or has_checksum(path, known[path.name])
 
     @cached_property
     def _has_sha256(self) -> bool:
         """Whether all arrays together are those that dataset.json describes."""
-        return _sha256(self._arrays, bool(self.group_names)) == self.checksum
+        return _sha256(self._parts, bool(self.group_names)) == self.checksum
 
 
 def write_prepared(
@@ -294,7 +301,7 @@ def load_prepared(folder: Path | str) -> Prepared:
             shape = (rows, dims) if part == "x" else (rows,)
             path = folder / _file(split, part)
             found[part][split] = _mapped(path, np.dtype(dtype), shape)
-    return Prepared(folder, info, found)
+    return Prepared(folder, info, found["x"], found["y"], found["g"])
 
 
 def read_info(folder: Path) -> dict[str, Any]:

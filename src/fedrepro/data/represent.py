@@ -19,7 +19,6 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.data.prepared import SPLITS, Arrays
-from fedrepro.errors import FedreproError
 from fedrepro.registry import components
 from fedrepro.spec import Arg, Spec, parse
 
@@ -34,10 +33,8 @@ Features = Annotated[
 def feature_spec(text: str) -> Spec:
     """The extractor that `features~<text>` names. Errors: FedreproError, as for any token."""
     name, *pairs = PARTS.split(text)
-    spec = parse(components("feature"), "+".join([name, *(p.replace("-", "~", 1) for p in pairs)]))
-    if spec.swept:
-        raise FedreproError(f"features '{text}': a data set has one value for each parameter")
-    return spec
+    token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
+    return parse(components("feature"), token).single(f"features '{text}'")
 
 
 def resolved_features(dataset: Spec) -> str:

@@ -235,7 +235,7 @@ def _pictures(
     for path in sorted(folder.rglob("*.jpg")):
         try:
             image = pil_to_tensor(pil_loader(str(path)))
-        except OSError as error:
+        except Exception as error:  # the reader of a damaged file can raise anything
             raise damaged(archive, f"{path.name} is not a JPEG") from error
         small = resize(image, [size, size], antialias=True).numpy()
         yield path.stem, small, (image.shape[2], image.shape[1])

@@ -19,6 +19,7 @@ from fedrepro.spec import Arg
 
 SIDE = 12  # pixels
 SHIFT = 1.5  # pixels that a shape's middle may lie off the picture's, each way
+MOST = 100_000  # pictures of a split
 CLASSES = (
     "disc",
     "ring",
@@ -46,9 +47,9 @@ NOTE = "The pictures are generated: ten shapes in random colours, places and siz
 def shapes(
     raw: Path,
     *,
-    train: Annotated[int, Arg("training examples", unit="examples", least=100)] = 3000,
-    test: Annotated[int, Arg("test examples", unit="examples", least=10)] = 500,
-    validation: Annotated[int, Arg("validation examples", unit="examples", least=0)] = 0,
+    train: Annotated[int, Arg("training examples", unit="examples", least=100, most=MOST)] = 3000,
+    test: Annotated[int, Arg("test examples", unit="examples", least=10, most=MOST)] = 500,
+    validation: Annotated[int, Arg("validation examples", unit="examples", least=0, most=MOST)] = 0,
     noise: Annotated[
         float, Arg("standard deviation of the noise on each pixel, of 0 to 1", least=0)
     ] = 0.1,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.errors import FedreproError
 from fedrepro.networks.dense import dense_spec
 from fedrepro.rng import Rng
 
@@ -29,8 +30,15 @@ def local(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Sequence[Globa
     scenario={"partition": "pooled"},
 )
 def pooled(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
-    """One client that holds all training data: the scenario with the partition `pooled`."""
-    assert clients.clients == 1
+    """One client that holds all training data: the scenario with the partition `pooled`.
+
+    Errors: FedreproError for local models of several clients.
+    """
+    if clients.clients != 1:
+        raise FedreproError(
+            f"method 'pooled' measures one model that was trained on all data, not those of "
+            f"{clients.clients} clients: give it local models of partition 'pooled'"
+        )
     return GlobalModel(clients.model, clients.tensors)
 
 

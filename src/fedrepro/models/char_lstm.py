@@ -18,7 +18,7 @@ def char_lstm(
     *,
     embedding: Annotated[int, Arg("size of a character's vector", least=1)] = 8,
     units: Annotated[int, Arg("units of each recurrent layer", "units", least=1)] = 256,
-    layers: Annotated[int, Arg("recurrent layers", least=1)] = 2,
+    layers: Annotated[int, Arg("recurrent layers", least=1, most=100)] = 2,
 ) -> Network:
     """Embedding, LSTM layers, softmax over the next character. Source: FedAvg, section 3.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.artifacts import TrialModels, read_models, write_table
 from fedrepro.data.membership import Membership, read_partition
-from fedrepro.data.prepared import Prepared, load_prepared
+from fedrepro.data.prepared import Prepared
 from fedrepro.evaluation.measure import Numbers, Split, communication, measure, measure_alone
 from fedrepro.evaluation.metrics import Row, Table
 from fedrepro.networks.predict import network_of
@@ -18,7 +18,7 @@ from fedrepro.paths import Block, Scenario, methods_token
 from fedrepro.provenance import provenance, spent
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
-from fedrepro.stages.common import client_info, held_examples, say, split_of
+from fedrepro.stages.common import client_info, held_examples, prepared_for, say, split_of
 from fedrepro.stages.devices import device_of
 from fedrepro.training.flat import Layout
 
@@ -38,9 +38,10 @@ def run(
     timings: Path,
 ) -> None:
     """Measure every setting of every method in every trial."""
-    prepared = load_prepared(data)
+    prepared = prepared_for(scenario, data, partition)
     where = device_of(device)
-    found = read_models(local_models, list(trials))
+    made = {"path": scenario.folder, "data": prepared.checksum}
+    found = read_models(local_models, list(trials), made)
     wanted = {split for method in methods for split in method.component.meta["evaluate"]}
     shared = {name: split_of(prepared, name, where) for name in sorted(wanted)}
     table = Table(scenario.specs)

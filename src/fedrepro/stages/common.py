@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
 from fedrepro.api import ClientInfo
+from fedrepro.artifacts import damaged, require_source
 from fedrepro.data.membership import Membership
-from fedrepro.data.prepared import Prepared
+from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.evaluation.measure import Split
+from fedrepro.paths import Scenario
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.training.examples import Examples, tensor_of
@@ -27,6 +30,16 @@ def restart_clock() -> None:
 def say(line: str) -> None:
     """A line of progress on standard error, which the workflow keeps as the job's log."""
     print(f"[{time.perf_counter() - _began:7.1f} s] {line}", file=sys.stderr, flush=True)
+
+
+def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:
+    """The data set of a job. Errors: FedreproError for data or a partition of another scenario."""
+    prepared = load_prepared(data)
+    if prepared.token != scenario.dataset.token:
+        raise damaged(data, f"it holds {prepared.token}, not {scenario.dataset.token}")
+    path = f"{prepared.token}/{scenario.partition.token}"
+    require_source(partition, "partition", {"path": path, "data": prepared.checksum})
+    return prepared
 
 
 def examples_of(prepared: Prepared, split: str, device: str) -> Examples:

@@ -12,7 +12,7 @@ from typing import Any
 from fedrepro.api import Federated
 from fedrepro.artifacts import load_state, save_state, write_table
 from fedrepro.data.membership import Membership, read_partition
-from fedrepro.data.prepared import Prepared, load_prepared
+from fedrepro.data.prepared import Prepared
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.measure import Numbers, Split, communication, measure
 from fedrepro.evaluation.metrics import Row, Table
@@ -22,7 +22,7 @@ from fedrepro.provenance import provenance, spent
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.stages.aggregate import FLOAT_BYTES
-from fedrepro.stages.common import held_examples, say, split_of
+from fedrepro.stages.common import held_examples, prepared_for, say, split_of
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import Clients
 from fedrepro.training.flat import Layout
@@ -59,7 +59,7 @@ def run(
 
     Test accuracy is measured every `measure_every` rounds, and in the first and the last one.
     """
-    prepared = load_prepared(data)
+    prepared = prepared_for(scenario, data, partition)
     where = device_of(device)
     folder = out.parent / "checkpoints"
     # the full meaning of the run: a checkpoint of another default or version is not continued

@@ -9,13 +9,12 @@ import numpy as np
 
 from fedrepro.artifacts import model_writer, write_table
 from fedrepro.data.membership import Membership, read_partition
-from fedrepro.data.prepared import load_prepared
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
 from fedrepro.provenance import provenance, spent
 from fedrepro.rng import Rng
-from fedrepro.stages.common import held_examples, say
+from fedrepro.stages.common import held_examples, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
@@ -42,7 +41,7 @@ def run(
 
     Models are written as they are done, so memory does not grow with the number of clients.
     """
-    prepared = load_prepared(data)
+    prepared = prepared_for(scenario, data, partition)
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
     settings = settings_of(scenario.training)
     where = device_of(device)
@@ -91,7 +90,7 @@ def _slices(
 ) -> Iterator[list[Task]]:
     """The models of these trials and clients, as many at a time as memory should hold."""
     tasks = [
-        Task(members.train[client], Rng(seed, trial=trial, client=client))
+        Task(members.rows_of(client), Rng(seed, trial=trial, client=client))
         for trial, members in memberships.items()
         for client in clients
     ]

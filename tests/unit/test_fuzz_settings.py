@@ -1,0 +1,183 @@
+"""Odd settings end in one sentence when they are planned: config, exhibits, YAML, tokens.
+
+More of it: `pytest tests/unit/test_fuzz_*.py --hypothesis-profile long --hypothesis-seed 1`.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from fuzz import done_or_said, mutated, some, spoiled
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic import draw, workplace
+
+from fedrepro.config import SCALES, Config, load_config, load_exhibits, merge, read_config
+from fedrepro.errors import FedreproError
+from fedrepro.exhibits import draw as draw_module
+from fedrepro.plan import Plan
+from fedrepro.registry import KINDS, components, parse_token, read_token
+from fedrepro.report.page import load, page
+
+__all__ = ["workplace"]
+
+ROOT = Path(__file__).parents[2]
+WHOLE = yaml.safe_load((ROOT / "config/exhibits/pfnm.yaml").read_text())
+NAMES = ("figure-2a", "figure-2", "s-figure-2a", "s-figure-3b", "s-figure-4a", "matching-or-size")
+EXHIBITS = {**WHOLE, "exhibits": {name: WHOLE["exhibits"][name] for name in NAMES}}
+CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text())
+SMALL = {"clients_per_job": 1, "trials_per_job": 1, "methods_per_job": 1}
+
+
+def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> Plan:
+    """A plan of these exhibits, with all that the workflow asks it before any job."""
+    path = folder / "pfnm.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    plan = Plan(Config(granularity=granularity), load_exhibits(folder), scale)
+    assert all(x is not None for x in (plan.shortened, plan.trained, plan.measured_every))
+    for exhibit in plan.exhibits.values():
+        plan.metrics_files(exhibit)
+        assert exhibit.settings.model_dump_json()
+        assert {*exhibit.swept, *exhibit.shown}.isdisjoint(["method"])
+    for dataset, partition in plan.partitions(list(plan.exhibits)):
+        plan.partition_file(dataset, partition)
+    for run in plan.runs:
+        if not run.federated and run.trials * run.scenario.clients < 1000:
+            plan.model_files(run.scenario, run.block)
+    return plan
+
+
+@some(250)
+@given(mutated(EXHIBITS), st.sampled_from(SCALES), st.sampled_from([{}, SMALL]))
+def test_odd_exhibits_are_planned_or_refused_with_a_sentence(tmp_path, values, scale, granularity):
+    done_or_said(lambda: planned(tmp_path, yaml.safe_dump(values), scale, granularity))
+
+
+DEFAULTS = {k: v for k, v in EXHIBITS["defaults"].items() if k != "at"}
+TINY = {**EXHIBITS, "defaults": merge(DEFAULTS, EXHIBITS["defaults"]["at"]["tiny"])}
+DRAWINGS = [
+    "accuracy-and-size", "accuracy-panels", "accuracy-against-rounds", "accuracy-against-size",
+    "heat-maps", "size", "table",
+]  # fmt: skip
+SWEEPS = [
+    {}, {"partition.clients": [2]}, {"partition.clients": [2, 3], "model.hidden": [[5], [5, 5]]},
+    {"training.lr": [0.01, 0.1]}, {"model.hidden": [5, [5, 5]]}, {"model.hidden": [[5, 6], [6, 5]]},
+]  # fmt: skip
+EXTRA = [
+    {"name": "pfnm", "label": "shown", "sigma2": [1, 2], "show": ["sigma2"]},
+    {"name": "pfnm", "label": "no cap", "count_cap": [None, 3], "show": ["count_cap"]},
+    {"name": "pfnm", "label": "order", "order": ["random", "fixed"], "show": ["order"]},
+    {"name": "downpour_sgd", "label": "r", "rounds": [2, 3], "show": ["rounds"]},
+    {"name": "downpour_sgd", "label": "chosen", "rounds": [2, 3], "choose": "pooled_train"},
+    {"name": "pruned_concatenation", "label": "$a_b$\nü", "reference": True},
+]
+
+
+@st.composite
+def drawn_otherwise(draw: st.DrawFn) -> tuple[str, dict]:
+    """An exhibit with another drawing, sweep or methods than those it was made for."""
+    name = draw(st.sampled_from(NAMES))
+    own = {k: v for k, v in copy.deepcopy(EXHIBITS["exhibits"][name]).items() if k != "at"}
+    if draw(st.booleans()):
+        own["drawing"] = draw(st.sampled_from(DRAWINGS))
+    if draw(st.booleans()):
+        own["sweep"] = draw(st.sampled_from(SWEEPS))
+    if draw(st.booleans()):
+        known = EXHIBITS["defaults"]["methods"]
+        own["methods"] = draw(st.lists(st.sampled_from(known + EXTRA), min_size=1, max_size=3))
+    for case in own.get("cases", {}).values():
+        case.pop("dataset", None)
+    return name, {**TINY, "exhibits": {name: own}}
+
+
+@pytest.fixture
+def without_png(monkeypatch):
+    """Figures without their slowest part."""
+    image_of = draw_module.image_of
+    monkeypatch.setattr(
+        draw_module, "image_of", lambda *given: image_of(*given) if ".svg" in given else b""
+    )
+
+
+@some(30)
+@given(drawn_otherwise())
+def test_what_can_be_planned_can_be_drawn_and_shown(workplace, without_png, given):
+    name, values = given
+    folder = workplace / "exhibits"
+    folder.mkdir(exist_ok=True)
+    plan = done_or_said(lambda: planned(folder, yaml.safe_dump(values), "tiny", {}))
+    if plan is None:
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedrepro.stages.exhibit.load_exhibits", lambda: load_exhibits(folder))
+        draw(plan, f"pfnm/{name}")
+    page("tiny", [load(Path("reports/tiny"), f"pfnm/{name}", "tiny")])
+
+
+@some(150)
+@given(spoiled(yaml.safe_dump(EXHIBITS).encode()), st.sampled_from(SCALES))
+def test_a_spoiled_yaml_file_is_planned_or_refused_with_a_sentence(tmp_path, text, scale):
+    done_or_said(lambda: planned(tmp_path, text, scale, {}))
+
+
+INSERTED = [
+    "\t", "\0", "- ", ": ", "[", "{", "&a ", "*a", "!!python/object:os.system ", "!!binary x",
+    "2001-99-99", "1:99:99", "0x", ".nan", "|", ">", '"', "'", "%YAML 9.9\n", "---\n", "? ", "<<: ",
+    "!!timestamp x", "!!int x", "!!float x", "!!set ", "!!omap ", "[" * 3000, "1e999",
+]  # fmt: skip
+
+
+@some(40)
+@given(st.sampled_from(INSERTED), st.data())
+def test_yaml_of_another_kind_is_planned_or_refused_with_a_sentence(tmp_path, word, data):
+    lines = yaml.safe_dump(EXHIBITS).splitlines()
+    at = data.draw(st.integers(0, len(lines) - 1))
+    kept = lines[at].partition(": ")[0] + ": " if data.draw(st.booleans()) else ""
+    text = "\n".join([*lines[:at], kept + word, *lines[at + 1 :]])
+    done_or_said(lambda: planned(tmp_path, text, "tiny", {}))
+
+
+@some(150)
+@given(mutated(CONFIG))
+def test_an_odd_config_is_read_or_refused_with_a_sentence(values):
+    done_or_said(lambda: read_config(values) if isinstance(values, dict) else None)
+
+
+@some(60)
+@given(spoiled((ROOT / "config/config.yaml").read_bytes()))
+def test_a_spoiled_config_is_read_or_refused_with_a_sentence(tmp_path, text):
+    (tmp_path / "config.yaml").write_bytes(text)
+    done_or_said(lambda: load_config(tmp_path / "config.yaml"))
+
+
+TOKENS = [
+    "dirichlet+alpha~0.5+clients~10", "pfnm+sigma2~0.01@0.05@1", "mlp+hidden~50@50", "natural",
+    "adam+epochs~2+lr~0.001", "cifar10+features~vgg16+validation~5000", "label_lists+lists~0-1@2",
+    "ham10000+features~convnet.epochs-20", "digits", "convnet+epochs~20",
+]  # fmt: skip
+LETTERS = st.text(st.sampled_from("abcdefmlp0123456789._-+~@;=/, üé\0\n"), max_size=30)
+
+
+@some(600)
+@given(st.sampled_from(list(KINDS)), st.sampled_from(TOKENS), LETTERS, st.integers(0, 40))
+def test_an_odd_token_is_read_or_refused_with_a_sentence(kind, token, letters, at):
+    for text in (letters, token[:at] + letters + token[at:], token[:at] + letters):
+        for read in (parse_token, read_token):
+            spec = done_or_said(lambda: read(kind, text))  # noqa: B023
+            if spec is not None:
+                assert parse_token(kind, spec.token) == spec
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "method"])
+def test_a_list_where_one_value_is_needed_is_refused(kind):
+    for component in components(kind).values():
+        for key, param in component.params.items():
+            if param.type is int and not param.many:
+                values = {k: 2 for k, p in component.params.items() if p.required}
+                low = int(param.arg.least or 0)
+                token = component.spec(values | {key: [low + 1, low + 2]}).token
+                with pytest.raises(FedreproError, match=f"'{key}' lists several values"):
+                    parse_token(kind, token)

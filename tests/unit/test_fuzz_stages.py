@@ -1,0 +1,168 @@
+"""Odd but legal-looking settings of stages: each job is done, or ends in one sentence.
+
+The stages run as the workflow runs them, on a few digits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+import pytest
+from fuzz import LONGEST, WHOLE, settings_of, some
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from fedrepro.cli.main import main
+from fedrepro.errors import FedreproError
+from fedrepro.registry import components
+
+DATA = "digits+test~1600"  # 197 examples to train on
+PARTITION = "homogeneous+clients~3"
+# nothing that takes long when it is legal
+FEW = [value for value in WHOLE if value <= 3 or value > 10**6]
+KINDS = {kind: list(components(kind).values()) for kind in ("partition", "model", "training")}
+METHODS = list(components("method").values())
+GENERATED = [components("dataset")[name] for name in ("digits", "p2p_nodes", "shapes")]
+
+
+def stage(*words: object) -> bool:
+    """Whether the stage did its job; if not it has said why in one line."""
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        status = main(["stage", *map(str, words)])
+    lines = said.getvalue().splitlines()
+    assert status in (0, 2)
+    if status == 2:
+        assert lines[-1].startswith("fedrepro: ")
+        assert len(lines[-1]) < LONGEST
+    event("done" if status == 0 else "said")
+    return status == 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A data set, a partition of it, and local models."""
+    made = tmp_path_factory.mktemp("stages")
+    with contextlib.redirect_stderr(io.StringIO()):
+        words = ["prepare", "--dataset", DATA, "--out", made / "data"]
+        assert main(["stage", *map(str, words)]) == 0
+        words = ["--partition", PARTITION, "--data", made / "data", "--trials", "0-1"]
+        assert main(["stage", "partition", *map(str, words), "--out", f"{made}/p.parquet"]) == 0
+        words = ["train", *scenario(made), "--clients", "0-2", "--out", made / "local.parquet"]
+        assert main(["stage", *map(str, words)]) == 0
+    return made
+
+
+def scenario(made: Path, model: str = "mlp+hidden~3", training: str = "adam+epochs~1") -> list:
+    return [
+        "--dataset", DATA, "--partition", PARTITION, "--model", model, "--training", training,
+        "--data", made / "data", "--members", made / "p.parquet", "--trials", "0-1",
+        "--timings", made / "t.parquet",
+    ]  # fmt: skip
+
+
+def token_of(chosen) -> str | None:
+    """The token of a component with these values, or None where planning refuses them."""
+    component, values = chosen
+    try:
+        return component.spec(values).token
+    except FedreproError:
+        event("refused when planned")
+        return None
+
+
+@some(80)
+@given(settings_of(GENERATED, WHOLE))
+def test_odd_settings_of_data(folder, chosen):
+    if token := token_of(chosen):
+        stage("prepare", "--dataset", token, "--out", folder / "other")
+
+
+@some(150)
+@given(settings_of(KINDS["partition"], WHOLE))
+def test_odd_settings_of_partitions(folder, chosen):
+    if token := token_of(chosen):
+        words = ["--partition", token, "--data", folder / "data", "--trials", "0-1"]
+        stage("partition", *words, "--out", folder / "other.parquet")
+
+
+@some(60)
+@given(settings_of(KINDS["model"], FEW), settings_of(KINDS["training"], FEW, epochs=1))
+def test_odd_settings_of_training(folder, model, training):
+    names = token_of(model), token_of(training)
+    if all(names):
+        words = [*scenario(folder, *names), "--clients", "0-2"]
+        stage("train", *words, "--out", folder / "other.parquet")
+
+
+@some(120)
+@given(settings_of(METHODS, FEW, rounds=2, steps=2))
+def test_odd_settings_of_methods(folder, chosen):
+    token = token_of(chosen)
+    if not token:
+        return
+    common = [*scenario(folder), "--out", folder / "m.parquet"]
+    if chosen[0].meta["kind"] == "federated":
+        stage("federate", *common, "--method", token, "--global-model", folder / "g.pt")
+    else:
+        stage("aggregate", *common, "--methods", token, "--local", folder / "local.parquet")
+
+
+ARGUMENTS = {
+    "--trials": ["0-0", "1-1", "0-5", "7-9", "-1-0", "0--1", "a", "1-0", "0-1-2"],
+    "--clients": ["0-0", "2-2", "0-5", "3-3", "-1-0", "x"],
+    "--seed": ["0", "1", "-1", str(2**70)],
+    "--measure-every": ["1", "5", "0", "-1"],
+    "--model": ["mlp", "mlp+hidden~4", "cnn", "logistic", "", "x", "mlp+hidden~50+"],
+    "--training": ["adam", "sgd", "adam+epochs~1@2", "\n"],
+    "--partition": ["homogeneous+clients~3", "dirichlet+clients~3", "pooled", "dirichlet"],
+    "--dataset": ["digits", DATA, "mnist", "digits+test~9"],
+    "--method": ["downpour_sgd+rounds~3", "pfnm", "downpour_sgd+rounds~2@3", "uniform_ensemble"],
+    "--methods": ["average;local", "pooled", "downpour_sgd", "pfnm;", ";", "pfnm+sigma2~1@2"],
+    "--checkpoint-seconds": ["0", "nan", "-1"],
+}
+FILES = ["--data", "--members", "--local", "--out", "--timings", "--global-model"]
+NAMES = [
+    "nowhere", "empty", "text", "inside", "data", "data/dataset.json", "data/train_x.npy",
+    "p.parquet", "local.parquet",
+]  # fmt: skip
+STAGES = {
+    "train": ["--clients", "0-2", "--out"],
+    "aggregate": ["--methods", "average", "--local", "local.parquet", "--out"],
+    "federate": ["--method", "downpour_sgd+rounds~2", "--measure-every", "1", "--out"],
+}
+
+
+@some(120)
+@given(st.sampled_from(list(STAGES)), st.data())
+def test_odd_arguments_of_stages(folder, name, data):
+    """One argument is another than the scenario's, or names another file or none."""
+    words = [*scenario(folder), *STAGES[name], "made.parquet"]
+    words += ["--global-model", "g.pt"] * (name == "federate")
+    for odd in ("empty", "text", "inside/a"):
+        (folder / odd).parent.mkdir(exist_ok=True)
+        (folder / odd).write_text("text" if odd == "text" else "")
+    at = data.draw(st.sampled_from(range(0, len(words), 2)))
+    if words[at] in FILES:
+        files = [
+            "nowhere",
+            "empty",
+            "text",
+            "inside",
+            "data",
+            "data/dataset.json",
+            "data/train_x.npy",
+        ]
+        words[at + 1] = data.draw(st.sampled_from([*files, "p.parquet", "local.parquet"]))
+        if words[at] in ("--out", "--timings", "--global-model"):
+            words[at + 1] = data.draw(st.sampled_from(["text/a", "inside", "new/a"]))
+    else:
+        words[at + 1] = data.draw(st.sampled_from(ARGUMENTS[words[at]]))
+    given = [
+        folder / value if key in FILES else value
+        for key, value in zip(words[::2], words[1::2], strict=True)
+    ]
+    pairs = zip(words[::2], given, strict=True)
+    stage(name, *(f"{key}={value}" for key, value in pairs))
