@@ -14,13 +14,12 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from fedrepro.errors import FedreproError, unknown
+from fedrepro.errors import FedreproError, shown, unknown
 
 Scale = Literal["tiny", "quick", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
 JobSize = Literal["all"] | Annotated[int, Field(ge=1)]
 Trials = Annotated[int, Field(ge=1, le=10_000)]
-SHOWN = 80  # letters of a wrong value in a sentence
 
 
 T = TypeVar("T", bound=BaseModel)
@@ -129,7 +128,7 @@ Drawing = Literal[
 
 def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(changes.get("name", ""), str):
-        raise ValueError(f"its name must be a text, not {changes['name']!r}")
+        raise ValueError(f"its name must be a text, not {shown(changes['name'])}")
     return changes
 
 
@@ -325,6 +324,4 @@ def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> Fed
     if first["type"] == "missing":
         return FedreproError(f"{where}: the key '{at}' is missing")
     what = f"'{at}'" if at else "it"
-    given = repr(first["input"])
-    given = given if len(given) <= SHOWN else f"{given[:SHOWN]}…"
-    return FedreproError(f"{where}: {what} is {given}; {first['msg'].lower()}")
+    return FedreproError(f"{where}: {what} is {shown(first['input'])}; {first['msg'].lower()}")

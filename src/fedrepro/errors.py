@@ -6,6 +6,8 @@ import difflib
 import errno
 from collections.abc import Iterable
 
+SHOWN = 80  # letters of a value or a name
+
 
 class FedreproError(Exception):
     """A sentence for people. The command line prints it without a traceback and exits 2.
@@ -14,12 +16,24 @@ class FedreproError(Exception):
     """
 
     def __init__(self, sentence: str) -> None:
-        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in sentence))
+        super().__init__(printable(sentence))
+
+
+def printable(text: str) -> str:
+    """A text with what cannot be printed written out."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shown(value: object) -> str:
+    """A wrong value in a sentence, cut short."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 
 
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
     """The error for a name that is not among `known`: it names the nearest one and all others."""
     options = sorted(known)
+    name = name if len(name) <= SHOWN else f"{name[:SHOWN]}…"
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
     place = f" in {where}" if where else ""

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import math
 import re
 import types
 import typing
@@ -24,13 +25,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from fedrepro.errors import FedreproError, unknown
+from fedrepro.errors import FedreproError, shown, unknown
 
 Scalar = int | float | bool | str | None
 Value = Scalar | tuple[Scalar, ...]
 
 LARGEST = 1_000_000  # of a whole number whose Arg says nothing else
-SINGLE_PRECISION = 1e38  # numbers beyond it cannot be used in training
+REACH = 1e38  # of single precision: what is larger than this, or smaller than its inverse, is lost
 SAFE = re.compile(r"[A-Za-z0-9_.\-]+")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -79,7 +80,7 @@ class Param:
             return None
         if self.type is bool:
             if not isinstance(value, bool):
-                raise FedreproError(f"{place} must be true or false, not {value!r}")
+                raise FedreproError(f"{place} must be true or false, not {shown(value)}")
             return value
         if self.type is str:
             return self._text(value, place)
@@ -87,17 +88,23 @@ class Param:
 
     def _text(self, value: Any, place: str) -> str:
         if self.choices and value not in self.choices:
-            raise FedreproError(f"{place} must be one of {', '.join(self.choices)}, not {value!r}")
+            raise FedreproError(
+                f"{place} must be one of {', '.join(self.choices)}, not {shown(value)}"
+            )
         if not isinstance(value, str) or not SAFE.fullmatch(value):
-            raise FedreproError(f"{place} may use letters, digits, _ . - only, not {value!r}")
+            raise FedreproError(f"{place} may use letters, digits, _ . - only, not {shown(value)}")
         return value
 
     def _number(self, value: Any, place: str) -> int | float:
         kind = "a whole number" if self.type is int else "a number"
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise FedreproError(f"{place} must be {kind}, not {value!r}")
-        if not abs(value) <= SINGLE_PRECISION or (self.type is int and value != int(value)):
-            raise FedreproError(f"{place} must be {kind}, not {value!r}")
+            raise FedreproError(f"{place} must be {kind}, not {shown(value)}")
+        if not math.isfinite(value) or (self.type is int and value != int(value)):
+            raise FedreproError(f"{place} must be {kind}, not {shown(value)}")
+        if value and not 1 / REACH <= abs(value) <= REACH:
+            raise FedreproError(
+                f"{place} must be 0 or lie between {1 / REACH:g} and {REACH:g} in size, not {value}"
+            )
         arg = self.arg
         if arg.above is not None and value <= arg.above:
             raise FedreproError(f"{place} must be above {arg.above:g}, not {value}")

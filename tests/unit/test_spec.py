@@ -168,3 +168,29 @@ def test_a_parameter_that_cannot_be_written_down_is_refused():
 
     with pytest.raises(TypeError, match="what"):
         read_signature(bad)
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"clients": 10**7}, "must be at most 1,000,000, not 10000000"),
+        ({"clients": 2, "alpha": 1e300}, r"between 1e-38 and 1e\+38 in size"),
+        ({"clients": 2, "alpha": 1e-300}, r"between 1e-38 and 1e\+38 in size"),
+        ({"clients": {"a": ["b"] * 99}}, r"not \{'a': \['b', .{60,90}…$"),
+        ({"clients": "a\nb"}, r"not 'a\\nb'"),
+    ],
+)
+def test_values_that_nothing_can_be_computed_with_are_refused(values, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        COMPONENT.spec(values)
+
+
+def test_where_one_value_is_needed_a_list_is_refused_with_where_it_may_stand():
+    swept = COMPONENT.spec({"clients": 2, "alpha": [1, 2]})
+    with pytest.raises(FedreproError, match=r"here: partition .* under sweep, as partition\.alpha"):
+        swept.single("here")
+    one = COMPONENT.spec({"clients": 2})
+    assert one.single() is one
+    with pytest.raises(FedreproError, match="'clients' lists several values, 2@3"):
+        parse_token("partition", "iid+clients~2@3")
+    assert parse_token("method", "pfnm+sigma2~0.1@1").swept == ("sigma2",)

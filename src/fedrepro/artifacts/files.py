@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.artifacts.checksums import checksum_of, checksum_of_file, once
-from fedrepro.errors import FedreproError, disk_error
+from fedrepro.errors import FedreproError, disk_error, printable
 
 # Raised whenever files are written in another way. Files of version 1 have no checksums.
 SCHEMA_VERSION = 2
@@ -83,14 +83,14 @@ def damaged(path: Path | str, why: object, remove: Path | str | None = None) -> 
     """The error for a file that cannot be used; `remove` is what to delete, if not the file."""
     what = "it" if remove is None else f"the folder {remove}"
     return FedreproError(
-        f"{path} cannot be read ({why}): it is missing or damaged; "
+        f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
         f"delete {what} and start again, and it will be made anew"
     )
 
 
 def one_line(error: object) -> str:
     """An error's text without line breaks, cut short."""
-    return " ".join(str(error).split())[:160] or type(error).__name__
+    return printable(" ".join(str(error).split()))[:160] or type(error).__name__
 
 
 def place_of(path: Path | str) -> str:
@@ -212,7 +212,7 @@ def map_array(path: Path | str, remove: Path | str | None = None) -> np.ndarray:
     remove: see `damaged`. Its checksum is compared by `has_checksum`, when it is used.
     """
     try:
-        mapped: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        mapped: np.ndarray = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # NumPy reads the header as Python, which can raise anything
         raise damaged(path, one_line(error), remove) from error
     return mapped

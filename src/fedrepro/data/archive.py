@@ -12,11 +12,9 @@ import contextlib
 import gzip
 import io
 import lzma
-import struct
 import tarfile
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -34,18 +32,6 @@ PACKINGS: dict[bytes, Callable[..., Any]] = {
     b"\xfd7zXZ\0": lzma.open,
 }
 
-UNREADABLE = (
-    OSError,
-    EOFError,
-    ValueError,
-    OverflowError,
-    struct.error,
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    NotImplementedError,  # a zip packed in a way that Python does not know
-)
 ENCRYPTED = 1  # bit of a member of a zip
 
 
@@ -82,13 +68,20 @@ def extract(path: Path, folder: Path, most: int, wanted: Wanted | None = None) -
 
     It is told apart by content; the bytes are those of all that a tar holds, wanted or not.
     """
+    with _damage_is_said(path), saying_disk_errors(folder / path.name):
+        if zipfile.is_zipfile(path):
+            _extract_zip(path, folder, most, wanted)
+        else:
+            _extract_tar(path, folder, most, wanted)
+
+
+@contextlib.contextmanager
+def _damage_is_said(path: Path) -> Iterator[None]:
     try:
-        with saying_disk_errors(folder / path.name):
-            if zipfile.is_zipfile(path):
-                _extract_zip(path, folder, most, wanted)
-            else:
-                _extract_tar(path, folder, most, wanted)
-    except UNREADABLE as error:
+        yield
+    except FedreproError:
+        raise
+    except Exception as error:  # the readers of damaged archives can raise anything
         raise damaged(path, one_line(error)) from error
 
 
@@ -98,11 +91,9 @@ def decompressed(name: str, path: Path) -> Iterator[IO[bytes]]:
 
     Errors: FedreproError, also while it is read, as for `unpacked`.
     """
-    try:
-        with _stream(path, largest_unpacked(name, path)) as stream:
-            yield stream
-    except UNREADABLE as error:
-        raise damaged(path, one_line(error)) from error
+    most = largest_unpacked(name, path)
+    with _damage_is_said(path), _stream(path, most) as stream:
+        yield stream
 
 
 class _Limited(io.RawIOBase):

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fedrepro.errors import FedreproError, unknown
+from fedrepro.errors import FedreproError, shown, unknown
 from fedrepro.spec import Spec
 
 CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}")
@@ -159,14 +159,18 @@ def _row(line: Mapping[str, str | None], where: str) -> FileRow:
     for column in ("file", "mirror"):
         path = PurePosixPath(text[column])
         if path.is_absolute() or ".." in path.parts:
-            raise FedreproError(f"{where}: {column} '{path}' must stay inside its folder")
+            raise FedreproError(
+                f"{where}: {column} {shown(text[column])} must stay inside its folder"
+            )
     if text["checksum"] and not CHECKSUM.fullmatch(text["checksum"]):
         raise FedreproError(
             f"{where}: checksum must be sha256: or md5: and its hexadecimal digits in lower case"
         )
     for column in ("bytes", "unpacked"):
         if text[column] and not (text[column].isascii() and text[column].isdecimal()):
-            raise FedreproError(f"{where}: {column} must be a whole number, not '{text[column]}'")
+            raise FedreproError(
+                f"{where}: {column} must be a whole number, not {shown(text[column])}"
+            )
     return FileRow(
         name=text["name"],
         version=text["version"],

@@ -1,0 +1,125 @@
+"""The files of an exhibit belong together: drawn, recorded, and recorded before checksums."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from synthetic import KEY, draw, plan, undrawn, workplace
+
+from fedrepro.artifacts import read_json, write_json
+from fedrepro.cli.documents import recorded_verdicts
+from fedrepro.errors import FedreproError
+from fedrepro.exhibits.files import RUN, SUFFIXES, open_exhibit, open_recorded, sha256_of
+from fedrepro.record import RECORD, compare, exhibits_in, record
+from fedrepro.report.page import load, load_claims, load_maps
+from fedrepro.stages import claims
+
+__all__ = ["undrawn", "workplace"]
+
+ROOT = Path(__file__).parents[2]
+FOLDER = Path("reports/tiny")
+PUBLISHED = Path("config/published/pfnm.yaml")
+TABLES = [".csv", ".choice.csv", ".json"]
+OTHER = "pfnm/figure-2b"
+
+in_a_workplace = pytest.mark.usefixtures("workplace", "undrawn")
+
+
+@pytest.mark.parametrize("scale", ["paper"])
+def test_everything_that_is_recorded_can_be_opened(scale):
+    folder = ROOT / "reports/record" / scale
+    for key in exhibits_in(ROOT / "reports/record", scale):
+        files = open_recorded(folder, key, scale)
+        assert all(files.read(suffix) for suffix in SUFFIXES)
+        assert len(files.table(".csv")) > 0
+        assert files.about["key"] == key
+
+
+@in_a_workplace
+def test_csv_files_are_plain_and_their_json_names_them():
+    base = draw(plan())
+    about = read_json(f"{base}.json")
+    assert set(about["files"]) == set(SUFFIXES) - {".json"}
+    assert Path(f"{base}.csv").read_text().startswith("clients,method,metric,split,mean,")
+    text = open_exhibit(FOLDER, KEY, "tiny").read(".csv").decode()
+    assert text == Path(f"{base}.csv").read_text()
+
+
+@in_a_workplace
+@pytest.mark.parametrize("suffix", TABLES)
+@pytest.mark.parametrize("how", ["cut", "foreign", "another exhibit's", "empty", "not UTF-8"])
+def test_what_is_not_the_exhibits_is_a_sentence_on_the_page_and_for_claims(suffix, how):
+    base, other = draw(plan()), draw(plan(), OTHER, lambda *place: 0.5)
+    good = Path(f"{base}{suffix}").read_bytes()
+    bad = {
+        "cut": good[:-40],
+        "foreign": b"a,b\n1,2\n" if suffix != ".json" else b'{"a": [1, 2]}\n',
+        "another exhibit's": Path(f"{other}{suffix}").read_bytes(),
+        "empty": b"",
+        "not UTF-8": good[:50] + b"\xff" + good[50:],
+    }
+    Path(f"{base}{suffix}").write_bytes(bad[how])
+    with pytest.raises(FedreproError, match="figure-2a"):
+        load(FOLDER, KEY, "tiny")
+    if suffix != ".choice.csv":
+        with pytest.raises(FedreproError, match="figure-2a"):
+            claims.run(PUBLISHED, [KEY], FOLDER, Path("out/pfnm/claims.csv"))
+    with pytest.raises(FedreproError, match="figure-2a"):
+        record("tiny", [KEY])
+
+
+@in_a_workplace
+def test_an_exhibit_of_before_checksums_is_drawn_again():
+    base = draw(plan())
+    kept = {k: v for k, v in read_json(f"{base}.json").items() if k != "files"}
+    Path(f"{base}.json").write_text(json.dumps({**kept, "schema": 1}))
+    with pytest.raises(FedreproError, match="make the figure again from the results that are"):
+        open_exhibit(FOLDER, KEY, "tiny")
+
+
+@in_a_workplace
+def test_what_was_recorded_before_checksums_is_found_by_its_run():
+    base = draw(plan())
+    record("tiny", [KEY])
+    kept = f"{RECORD}/tiny/{KEY}"
+    about = {k: v for k, v in read_json(f"{kept}.json").items() if k != "files"}
+    Path(f"{kept}.json").write_text(json.dumps({**about, "schema": 1}))
+    files = {s: sha256_of(Path(f"{kept}{s}").read_bytes()) for s in SUFFIXES}
+    Path(f"{kept}{RUN}").write_text(json.dumps({"seconds": {}, "machine": {}, "files": files}))
+    assert open_exhibit(RECORD / "tiny", KEY, "tiny").about["key"] == KEY
+    assert compare("tiny", KEY).same_bytes
+    assert record("tiny", [KEY], source=RECORD, target=Path("again")).files
+    text = Path(f"{kept}.csv").read_text()
+    Path(f"{kept}.csv").write_text(text.replace("0.", "1.", 1))
+    with pytest.raises(FedreproError, match=r"incomplete or was altered: .*figure-2a\.csv is not"):
+        compare("tiny", KEY)
+    assert Path(f"{base}.csv").read_text() == text
+
+
+@in_a_workplace
+@pytest.mark.parametrize("bad", [b"", b"claim,verdict\n", b"\xff\xfe", b'"'])
+def test_verdicts_that_are_not_those_of_their_json_are_a_sentence(bad):
+    draw(plan())
+    path = FOLDER / "pfnm/claims.csv"
+    claims.run(PUBLISHED, [KEY], FOLDER, path)
+    assert load_claims([path])["pfnm"]
+    good = path.read_bytes()
+    path.write_bytes(bad)
+    for read in (lambda: load_claims([path]), lambda: recorded_verdicts(path)):
+        with pytest.raises(FedreproError, match=r"claims\.csv cannot be read"):
+            read()
+    path.write_bytes(good)
+    path.with_suffix(".json").write_bytes(bad)
+    with pytest.raises(FedreproError, match=r"claims\.json cannot be read"):
+        load_claims([path])
+
+
+@pytest.mark.parametrize("bad", ["", "[]", "{}", '{"partitions": 3}', "[[", '{"schema": 2}'])
+def test_a_list_of_drawings_that_is_none_says_what_to_delete(tmp_path, bad):
+    (tmp_path / "maps.json").write_text(bad)
+    with pytest.raises(FedreproError, match=f"delete the folder {tmp_path}"):
+        load_maps(tmp_path)
+    write_json(tmp_path / "maps.json", {"schema": 2, "partitions": []})
+    assert load_maps(tmp_path) == []
