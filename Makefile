@@ -56,7 +56,7 @@ lint: env
 	@.venv/bin/snakemake --lint
 
 bench: env
-	@$(LOCKED) sh -c 'missed=0; for name in training paths matching memory planning quick; do \
+	@$(LOCKED) sh -c 'missed=0; for name in training paths matching memory checksums planning quick; do \
 	  echo "== $$name"; .venv/bin/fedrepro bench $$name || missed=1; done; exit $$missed'
 	@test ! -x .venv-peers/bin/python || $(LOCKED) sh -c \
 	  '.venv/bin/fedrepro bench rounds && .venv/bin/fedrepro bench rounds --workload cifar-cnn'

@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import harness  # noqa: E402
 
-ALL = ("training", "matching", "rounds", "planning", "memory", "quick")
+ALL = ("training", "matching", "rounds", "planning", "memory", "quick", "checksums")
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +112,13 @@ def test_training_small(tmp_path):
 def test_memory_small(tmp_path):
     _, found = bench("memory", tmp_path, "--clients", 2, 4, "--block", 2)
     assert 0 < found["targets"][0]["ratio"] < 4
+
+
+def test_checksums_small(tmp_path):
+    _, found = bench("checksums", tmp_path, "--runs", 1, "--clients", 2, 3, "--epochs", 1)
+    jobs = {f"{job}, {n} clients" for job in ("partition", "train", "aggregate") for n in (2, 3)}
+    assert jobs < set(found["shares"])
+    assert all(0 < share < 1 for share in found["shares"].values())
 
 
 def test_peers_that_are_not_installed_are_named(tmp_path, monkeypatch):
