@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.artifacts import atomic, read_json, read_table, write_text
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.about import command
-from fedrepro.exhibits.times import exhibit_seconds, spent
+from fedrepro.exhibits.times import exhibit_seconds, spent, timings_of
 from fedrepro.provenance import machine
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _run(base: Path, about: Mapping[str, Any], warnings: list[str]) -> dict[str,
             if key in kept
         }
     root = _root(base, about["key"])
-    timings = [root / path for path in about["timings"]]
+    timings = [root / path for path in timings_of(about)]
     missing = [path for path in timings if not path.exists()]
     seconds = {} if missing else exhibit_seconds(timings)
     whole = {} if missing else spent(timings)

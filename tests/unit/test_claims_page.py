@@ -61,8 +61,7 @@ def test_equal_numbers_give_equal_bytes():
 def test_the_page_shows_every_claim_with_its_numbers():
     judged()
     made = plan()
-    times = [Path(p).with_name("timings.parquet") for p in made.metrics_files(made.exhibit(KEY))]
-    report.run(made, [KEY], times, Path(made.paths.index), None, [OUT])
+    report.run(made, [KEY], Path(made.paths.index), None, [OUT])
     html = Path(made.paths.index).read_text()
     Nesting(html)
     assert 'id="claims-pfnm"' in html

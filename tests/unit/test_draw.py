@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from synthetic import KEY, ROOT, draw, plan, plausible, workplace, write_runs
+from synthetic import KEY, ROOT, draw, plan, plausible, tables_of, workplace, write_runs
 
 from fedrepro.artifacts import read_provenance, read_table
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.canvas import close_up, lines, rules
 from fedrepro.exhibits.draw import figure, render
 from fedrepro.exhibits.style import LOOKS, REFERENCES, SPARE, looks
-from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise
+from fedrepro.exhibits.summary import csv_text, read_csv, summarise
+from fedrepro.exhibits.times import timings_of
 from fedrepro.stages import exhibit as stage
 
 __all__ = ["workplace"]
@@ -29,7 +30,7 @@ OUTPUTS = {".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet"}
 
 def numbers_of(made, values=plausible, key=KEY):
     exhibit = made.exhibit(key)
-    found = summarise(exhibit, read_runs(exhibit, write_runs(made, key, values)[0]))
+    found = summarise(exhibit, tables_of(made, key, values))
     return read_csv(csv_text(found.numbers))
 
 
@@ -203,7 +204,7 @@ def test_the_json_says_where_the_exhibit_comes_from():
     assert "pooled_train_accuracy" in about["methods"][0]["needs"]
     assert about["computed"] == [{"revision": "0123456789ab", "versions": {"torch": "2"}}]
     assert {"matplotlib", "pandas", "python"} <= set(about["versions"])
-    assert not any(Path(path).is_absolute() for path in about["timings"])
+    assert not any(path.is_absolute() for path in timings_of(about))
 
 
 def test_at_the_papers_own_data_nothing_stands_in():
@@ -221,11 +222,11 @@ def test_tidy_metrics_name_their_exhibit():
 
 def test_runs_on_different_data_are_refused(monkeypatch: pytest.MonkeyPatch):
     made = plan()
-    metrics, timings = write_runs(made)
-    sums = iter("abcdefghi")
+    write_runs(made)
+    sums = iter(f"{number:064x}" for number in range(100))
     monkeypatch.setattr(
-        "fedrepro.stages.exhibit.read_provenance",
+        "fedrepro.exhibits.summary.read_provenance",
         lambda table: {"data": next(sums), "revision": "", "versions": {}},
     )
     with pytest.raises(FedreproError, match="computed on different data called digits"):
-        stage.run(KEY, made, metrics, timings, Path("out"))
+        stage.run(KEY, made, Path("out"))

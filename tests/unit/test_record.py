@@ -48,16 +48,18 @@ def test_record_keeps_every_file_and_the_run(made):
 def test_processor_time_is_summed_over_jobs_and_memory_is_that_of_the_hungriest(made):
     record("tiny", [KEY])
     run = read_json(f"{BASE}.run.json")
-    runs = made.exhibit(KEY).runs
-    assert run["cpu_seconds"]["federate"] == 5.0 * sum(one.federated for one in runs)
-    assert run["cpu_seconds"]["aggregate"] == 5.0 * sum(not one.federated for one in runs)
+    trials = made.exhibit(KEY).trials
+    jobs = {r: len(made.blocks(n)) for r, n in trials.items()}
+    in_rounds = sum(n for r, n in jobs.items() if r.every)
+    assert run["cpu_seconds"]["federate"] == 5.0 * in_rounds
+    assert run["cpu_seconds"]["aggregate"] == 5.0 * (sum(jobs.values()) - in_rounds)
     assert run["cpu_seconds"]["train"] > 0
     assert run["peak_bytes"] == dict.fromkeys(("train", "aggregate", "federate"), 2**30)
 
 
 def test_a_stage_of_which_a_job_did_not_say_what_it_took_is_left_out(made):
-    one = next(run for run in made.exhibit(KEY).runs if run.federated)
-    path = Path(made.metrics_file(one)).with_name("timings.parquet")
+    one = next(run for run in made.exhibit(KEY).runs if run.every)
+    path = Path(made.run_files(one, 1)[0]).with_name("timings.parquet")
     write_table(path, {"trial": [0], "seconds": [1.0]}, "timings", {})
     record("tiny", [KEY])
     run = read_json(f"{BASE}.run.json")

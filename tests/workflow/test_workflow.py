@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -129,8 +130,8 @@ def test_two_undisturbed_runs_give_the_same_bytes(finished, tmp_path):
 def test_a_job_per_client_on_a_remote_executor_gives_the_same_bytes(finished, tmp_path):
     """Through cluster-generic: what a comma in a wildcard would break shows here."""
     folder = checkout(tmp_path / "remote")
-    for key in ("clients_per_job", "trials_per_job", "methods_per_job"):
-        edit(folder / "config/config.yaml", f"{key}: all", f"{key}: 1")
+    edit(folder / "config/config.yaml", "clients_per_job: all", "clients_per_job: 1")
+    edit(folder / "config/config.yaml", "trials_per_job: auto", "trials_per_job: 1")
     run(
         folder, "--jobs", "3", "--executor", "cluster-generic",
         "--seconds-between-status-checks", "1", "--cluster-generic-submit-cmd", "bash",
@@ -140,11 +141,12 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_bytes(finished, tm
         name = f"reports/tiny/pfnm/figure-2b{suffix}"
         assert (folder / name).read_bytes() == (finished / name).read_bytes()
     for whole in (finished / "results/tiny/seed=0/models").rglob("local.parquet"):
+        # below the scenario come trials, clients and the file
         scenario = folder / whole.relative_to(finished).parents[2]
         if "homogeneous" in str(scenario):
             continue
         parts = sorted(scenario.rglob("local.parquet"))
-        assert len(parts) > 1
+        assert len(parts) > 1, scenario
         same_models(whole, parts)
 
 
@@ -214,7 +216,37 @@ def test_a_changed_sigma2_reruns_matching_and_drawing_only(finished, tmp_path):
     assert planned(folder) == {"aggregate", "exhibit", "claims", "report", "tokens"}
     measured = [line for line in commands(folder) if "stage aggregate" in line]
     assert measured
-    assert all("--methods pfnm+sigma2~0.02@" in line.replace("'", "") for line in measured)
+    assert all("--method pfnm+sigma2~0.02@" in line.replace("'", "") for line in measured)
+
+
+def made_anew(folder: Path) -> list[str]:
+    """The files under results/ that a dry run would compute."""
+    found = [re.search(r"--out '?([^ ']+)", command) for command in commands(folder)]
+    paths = [match[1] for match in found if match]
+    return [path for path in paths if path.startswith("results/") and "tokens" not in path]
+
+
+def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path):
+    """What was computed stays; only what is new is planned, file by file."""
+    folder = copy_of(finished, tmp_path)
+    exhibits = folder / "config/exhibits/pfnm.yaml"
+    had = {path for path in products(folder) if path.startswith("results/")}
+    average = "    - {name: average, label: parameter average}\n"
+    added = "    - {name: concatenation, class_weights: false, label: as it is}\n"
+    concatenation = "    - {name: concatenation, label"
+    edit(exhibits, average + concatenation, average + added + concatenation)
+    new = made_anew(folder)
+    assert len(new) == 4  # two partitions, two numbers of clients
+    assert all("/methods=concatenation+" in path for path in new)
+
+    fewer = "      trials: 2\n      kd_trials: 1\n"
+    edit(exhibits, fewer, fewer.replace("trials: 2", "trials: 3", 1))
+    new = made_anew(folder)
+    assert not had & set(new)
+    more = [path for path in new if "/methods=concatenation+" not in path]
+    assert more
+    assert all("/trials=2-3/" in path for path in more)
+    assert not any("distillation" in path for path in more)
 
 
 def test_a_changed_label_only_redraws(finished, tmp_path):
@@ -282,7 +314,9 @@ def copy_of(finished: Path, tmp_path: Path) -> Path:
 def test_the_slurm_profile_plans_the_same_files(tmp_path):
     folder = checkout(tmp_path / "slurm")
     pytest.importorskip("snakemake_executor_plugin_slurm")
-    edit(folder / "profiles/slurm/config.yaml", "1", "all")
+    settings = folder / "profiles/slurm/config.yaml"
+    edit(settings, "clients_per_job: 1", "clients_per_job: all")
+    edit(settings, "trials_per_job: 1", "trials_per_job: auto")
     local = commands(folder)
     assert len(local) > 20
     assert commands(folder, "--profile", "profiles/slurm") == local

@@ -72,7 +72,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "model": {"required": True, "help": "token of the model"},
     "training": {"required": True, "help": "token of the training procedure"},
     "method": {"required": True, "help": "token of the method"},
-    "methods": {"required": True, "help": "tokens of the methods, joined by ;"},
     "file": {"required": True, "help": "file name, as in config/datasets.csv"},
     "mirror": {
         "default": os.environ.get("FEDREPRO_MIRROR", ""),
@@ -85,11 +84,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "type": Path,
         "nargs": "+",
         "required": True,
-        "help": "local models, parquet; or the folder of a scenario's, with the two options below",
+        "help": "local models, parquet; or the folder of a scenario's, with the option below",
     },
-    "local_trials": {"default": "", "help": "trials of the training jobs, such as 0-9:1"},
     "local_clients": {"default": "", "help": "clients of the training jobs, such as 0-99:10"},
-    "trials": {"required": True, "help": "range of trials, such as 0-9"},
+    "trials": {"required": True, "help": "range of trials, such as 0-9, or 3"},
     "clients": {"required": True, "help": "range of clients, such as 0-24"},
     "seed": {"type": int, "default": 0, "help": "seed of every draw"},
     "device": {"default": "cpu", "choices": ["cpu", "cuda"], "help": "where to compute"},
@@ -112,11 +110,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "scale": {"required": True, "help": "tiny, quick or paper"},
     "exhibit": {"required": True, "help": "paper/name, such as pfnm/figure-2a"},
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
-    "metrics": {"type": Path, "nargs": "+", "required": True, "help": "metrics of its runs"},
-    "methods_per_job": {"default": "all", "help": "as the workflow grouped the methods"},
+    "trials_per_job": {"default": "auto", "help": "trials in a file, as the workflow has it"},
     "maps": {"type": Path, "help": "folder of the drawings of partitions"},
-    "partitions": {"type": Path, "nargs": "+", "required": True, "help": "each partition.parquet"},
-    "times": {"type": Path, "nargs": "*", "default": [], "help": "measured seconds of its runs"},
 }
 
 
@@ -157,21 +152,20 @@ def _train(options: Options) -> None:
 
 def _local_files(options: Options) -> list[Path]:
     """The files of local models, named one by one or as pieces of a folder."""
-    if not options.local_trials:
+    if not options.local_clients:
         return list(options.local)
     from fedrepro.paths import Pieces, model_files
 
-    pieces = Pieces.parse(options.local_trials), Pieces.parse(options.local_clients)
-    return [Path(path) for path in model_files(options.local[0], *pieces)]
+    clients = Pieces.parse(options.local_clients)
+    return [Path(path) for path in model_files(options.local[0], _block(options.trials), clients)]
 
 
 def _aggregate(options: Options) -> None:
-    from fedrepro.paths import parse_methods
     from fedrepro.stages import aggregate
 
     aggregate.run(
         _scenario(options),
-        parse_methods(options.methods),
+        _spec("method", options.method),
         options.data,
         options.members,
         _local_files(options),
@@ -208,8 +202,8 @@ def _plan(options: Options) -> Any:
 
     if options.scale not in SCALES:
         raise FedreproError(f"scale '{options.scale}' is none of {', '.join(SCALES)}")
-    size = options.methods_per_job
-    job = {"methods_per_job": size if size == "all" else int(size)}
+    size = options.trials_per_job
+    job = {"trials_per_job": size if size == "auto" else int(size)}
     changes = {"seed": options.seed, "granularity": Granularity.model_validate(job)}
     config = load_config().model_copy(update=changes)
     return Plan(config, load_exhibits(), options.scale)
@@ -225,16 +219,13 @@ def _tokens(options: Options) -> None:
 def _exhibit(options: Options) -> None:
     from fedrepro.stages import exhibit
 
-    times = [path.with_name("timings.parquet") for path in options.metrics]
-    exhibit.run(options.exhibit, _plan(options), options.metrics, times, options.out)
+    exhibit.run(options.exhibit, _plan(options), options.out)
 
 
 def _report(options: Options) -> None:
     from fedrepro.stages import report
 
-    report.run(
-        _plan(options), options.exhibits, options.times, options.out, options.maps, options.claims
-    )
+    report.run(_plan(options), options.exhibits, options.out, options.maps, options.claims)
 
 
 def _claims(options: Options) -> None:
@@ -246,7 +237,7 @@ def _claims(options: Options) -> None:
 def _partition_maps(options: Options) -> None:
     from fedrepro.stages import maps
 
-    maps.run(_plan(options), options.exhibits, options.partitions, options.out)
+    maps.run(_plan(options), options.exhibits, options.out)
 
 
 def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
@@ -275,7 +266,7 @@ STAGES: dict[str, Stage] = {
     ),
     "aggregate": (
         "one-shot methods and controls: metrics from local models",
-        _with(*SCENARIO, "methods", "local", "local_trials", "local_clients", *COMPUTE),
+        _with(*SCENARIO, "method", "local", "local_clients", *COMPUTE),
         _aggregate,
     ),
     "federate": (
@@ -285,12 +276,12 @@ STAGES: dict[str, Stage] = {
     ),
     "tokens": (
         "the full text behind names in paths that had to be shortened",
-        _with("scale", "seed", "methods_per_job", "out"),
+        _with("scale", "seed", "trials_per_job", "out"),
         _tokens,
     ),
     "exhibit": (
         "one figure with its tables",
-        _with("scale", "seed", "methods_per_job", "exhibit", "metrics", "out"),
+        _with("scale", "seed", "trials_per_job", "exhibit", "out"),
         _exhibit,
     ),
     "claims": (
@@ -300,12 +291,12 @@ STAGES: dict[str, Stage] = {
     ),
     "report": (
         "the page of a scale",
-        _with("scale", "seed", "methods_per_job", "exhibits", "times", "maps", "claims", "out"),
+        _with("scale", "seed", "trials_per_job", "exhibits", "maps", "claims", "out"),
         _report,
     ),
     "partition-maps": (
         "drawings of the partitions that exhibits are about",
-        _with("scale", "seed", "methods_per_job", "exhibits", "partitions", "out"),
+        _with("scale", "seed", "trials_per_job", "exhibits", "out"),
         _partition_maps,
     ),
 }

@@ -15,7 +15,7 @@ from fedrepro.api import NEEDS
 from fedrepro.artifacts import SCHEMA_VERSION
 from fedrepro.config import ExhibitFile
 from fedrepro.errors import FedreproError
-from fedrepro.plan import Exhibit, Measure, Plan
+from fedrepro.plan import Exhibit, Measure, Plan, Run
 from fedrepro.points import CASE, KINDS
 from fedrepro.provenance import revision, versions
 from fedrepro.registry import components
@@ -32,9 +32,9 @@ def command(scale: str, key: str) -> str:
 
 
 def about(
-    exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Sequence[Source]
+    exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> dict[str, Any]:
-    """The description of an exhibit; `sources` are in the order of `exhibit.runs`."""
+    """The description of an exhibit; `sources` are of the files of each of its runs."""
     settings = exhibit.settings
     return {
         "kind": "exhibit",
@@ -57,16 +57,19 @@ def about(
         "methods": [_method(measure) for measure in exhibit.measures],
         "settings": settings.model_dump(mode="json"),
         "components": _components(exhibit),
-        "computed": _computed(sources),
+        "computed": _computed([source for own in sources.values() for source in own]),
+        "timings": [str(plan.run_pieces(run, trials)) for run, trials in exhibit.trials.items()],
         "versions": versions() | {name: metadata.version(name) for name in DRAWN_WITH},
         "revision": revision(),
     }
 
 
-def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sequence[Source]) -> list[dict[str, Any]]:
+def _data(
+    exhibit: Exhibit, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
+) -> list[dict[str, Any]]:
     """The data sets, with the checksum that all their runs agree on and any stand-in note."""
     found: dict[Spec, dict[str, Any]] = {}
-    for run, source in zip(exhibit.runs, sources, strict=True):
+    for run, source in ((run, source) for run, own in sources.items() for source in own):
         spec = run.scenario.dataset
         meta = spec.component.meta
         entry = found.setdefault(
@@ -149,7 +152,7 @@ def _components(exhibit: Exhibit) -> dict[str, list[str]]:
     """Kind -> name, version and all parameters of every component that a run used."""
     found: dict[str, dict[str, None]] = {}
     for run in exhibit.runs:
-        for spec in (*run.scenario.specs, *run.methods):
+        for spec in (*run.scenario.specs, run.method):
             found.setdefault(spec.kind, {})[spec.resolved] = None
     return {kind: sorted(resolved) for kind, resolved in found.items()}
 

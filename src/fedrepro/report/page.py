@@ -5,6 +5,7 @@ It needs neither the plan nor the results, so the same page can be made from wha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ import pandas as pd
 
 from fedrepro.artifacts import damaged, read_json
 from fedrepro.errors import FedreproError
+from fedrepro.evaluation.metrics import SIZES, size_text
 from fedrepro.exhibits.about import command
 from fedrepro.exhibits.summary import ROUND, read_csv
 from fedrepro.points import CASE
@@ -38,6 +40,7 @@ RULES_OF_CHOICE = {
     "pooled_train": "mean accuracy over all trials on the pooled training data",
     "client_train": "mean accuracy over all trials and clients on the clients' own training data",
 }
+SIZE_METRICS = ("hidden_units", "parameters")
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class Shown:
                 f"{row['parameter']} = {row['value']}",
                 _percent(row["criterion_mean"], row["criterion_sd"]),
                 _percent(row["test_mean"], row["test_sd"]),
-                _number(row["hidden_units"]),
+                _size(row["hidden_units"], row.get("parameters", math.nan)),
                 "chosen" if row["chosen"] == "true" else "",
             ]
             for row in self.choice.to_dict("records")
@@ -175,11 +178,9 @@ class Shown:
     def _cell(self, method: Mapping[str, Any], point: Mapping[str, Any], best: float) -> Cell:
         rows = self._at(method, point)
         mean, sd = _value(rows, "accuracy", "test")
-        units = _value(rows, "hidden_units", "")[0]
-        size = f"{_number(units)} units"
-        stacked = self._stacked(point)
-        if stacked and "matched_share" in set(rows["metric"]):
-            size = f"{_number(units)} of {_number(stacked)} units"
+        units, parameters = (_value(rows, metric, "")[0] for metric in SIZE_METRICS)
+        stacked = self._stacked(point) if "matched_share" in set(rows["metric"]) else 0.0
+        size = _size(units, parameters, stacked)
         chosen = self._chosen(method, point) if method["swept"] else ""
         return Cell(_percent(mean, sd), size, chosen, not method["reference"] and mean == best)
 
@@ -318,5 +319,12 @@ def _percent(mean: float, sd: float) -> str:
     return f"{100 * mean:.2f}" if pd.isna(sd) else f"{100 * mean:.2f} ± {100 * sd:.2f}"
 
 
-def _number(value: float) -> str:
-    return "–" if pd.isna(value) else f"{value:.0f}"
+def _size(units: float, parameters: float, stacked: float = 0.0) -> str:
+    """Hidden units where there are such, of all clients' if asked for, parameters and bytes."""
+    found = []
+    if not pd.isna(units):
+        of = f" of {stacked:.0f}" if stacked else ""
+        found.append(f"{units:.0f}{of} units")
+    if not pd.isna(parameters):
+        found += [size_text(parameters, SIZES[name]) for name in ("parameters", "megabytes")]
+    return ", ".join(found)

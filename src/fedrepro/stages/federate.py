@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,13 @@ from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.measure import Numbers, Split, communication, measure
-from fedrepro.evaluation.metrics import Row, Table
+from fedrepro.evaluation.metrics import FLOAT_BYTES, Row, Table
 from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
 from fedrepro.provenance import provenance, spent
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
-from fedrepro.stages.aggregate import FLOAT_BYTES
-from fedrepro.stages.common import held_examples, say, split_of
+from fedrepro.stages.common import held_examples, say, splits_as_held
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import Clients
 from fedrepro.training.flat import Layout
@@ -66,16 +65,16 @@ def run(
     specs = ";".join(spec.resolved for spec in (*scenario.specs, method))
     meaning = f"{specs};{measure_every};{prepared.checksum}"
     table = Table(scenario.specs)
-    splits = {name: split_of(prepared, name, where) for name in method.component.meta["evaluate"]}
     models, seconds = {}, []
     for trial in trials:
         members = read_partition(partition, trial)
-        clients = _clients(scenario, prepared, members, Rng(seed, trial), where)
+        rng = Rng(seed, trial)
+        clients = _clients(scenario, prepared, members, rng, where)
+        wanted = method.component.meta["evaluate"]
+        splits = splits_as_held(wanted, prepared, members, rng, where)
         keeper = Keeper(folder / f"trial-{trial}.pt", meaning, checkpoint_seconds)
         method_object = method.component.fn(**method.values)
-        progress = run_trial(
-            method_object, clients, Rng(seed, trial), splits["test"], keeper, measure_every
-        )
+        progress = run_trial(method_object, clients, rng, splits["test"], keeper, measure_every)
         table.add(
             Row(trial, method, metric, value, split, round=done)
             for done, metric, split, value in progress.recorded
@@ -83,7 +82,7 @@ def run(
         sent = Layout(clients.network.shapes).numbers * FLOAT_BYTES
         final = method_object.model(progress.state, clients)
         up, down = method_object.messages(clients.count)
-        numbers = measure(final, _as_held(splits, members))
+        numbers = measure(final, splits)
         exchanges = method_object.rounds * getattr(method_object, "exchanges", 1)
         numbers += communication(sent, exchanges, up, down)
         table.add(Row(trial, method, metric, value, split) for metric, split, value in numbers)
@@ -124,14 +123,6 @@ def run_trial(
 def is_measured(done: int, rounds: int, every: int) -> bool:
     """Whether accuracy is measured after `done` of `rounds` rounds."""
     return done in (1, rounds) or done % every == 0
-
-
-def _as_held(splits: Mapping[str, Split], members: Membership) -> dict[str, Split]:
-    """The splits, with who holds which training example."""
-    return {
-        name: replace(split, rows=members.train) if name == "train" else split
-        for name, split in splits.items()
-    }
 
 
 def _round_numbers(
