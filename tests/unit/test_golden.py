@@ -70,14 +70,15 @@ def of_model(item):
 
 def of_training(item):
     from fedrepro.training.clients import own_starts
+    from fedrepro.training.engine import train
+    from fedrepro.training.minibatches import Task
     from fedrepro.training.settings import settings_of
 
-    given = problem()
+    given = problem().clients
     settings = settings_of(item.spec({"epochs": 2}))
-    start = own_starts(given.clients.network, settings, [Rng(0)])
-    clients = type(given.clients)(**{**vars(given.clients), "settings": settings})
-    trained = clients.train(start, Rng(0), epochs=2)
-    return summary(*trained.tensors.values())
+    start = own_starts(given.network, settings, [Rng(0)])
+    tasks = [Task(rows, Rng(0, client=j)) for j, rows in enumerate(given.rows)]
+    return summary(*train(given.network, given.examples, tasks, settings, start).tensors.values())
 
 
 def of_method(item):
