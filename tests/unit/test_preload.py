@@ -154,7 +154,13 @@ def test_more_threads_and_gpus_are_not_handed_over():
 
 
 def test_a_job_of_another_environment_runs_where_it_is(workflow, monkeypatch):
-    monkeypatch.setattr(preloaded, "identity", lambda: "another")
+    monkeypatch.setattr(preloaded, "identity", lambda digest: "another")
+    assert preloaded.run_preloaded(["stage", "--help"]) is None
+
+
+def test_a_job_of_other_sources_runs_where_it_is(workflow, monkeypatch):
+    """What is on disk is no longer what the process has loaded."""
+    monkeypatch.setattr(preloaded.sources, "digest", lambda files: "of other files")
     assert preloaded.run_preloaded(["stage", "--help"]) is None
 
 

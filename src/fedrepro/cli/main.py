@@ -28,6 +28,9 @@ def run_here(given: Sequence[str]) -> int:
     given = [word for word in given if word != "--debug"]
     try:
         if given[:1] == ["stage"]:
+            from fedrepro.provenance import loaded
+
+            loaded()  # what it stamps is what it loads from here on
             from fedrepro.cli.stage import run_stage
 
             return run_stage(given[1:])

@@ -15,7 +15,7 @@ from fedrepro.evaluation.measure import Numbers, Split, communication, measure, 
 from fedrepro.evaluation.metrics import Row, Table
 from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario, methods_token
-from fedrepro.provenance import provenance, spent
+from fedrepro.provenance import provenance, provenance_of, spent
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.stages.common import client_info, held_examples, say, split_of
@@ -59,7 +59,15 @@ def run(
                 measured.append((trial, setting.token, seconds))
         say(f"trial {trial}: {', '.join(method.name for method in methods)}")
     path = f"{scenario.folder}/{methods_token(methods)}"
-    source = provenance(seed, path=path, data=prepared.checksum, stand_in=prepared.stand_in)
+    source = provenance(
+        seed,
+        specs=(*scenario.specs, *methods),
+        device=where,
+        inputs=[prepared.info["provenance"], *map(provenance_of, (partition, *local_models))],
+        path=path,
+        data=prepared.checksum,
+        stand_in=prepared.stand_in,
+    )
     columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
     write_table(timings, columns, "timings", source | spent())
     write_table(out, table.arrow(), "metrics", source)
