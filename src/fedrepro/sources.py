@@ -15,6 +15,7 @@ except ImportError:
 
 PACKAGE = os.path.dirname(os.path.abspath(__file__))
 SUFFIXES = (".py", ".json", ".j2")
+HIDDEN = (".", "__pycache__")
 
 # What does not compute: a result that is there already cannot depend on it. All else computes,
 # so a new file does until it is named here.
@@ -44,19 +45,21 @@ def computes(name: str) -> bool:
 def on_disk(package: str = PACKAGE) -> dict[str, bytes]:
     """The package's files as they are now, by name, in the order of names."""
     found = {}
-    folders = [""]
-    while folders:
-        folder = folders.pop()
-        with os.scandir(os.path.join(package, folder)) as entries:
-            for entry in entries:
-                if entry.name.startswith((".", "__pycache__")):
-                    continue
-                if entry.is_dir():
-                    folders.append(f"{folder}{entry.name}/")
-                elif entry.name.endswith(SUFFIXES):
-                    with open(entry.path, "rb", buffering=0) as file:
-                        found[folder + entry.name] = file.read()
-    return dict(sorted(found.items()))
+    for folder, inner, names in os.walk(package):
+        inner[:] = [name for name in inner if not name.startswith(HIDDEN)]
+        for name in names:
+            if name.endswith(SUFFIXES) and not name.startswith(HIDDEN):
+                path = f"{folder}/{name}"
+                found[path[len(package) + 1 :]] = _content(path)
+    return {name: content for name, content in sorted(found.items()) if content is not None}
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except FileNotFoundError:  # it is just being replaced
+        return None
 
 
 def digest(files: Mapping[str, bytes]) -> str:

@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedrepro.rng import Rng
 from fedrepro.training.minibatches import Task
-from fedrepro.training.noise import noise_of
+from fedrepro.training.noise import BlockNoise, noise_of
 
 CPU = torch.device("cpu")
 BATCH = 8
@@ -104,6 +104,20 @@ def test_the_numbers_are_pinned():
 
 PINNED_KEPT = [0.0, 0.0, 0.0, 0.0, 1.0]
 PINNED_NORMAL = [-0.42594, -0.043011, -1.396743, -0.797797, 0.633576]
+
+
+def test_a_block_has_seeds_of_64_bits():
+    """On a GPU one generator serves a block; what it is seeded with can be seen anywhere."""
+    seeds, like = set(), torch.empty(2, 50)
+    for seed in (5, 5 + 2**32, 5 + 2**64):
+        for step in range(6):
+            noise = BlockNoise(tasks(2, seed), BATCH, CPU)
+            noise.at(step, 2)
+            seeds.add(noise.generator.initial_seed())
+            assert set(noise.kept(like, 0.5).flatten().tolist()) == {0.0, 1.0}
+            assert noise.normal(like).std() > 0.5
+    assert len(seeds) == 18
+    assert max(seeds) > 2**63
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is here")

@@ -157,7 +157,8 @@ def test_every_file_of_the_package_counts(package):
     assert files == set(sources.on_disk(str(package)))
     (package / "__pycache__").mkdir()
     (package / "__pycache__/rng.cpython-311.pyc").write_bytes(b"compiled")
-    (package / ".rng.py.swp").write_bytes(b"an editor's")
+    (package / ".rng.py").write_bytes(b"an editor's")
+    (package / "methods/just_gone.py").symlink_to("nowhere")
     assert files == set(sources.on_disk(str(package)))
 
 

@@ -27,10 +27,10 @@ def run_here(given: Sequence[str]) -> int:
     debug = "--debug" in given
     given = [word for word in given if word != "--debug"]
     try:
-        if given[:1] == ["stage"]:
-            from fedrepro.provenance import loaded
+        from fedrepro.provenance import loaded
 
-            loaded()  # what it stamps is what it loads from here on
+        loaded()  # what is stamped into files is what is loaded from here on
+        if given[:1] == ["stage"]:
             from fedrepro.cli.stage import run_stage
 
             return run_stage(given[1:])
