@@ -98,7 +98,7 @@ State = dict[str, Any]
 
 
 class Federated(Protocol):
-    """A method in rounds. The state is plain data and tensors, so it can be saved at any round.
+    """A method in rounds. The state is plain data, arrays and tensors: `states.py` says which.
 
     `init` and `round` are pure: the next state depends on the state, the clients and the random
     place (rng.round is the round's number) only. `round` also returns named numbers to record.

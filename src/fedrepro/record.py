@@ -1,8 +1,8 @@
 """The record: what we measured, kept under reports/record/, and how a user's numbers compare.
 
 `record` copies an exhibit's files out of a reports folder, of this machine or of another, and
-adds measured seconds and the machine. `compare` sets a user's csv beside the recorded one.
-Neither prints: they return data.
+adds measured seconds and the machines that the files name. `compare` sets a user's csv beside the
+recorded one. Neither prints: they return data.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.artifacts import atomic, read_json, read_table, write_text
 from fedrepro.errors import FedreproError
-from fedrepro.exhibits.about import command
+from fedrepro.exhibits.about import command, drawn_of
 from fedrepro.exhibits.times import exhibit_seconds, spent, timings_of
-from fedrepro.provenance import machine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,27 +111,31 @@ def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, 
 
 
 def _doubts(about: Mapping[str, Any]) -> list[str]:
-    """Sentences about revisions that nobody can go back to."""
-    revisions = {
-        "drawn": [about["revision"]],
-        "computed": [computed["revision"] for computed in about["computed"]],
-    }
-    return [
-        f"{about['key']} at scale {about['scale']} was {what} at git revision {found}, which "
-        "cannot be checked out again; commit first and make it anew, so that others can repeat it"
-        for what, all_found in revisions.items()
-        for found in all_found
-        if found == "unknown" or found.endswith("-dirty")
+    """Sentences about sources that nobody can go back to."""
+    name = f"{about['key']} at scale {about['scale']}"
+    made = [("drawn", drawn_of(about)), *(("computed", one) for one in about["computed"])]
+    lost = [
+        f"{name} was {what} at git revision {one['revision']}, which cannot be checked out again; "
+        "commit first and make it anew, so that others can repeat it"
+        for what, one in made
+        if one["revision"] == "unknown" or one["revision"].endswith("-dirty")
     ]
+    changed = [
+        f"the sources changed while {name} was computed, from {one['digest'][:12]} to "
+        f"{one['changed_to'][:12]}, so that it may be of both; make it anew"
+        for one in about["computed"]
+        if "changed_to" in one
+    ]
+    return lost + changed
 
 
 def _run(base: Path, about: Mapping[str, Any], warnings: list[str]) -> dict[str, Any]:
-    """Seconds and memory by stage and the machine: the source's if it has them, else measured."""
+    """Seconds and memory by stage, and the machines: the source's if it has them, else measured."""
     if Path(f"{base}{RUN}").exists():
         kept = read_json(f"{base}{RUN}")
         return {
             key: kept[key]
-            for key in ("seconds", "cpu_seconds", "peak_bytes", "machine")
+            for key in ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
             if key in kept
         }
     root = _root(base, about["key"])
@@ -147,13 +150,19 @@ def _run(base: Path, about: Mapping[str, Any], warnings: list[str]) -> dict[str,
             f"the training time of {about['key']} is not recorded: timings of its local models "
             "are missing"
         )
-    own = root.resolve() == Path.cwd().resolve()
-    if not own:
+    return {"seconds": seconds, **whole, "machines": _machines(about, warnings)}
+
+
+def _machines(about: Mapping[str, Any], warnings: list[str]) -> list[dict[str, Any]]:
+    """The machines and devices that computed an exhibit, as its files say."""
+    known = [one for one in about["computed"] if "machine" in one]
+    if len(known) < len(about["computed"]):
         warnings.append(
-            f"the machine of {about['key']} is not recorded, since its results come from "
-            f"{root}; run `fedrepro record` there and give its reports/record as the source"
+            f"the machine of {about['key']} is not recorded in full: some of its results are of "
+            "before they said where they were computed"
         )
-    return {"seconds": seconds, **whole, "machine": machine() if own else {}}
+    texts = {json.dumps({"device": one["device"], **one["machine"]}) for one in known}
+    return [json.loads(text) for text in sorted(texts)]
 
 
 def _root(base: Path, key: str) -> Path:
@@ -354,9 +363,19 @@ def _notes(ours: Path, theirs: Path) -> list[str]:
     for what in ("seed", "trials", "components"):
         if mine[what] != kept[what]:
             notes.append(f"not as in the record: {what}")
+    now, then = _versions(mine), _versions(kept)
     changed = [
-        f"{name} {mine['versions'].get(name)} (recorded with {version})"
-        for name, version in kept["versions"].items()
-        if mine["versions"].get(name) != version
+        f"{name} {now.get(name)} (recorded with {version})"
+        for name, version in then.items()
+        if now.get(name) != version
     ]
     return notes + ([f"other versions: {', '.join(changed)}"] if changed else [])
+
+
+def _versions(about: Mapping[str, Any]) -> dict[str, str]:
+    """Versions of the packages that computed and drew an exhibit, by name."""
+    found: dict[str, set[str]] = {}
+    for made in (*about["computed"], drawn_of(about)):
+        for name, version in made["versions"].items():
+            found.setdefault(name, set()).add(version)
+    return {name: " and ".join(sorted(each)) for name, each in found.items()}

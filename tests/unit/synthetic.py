@@ -14,12 +14,20 @@ from fedrepro.config import Config, load_exhibits
 from fedrepro.evaluation.metrics import Row, Table
 from fedrepro.exhibits.summary import read_metrics
 from fedrepro.plan import Plan, Run
+from fedrepro.provenance import Loaded, Sources
 from fedrepro.stages import exhibit as stage
 
 ROOT = Path(__file__).parents[2]
 KEY = "pfnm/figure-2a"
 REVISION = "0123456789ab"
-SOURCE = {"data": "ab" * 32, "revision": REVISION, "versions": {"torch": "2"}, "seed": 0}
+ORIGIN = {
+    "revision": REVISION,
+    "digest": "12" * 16,
+    "versions": {"torch": "2"},
+    "device": "cpu",
+    "machine": {"system": "Linux", "cpu": "of the files", "cores": 3, "python": "3.11.7"},
+}
+SOURCE = {"data": "ab" * 32, "seed": 0, **ORIGIN}
 
 # (setting's token, clients, trial, metric, split) -> value
 Values = Callable[[str, int, int, str, str], float]
@@ -111,8 +119,14 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with the repository's config, at a clean revision."""
     (tmp_path / "config").symlink_to(ROOT / "config")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedrepro.exhibits.about.revision", lambda: REVISION)
+    at_revision(monkeypatch, REVISION)
     return tmp_path
+
+
+def at_revision(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
+    """Exhibits are drawn from now on by sources of this revision."""
+    own = Sources("34" * 16, revision)
+    monkeypatch.setattr("fedrepro.exhibits.about.loaded", lambda: Loaded(own, own))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from fedrepro.methods.downpour_sgd import next_minibatches
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.registry import components
 from fedrepro.rng import Rng
+from fedrepro.training.clients import own_starts
 
 METHODS = components("method")
 ONE_SHOT = [n for n, m in METHODS.items() if m.meta["kind"] in ("one_shot", "control")]
@@ -277,8 +278,19 @@ def test_a_stream_of_more_steps_than_examples_is_refused(given):
         arriving(few, 0, 4, Rng(0))
 
 
+def trained_in_a_round(given):
+    """The same problem with local models trained as in the first round of a method."""
+    clients = given.clients
+    starts = own_starts(
+        clients.network, clients.settings, [Rng(0, client=j) for j in range(clients.count)]
+    )
+    found = clients.train(starts, Rng(0, round=0), epochs=clients.settings.epochs)
+    return replace(given, models=replace(given.models, tensors=found.tensors))
+
+
 def test_one_step_of_pfnm_streaming_is_pfnm(given):
     """All data at once, trained as the local models were."""
+    given = trained_in_a_round(given)
     values = {"sigma2": 0.1, "order": "fixed"}
     made = METHODS["pfnm_streaming"].fn(steps=1, **values)
     *_, state = states(made, given.clients)
@@ -319,6 +331,7 @@ def test_streaming_ensembles_train_on_and_keep_all_or_the_latest(given):
 
 
 def test_a_streaming_ensemble_of_one_step_is_the_ensemble(given):
+    given = trained_in_a_round(given)
     for name in ("uniform_ensemble", "weighted_ensemble"):
         made = METHODS[f"{name}_streaming"].fn(steps=1)
         *_, state = states(made, given.clients)

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from synthetic import KEY, draw, plan, undrawn, workplace, write_training_times
+from synthetic import KEY, ORIGIN, draw, plan, undrawn, workplace, write_training_times
 
 from fedrepro.api import NEEDS
 from fedrepro.artifacts import read_json, write_json
@@ -105,6 +105,28 @@ def test_page_names_command_data_settings_and_versions():
         *settings.notes,
     ):
         assert wanted in text
+
+
+def test_page_says_what_computed_and_what_drew_also_in_the_earlier_form():
+    made = plan()
+    draw(made)
+    base = Path(made.paths.index).parent / KEY
+    about = read_json(f"{base}.json")
+    old = {"revision": "of the runs", "versions": {"torch": "2"}}
+    drawn = {"revision": "of the drawing", "versions": {"pandas": "3"}}
+    forms = (
+        about | {"computed": [{**ORIGIN, **old, "changed_to": "56" * 16}], "drawn": drawn},
+        {key: value for key, value in about.items() if key != "drawn"}
+        | {"computed": [old], **drawn},
+    )
+    for form, said in zip(forms, (True, False), strict=True):
+        write_json(f"{base}.json", form)
+        report.run(made, [KEY], Path(made.paths.index))
+        text = Nesting(Path(made.paths.index).read_text()).text
+        assert "at revision of the runs" in text
+        assert "at revision of the drawing; pandas 3" in text
+        new = ("sources 121212121212, on cpu", "3 cores (of the files, Linux)", "sources changed")
+        assert [part in text for part in new] == [said] * 3
 
 
 def test_page_shows_accuracy_size_and_the_chosen_setting():

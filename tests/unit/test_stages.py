@@ -13,6 +13,7 @@ import torch
 from fedrepro.artifacts import load_state, read_models, read_provenance, read_table, save_state
 from fedrepro.cli.main import main
 from fedrepro.data.prepared import load_prepared
+from fedrepro.provenance import origin
 from fedrepro.registry import parse_token
 from fedrepro.stages import federate
 from fedrepro.stages.common import examples_of
@@ -125,7 +126,7 @@ def test_rounds_are_measured_one_by_one(data, tmp_path):
     assert costs["messages"] == 4 * 2 * 3
     parameters = 64 * 10 + 10 + 10 * 10 + 10
     assert costs["bytes_up"] == costs["bytes_down"] == 4 * 3 * parameters * 4
-    assert set(load_state(tmp_path / "global.pt")) == {"0", "1"}
+    assert set(load_state(tmp_path / "global.pt")["trials"]) == {"0", "1"}
     assert not (tmp_path / "checkpoints").exists()
 
 
@@ -194,6 +195,30 @@ def test_a_checkpoint_of_another_meaning_or_a_damaged_one_is_not_continued(data,
     assert rounds(data, test[1]) == 0
     assert "starting this trial anew" in capsys.readouterr().err
     assert (test[0] / "m.parquet").read_bytes() == (test[1] / "m.parquet").read_bytes()
+
+
+@pytest.mark.parametrize("part", ["digest", "device", "versions"])
+def test_a_checkpoint_of_other_sources_or_another_device_is_not_continued(
+    data, tmp_path, monkeypatch, capsys, part
+):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert rounds(data, whole) == 0
+
+    def stop(path, state):
+        save_state(path, state)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(federate, "save_state", stop)
+        earlier.setattr(federate, "origin", lambda device: origin(device) | {part: "earlier"})
+        assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
+    capsys.readouterr()
+    assert rounds(data, stopped) == 0
+    said = capsys.readouterr().err
+    assert "trial-0.pt is of other sources, settings or another device; starting anew" in said
+    assert "going on from" not in said
+    for name in ("m.parquet", "global.pt"):
+        assert (whole / name).read_bytes() == (stopped / name).read_bytes()
 
 
 def test_a_diverging_client_is_one_sentence(data, tmp_path, capsys):

@@ -31,4 +31,4 @@ def test_every_step_is_measured(data, tmp_path, method):  # noqa: F811
     if method.startswith("pfnm"):
         assert len(units) == 4  # after each step, and of the final model
         assert units.is_monotonic_increasing
-    assert set(load_state(tmp_path / "g")) == {"0"}
+    assert set(load_state(tmp_path / "g")["trials"]) == {"0"}

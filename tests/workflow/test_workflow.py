@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,17 +47,22 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def snakemake(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run it as the README says: by path, without an activated environment."""
+def environment(**env: str) -> dict[str, str]:
+    """As of a user who has not activated the environment."""
     clean = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "FEDREPRO_MIRROR")}
     clean["PATH"] = os.pathsep.join(
         p for p in os.environ["PATH"].split(os.pathsep) if p != str(BIN)
     )
     if "PYTHONPATH" in env:  # the code of a copy is not what coverage is measured of
         clean = {k: v for k, v in clean.items() if not k.startswith("COV")}
+    return {**clean, **env}
+
+
+def snakemake(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run it as the README says: by path, without an activated environment."""
     return subprocess.run(
         [".venv/bin/snakemake", *words],
-        cwd=folder, env={**clean, **env}, capture_output=True, text=True, timeout=900,
+        cwd=folder, env=environment(**env), capture_output=True, text=True, timeout=900,
     )  # fmt: skip
 
 
@@ -158,18 +164,24 @@ def same_models(whole: Path, parts: list[Path]) -> None:
             assert value.tobytes() == two[trial].tensors[name].tobytes()
 
 
+FILES, CHECKPOINT = ("*.parquet", 3), ("checkpoints/*.pt", 1)
+
+
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_path):
-    """SIGKILL for make, Snakemake and every job at five moments; then `make`, nothing else."""
+    """SIGKILL for make, Snakemake and every job, amid rounds as well; then `make`, nothing else."""
     folder = checkout(tmp_path / "killed")
+    edit(folder / "config/config.yaml", "checkpoint_seconds: 20", "checkpoint_seconds: 0")
     make = ["make", "CORES=2", "READY="]
-    done = 0
-    for _ in range(5):
+    for pattern, count in (FILES, CHECKPOINT, CHECKPOINT, FILES, FILES):
+        before = versions_of(folder, pattern)
         process = subprocess.Popen(
             make, cwd=folder, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         # each kill waits for new files, so that the moments differ and the run gets further
-        done = wait_for_more(folder, done, process)
+        wait_until(
+            lambda p=pattern, b=before, c=count: len(versions_of(folder, p) - b) >= c, process
+        )
         kill_tree(process.pid)
         process.wait()
     last = subprocess.run(make, cwd=folder, capture_output=True, text=True)
@@ -178,16 +190,28 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_p
     assert set(one) == set(two)
     assert [name for name in one if one[name] != two[name]] == []
     assert not list((folder / "results").rglob("*.tmp"))
+    logs = (folder / "results/tiny/logs/federated").rglob("*.log")
+    assert any("going on from round" in log.read_text() for log in logs)
 
 
-def wait_for_more(folder: Path, done: int, process: subprocess.Popen[bytes]) -> int:
+def versions_of(folder: Path, pattern: str) -> set[tuple[Path, int]]:
+    """The files of a kind that are there now, told apart by when they were written."""
+    found = set()
+    for path in (folder / "results").rglob(pattern):
+        try:
+            found.add((path, path.stat().st_mtime_ns))
+        except FileNotFoundError:  # a checkpoint of a method that has just ended
+            continue
+    return found
+
+
+def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 300
     while time.monotonic() < end and process.poll() is None:
-        count = len(list((folder / "results").rglob("*.parquet")))
-        if count >= done + 3:
-            return count
-        time.sleep(0.05)
-    raise AssertionError("the run ended, or made no progress, before it could be killed")
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("the run ended, or made no progress, before its moment came")
 
 
 def kill_tree(root: int) -> None:

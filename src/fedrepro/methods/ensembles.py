@@ -83,7 +83,7 @@ class _StreamingEnsemble:
         before = {name: value.numpy() for name, value in state["networks"].items()}
         counts = state["counts"]["counts"].numpy()
         latest = {name: value[-clients.count :] for name, value in before.items()}
-        trained = here.train(latest, rng, epochs=epochs, first_epoch=step * epochs)
+        trained = here.train(latest, rng, epochs=epochs)
         after, held = trained.tensors, counts[-clients.count :] + label_counts(here)
         if self.all and step > 0:
             after = {name: np.concatenate([before[name], value]) for name, value in after.items()}
@@ -108,6 +108,7 @@ class _StreamingEnsemble:
 @method(
     "uniform_ensemble_streaming",
     kind="federated",
+    version=2,
     needs={"rounds"},
     paper="pfnm",
     label="U-Ens streaming",
@@ -125,6 +126,7 @@ class UniformEnsembleStreaming(_StreamingEnsemble):
 @method(
     "weighted_ensemble_streaming",
     kind="federated",
+    version=2,
     needs={"rounds", "label_counts"},
     paper="pfnm",
     label="W-Ens streaming",

@@ -14,7 +14,7 @@ from fedrepro.evaluation.measure import Numbers, communication, measure, measure
 from fedrepro.evaluation.metrics import FLOAT_BYTES, Row, Table
 from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
-from fedrepro.provenance import provenance, spent
+from fedrepro.provenance import provenance, provenance_of, spent
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
 from fedrepro.stages.common import client_info, say, splits_as_held
@@ -52,8 +52,15 @@ def run(
             )
             measured.append((trial, setting.token, seconds))
         say(f"trial {trial}: {method.name}")
-    path = f"{scenario.folder}/{method.token}"
-    source = provenance(seed, path=path, data=prepared.checksum, stand_in=prepared.stand_in)
+    source = provenance(
+        seed,
+        specs=(*scenario.specs, method),
+        device=where,
+        inputs=[prepared.info["provenance"], *map(provenance_of, (partition, *local_models))],
+        path=f"{scenario.folder}/{method.token}",
+        data=prepared.checksum,
+        stand_in=prepared.stand_in,
+    )
     columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
     write_table(timings, columns, "timings", source | spent())
     write_table(out, table.arrow(), "metrics", source)
