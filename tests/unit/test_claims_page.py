@@ -16,11 +16,13 @@ pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
 
 PUBLISHED = Path("config/published/pfnm.yaml")
 OUT = Path("reports/tiny/pfnm/claims.csv")
+BOTH = [KEY, "pfnm/figure-2b"]
 
 
-def judged(values=plausible) -> dict[str, list[dict[str, str]]]:
-    draw(plan(), KEY, values)
-    claims.run(PUBLISHED, [KEY], Path("reports/tiny"), OUT)
+def judged(values=plausible, exhibits=BOTH) -> dict[str, list[dict[str, str]]]:
+    for key in exhibits:
+        draw(plan(), key, values)
+    claims.run(PUBLISHED, exhibits, Path("reports/tiny"), OUT)
     return {checks[0]["claim"]: checks for checks in load_claims([OUT])["pfnm"]}
 
 
@@ -45,6 +47,11 @@ def test_what_was_not_drawn_is_not_run_and_what_cannot_be_tested_has_no_verdict(
     assert found["P18"][0]["verdict"] == "not run"
     assert found["P14"][0]["verdict"] == "no verdict"
     assert found["P24"][0]["at"] == ""
+
+
+def test_what_was_drawn_in_part_is_incomplete_and_says_what_is_missing():
+    found = judged(lifted(0.3), exhibits=[KEY])["P1"][0]
+    assert (found["verdict"], found["missing"]) == ("incomplete", "figure-2b")
 
 
 def test_verdicts_on_stand_in_data_say_so():
@@ -79,10 +86,14 @@ def test_a_page_without_claims_has_no_section_for_them():
     ("row", "text"),
     [
         ({"value": "0.5", "low": "0.4", "high": "0.6"}, "0.5 (0.4 … 0.6)"),
+        (
+            {"value": "0.5", "low": "0.4", "high": "0.6", "confidence": "0.995"},
+            "0.5 (0.4 … 0.6 at 99.5 %)",
+        ),
         ({"value": "1", "low": "1", "high": "1"}, "1"),
         ({"value": "0.5", "low": "", "high": ""}, "0.5, error unknown"),
         ({"value": "", "low": "8000", "high": ""}, "more than 8000"),
     ],
 )
 def test_a_value_is_shown_with_its_interval(row, text):
-    assert interval(row) == text
+    assert interval({"confidence": "0.95"} | row) == text

@@ -14,6 +14,7 @@ import pandas as pd
 
 from fedrepro.artifacts import damaged, read_json
 from fedrepro.errors import FedreproError
+from fedrepro.evaluation.claims.judging import CONFIDENCE
 from fedrepro.exhibits.about import command
 from fedrepro.exhibits.summary import ROUND, read_csv
 from fedrepro.points import CASE
@@ -37,6 +38,12 @@ STAGES = {
 RULES_OF_CHOICE = {
     "pooled_train": "mean accuracy over all trials on the pooled training data",
     "client_train": "mean accuracy over all trials and clients on the clients' own training data",
+}
+
+
+LABELS = {
+    "exact": "a count, and exact",
+    "identity": "follows from how the method is defined",
 }
 
 
@@ -256,6 +263,7 @@ def page(
         partitions=partitions,
         claims=claims or {},
         interval=interval,
+        labels=LABELS,
         stand_ins=list(dict.fromkeys(note for note in notes if note)),
         kinds=KINDS,
         rules_of_choice=RULES_OF_CHOICE,
@@ -263,13 +271,15 @@ def page(
 
 
 def interval(row: Mapping[str, str]) -> str:
-    """The value that decides a check, and its interval."""
+    """The value that decides a check, and its interval, with its confidence if it is not 95 %."""
     if not row["value"]:
         return row["low"] and f"more than {float(row['low']):.4g}"
     value = f"{float(row['value']):.4g}"
     if not row["low"] or not row["high"]:
         return f"{value}, error unknown"
     ends = f"{float(row['low']):.4g} … {float(row['high']):.4g}"
+    if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
+        ends += f" at {100 * float(row['confidence']):.4g} %"
     return value if row["low"] == row["high"] else f"{value} ({ends})"
 
 
