@@ -203,6 +203,15 @@ def test_a_spread_may_be_set_against_that_of_another_exhibit():
     assert judged(found, numbers).verdict == "holds"
 
 
+def test_what_cannot_be_negative_has_no_negative_end():
+    places = ((2, 0.9, "up"), (5, 0.902, "turn"), (10, 0.901, "up"))
+    numbers = {"x": table(*(({"clients": j}, "A", *rest) for j, *rest in places))}
+    (spread,) = intervals(check(form="spread", over=["clients"], above=0), numbers)
+    (gain,) = intervals(check(form="change", along="clients", end="best", above=0), numbers)
+    (loss,) = intervals(check(form="change", along="clients", start="best", above=0), numbers)
+    assert (spread.low, gain.low, loss.high) == (0, 0, 0)
+
+
 def test_an_effect_compares_columns():
     numbers = {"x": grid(lambda s, g: 0.5 + 0.1 * s + 0.001 * g)}
     found = check(form="effect", over="sigma2", than=["gamma0"], above=0)

@@ -103,7 +103,7 @@ def test_the_best_of_rivals_of_which_one_is_as_good():
     assert refuted <= MOST
 
 
-@pytest.mark.parametrize(("trials", "count"), [(3, 5), (5, 5), (10, 5), (10, 20)])
+@pytest.mark.parametrize(("trials", "count"), [(3, 5), (5, 3), (5, 8), (10, 5), (10, 20)])
 def test_a_spread_of_settings_that_do_not_differ(trials, count):
     numbers = {"x": of_series(settings(chance([0.0] * count, 5, trials)))}
     held, _ = wrong(check(form="spread", over=["sigma2"], above=0), numbers)

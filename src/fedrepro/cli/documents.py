@@ -96,12 +96,12 @@ def recorded_verdicts(claims: Path) -> str:
     """A table of a paper's claims: each verdict, and the number that decides it."""
     with claims.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    claims: dict[str, list[dict[str, str]]] = {}
+    checks: dict[str, list[dict[str, str]]] = {}
     for row in rows:
-        claims.setdefault(row["claim"], []).append(row)
+        checks.setdefault(row["claim"], []).append(row)
     return _table(
         ["claim", "in our words", "verdict", "what decides it", "number", "bound", "bound fixed"],
-        [_verdict(checks) for checks in claims.values()],
+        [_verdict(own) for own in checks.values()],
     )
 
 

@@ -27,15 +27,15 @@ from fedrepro.evaluation.claims.cells import (
     text,
 )
 from fedrepro.evaluation.claims.form import Form, Pairing, best_of, too_few
-from fedrepro.evaluation.claims.intervals import Array, mean, pairs
+from fedrepro.evaluation.claims.intervals import Array, Contrast, mean, pairs
 from fedrepro.evaluation.claims.statements import (
     Contrasts,
     Rounds,
     Statement,
     Together,
     by_trial,
-    contrast,
     statement,
+    zero,
 )
 
 
@@ -50,7 +50,7 @@ class Value(Form):
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         for cell in self.cells(numbers[exhibit], self.of):
-            yield statement(exhibit, cell.place, [cell.trials], None)
+            yield statement(exhibit, cell.place, [cell.trials], [])
 
 
 class Difference(Pairing):
@@ -95,7 +95,7 @@ class Ratio(Pairing):
                     ratio = float(own.mean()) / size
                     # the ratio of means, and how each trial moves it, to first order
                     moved = ratio + (own - ratio * its) / size
-                    yield statement(exhibit, cell.place, [tuple(moved)], None)
+                    yield statement(exhibit, cell.place, [tuple(moved)], [])
 
 
 class Change(Form):
@@ -178,14 +178,16 @@ class Spread(Form):
         if self.minus_exhibit is None:
             for place, trials in own:
                 series = by_trial(trials)
-                yield Contrasts(at(exhibit, place), [contrast(pairs(series), None)])
+                yield Contrasts(
+                    at(exhibit, place), [Contrast(pairs(series), zero(series), least=0)]
+                )
             return
         others = self._groups(numbers[self.minus_exhibit])
         for place, trials in own:
             for its in (its for there, its in others if there == place):
                 both = by_trial([*trials, *its])
                 gains, rivals = both[:, : len(trials)], both[:, len(trials) :]
-                yield Contrasts(at(exhibit, place), [contrast(pairs(gains), pairs(rivals))])
+                yield Contrasts(at(exhibit, place), [Contrast(pairs(gains), pairs(rivals))])
 
     def _groups(self, numbers: Numbers) -> list[tuple[Place, list[Trials]]]:
         groups = grouped(self.cells(numbers, self.of), self.over)
@@ -233,7 +235,7 @@ class Effect(Form):
                 return pairs(np.column_stack(means))
 
             rivals = np.column_stack([spreads(key) for key in self.than])
-            yield Contrasts(at(exhibit, place), [contrast(spreads(self.over), rivals)])
+            yield Contrasts(at(exhibit, place), [Contrast(spreads(self.over), rivals)])
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)

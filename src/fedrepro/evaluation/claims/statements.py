@@ -6,6 +6,7 @@ methods share a trial's partition and local models, so their difference scatters
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -84,16 +85,23 @@ def mean_over_points(statements: Sequence[Statement], exhibit: str) -> Contrasts
 
 
 def statement(
-    exhibit: str, place: Place, gains: Sequence[Trials], rivals: Sequence[Trials] | None
+    exhibit: str, place: Place, gains: Sequence[Trials], rivals: Sequence[Trials]
 ) -> Contrasts:
-    """The best of some numbers, less the best of others if there are any."""
-    both = by_trial([*gains, *(rivals or [])])
+    """The best of some numbers, less the best of others if there are any.
+
+    What stands on both sides limits what it can be: a best is not below any that it is best of.
+    """
+    both = by_trial([*gains, *rivals])
     own, others = both[:, : len(gains)], both[:, len(gains) :]
-    return Contrasts(at(exhibit, place), [contrast(own, others if rivals else None)])
+    least = 0.0 if rivals and all(one in gains for one in rivals) else -math.inf
+    most = 0.0 if rivals and all(one in rivals for one in gains) else math.inf
+    others = others if rivals else zero(own)
+    return Contrasts(at(exhibit, place), [Contrast(own, others, least, most)])
 
 
-def contrast(gains: Array, rivals: Array | None) -> Contrast:
-    return Contrast(gains, np.zeros((len(gains), 1)) if rivals is None else rivals)
+def zero(gains: Array) -> Array:
+    """A rival that is nothing in every trial."""
+    return np.zeros((len(gains), 1))
 
 
 def by_trial(numbers: Sequence[Trials]) -> Array:

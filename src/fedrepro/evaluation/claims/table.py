@@ -47,6 +47,7 @@ COLUMNS = (
     "reason",
     "data",
 )
+NUMERIC = ("value", "low", "high", "confidence", "points", "trials", "trials_needed")
 MOST_NAMED = 4  # of what is missing
 COUNTED = {"every": "at every point", "some": "at some point", "mean": "on average"}
 
@@ -66,7 +67,8 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
         for name, about in described.items()
     }
     found = list(rows(file.claims, numbers, stand_ins, file.rules))
-    return pd.DataFrame(found, columns=list(COLUMNS))
+    # numbers as numbers in every file, also where a column is empty
+    return pd.DataFrame(found, columns=list(COLUMNS)).astype(dict.fromkeys(NUMERIC, float))
 
 
 def _numbers(path: Path, about: Mapping[str, Any]) -> Numbers:
@@ -94,7 +96,7 @@ def rows(
     """
     for claim in claims:
         for row in _rows_of(claim, numbers, stand_ins, rules):
-            yield dict.fromkeys(COLUMNS, "") | row
+            yield dict.fromkeys(COLUMNS, "") | dict.fromkeys(NUMERIC) | row
 
 
 def _rows_of(
