@@ -204,11 +204,12 @@ def test_a_spread_may_be_set_against_that_of_another_exhibit():
 
 
 def test_what_cannot_be_negative_has_no_negative_end():
-    places = ((2, 0.9, "up"), (5, 0.902, "turn"), (10, 0.901, "up"))
+    places = ((2, 0.902, "up"), (5, 0.9, "turn"))
     numbers = {"x": table(*(({"clients": j}, "A", *rest) for j, *rest in places))}
     (spread,) = intervals(check(form="spread", over=["clients"], above=0), numbers)
     (gain,) = intervals(check(form="change", along="clients", end="best", above=0), numbers)
     (loss,) = intervals(check(form="change", along="clients", start="best", above=0), numbers)
+    assert loss.value == pytest.approx(-0.002)
     assert (spread.low, gain.low, loss.high) == (0, 0, 0)
 
 
@@ -359,10 +360,13 @@ def test_that_every_point_holds_needs_no_correction():
 
 
 def test_an_undecided_point_says_how_many_trials_would_decide_it():
-    found = judged(check(**BEATS, above=0), pair(0.02)).deciding
-    assert found.needed == math.ceil(4 * (WIDTH / 0.02) ** 2)
-    decided = judged(check(**BEATS, above=0), pair(0.03)).deciding
-    assert decided.needed is None
+    def needed(difference):
+        return judged(check(**BEATS, above=0), pair(difference)).trials_needed
+
+    assert needed(0.02) == 8  # sd sqrt(2)/100: t of 7 degrees of freedom is 2.36
+    assert needed(0.004) == 4 * 13  # (1.96 sqrt(2) / 0.4)² is 48, and t is a little wider
+    assert needed(0.03) is None  # it is decided
+    assert needed(0.0001) is None  # too many to name
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_every_claim_is_judged_on_the_whole_record():
     assert not {full(name) for name in CLAIMS} & {"incomplete", "not run"}
 
 
-@slowly
+@settings(slowly, max_examples=12)
 @given(st.sets(st.sampled_from(EXHIBITS)))
 def test_without_some_exhibits_a_claim_is_as_before_or_incomplete(there):
     numbers = {name: recorded(name) for name in there}

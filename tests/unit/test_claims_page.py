@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from synthetic import KEY, draw, plan, plausible, undrawn, workplace
 from test_report import Nesting
 
+from fedrepro.errors import FedreproError
 from fedrepro.report.page import interval, load_claims, page
 from fedrepro.stages import claims, report
 
@@ -76,6 +78,26 @@ def test_the_page_shows_every_claim_with_its_numbers():
     assert "not a judgement of the paper" in html
     for number in range(1, 25):
         assert f'<th scope="row">P{number}</th>' in html
+
+
+def test_the_page_says_what_is_missing_and_which_bounds_came_late():
+    judged(exhibits=[KEY])
+    html = page("tiny", [], [], load_claims([OUT]))
+    assert "missing: figure-2b" in html
+    assert html.count("Written after first numbers were there.") == 13
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("by_trial", "0.5"), ("by_trial", "0.5 x"), ("trials", "3")]
+)
+def test_a_table_without_a_value_for_each_trial_is_a_sentence(column, value):
+    judged()
+    path = Path(f"reports/tiny/{KEY}.csv")
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    frame.loc[0, column] = value
+    frame.to_csv(path, index=False)
+    with pytest.raises(FedreproError, match=r"figure-2a\.csv cannot be read"):
+        claims.run(PUBLISHED, BOTH, Path("reports/tiny"), OUT)
 
 
 def test_a_page_without_claims_has_no_section_for_them():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CASE, ROUND = "case", "round"
-TIMES = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting", ROUND)
+NOT_PLACES = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting", ROUND)
 WORDS = {"clients": "J"}  # columns that a reader knows by another name
 
 Place = dict[str, Any]  # column -> value
@@ -87,7 +87,7 @@ class Numbers:
     @cached_property
     def columns(self) -> list[str]:
         """What tells points and settings apart: the columns that a claim may name."""
-        return [str(name) for name in self.frame.columns if name not in TIMES]
+        return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
 
     def need(self, names: Iterable[str], exhibit: str) -> None:
         """Errors: FedreproError for a column that the exhibit does not have."""
@@ -152,7 +152,8 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
 
 def _cells(values: Sequence[Any]) -> list[Any]:
     """Values as they stand in a table: a list as in a token, 50@50."""
-    return [render(tuple(v)) if isinstance(v, list) else v for v in values]
+    listed = (tuple(v) if isinstance(v, list) else v for v in values)
+    return [v if _number(v) else render(v) for v in listed]
 
 
 def _values(places: Sequence[Place]) -> dict[str, list[Any]]:
@@ -173,7 +174,7 @@ def through(places: Sequence[Place], where: Mapping[str, Wanted]) -> list[Place]
 
 def _allowed(found: set[Any], wanted: Wanted) -> set[Any]:
     if isinstance(wanted, Range):
-        return {v for v in found if wanted.least <= order(v)[0] <= wanted.most}
+        return {v for v in found if _number(v) and wanted.least <= v <= wanted.most}
     if isinstance(wanted, str):
         ends = sorted(found, key=order)
         return set(ends[-1:] if wanted == "last" else ends[:1])
@@ -243,8 +244,11 @@ def order(value: Any) -> tuple[float, str]:
 
 
 def text(value: Any) -> str:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{value:.10g}" if number else render(value)
+    return f"{value:.10g}" if _number(value) else render(value)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def at(exhibit: str, place: Place) -> str:

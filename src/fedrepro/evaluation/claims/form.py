@@ -77,9 +77,14 @@ class Form(Bounds):
         return list(self.exhibits)
 
     @property
+    def others(self) -> list[str]:
+        """The methods that it is set beside at the same place."""
+        return []
+
+    @property
     def methods(self) -> list[str]:
-        """Every method that it needs in each of them."""
-        return [self.of]
+        """Every method that is needed in each exhibit."""
+        return [self.of, *self.others]
 
     @property
     def columns(self) -> list[str]:
@@ -110,14 +115,32 @@ class Form(Bounds):
         """What a method ended with at every place that `where` lets through."""
         return numbers.cells(method, self.metric, self.split, self.where)
 
+    def beside(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
+        """Each cell of the method with those of the others, where there are any."""
+        found = [cell for name in self.others for cell in self.cells(numbers, name)]
+        return (pair for pair in beside(self.cells(numbers, self.of), found) if pair[1])
+
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         """What one exhibit lacks of what the check names; nothing if it is whole."""
+        lacking = []
         for name in dict.fromkeys(self.methods):
-            yield from self.missing_of(name, exhibit, numbers[exhibit])
+            lacking += list(self.missing_of(name, exhibit, numbers[exhibit]))
         own = numbers[exhibit].cells(self.of, self.metric, self.split, {})
         for key in self.columns:
             if own and not all(key in cell.place for cell in own):
-                yield f"{key} of {self.of} in {exhibit}"
+                lacking.append(f"{key} of {self.of} in {exhibit}")
+        yield from lacking
+        if not lacking and not self.ragged:
+            yield from self._alone(exhibit, numbers[exhibit])
+
+    def _alone(self, exhibit: str, numbers: Numbers) -> Iterator[str]:
+        """Places at which only one of two methods stands that are set beside each other."""
+        own = self.cells(numbers, self.of)
+        for name in self.others:
+            others = self.cells(numbers, name)
+            for have, cells, method in ((own, others, name), (others, own, self.of)):
+                alone = (cell for cell, found in beside(have, cells) if not found)
+                yield from (f"{method} at {at(exhibit, cell.place)}" for cell in alone)
 
     def missing_of(self, method: str, exhibit: str, numbers: Numbers) -> Iterator[str]:
         cells = numbers.cells(method, self.metric, self.split, {})
@@ -144,36 +167,6 @@ def where_words(where: Mapping[str, Wanted]) -> str:
         values = "/".join(map(text, wanted)) if isinstance(wanted, list) else str(wanted)
         words.append(f"{key} {values}")
     return ", ".join(words)
-
-
-class Pairing(Form):
-    """A form that sets a method beside others at the same place."""
-
-    @property
-    @abstractmethod
-    def others(self) -> list[str]:
-        """The methods it is set beside."""
-
-    @property
-    def methods(self) -> list[str]:
-        return [self.of, *self.others]
-
-    def beside(self, numbers: Numbers, others: Sequence[str]) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Each cell of the method with those of the others, where there are any."""
-        found = [cell for name in others for cell in self.cells(numbers, name)]
-        return (pair for pair in beside(self.cells(numbers, self.of), found) if pair[1])
-
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        lacking = list(super().missing(exhibit, numbers))
-        yield from lacking
-        if lacking or self.ragged:
-            return
-        own = self.cells(numbers[exhibit], self.of)
-        for name in self.others:
-            others = self.cells(numbers[exhibit], name)
-            for have, cells, method in ((own, others, name), (others, own, self.of)):
-                alone = (cell for cell, found in beside(have, cells) if not found)
-                yield from (f"{method} at {at(exhibit, cell.place)}" for cell in alone)
 
 
 def too_few(cells: Sequence[Cell], key: str, exhibit: str) -> Iterator[str]:

@@ -21,12 +21,11 @@ from fedrepro.evaluation.claims.cells import (
     Place,
     Trials,
     at,
-    beside,
     grouped,
     order,
     text,
 )
-from fedrepro.evaluation.claims.form import Form, Pairing, best_of, too_few
+from fedrepro.evaluation.claims.form import Form, best_of, too_few
 from fedrepro.evaluation.claims.intervals import Array, Contrast, mean, pairs
 from fedrepro.evaluation.claims.statements import (
     Contrasts,
@@ -53,7 +52,7 @@ class Value(Form):
             yield statement(exhibit, cell.place, [cell.trials], [])
 
 
-class Difference(Pairing):
+class Difference(Form):
     """The number minus that of another method, the best of several if a list is given."""
 
     form: Literal["difference"]
@@ -68,11 +67,11 @@ class Difference(Pairing):
         return f"{self.what} minus {best_of(self.minus)}"
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        for cell, rivals in self.beside(numbers[exhibit], self.minus):
+        for cell, rivals in self.beside(numbers[exhibit]):
             yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
 
 
-class Ratio(Pairing):
+class Ratio(Form):
     """The number divided by that of another method."""
 
     form: Literal["ratio"]
@@ -87,15 +86,19 @@ class Ratio(Pairing):
         return f"{self.what} divided by {self.to}"
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        for cell, others in self.beside(numbers[exhibit], [self.to]):
+        for cell, others in self.beside(numbers[exhibit]):
             for other in others:
                 own, its = by_trial([cell.trials, other.trials]).T
-                size = float(its.mean())
-                if size:
-                    ratio = float(own.mean()) / size
-                    # the ratio of means, and how each trial moves it, to first order
-                    moved = ratio + (own - ratio * its) / size
-                    yield statement(exhibit, cell.place, [tuple(moved)], [])
+                ratio = float(own.mean() / its.mean())
+                # the ratio of means, and how each trial moves it, to first order
+                moved = ratio + (own - ratio * its) / float(its.mean())
+                yield statement(exhibit, cell.place, [tuple(moved)], [])
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        for cell in self.cells(numbers[exhibit], self.to):
+            if not any(cell.trials):
+                yield f"anything to divide by of {self.to} at {at(exhibit, cell.place)}"
 
 
 class Change(Form):
@@ -108,8 +111,8 @@ class Change(Form):
     minus: str | None = Field(None, description="a method whose number is taken off first")
 
     @property
-    def methods(self) -> list[str]:
-        return [self.of, *([self.minus] if self.minus else [])]
+    def others(self) -> list[str]:
+        return [self.minus] if self.minus else []
 
     @property
     def columns(self) -> list[str]:
@@ -139,11 +142,10 @@ class Change(Form):
         return fixed.place[self.along], [fixed.trials]
 
     def _cells(self, numbers: Numbers) -> Iterator[Cell]:
-        cells = self.cells(numbers, self.of)
         if self.minus is None:
-            yield from cells
+            yield from self.cells(numbers, self.of)
             return
-        for cell, others in beside(cells, self.cells(numbers, self.minus)):
+        for cell, others in self.beside(numbers):
             for other in others:
                 one, its = by_trial([cell.trials, other.trials]).T
                 yield Cell(cell.place, tuple(one - its))
@@ -225,17 +227,9 @@ class Effect(Form):
         cells = self.cells(numbers[exhibit], self.of)
         for place, group in grouped(cells, [self.over, *self.than]):
             series = by_trial([cell.trials for cell in group])
-
-            def spreads(key: str, group: list[Cell] = group, series: Array = series) -> Array:
-                levels = [text(cell.place[key]) for cell in group]
-                means = [
-                    series[:, [own == level for own in levels]].mean(axis=1)
-                    for level in dict.fromkeys(levels)
-                ]
-                return pairs(np.column_stack(means))
-
-            rivals = np.column_stack([spreads(key) for key in self.than])
-            yield Contrasts(at(exhibit, place), [Contrast(spreads(self.over), rivals)])
+            spread = pairs(_means(self.over, group, series))
+            rivals = [pairs(_means(key, group, series)) for key in self.than]
+            yield Contrasts(at(exhibit, place), [Contrast(spread, np.column_stack(rivals))])
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
@@ -243,7 +237,14 @@ class Effect(Form):
             yield from too_few(self.cells(numbers[exhibit], self.of), key, exhibit)
 
 
-class RoundsTo(Pairing):
+def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
+    """Means over all cells with the same value of a column: (trials, cells) -> (trials, values)."""
+    levels = [text(cell.place[key]) for cell in cells]
+    columns = [[own == level for own in levels] for level in dict.fromkeys(levels)]
+    return np.column_stack([series[:, own].mean(axis=1) for own in columns])
+
+
+class RoundsTo(Form):
     """The first measured round in which a method is within reach of what another ended with."""
 
     form: Literal["rounds_to"]
@@ -261,7 +262,7 @@ class RoundsTo(Pairing):
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
-        for cell, goals in self.beside(numbers[exhibit], [self.reach]):
+        for cell, goals in self.beside(numbers[exhibit]):
             own = measured.get(tuple(cell.place.items()), {})
             if own:
                 series = by_trial([goals[0].trials, *own.values()])
@@ -279,7 +280,7 @@ class RoundsTo(Pairing):
                 yield f"round {done} of {self.of} at {at(exhibit, cell.place)}"
 
 
-class Correlation(Pairing):
+class Correlation(Form):
     """Pearson's correlation of two methods' means over an exhibit's points (Fisher's interval)."""
 
     form: Literal["correlation"]
@@ -297,7 +298,7 @@ class Correlation(Pairing):
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         found = [
             (cell.trials, other.trials)
-            for cell, others in self.beside(numbers[exhibit], [self.with_method])
+            for cell, others in self.beside(numbers[exhibit])
             for other in others
         ]
         means = np.array([[np.mean(own), np.mean(its)] for own, its in found])
@@ -306,7 +307,7 @@ class Correlation(Pairing):
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
-        count = len(list(self.beside(numbers[exhibit], [self.with_method])))
+        count = len(list(self.beside(numbers[exhibit])))
         if count < 4:
             yield f"four points for a correlation in {exhibit}, which has {count}"
 

@@ -16,10 +16,11 @@ and an end of its interval treats its two sides differently (Berger 1982, inters
 - From below, theta is at least E[g] - max E[r] for any gain g. For one gain, of all rivals the one
   that gives the lowest end counts: as one of them is the true best, that needs no correction. To
   take the gain with the highest end is to pick, and there are two ways to pay for it. Each of m
-  gains is given an m-th of the error (Bonferroni); or one gain is chosen on the first quarter of the
-  trials and tested on the others, which had no part in the choice. Which of the two is done follows
-  from the numbers of trials and gains alone, never from what was measured: with few gains the first
-  is narrower and cannot choose badly, with the thousands of pairs of a heat map it is hopeless.
+  gains is given an m-th of the error (Bonferroni), or one gain is chosen on the first quarter of
+  the trials and tested on the others, which had no part in the choice. Which of the two is done
+  follows from the numbers of trials and gains alone, never from what was measured: with few gains
+  the first is narrower and cannot choose badly, with the thousands of pairs of a heat map it is
+  hopeless.
 - From above the two sides swap their roles.
 
 A side of one member needs neither, so that a plain difference uses every trial at the full level.
@@ -82,6 +83,13 @@ class Contrast:
 
     def first(self, trials: int) -> Contrast:
         return replace(self, gains=self.gains[:trials], rivals=self.rivals[:trials])
+
+    def repeated(self, times: int) -> Contrast:
+        """As if each trial had been found so many times over, with means and sds as they are."""
+        wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
+        sides = (mean(side) + wider * (side - mean(side)) for side in (self.gains, self.rivals))
+        gains, rivals = (np.tile(side, (times, 1)) for side in sides)
+        return replace(self, gains=gains, rivals=rivals)
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:

@@ -14,8 +14,8 @@ its checks.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -32,6 +32,7 @@ from fedrepro.evaluation.claims.statements import (
 )
 
 CONFIDENCE = 0.95
+MOST_TIMES = 64  # more trials than that are not worth naming
 
 Verdict = Literal["holds", "refuted", "undecided", "depends", "incomplete", "not run"]
 
@@ -50,14 +51,26 @@ class Rules(BaseModel):
 
 @dataclass(frozen=True)
 class Finding:
-    """What was found at the point that decides a check."""
+    """What was found at a point, and the confidences at which it is kept and broken."""
 
-    at: str
-    trials: int
+    statement: Statement
     interval: Interval
-    confidence: float
     verdict: Verdict
-    needed: int | None = None  # trials that would decide it, if it is undecided
+    kept: float
+    broken: float
+
+    @property
+    def at(self) -> str:
+        return self.statement.at
+
+    @property
+    def trials(self) -> int:
+        return self.statement.trials
+
+    @property
+    def confidence(self) -> float:
+        """That of the interval."""
+        return self.kept if self.verdict == "holds" else self.broken
 
 
 @dataclass(frozen=True)
@@ -72,7 +85,15 @@ class Judged:
 
     @property
     def exhibits(self) -> Sequence[str]:
+        """The exhibits that it was judged by."""
         return self.check.exhibits if self.deciding else []
+
+    @property
+    def trials_needed(self) -> int | None:
+        """About how many trials would decide the point that leaves it undecided."""
+        if self.deciding is None or self.verdict != "undecided":
+            return None
+        return _needed(self.check, self.deciding)
 
 
 @dataclass(frozen=True)
@@ -157,12 +178,10 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
     """A point, with the interval that its verdict rests on."""
     inside = statement.interval(kept)
     if keeps(check, inside):
-        return Finding(statement.at, statement.trials, inside, kept, "holds")
+        return Finding(statement, inside, "holds", kept, broken)
     outside = statement.interval(broken)
-    if breaks(check, outside):
-        return Finding(statement.at, statement.trials, outside, broken, "refuted")
-    needed = _needed(check, statement, outside)
-    return Finding(statement.at, statement.trials, outside, broken, "undecided", needed)
+    verdict: Verdict = "refuted" if breaks(check, outside) else "undecided"
+    return Finding(statement, outside, verdict, kept, broken)
 
 
 def keeps(check: Bounds, found: Interval) -> bool:
@@ -191,19 +210,33 @@ def margin(check: Bounds, value: float) -> float:
     return min(value - b if key in lower else b - value for key, b in check.bounds.items())
 
 
-def _needed(check: Bounds, statement: Statement, found: Interval) -> int | None:
-    """About how many trials would decide a point, if its value and scatter stayed as they are.
+def _needed(check: Bounds, found: Finding) -> int | None:
+    """About how many trials would decide a point, if its values and scatter stayed as they are.
 
-    The end of the interval that lies beyond the nearest bound has to come back to it, and does so
-    with the square root of the trials. None for what is no mean over trials, lies on its bound, or
-    has an unknown scatter.
+    Found by repeating the trials there are. None for what is no mean over trials, and beyond
+    MOST_TIMES as many.
     """
-    bound = min(check.bounds.values(), key=lambda bound: abs(found.value - bound))
-    width = found.value - found.low if found.value > bound else found.high - found.value
-    distance = abs(found.value - bound)
-    if not isinstance(statement, Contrasts) or not distance or not math.isfinite(width):
+    statement = found.statement
+    if not isinstance(statement, Contrasts):
         return None
-    return max(statement.trials + 1, math.ceil(statement.trials * (width / distance) ** 2))
+
+    def decides(times: int) -> bool:
+        more = statement.repeated(times)
+        inside, outside = more.interval(found.kept), more.interval(found.broken)
+        return keeps(check, inside) or breaks(check, outside)
+
+    enough = next((times for times in _doubled() if decides(times)), None)
+    if enough is None:
+        return None
+    times = range(enough // 2 + 1, enough + 1)
+    return statement.trials * times[bisect_left(times, True, key=decides)]
+
+
+def _doubled() -> Iterator[int]:
+    times = 2
+    while times <= MOST_TIMES:
+        yield times
+        times *= 2
 
 
 def _some_of(points: Sequence[Finding]) -> Verdict:

@@ -48,6 +48,10 @@ class Contrasts:
     def interval(self, confidence: float) -> Interval:
         return mean_of_contrasts(self.parts, confidence)
 
+    def repeated(self, times: int) -> Contrasts:
+        """As if each trial had been found so many times over."""
+        return Contrasts(self.at, [part.repeated(times) for part in self.parts])
+
 
 @dataclass(frozen=True)
 class Rounds:

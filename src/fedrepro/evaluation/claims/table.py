@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.artifacts import read_json
+from fedrepro.artifacts import damaged, read_json
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.claims.cells import Exhibits, Numbers
 from fedrepro.evaluation.claims.form import Form, where_words
@@ -74,13 +74,19 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
 def _numbers(path: Path, about: Mapping[str, Any]) -> Numbers:
     from fedrepro.exhibits.summary import read_csv
 
-    frame = read_csv(path.read_text())
-    if "by_trial" not in frame:
-        raise FedreproError(
-            f"{path} has no column by_trial, so it is of an older version; delete it, and make the "
-            "figure again from the results that are there"
-        )
-    return Numbers.described(frame, about)
+    try:
+        frame = read_csv(path.read_text())
+        if "by_trial" not in frame:
+            raise FedreproError(
+                f"{path} has no column by_trial, so it is of an older version; delete it, and make "
+                "the figure again from the results that are there"
+            )
+        for at, (values, trials) in enumerate(zip(frame["by_trial"], frame["trials"], strict=True)):
+            if len([float(value) for value in values.split()]) != trials:
+                raise ValueError(f"row {at + 1} has not a value for each of its trials")
+        return Numbers.described(frame, about)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, error) from error
 
 
 def rows(
@@ -129,6 +135,7 @@ def _row(judged: Judged) -> dict[str, Any]:
         "points": judged.points or None,
         "missing": _named(judged.missing),
         **(_found(judged.deciding) if judged.deciding else {}),
+        "trials_needed": judged.trials_needed,
     }
 
 
@@ -141,7 +148,6 @@ def _found(finding: Finding) -> dict[str, Any]:
         **{key: end if math.isfinite(end) else None for key, end in ends.items()},
         "confidence": finding.confidence,
         "trials": finding.trials,
-        "trials_needed": finding.needed,
     }
 
 
