@@ -11,6 +11,7 @@ from claim_tables import LOOSE, table
 
 from fedrepro.config import SCALES, Config, load_exhibits
 from fedrepro.errors import FedreproError
+from fedrepro.evaluation.claims.cells import text
 from fedrepro.evaluation.claims.judging import Rules
 from fedrepro.evaluation.claims.published import Claim, load_claims
 from fedrepro.evaluation.claims.table import COLUMNS, rows, sentence
@@ -203,3 +204,22 @@ def test_claims_speak_of_what_their_exhibits_have_at_every_scale(path):
                     where = (claim.id, name, plan.scale)
                     assert set(one.methods) <= {m.label for m in exhibit.measures}, where
                     assert set(one.columns) <= {*exhibit.swept, *exhibit.shown}, where
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_values_that_claims_list_are_among_those_of_their_exhibits(path, scale):
+    """So that a claim whose exhibits are all drawn is never incomplete for a value."""
+    plan = Plan(Config(), load_exhibits(ROOT / "config/exhibits"), scale)
+    file = load_claims(path)
+    checks = [one for claim in file.claims for one in claim.all_checks]
+    for one, name in ((check, name) for check in checks for name in check.named):
+        exhibit = plan.exhibits[f"{file.paper}/{name}"]
+        shown = [m for m in exhibit.measures if m.label == one.of]
+        for key, wanted in one.where.items():
+            values = {text(point.values[key]) for point in exhibit.points if key in point.values}
+            for measure in shown:
+                groups = measure.groups if key in measure.show else ()
+                values |= {text(group[measure.show.index(key)]) for group in groups}
+            if isinstance(wanted, list):
+                assert set(map(text, wanted)) <= values, (one, name)

@@ -31,8 +31,8 @@ Alternatives were simulated. Choosing on each part and testing on the others in 
 gives every trial a test, but the parts are not independent, since each had a hand in the other's
 choice: a t interval over all is wrong in 5 to 6 of 100 cases with halves and in up to 16 with
 single trials left out, where 2.5 are meant. Halves of which one must pass at half the level are
-exact, and find less than one quarter against three does. Permuting settings within trials tests
-that nothing differs at all, which is not the claim where a bound is not zero.
+exact, and with ten trials find less than one quarter against three does. Permuting settings within
+trials tests that nothing differs at all, which is not the claim where a bound is not zero.
 """
 
 from __future__ import annotations
