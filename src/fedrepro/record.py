@@ -72,7 +72,7 @@ def record(
 
 def _judge(scale: str, paper: str, target: Path) -> list[Path]:
     """The verdicts of a paper's claims, by all of its exhibits that are recorded now."""
-    from fedrepro.evaluation.claims import verdicts
+    from fedrepro.evaluation.claims.table import verdicts
     from fedrepro.exhibits.summary import csv_text
 
     published = Path(f"config/published/{paper}.yaml")

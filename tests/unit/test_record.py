@@ -79,17 +79,19 @@ def test_a_stage_of_which_a_job_did_not_say_what_it_took_is_left_out(made):
 
 def test_claims_are_judged_by_all_that_is_recorded(made):
     record("tiny", [KEY])
-    one = judged_points("P1")
+    assert verdict("P1") == ("incomplete", "")
     draw(made, OTHER)
     record("tiny", [OTHER])
-    assert one > 0
-    assert judged_points("P1") == 2 * one
-    assert judged_points("P18") == 0  # its figure is not recorded
+    found, points = verdict("P1")
+    assert found in ("holds", "refuted", "undecided")
+    assert points == "4"  # two numbers of clients in each figure
+    assert verdict("P18") == ("not run", "")  # its figure is not recorded
 
 
-def judged_points(claim):
+def verdict(claim):
     with (BASE.parent / "claims.csv").open() as file:
-        return sum(int(r["points"] or 0) for r in csv.DictReader(file) if r["claim"] == claim)
+        rows = [row for row in csv.DictReader(file) if row["claim"] == claim]
+    return rows[0]["verdict"], rows[0]["points"]
 
 
 def test_recording_twice_changes_nothing(made):

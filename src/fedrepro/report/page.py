@@ -15,6 +15,7 @@ import pandas as pd
 
 from fedrepro.artifacts import damaged, read_json
 from fedrepro.errors import FedreproError
+from fedrepro.evaluation.claims.judging import CONFIDENCE
 from fedrepro.evaluation.metrics import SIZES, size_text
 from fedrepro.exhibits.about import command
 from fedrepro.exhibits.summary import ROUND, read_csv
@@ -41,6 +42,12 @@ RULES_OF_CHOICE = {
     "client_train": "mean accuracy over all trials and clients on the clients' own training data",
 }
 SIZE_METRICS = ("hidden_units", "parameters")
+
+
+LABELS = {
+    "exact": "a count, and exact",
+    "identity": "follows from how the method is defined",
+}
 
 
 @dataclass(frozen=True)
@@ -257,6 +264,7 @@ def page(
         partitions=partitions,
         claims=claims or {},
         interval=interval,
+        labels=LABELS,
         stand_ins=list(dict.fromkeys(note for note in notes if note)),
         kinds=KINDS,
         rules_of_choice=RULES_OF_CHOICE,
@@ -264,13 +272,15 @@ def page(
 
 
 def interval(row: Mapping[str, str]) -> str:
-    """The value that decides a check, and its interval."""
+    """The value that decides a check, and its interval, with its confidence if it is not 95 %."""
     if not row["value"]:
         return row["low"] and f"more than {float(row['low']):.4g}"
     value = f"{float(row['value']):.4g}"
     if not row["low"] or not row["high"]:
         return f"{value}, error unknown"
     ends = f"{float(row['low']):.4g} … {float(row['high']):.4g}"
+    if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
+        ends += f" at {100 * float(row['confidence']):.4g} %"
     return value if row["low"] == row["high"] else f"{value} ({ends})"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedrepro.artifacts import write_text
-from fedrepro.evaluation.claims import verdicts
+from fedrepro.evaluation.claims.table import verdicts
 from fedrepro.exhibits.summary import csv_text
 from fedrepro.stages.common import say
 
