@@ -363,6 +363,9 @@ def _notes(ours: Path, theirs: Path) -> list[str]:
     for what in ("seed", "trials", "components"):
         if mine[what] != kept[what]:
             notes.append(f"not as in the record: {what}")
+    for what, found in (("device", _devices), ("measure_every", _intervals)):
+        if found(mine) != found(kept):
+            notes.append(f"not as in the record: {what} ({found(mine)}, recorded {found(kept)})")
     now, then = _versions(mine), _versions(kept)
     changed = [
         f"{name} {now.get(name)} (recorded with {version})"
@@ -370,6 +373,17 @@ def _notes(ours: Path, theirs: Path) -> list[str]:
         if now.get(name) != version
     ]
     return notes + ([f"other versions: {', '.join(changed)}"] if changed else [])
+
+
+def _devices(about: Mapping[str, Any]) -> str:
+    """Where the runs computed; descriptions of before this was written down are of the CPU."""
+    return " and ".join(sorted({made.get("device", "cpu") for made in about["computed"]}))
+
+
+def _intervals(about: Mapping[str, Any]) -> str:
+    """How often methods in rounds were measured, where not in every round."""
+    rounds = ((m["name"], m.get("measure_every", 1)) for m in about["settings"]["methods"])
+    return ", ".join(f"{name} {every}" for name, every in rounds if every > 1) or "every round"
 
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:
