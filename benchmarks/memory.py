@@ -103,9 +103,9 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
             train.run(scenario, *paths, Block(0, 0), everyone, 0, "cpu", models, home / "t.parquet")
 
         def averaged() -> None:
-            methods = [spec("method", "average")]
+            method = spec("method", "average")
             out = home / "metrics.parquet", home / "timings.parquet"
-            aggregate.run(scenario, methods, *paths, [models], Block(0, 0), 0, "cpu", *out)
+            aggregate.run(scenario, method, *paths, [models], Block(0, 0), 0, "cpu", *out)
 
         found = {"train": clock(trained), "average": clock(averaged)}
         found["pfnm"] = clock(lambda: match_block(models, home, min(block, clients)))

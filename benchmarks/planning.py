@@ -2,8 +2,8 @@
 
     .venv/bin/fedrepro bench planning
 
-Granularity is set to one client, one trial and one method per job, and the trials of one exhibit
-are raised until it takes about the asked number of jobs. Against it stands a bare Snakefile with as
+Granularity is set to one client and one trial per job, and the trials of one exhibit are raised
+until it takes about the asked number of jobs. Against it stands a bare Snakefile with as
 many jobs, rules, files and edges of the same shape, and nothing to compute in Python.
 """
 
@@ -24,6 +24,7 @@ import yaml
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 EXHIBIT = "pfnm/figure-2a"
 CLIENTS = (10, 20, 30, 40)
+METHODS = 11  # of the exhibit, about
 
 BARE = """
 CLIENTS = {clients}
@@ -31,7 +32,7 @@ TRIALS = range({trials})
 METHODS = range({methods})
 
 rule all:
-    input: expand("done/{{j}}/{{m}}.txt", j=CLIENTS, m=METHODS)
+    input: expand("done/{{j}}/{{t}}/{{m}}.txt", j=CLIENTS, t=TRIALS, m=METHODS)
 
 rule prepare:
     output: directory("data")
@@ -39,11 +40,11 @@ rule prepare:
 
 rule partition:
     input: "data"
-    output: "parts/{{j}}.txt"
+    output: "parts/{{j}}/{{t}}.txt"
     shell: "touch {{output}}"
 
 rule train:
-    input: "data", "parts/{{j}}.txt"
+    input: "data", "parts/{{j}}/{{t}}.txt"
     output: "models/{{j}}/{{t}}/{{c}}.txt", "models/{{j}}/{{t}}/{{c}}.times.txt"
     log: "logs/models/{{j}}/{{t}}/{{c}}.log"
     benchmark: "benchmarks/models/{{j}}/{{t}}/{{c}}.tsv"
@@ -52,10 +53,10 @@ rule train:
 rule aggregate:
     input:
         "data",
-        "parts/{{j}}.txt",
-        lambda w: [f"models/{{w.j}}/{{t}}/{{c}}.txt" for t in TRIALS for c in range(int(w.j))],
-    output: "done/{{j}}/{{m}}.txt"
-    log: "logs/done/{{j}}/{{m}}.log"
+        "parts/{{j}}/{{t}}.txt",
+        lambda w: [f"models/{{w.j}}/{{w.t}}/{{c}}.txt" for c in range(int(w.j))],
+    output: "done/{{j}}/{{t}}/{{m}}.txt"
+    log: "logs/done/{{j}}/{{t}}/{{m}}.log"
     shell: "touch {{output}}"
 """
 
@@ -64,15 +65,16 @@ def main() -> int:
     parser = harness.options(__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
     given = parser.parse_args()
-    trials = max(1, round(given.jobs / sum(CLIENTS)))
+    each = sum(CLIENTS) + len(CLIENTS) * (METHODS + 1)
+    trials = max(1, round(given.jobs / each))
     with tempfile.TemporaryDirectory() as folder:
         ours, bare = Path(folder, "ours"), Path(folder, "bare")
         copy(ours, trials)
-        jobs, methods = count(dry_run(ours, f"reports/paper/{EXHIBIT}.csv"))
+        jobs, methods = count(dry_run(ours, f"reports/paper/{EXHIBIT}.csv"), trials)
         bare.mkdir()
         text = BARE.format(clients=CLIENTS, trials=trials, methods=methods)
         (bare / "Snakefile").write_text(text)
-        bare_jobs, _ = count(dry_run(bare, "all"))
+        bare_jobs, _ = count(dry_run(bare, "all"), trials)
         contenders = {
             "fedrepro": lambda: plan(ours, f"reports/paper/{EXHIBIT}.csv"),
             "bare Snakefile": lambda: plan(bare, "all"),
@@ -116,14 +118,14 @@ def dry_run(folder: Path, target: str) -> str:
 def plan(folder: Path, target: str) -> harness.Timed:
     began = time.perf_counter()
     text = dry_run(folder, target)
-    return harness.Timed(time.perf_counter() - began, {"jobs": count(text)[0]})
+    return harness.Timed(time.perf_counter() - began, {"jobs": count(text, 1)[0]})
 
 
-def count(text: str) -> tuple[int, int]:
-    """Jobs of a dry run, and those of them that apply a method for one number of clients."""
+def count(text: str, trials: int) -> tuple[int, int]:
+    """Jobs of a dry run, and the methods for one number of clients in one of these trials."""
     rows = {name: int(jobs) for name, jobs in re.findall(r"^(\w+) +(\d+)$", text, re.MULTILINE)}
     methods = rows.get("aggregate", 0) + rows.get("federate", 0)
-    return rows["total"], round(methods / len(CLIENTS))
+    return rows["total"], round(methods / len(CLIENTS) / trials)
 
 
 if __name__ == "__main__":

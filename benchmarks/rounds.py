@@ -111,10 +111,9 @@ class Averaging:
             draw = rng.stream("cohort").choice(clients.count, wanted["cohort"], replace=False)
             averaged = clients.average(
                 weights,
-                Rng(0),
+                rng,
                 [1 / len(draw)] * len(draw),
                 epochs=int(wanted["epochs"]),  # type: ignore[call-overload]
-                first_epoch=done,
                 chosen=draw.tolist(),
             )
             weights = averaged.tensors

@@ -48,7 +48,7 @@ from fedrepro.data.membership import read_partition  # noqa: E402
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared  # noqa: E402
 from fedrepro.data.table import COLUMNS, read_dataset_table  # noqa: E402
 from fedrepro.errors import FedreproError  # noqa: E402
-from fedrepro.exhibits.summary import csv_text, read_runs, summarise  # noqa: E402
+from fedrepro.exhibits.summary import csv_text, read_metrics, summarise  # noqa: E402
 from fedrepro.exhibits.times import exhibit_seconds, spent  # noqa: E402
 from fedrepro.paths import Block  # noqa: E402
 from fedrepro.plan import Plan, Run  # noqa: E402
@@ -79,17 +79,15 @@ class Kind:
 def make_run() -> Plan:
     """Everything that the workflow makes at scale tiny for two exhibits, in the working folder."""
     Path("config").symlink_to(ROOT / "config")
-    files = {"pfnm": load_exhibits()["pfnm"]}
-    plan = Plan(Config(), files, "tiny")
+    plan = Plan(Config(), {"pfnm": load_exhibits()["pfnm"]}, "tiny")
     for key in KEYS:
-        for run in plan.exhibit(key).runs:
-            if not Path(plan.metrics_file(run)).exists():
-                _compute(plan, run)
-        metrics = [Path(path) for path in plan.metrics_files(plan.exhibit(key))]
-        times = [path.with_name("timings.parquet") for path in metrics]
-        exhibit.run(key, plan, metrics, times, Path(plan.paths.exhibit(key, "")))
-    pairs = [Path(plan.partition_file(*pair)) for pair in plan.partitions(KEYS)]
-    maps.run(plan, KEYS, pairs, Path(plan.paths.partition_maps))
+        for run, trials in plan.exhibit(key).trials.items():
+            pairs = zip(plan.blocks(trials), plan.run_files(run, trials), strict=True)
+            for block, path in pairs:
+                if not Path(path).exists():
+                    _compute(plan, run, block, Path(path))
+        exhibit.run(key, plan, Path(plan.paths.exhibit(key, "")))
+    maps.run(plan, KEYS, Path(plan.paths.partition_maps))
     published = Path("config/published/pfnm.yaml")
     claims.run(published, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
     record("tiny")
@@ -97,39 +95,33 @@ def make_run() -> Plan:
     return plan
 
 
-def _compute(plan: Plan, run: Run) -> None:
-    """One run of methods, with what it needs and is not there yet."""
+def _compute(plan: Plan, run: Run, trials: Block, out: Path) -> None:
+    """One job of a method, with what it needs and is not there yet."""
     scenario, seed = run.scenario, plan.config.seed
     folder = Path(plan.paths.dataset(scenario.dataset))
     if not folder.exists():
         data.prepare(scenario.dataset, Path(), folder)
-    members = Path(plan.partition_file(scenario.dataset, scenario.partition))
+    members = Path(plan.partition_file(scenario.dataset, scenario.partition, trials))
     if not members.exists():
-        trials = Block(0, plan.trials[scenario.dataset, scenario.partition] - 1)
         data.partition(folder, scenario.partition, trials, seed, members)
-    out = Path(plan.metrics_file(run))
     times = out.with_name("timings.parquet")
-    if run.federated:
-        model = out.with_name("global.pt")
-        with keeping_checkpoints(out.parent / "checkpoints"):
+    if run.every is not None:
+        with keeping_checkpoints():
             federate.run(
-                scenario, run.methods[0], folder, members, run.block, seed, "cpu", 0.0,
-                out, times, model,
+                scenario, run.method, folder, members, trials, seed, "cpu", 0.0,
+                out, times, out.with_name("global.pt"),
             )  # fmt: skip
         return
-    models = [Path(path) for path in plan.model_files(scenario, run.block)]
-    for path in models:
+    models = [Path(path) for path in plan.model_files(scenario, trials)]
+    for path, clients in zip(models, plan.client_pieces(scenario), strict=True):
         if not path.exists():
-            pieces = [Block.parse(part.partition("=")[2]) for part in path.parts[-3:-1]]
             timings = path.with_name("timings.parquet")
-            train.run(scenario, folder, members, *pieces, seed, "cpu", path, timings)
-    aggregate.run(
-        scenario, run.methods, folder, members, models, run.block, seed, "cpu", out, times
-    )
+            train.run(scenario, folder, members, trials, clients, seed, "cpu", path, timings)
+    aggregate.run(scenario, run.method, folder, members, models, trials, seed, "cpu", out, times)
 
 
 @contextlib.contextmanager
-def keeping_checkpoints(folder: Path) -> Iterator[None]:
+def keeping_checkpoints() -> Iterator[None]:
     """A finished job removes its checkpoints; here they stay."""
     remove = shutil.rmtree
     federate.shutil.rmtree = lambda *args, **more: None
@@ -158,11 +150,11 @@ def kinds(plan: Plan) -> Iterator[Kind]:
     """Every kind of file of the run, with the code that reads it."""
     one, two = (plan.exhibit(key) for key in KEYS)
     yield from _data_kinds(plan, one)
-    local, other = (_models(plan, e) for e in (one, two))
+    local, other = (_models(plan, own) for own in (one, two))
     yield Kind("local.parquet", local[0], lambda: _trials(read_models(local, [0, 1])), other)
     metrics = [Path(path) for path in plan.metrics_files(one)]
-    elsewhere = tuple(Path(path) for path in plan.metrics_files(two))
-    yield Kind("metrics.parquet", metrics[0], lambda: _summary(one, metrics), elsewhere)
+    elsewhere = (*metrics[1:3], *(Path(path) for path in plan.metrics_files(two)))
+    yield Kind("metrics.parquet", metrics[0], lambda: _summary(plan, one), elsewhere)
     times = [path.with_name("timings.parquet") for path in metrics]
     later = tuple(path.with_name("timings.parquet") for path in elsewhere)
     yield Kind("timings.parquet", times[0], lambda: (exhibit_seconds(times), spent(times)), later)
@@ -181,7 +173,8 @@ def _data_kinds(plan: Plan, one) -> Iterator[Kind]:
     for name in PREPARED_FILES:
         others = tuple(folder / other for other in PREPARED_FILES if other != name)
         yield Kind(name, folder / name, lambda: _everything(folder), others)
-    pairs = [Path(plan.partition_file(*pair)) for pair in plan.partitions(KEYS)]
+    block = plan.blocks(2)[0]
+    pairs = [Path(plan.partition_file(*pair, block)) for pair in plan.partitions(KEYS)]
     path, *others = pairs
     yield Kind(
         "partition.parquet",
@@ -192,8 +185,8 @@ def _data_kinds(plan: Plan, one) -> Iterator[Kind]:
 
 
 def _state_kinds(plan: Plan, one) -> Iterator[Kind]:
-    rounds = next(run for run in one.runs if run.federated)
-    folder = Path(plan.metrics_file(rounds)).parent
+    rounds = next(run for run in one.runs if run.every is not None)
+    folder = Path(plan.run_files(rounds, 2)[0]).parent
     yield Kind("global.pt", folder / "global.pt", lambda: _state(folder / "global.pt"), ())
     path = folder / "checkpoints" / "trial-0.pt"
     others = (folder / "checkpoints" / "trial-1.pt", folder / "global.pt")
@@ -244,8 +237,8 @@ def _members(found) -> object:
 
 
 def _models(plan: Plan, one) -> tuple[Path, ...]:
-    run = next(run for run in one.runs if not run.federated)
-    return tuple(Path(path) for path in plan.model_files(run.scenario, run.block))
+    run = next(run for run in one.runs if run.every is None)
+    return tuple(Path(path) for path in plan.model_files(run.scenario, plan.blocks(2)[0]))
 
 
 def _trials(found) -> object:
@@ -255,8 +248,9 @@ def _trials(found) -> object:
     }
 
 
-def _summary(one, metrics: list[Path]) -> object:
-    found = summarise(one, read_runs(one, metrics))
+def _summary(plan: Plan, one) -> object:
+    rows = {run: read_metrics(plan.run_files(run, n)).rows for run, n in one.trials.items()}
+    found = summarise(one, rows)
     return csv_text(found.numbers), csv_text(found.choice)
 
 

@@ -98,7 +98,7 @@ State = dict[str, Any]
 
 
 class Federated(Protocol):
-    """A method in rounds. The state is plain data and tensors, so it can be saved at any round.
+    """A method in rounds. The state is plain data, arrays and tensors: `states.py` says which.
 
     `init` and `round` are pure: the next state depends on the state, the clients and the random
     place (rng.round is the round's number) only. `round` also returns named numbers to record.
@@ -133,14 +133,12 @@ def method(
     label: str = "",
     evaluate: tuple[str, ...] = ("test",),
     scenario: Mapping[str, str] | None = None,
-    own_job: bool = False,
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
     needs: keys of NEEDS. models: model names it can combine (empty: any). evaluate: splits on
     which the harness measures it; "train" is asked for where a parameter is chosen by it.
     scenario: components it sets itself (pooled training takes the partition `pooled`).
-    own_job: it trains, so it shares no job with other methods.
     """
     strangers = set(needs) - set(NEEDS)
     if strangers:
@@ -156,5 +154,4 @@ def method(
         label=label or name,
         evaluate=evaluate,
         scenario=dict(scenario or {}),
-        own_job=own_job or kind in ("federated", "peer"),
     )

@@ -18,7 +18,6 @@ from fedrepro.errors import FedreproError, shown, unknown
 
 Scale = Literal["tiny", "quick", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
-JobSize = Literal["all"] | Annotated[int, Field(ge=1)]
 Trials = Annotated[int, Field(ge=1, le=10_000)]
 
 
@@ -32,12 +31,14 @@ class Strict(BaseModel):
 class Granularity(Strict):
     """How much one job does. Results do not depend on it."""
 
-    clients_per_job: JobSize = Field("all", description="clients trained by one job")
-    trials_per_job: JobSize = Field("all", description="trials trained by one job")
-    methods_per_job: JobSize = Field(
-        "all",
-        description="methods without parameters that share a job; sweeps and methods that train "
-        "have jobs of their own",
+    clients_per_job: Literal["all"] | Annotated[int, Field(ge=1)] = Field(
+        "all", description="clients trained by one job"
+    )
+    trials_per_job: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
+        "auto",
+        description="trials that one job computes and one file holds; auto: 1 at paper scale, 5 at "
+        "quick, 2 at tiny. A job computes whole blocks, so that raising the number of trials adds "
+        "files and renames none; with 10, an exhibit of 12 trials computes 20",
     )
 
 
@@ -165,6 +166,11 @@ class ExhibitSettings(Strict):
         default_factory=lambda: list(SCALES), description="scales at which there is such an exhibit"
     )
     drawing: Drawing = Field(description="how it is drawn")
+    size: Literal["hidden_units", "parameters", "megabytes"] = Field(
+        "parameters",
+        description="which size of models is drawn; hidden_units means something for fully "
+        "connected networks only",
+    )
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         description="parameters that vary along the horizontal axis, as component.parameter"
     )

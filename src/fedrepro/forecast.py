@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,7 +26,7 @@ from fedrepro.config import SCALES, Config, ExhibitFile
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.errors import FedreproError
 from fedrepro.paths import Block, Scenario
-from fedrepro.plan import Exhibit, Plan, Run
+from fedrepro.plan import Exhibit, Plan, Run, most_trials
 from fedrepro.spec import Spec
 
 RATES = Path("benchmarks/results/training.json")
@@ -74,20 +74,41 @@ def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Fore
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     found = Forecast()
     rates = Rates(plan)
-    runs = dict.fromkeys(run for exhibit in chosen for run in exhibit.runs if not _there(plan, run))
+    jobs = [
+        Job(run, block)
+        for run, trials in most_trials(chosen).items()
+        for block in plan.blocks(trials)
+        if not job_file(plan, run, block).exists()
+    ]
     recorded = {run: exhibit for exhibit in reversed(chosen) for run in exhibit.runs}
-    _data(plan, runs, found)
-    for scenario, trials, clients in _training(plan, runs):
+    _data(plan, jobs, found)
+    for scenario, trials, clients in _training(plan, jobs):
         found.add("train", scenario.model.name, rates.training(scenario, trials, clients))
         found.bytes += 4.0 * rates.parameters(scenario) * trials * clients
-    for run in runs:
-        stage = "federate" if run.federated else "aggregate"
-        names = ", ".join(method.name for method in run.methods)
-        found.add(stage, names, rates.methods(run, stage, recorded[run]))
+    for job in jobs:
+        estimate = rates.methods(job, recorded[job.run])
+        found.add(job.stage, job.run.method.name, estimate)
     found.jobs["exhibit"] = sum(
         not Path(plan.paths.exhibit(e.key, ".svg")).exists() for e in chosen
     )
     return found
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method in a block of trials: what one job measures."""
+
+    run: Run
+    trials: Block
+
+    @property
+    def stage(self) -> str:
+        return "aggregate" if self.run.every is None else "federate"
+
+
+def job_file(plan: Plan, run: Run, trials: Block) -> Path:
+    """The metrics that one job writes."""
+    return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every))
 
 
 def parse_target(target: str, config: Config) -> tuple[str, str | None]:
@@ -108,31 +129,25 @@ def parse_target(target: str, config: Config) -> tuple[str, str | None]:
     return scale, "/".join(parts)
 
 
-def _there(plan: Plan, run: Run) -> bool:
-    return Path(plan.metrics_file(run)).exists()
-
-
-def _data(plan: Plan, runs: Iterable[Run], found: Forecast) -> None:
+def _data(plan: Plan, jobs: Sequence[Job], found: Forecast) -> None:
     """Preparing data sets and cutting them: seconds of start-up, so only their number counts."""
-    scenarios = [run.scenario for run in runs]
-    folders = {plan.paths.dataset(scenario.dataset) for scenario in scenarios}
+    folders = {plan.paths.dataset(job.run.scenario.dataset) for job in jobs}
     found.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
-    cuts = {plan.partition_file(scenario.dataset, scenario.partition) for scenario in scenarios}
+    cuts = {
+        plan.partition_file(job.run.scenario.dataset, job.run.scenario.partition, job.trials)
+        for job in jobs
+    }
     found.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
 
 
-def _training(plan: Plan, runs: Iterable[Run]) -> Iterator[tuple[Scenario, int, int]]:
+def _training(plan: Plan, jobs: Sequence[Job]) -> Iterator[tuple[Scenario, int, int]]:
     """Training jobs whose file is missing: scenario, number of trials and of clients."""
-    seen: set[str] = set()
-    for run in runs:
-        if run.federated:
-            continue
-        for path in plan.model_files(run.scenario, run.block):
-            if path not in seen and not Path(path).exists():
-                seen.add(path)
-                parts = PurePosixPath(path).parts[-3:-1]
-                trials, clients = (Block.parse(part.partition("=")[2]) for part in parts)
-                yield run.scenario, len(list(trials)), len(list(clients))
+    wanted = dict.fromkeys((j.run.scenario, j.trials) for j in jobs if j.stage == "aggregate")
+    for scenario, trials in wanted:
+        files = plan.model_files(scenario, trials)
+        for path, clients in zip(files, plan.client_pieces(scenario), strict=True):
+            if not Path(path).exists():
+                yield scenario, len(trials), len(clients)
 
 
 class Rates:
@@ -142,28 +157,38 @@ class Rates:
         self.plan = plan
         self.models: dict[str, list[float]] = defaultdict(list)  # seconds of a model by its token
         self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and its work
-        for run in plan.runs:
-            self._read(run)
+        for run, trials in plan.trials.items():
+            for block in plan.blocks(trials):
+                self._read_methods(run, block)
+        trained = {
+            (run.scenario, block)
+            for run, trials in plan.trials.items()
+            for block in plan.blocks(trials)
+            if run.every is None
+        }
+        for scenario, block in trained:
+            self._read_training(scenario, block)
 
-    def _read(self, run: Run) -> None:
-        path = Path(self.plan.metrics_file(run)).with_name("timings.parquet")
-        if path.exists():
-            table = read_table(path, "timings")
-            rows = table.to_pylist()
-            # reading and measuring belong to no method alone: they are shared out by its seconds
-            whole = read_provenance(table).get("cpu_seconds", 0.0)
-            more = max(1.0, whole / max(1e-9, sum(row["seconds"] for row in rows)))
-            for row in rows:
-                name = row.get("method", "").partition("+")[0]
-                self.trials[name].append(row["seconds"] * more / self.work(run.scenario))
-        if run.federated:
+    def _read_methods(self, run: Run, trials: Block) -> None:
+        path = job_file(self.plan, run, trials).with_name("timings.parquet")
+        if not path.exists():
             return
-        for model in self.plan.model_files(run.scenario, run.block):
+        table = read_table(path, "timings")
+        rows = table.to_pylist()
+        # reading and measuring belong to no setting alone: they are shared out by its seconds
+        whole = read_provenance(table).get("cpu_seconds", 0.0)
+        more = max(1.0, whole / max(1e-9, sum(row["seconds"] for row in rows)))
+        for row in rows:
+            seconds = row["seconds"] * more / self.work(run.scenario)
+            self.trials[run.method.name].append(seconds)
+
+    def _read_training(self, scenario: Scenario, trials: Block) -> None:
+        for model in self.plan.model_files(scenario, trials):
             times = Path(model).with_name("timings.parquet")
             if times.exists():
                 given = read_table(times, "timings")["seconds"].to_pylist()
                 each = sum(given) / len(given)
-                self.models[self._kind(run.scenario)].append(each * run.scenario.clients)
+                self.models[self._kind(scenario)].append(each * scenario.clients)
 
     def _kind(self, scenario: Scenario) -> str:
         return "/".join(s.token for s in (scenario.dataset, scenario.model, scenario.training))
@@ -184,20 +209,24 @@ class Rates:
         rate *= max(0.2, self.parameters(scenario) / measured["parameters"])
         return steps * rate, "the training benchmark's seconds for a minibatch"
 
-    def methods(self, run: Run, stage: str, exhibit: Exhibit) -> tuple[float, str] | None:
-        """Seconds of the run's methods over its trials."""
-        settings = [setting for method in run.methods for setting in method.expand()]
-        known = [self.trials.get(setting.name) for setting in settings]
-        if all(known):
-            each = sum(sum(seconds) / len(seconds) for seconds in known if seconds)
-            return each * run.trials * self.work(run.scenario), "timings of the same methods"
+    def methods(self, job: Job, exhibit: Exhibit) -> tuple[float, str] | None:
+        """Seconds of a method over the trials of a job."""
+        run = job.run
+        known = self.trials.get(run.method.name)
+        if known:
+            each = sum(known) / len(known) * len(list(run.method.expand()))
+            return each * len(job.trials) * self.work(run.scenario), "timings of the same methods"
         for other in (exhibit, *self.plan.exhibits.values()):
             path = Path(f"reports/record/{self.plan.scale}/{other.key}.run.json")
-            sizes = [self._size(one) for one in other.runs if one.federated == run.federated]
-            if path.exists() and sizes:
+            like = {
+                r: n for r, n in other.trials.items() if (r.every is None) == (run.every is None)
+            }
+            whole = sum(self._size(one, self._computed(n)) for one, n in like.items())
+            if path.exists() and whole:
                 took = read_json_of(path, {"seconds": dict})
-                total = float((took["seconds"] | took.get("cpu_seconds", {})).get(stage, 0.0))
-                return total * self._size(run) / sum(sizes), f"the recorded run of {other.key}"
+                total = float((took["seconds"] | took.get("cpu_seconds", {})).get(job.stage, 0.0))
+                share = self._size(run, len(job.trials)) / whole
+                return total * share, f"the recorded run of {other.key}"
         return None
 
     def work(self, scenario: Scenario) -> float:
@@ -206,9 +235,12 @@ class Rates:
         examples = form[2] if form else 1
         return float(scenario.clients * max(LEAST_PARAMETERS, self.parameters(scenario)) * examples)
 
-    def _size(self, run: Run) -> float:
-        settings = sum(len(list(method.expand())) for method in run.methods)
-        return run.trials * settings * self.work(run.scenario)
+    def _computed(self, trials: int) -> int:
+        """Trials that jobs compute where so many are asked for: whole blocks."""
+        return sum(map(len, self.plan.blocks(trials)))
+
+    def _size(self, run: Run, trials: int) -> float:
+        return trials * len(list(run.method.expand())) * self.work(run.scenario)
 
     def parameters(self, scenario: Scenario) -> int:
         """Numbers in one model; 0 where the form of the data is not known yet."""

@@ -1,7 +1,8 @@
 """Where artifacts lie: a Hive-style tree per kind of artifact; a path is its parameters.
 
 All wildcards of one job together stay under 200 bytes, because executors join them into one
-folder name: a token longer than its share below is replaced by its name and a digest.
+folder name. Where tokens do not fit, the longest keeps as many of its parameters as there is room
+for, and a digest stands for the rest.
 """
 
 from __future__ import annotations
@@ -14,37 +15,39 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fedrepro.errors import FedreproError
-from fedrepro.registry import parse_token
-from fedrepro.spec import Spec, Value, shorten
+from fedrepro.spec import Spec, Value, fitted, shorten
 
-# bytes of each wildcard; a metrics job uses all but clients, a training job all but methods
-LIMITS = {"dataset": 28, "partition": 34, "model": 24, "training": 28, "methods": 66}
+# bytes of the wildcards of a job: its scenario together, and its method
+SCENARIO_ROOM, METHODS_ROOM = 122, 56
 
-BLOCK = re.compile(r"(\d+)-(\d+)")
+BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A range of trials or clients, both ends included; written 0-9."""
+    """A range of trials or clients, both ends included; written 0-9, or 3 if it is one alone."""
 
     first: int
     last: int
 
     def __str__(self) -> str:
-        return f"{self.first}-{self.last}"
+        return f"{self.first}-{self.last}" if self.first < self.last else str(self.first)
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.first, self.last + 1))
 
-    def meets(self, other: Block) -> bool:
-        return self.first <= other.last and other.first <= self.last
+    def __len__(self) -> int:
+        return self.last - self.first + 1
 
     @staticmethod
     def parse(text: str) -> Block:
         match = BLOCK.fullmatch(text)
-        if not match or int(match[1]) > int(match[2]):
-            raise FedreproError(f"'{text}' is not a range; write first-last, such as 0-9")
-        return Block(int(match[1]), int(match[2]))
+        found = Block(int(match[1]), int(match[2] or match[1])) if match else None
+        if found is None or found.first > found.last:
+            raise FedreproError(f"'{text}' is not a range; write first-last, such as 0-9, or 3")
+        if str(found) != text:
+            raise FedreproError(f"'{text}' is a range of one; write '{found}'")
+        return found
 
 
 def blocks(count: int, size: int | None) -> list[Block]:
@@ -53,11 +56,19 @@ def blocks(count: int, size: int | None) -> list[Block]:
     return [Block(at, min(at + size, count) - 1) for at in range(0, count, size)]
 
 
+def whole_blocks(count: int, size: int) -> list[Block]:
+    """Ranges of `size` that together hold 0 … count-1; the last one is whole as well.
+
+    So the ranges of more trials are these and further ones: what was computed keeps its name.
+    """
+    return [Block(at, at + size - 1) for at in range(0, count, size)]
+
+
 @dataclass(frozen=True)
 class Pieces:
     """A range cut into blocks of one size, from its first on; written 0-999:1.
 
-    So a command names thousands of files in a few letters: one word of a command may have 128 KiB.
+    So a command names thousands of files in a few letters: one word of it may have 128 KiB.
     """
 
     whole: Block
@@ -79,13 +90,29 @@ class Pieces:
         return Pieces(Block.parse(whole), int(size))
 
 
-def model_files(folder: str, trials: Pieces, clients: Pieces) -> list[str]:
-    """The files of local models of a scenario, one per training job."""
-    return [
-        f"{folder}/trials={trial_block}/clients={client_block}/local.parquet"
-        for trial_block in trials
-        for client_block in clients
-    ]
+@dataclass(frozen=True)
+class FolderPieces:
+    """The folders of a run's trials; written <folder of the run>/trials=0-9:1."""
+
+    folder: str
+    trials: Pieces
+
+    def __str__(self) -> str:
+        return f"{self.folder}/trials={self.trials}"
+
+    @property
+    def folders(self) -> list[PurePosixPath]:
+        return [PurePosixPath(self.folder, f"trials={block}") for block in self.trials]
+
+    @staticmethod
+    def parse(text: str) -> FolderPieces:
+        folder, _, trials = text.rpartition("/trials=")
+        return FolderPieces(folder, Pieces.parse(trials))
+
+
+def model_files(folder: str, trials: Block, clients: Pieces) -> list[str]:
+    """The files of local models of a scenario that hold these trials, one per training job."""
+    return [f"{folder}/trials={trials}/clients={block}/local.parquet" for block in clients]
 
 
 @dataclass(frozen=True)
@@ -113,9 +140,14 @@ class Scenario:
             )
         return found
 
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The tokens of its components as they stand in a path."""
+        return names_of(self.specs)
+
     @cached_property  # thousands of files lie in it
     def folder(self) -> str:
-        return "/".join(f"{spec.kind}={name_of(spec)}" for spec in self.specs)
+        return folder_of(self.specs)
 
 
 def _given_clients(values: Mapping[str, Value]) -> Any:
@@ -123,24 +155,18 @@ def _given_clients(values: Mapping[str, Value]) -> Any:
     return values.get("clients", 1)
 
 
-def name_of(spec: Spec) -> str:
-    """The token of a spec as it stands in a path."""
-    return spec.short(LIMITS[spec.kind])
+def names_of(specs: Sequence[Spec]) -> tuple[str, ...]:
+    """The tokens of components that stand in one path together, shortened where they must be."""
+    return fitted([spec.token for spec in specs], SCENARIO_ROOM)
 
 
-def methods_token(methods: Sequence[Spec]) -> str:
-    """The full token of the methods that share a job: their tokens, sorted, joined by `;`."""
-    return ";".join(sorted(method.token for method in methods))
+def folder_of(specs: Sequence[Spec]) -> str:
+    return "/".join(f"{s.kind}={name}" for s, name in zip(specs, names_of(specs), strict=True))
 
 
-def methods_name(methods: Sequence[Spec]) -> str:
-    """The same as it stands in a path."""
-    return shorten(methods_token(methods), LIMITS["methods"])
-
-
-def parse_methods(token: str) -> list[Spec]:
-    """The methods of a job's token."""
-    return [parse_token("method", part) for part in token.split(";")]
+def method_name(method: Spec) -> str:
+    """The token of a job's method, perhaps a sweep, as it stands in a path."""
+    return shorten(method.token, METHODS_ROOM)
 
 
 @dataclass(frozen=True)
@@ -161,11 +187,11 @@ class Paths:
         return self.base / f"seed={self.seed}"
 
     def dataset(self, dataset: Spec) -> str:
-        return str(self.base / "datasets" / f"dataset={name_of(dataset)}")
+        return str(self.base / "datasets" / folder_of([dataset]))
 
     def partition(self, dataset: Spec, partition: Spec, trials: Block) -> str:
-        folder = f"dataset={name_of(dataset)}/partition={name_of(partition)}/trials={trials}"
-        return str(self.tree / "partitions" / folder / "partition.parquet")
+        folder = self.tree / "partitions" / folder_of([dataset, partition])
+        return str(folder / f"trials={trials}" / "partition.parquet")
 
     def models(self, scenario: Scenario, trials: Block, clients: Block) -> str:
         return f"{self.models_of(scenario)}/trials={trials}/clients={clients}/local.parquet"
@@ -175,11 +201,14 @@ class Paths:
         # as text: joining paths costs more than all else in planning many jobs
         return f"{self.tree}/models/{scenario.folder}"
 
-    def metrics(self, scenario: Scenario, methods: Sequence[Spec], trials: Block) -> str:
-        kind = methods[0].component.meta["kind"]
-        tree = "federated" if kind in ("federated", "peer") else "metrics"
-        folder = f"{scenario.folder}/methods={methods_name(methods)}/trials={trials}"
-        return str(self.tree / tree / folder / "metrics.parquet")
+    def metrics(self, scenario: Scenario, method: Spec, trials: Block, every: int | None) -> str:
+        """The metrics of a method in a block of trials; see `metrics_of`."""
+        return f"{self.metrics_of(scenario, method, every)}/trials={trials}/metrics.parquet"
+
+    def metrics_of(self, scenario: Scenario, method: Spec, every: int | None) -> str:
+        """The folder of a method's metrics; `every` is set for those that run in rounds."""
+        tree, rounds = ("metrics", "") if every is None else ("federated", f"/every={every}")
+        return f"{self.tree}/{tree}/{scenario.folder}/methods={method_name(method)}{rounds}"
 
     def exhibit(self, key: str, suffix: str) -> str:
         return str(PurePosixPath(self.reports) / self.scale / f"{key}{suffix}")

@@ -1,32 +1,45 @@
 """From exhibits to the list of artifacts, in pure Python: no torch, no Snakemake, no pandas.
 
-Two exhibits that need the same run, or the same local models, share them, because the path says
-what is in it.
+A path says what is in its file, so two exhibits that need the same run, or the same local models,
+share them. What an exhibit asks for never depends on the others: a file holds one method and a
+whole block of trials, so more exhibits, methods or trials add files and rename none.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from fedrepro.config import Config, ExhibitFile
-from fedrepro.errors import FedreproError, unknown
+from fedrepro.errors import unknown
 from fedrepro.paths import (
     Block,
+    FolderPieces,
     Paths,
     Pieces,
     Scenario,
-    blocks,
-    methods_name,
-    methods_token,
+    method_name,
     model_files,
-    name_of,
+    names_of,
+    whole_blocks,
 )
-from fedrepro.points import Exhibit, Measure, Point, Run, SharedRuns, draft_of
+from fedrepro.points import Exhibit, Measure, Point, Run, exhibit_of
 from fedrepro.spec import Spec
 
 __all__ = ["Exhibit", "Measure", "Plan", "Point", "Run"]
+
+# Trials that share a file, by `trials_per_job: auto`. At the small scales starting a job takes
+# longer than what it does; at the paper's a job of one trial loses least when it is killed.
+AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
+
+
+def most_trials(exhibits: Iterable[Exhibit]) -> dict[Run, int]:
+    """The runs of these exhibits, each with the most trials that any of them asks for."""
+    found: dict[Run, int] = {}
+    for exhibit in exhibits:
+        for run, trials in exhibit.trials.items():
+            found[run] = max(found.get(run, 0), trials)
+    return found
 
 
 class Plan:
@@ -36,11 +49,11 @@ class Plan:
         self.config = config
         self.scale = scale
         self.paths = Paths(scale, config.seed)
-        drafts = [
-            draft_of(file, name, scale) for file in files.values() for name in file.names(scale)
+        size = config.granularity.trials_per_job
+        self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
+        exhibits = [
+            exhibit_of(file, name, scale) for file in files.values() for name in file.names(scale)
         ]
-        shared = SharedRuns(drafts, _size(config.granularity.methods_per_job))
-        exhibits = [draft.exhibit(shared) for draft in drafts]
         self.exhibits = {exhibit.key: exhibit for exhibit in exhibits}
 
     @cached_property
@@ -63,62 +76,32 @@ class Plan:
         return self.exhibits[key]
 
     @cached_property
+    def trials(self) -> dict[Run, int]:
+        """The distinct runs of every exhibit of this scale, selected or not, and their trials."""
+        return most_trials(self.exhibits.values())
+
+    @property
     def runs(self) -> list[Run]:
         """The distinct runs of every exhibit of this scale, selected or not."""
-        return list(dict.fromkeys(run for e in self.exhibits.values() for run in e.runs))
+        return list(self.trials)
 
     @cached_property
     def tokens(self) -> dict[tuple[str, str], str]:
         """(kind, name in a path) -> full token, for every component of this scale."""
         found: dict[tuple[str, str], str] = {}
         for run in self.runs:
-            for spec in run.scenario.specs:
-                found[spec.kind, name_of(spec)] = spec.token
-            found["methods", methods_name(run.methods)] = methods_token(run.methods)
+            specs = run.scenario.specs
+            # the name of a component depends on those that stand in the path with it
+            for together in (specs, specs[:2], specs[:1]):
+                for spec, name in zip(together, names_of(together), strict=True):
+                    found[spec.kind, name] = spec.token
+            found["methods", method_name(run.method)] = run.method.token
         return found
 
     @property
     def shortened(self) -> list[tuple[str, str, str]]:
         """(kind, name, full token) of every name that is too long to stand in a path."""
         return sorted((k, name, token) for (k, name), token in self.tokens.items() if name != token)
-
-    @cached_property
-    def trials(self) -> dict[tuple[Spec, Spec], int]:
-        """Trials of each (data set, partition): the most that any exhibit of this scale needs.
-
-        It depends on what is declared, not on what is selected, so that drawing one figure and
-        drawing all of them share every file.
-        """
-        found: dict[tuple[Spec, Spec], int] = {}
-        for run in self.runs:
-            key = (run.scenario.dataset, run.scenario.partition)
-            found[key] = max(found.get(key, 0), run.trials)
-        return found
-
-    @cached_property
-    def trained(self) -> dict[Scenario, int]:
-        """Trials of each scenario's local models: the most that any exhibit of this scale needs.
-
-        By itself, because of several networks on one partition a deep one may have fewer.
-        """
-        found: dict[Scenario, int] = {}
-        for run in self.runs:
-            if run.federated:
-                continue
-            found[run.scenario] = max(found.get(run.scenario, 0), run.trials)
-        return found
-
-    @cached_property
-    def measured_every(self) -> dict[str, int]:
-        """Path of a federated run -> rounds between measurements: all that any exhibit asks for."""
-        found: dict[str, int] = {}
-        for exhibit in self.exhibits.values():
-            for point in exhibit.points:
-                for measure in exhibit.measures:
-                    for setting in measure.spec.expand():
-                        path = self.metrics_file(point.runs[setting.token])
-                        found[path] = math.gcd(found.get(path, 0), measure.measure_every)
-        return found
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
         """(data set, partition) -> the exhibits, of these, that are about it, controls aside."""
@@ -129,37 +112,35 @@ class Plan:
                 found.setdefault(pair, []).append(key)
         return found
 
-    def partition_file(self, dataset: Spec, partition: Spec) -> str:
-        """The partition of all trials."""
-        trials = self.trials.get((dataset, partition))
-        if trials is None:
-            raise FedreproError(
-                f"no exhibit of scale {self.scale} uses partition {partition.token} of "
-                f"{dataset.token}; declare it in config/exhibits"
-            )
-        return self.paths.partition(dataset, partition, Block(0, trials - 1))
+    def blocks(self, trials: int) -> list[Block]:
+        """The blocks of trials whose files together hold this many."""
+        return whole_blocks(trials, self.trials_per_job)
+
+    def partition_file(self, dataset: Spec, partition: Spec, trials: Block) -> str:
+        """The partition in a block of trials."""
+        return self.paths.partition(dataset, partition, trials)
 
     def model_files(self, scenario: Scenario, trials: Block) -> list[str]:
-        """The local models that cover these trials, one path per training job."""
-        return model_files(self.paths.models_of(scenario), *self.model_pieces(scenario, trials))
+        """The local models of a block of trials, one path per training job."""
+        return model_files(self.paths.models_of(scenario), trials, self.client_pieces(scenario))
 
-    def model_pieces(self, scenario: Scenario, trials: Block) -> tuple[Pieces, Pieces]:
-        """The trials and the clients of the training jobs that cover these trials."""
-        job = self.config.granularity
-        total = self.trained[scenario]
-        size = _size(job.trials_per_job) or total
-        met = [block for block in blocks(total, size) if block.meets(trials)]
-        return (
-            Pieces(Block(met[0].first, met[-1].last), size),
-            Pieces(Block(0, scenario.clients - 1), _size(job.clients_per_job) or scenario.clients),
-        )
+    def client_pieces(self, scenario: Scenario) -> Pieces:
+        """The clients of the training jobs of a scenario."""
+        size = self.config.granularity.clients_per_job
+        each = scenario.clients if size == "all" else size
+        return Pieces(Block(0, scenario.clients - 1), each)
 
-    def metrics_file(self, run: Run) -> str:
-        return self.paths.metrics(run.scenario, run.methods, run.block)
+    def run_files(self, run: Run, trials: int) -> list[str]:
+        """The metrics of a run that hold this many trials."""
+        return [str(path / "metrics.parquet") for path in self.run_pieces(run, trials).folders]
+
+    def run_pieces(self, run: Run, trials: int) -> FolderPieces:
+        """The folders of the same, in one word."""
+        pieces = Pieces(Block(0, self.blocks(trials)[-1].last), self.trials_per_job)
+        return FolderPieces(self.paths.metrics_of(run.scenario, run.method, run.every), pieces)
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:
-        return [self.metrics_file(run) for run in exhibit.runs]
-
-
-def _size(size: str | int) -> int | None:
-    return None if size == "all" else int(size)
+        """The metrics of all runs of an exhibit."""
+        return [
+            path for run, trials in exhibit.trials.items() for path in self.run_files(run, trials)
+        ]

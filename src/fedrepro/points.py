@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ from fedrepro.config import Component, ExhibitFile, ExhibitSettings, MethodEntry
 from fedrepro.drawable import CASE as CASE
 from fedrepro.drawable import require_drawable
 from fedrepro.errors import FedreproError, unknown
-from fedrepro.paths import Block, Scenario
+from fedrepro.paths import Scenario
 from fedrepro.registry import components
 from fedrepro.spec import Spec, Value, render
 
@@ -27,19 +27,15 @@ KINDS = ("dataset", "partition", "model", "training")
 
 @dataclass(frozen=True)
 class Run:
-    """Methods of one scenario that one job measures, over trials 0 … trials-1."""
+    """A method, perhaps a sweep, that is measured in one scenario.
+
+    every: rounds between two measurements of a method in rounds, None for all others. How many
+    trials there are is no part of it: each has a file of its own, or shares one with its block.
+    """
 
     scenario: Scenario
-    methods: tuple[Spec, ...]
-    trials: int
-
-    @property
-    def federated(self) -> bool:
-        return in_rounds(self.methods[0])
-
-    @property
-    def block(self) -> Block:
-        return Block(0, self.trials - 1)
+    method: Spec
+    every: int | None = None
 
 
 @dataclass(frozen=True)
@@ -81,11 +77,15 @@ class Measure:
 
 @dataclass(frozen=True)
 class Point:
-    """One point of an exhibit's sweep: the swept values, the scenario, the run of each setting."""
+    """One point of an exhibit's sweep: the swept values, the scenario, and what is measured there.
+
+    runs: (label of the method, token of the setting) -> run. trials: label -> how many of them.
+    """
 
     values: Mapping[str, Any]
     scenario: Scenario
-    runs: Mapping[str, Run]
+    runs: Mapping[tuple[str, str], Run]
+    trials: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,16 @@ class Exhibit:
     @property
     def runs(self) -> list[Run]:
         """The distinct runs of the exhibit, in order of first need."""
-        return list(dict.fromkeys(run for point in self.points for run in point.runs.values()))
+        return list(self.trials)
+
+    @cached_property
+    def trials(self) -> dict[Run, int]:
+        """Trials of each run: the most that any of its points asks for."""
+        found: dict[Run, int] = {}
+        for point in self.points:
+            for (label, _), run in point.runs.items():
+                found[run] = max(found.get(run, 0), point.trials[label])
+        return found
 
     @property
     def swept(self) -> list[str]:
@@ -137,90 +146,11 @@ class Place:
         return own or measure.trials
 
 
-@dataclass(frozen=True)
-class Draft:
-    """An exhibit before it is known which of its methods share a job with whom."""
-
-    file: ExhibitFile
-    name: str
-    where: str
-    settings: ExhibitSettings
-    measures: tuple[Measure, ...]
-    places: tuple[Place, ...]
-
-    def sharing(self) -> Iterator[tuple[tuple[Scenario, int], Spec]]:
-        """(scenario, trials) and method, of every method that may share a job with others."""
-        for place in self.places:
-            for measure in self.measures:
-                if may_share(measure.spec):
-                    own = own_scenario(place.scenario, measure.spec)
-                    yield (own, place.trials(measure)), measure.spec
-
-    def exhibit(self, shared: SharedRuns) -> Exhibit:
-        points = tuple(
-            Point(place.values, place.scenario, self._runs(place, shared)) for place in self.places
-        )
-        return Exhibit(self.file.paper, self.name, self.settings, self.measures, points)
-
-    def _runs(self, place: Place, shared: SharedRuns) -> dict[str, Run]:
-        """The run of each setting. A sweep is one run, but a method in rounds has one a setting."""
-        found: dict[str, Run] = {}
-        for measure in self.measures:
-            _check_model(measure.spec, place.scenario, self.where)
-            own, trials = own_scenario(place.scenario, measure.spec), place.trials(measure)
-            for setting in measure.spec.expand():
-                if may_share(measure.spec):
-                    run = shared.run(own, trials, setting)
-                elif in_rounds(setting):
-                    run = Run(own, (setting,), trials)
-                else:
-                    run = Run(own, (measure.spec,), trials)
-                found[setting.token] = run
-        return found
-
-
-class SharedRuns:
-    """Which methods without parameters share a job, over all exhibits of a scale.
-
-    Of the exhibits' sets of methods for a scenario only those count that no other contains, so an
-    exhibit that shows fewer methods than another uses the other's run.
-    """
-
-    def __init__(self, drafts: Iterable[Draft], size: int | None) -> None:
-        self.size = size
-        sets: dict[tuple[Scenario, int], dict[frozenset[Spec], None]] = {}
-        for draft in drafts:
-            own: dict[tuple[Scenario, int], set[Spec]] = {}
-            for key, method in draft.sharing():
-                own.setdefault(key, set()).add(method)
-            for key, methods in own.items():
-                sets.setdefault(key, {})[frozenset(methods)] = None
-        self._jobs = {key: list(self._cut(found)) for key, found in sets.items()}
-
-    def run(self, scenario: Scenario, trials: int, method: Spec) -> Run:
-        jobs = self._jobs[scenario, trials]
-        return Run(scenario, next(job for job in jobs if method in job), trials)
-
-    def _cut(self, sets: Iterable[frozenset[Spec]]) -> Iterator[tuple[Spec, ...]]:
-        """The largest sets first, each cut into jobs of the configured size."""
-        ordered = [sorted(found, key=lambda spec: spec.token) for found in sets]
-        for methods in sorted(ordered, key=lambda m: (-len(m), [spec.token for spec in m])):
-            size = self.size or len(methods)
-            for at in range(0, len(methods), size):
-                yield tuple(methods[at : at + size])
-
-
 def in_rounds(method: Spec) -> bool:
     return method.component.meta["kind"] in ("federated", "peer")
 
 
-def may_share(method: Spec) -> bool:
-    """Whether a method shares a job: it has its default parameters and does not train."""
-    plain = method.values == method.component.spec().values
-    return plain and not method.component.meta["own_job"]
-
-
-def draft_of(file: ExhibitFile, name: str, scale: str) -> Draft:
+def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     """The points and methods of one exhibit at one scale."""
     settings = file.settings(name, scale)
     where = f"config/exhibits/{file.paper}.yaml, {name} at scale {scale}"
@@ -231,14 +161,31 @@ def draft_of(file: ExhibitFile, name: str, scale: str) -> Draft:
     values = [place.values for place in places]
     axis = [key for key in values[0] if key != CASE]
     require_drawable(where, settings.drawing, measures, values, axis)
-    return Draft(file, name, where, settings, measures, places)
+    points = tuple(_point(place, measures, where) for place in places)
+    return Exhibit(file.paper, name, settings, measures, points)
+
+
+def _point(place: Place, measures: Sequence[Measure], where: str) -> Point:
+    """The run of each setting. A sweep is one run, but a method in rounds has one a setting."""
+    runs = {}
+    for measure in measures:
+        _check_model(measure.spec, place.scenario, where)
+        own = own_scenario(place.scenario, measure.spec)
+        for setting in measure.spec.expand():
+            if in_rounds(setting):
+                run = Run(own, setting, measure.measure_every)
+            else:
+                run = Run(own, measure.spec)
+            runs[measure.label, setting.token] = run
+    trials = {measure.label: place.trials(measure) for measure in measures}
+    return Point(place.values, place.scenario, runs, trials)
 
 
 def _require_distinct(where: str, what: str, names: Sequence[str]) -> None:
     """Tables and figures tell methods by their labels, and points by their values."""
     for name, count in Counter(names).items():
         if count > 1:
-            raise FedreproError(f"{where}: {count} {what} '{name}'; tell them apart, or keep one")
+            raise FedreproError(f"{where}: two of its {what} '{name}'; tell them apart")
 
 
 def _at(values: Mapping[str, Any]) -> str:

@@ -1,13 +1,14 @@
 """The record: what we measured, kept under reports/record/, and how a user's numbers compare.
 
 `record` copies an exhibit's files out of a reports folder, of this machine or of another, and
-adds measured seconds and the machine. `compare` sets a user's csv beside the recorded one.
-Neither prints: they return data.
+adds measured seconds and the machines that the files name. `compare` sets a user's csv beside the
+recorded one. Neither prints: they return data.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.artifacts import SCHEMA_VERSION, atomic, json_text, read_table
 from fedrepro.errors import FedreproError
+from fedrepro.exhibits.about import drawn_of
 from fedrepro.exhibits.files import (
     RUN,
     SUFFIXES,
@@ -25,8 +27,7 @@ from fedrepro.exhibits.files import (
     sha256_of,
     write_claims,
 )
-from fedrepro.exhibits.times import exhibit_seconds, spent
-from fedrepro.provenance import machine
+from fedrepro.exhibits.times import exhibit_seconds, spent, timings_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +78,7 @@ def record(
 
 def _judge(scale: str, paper: str, target: Path) -> list[Path]:
     """The verdicts of a paper's claims, by all of its exhibits that are recorded now."""
-    from fedrepro.evaluation.claims import verdicts
+    from fedrepro.evaluation.claims.table import verdicts
     from fedrepro.exhibits.summary import csv_text
 
     published = Path(f"config/published/{paper}.yaml")
@@ -101,28 +102,32 @@ def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, 
 
 
 def _doubts(about: Mapping[str, Any]) -> list[str]:
-    """Sentences about revisions that nobody can go back to."""
-    revisions = {
-        "drawn": [about["revision"]],
-        "computed": [computed["revision"] for computed in about["computed"]],
-    }
-    return [
-        f"{about['key']} at scale {about['scale']} was {what} at git revision {found}, which "
-        "cannot be checked out again; commit first and make it anew, so that others can repeat it"
-        for what, all_found in revisions.items()
-        for found in all_found
-        if found == "unknown" or found.endswith("-dirty")
+    """Sentences about sources that nobody can go back to."""
+    name = f"{about['key']} at scale {about['scale']}"
+    made = [("drawn", drawn_of(about)), *(("computed", one) for one in about["computed"])]
+    lost = [
+        f"{name} was {what} at git revision {one['revision']}, which cannot be checked out again; "
+        "commit first and make it anew, so that others can repeat it"
+        for what, one in made
+        if one["revision"] == "unknown" or one["revision"].endswith("-dirty")
     ]
+    changed = [
+        f"the sources changed while {name} was computed, from {one['digest'][:12]} to "
+        f"{one['changed_to'][:12]}, so that it may be of both; make it anew"
+        for one in about["computed"]
+        if "changed_to" in one
+    ]
+    return lost + changed
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Seconds and memory by stage and the machine: the source's if it has them, else measured."""
+    """Seconds and memory by stage, and the machines: the source's if it has them, else measured."""
     if files.run:
-        kept = ("seconds", "cpu_seconds", "peak_bytes", "machine")
+        kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
         return {key: files.run[key] for key in kept if key in files.run}
     about = files.about
     root = _root(Path(files.base), about["key"])
-    timings = [root / path for path in about["timings"]]
+    timings = [root / path for path in timings_of(about)]
     missing = [path for path in timings if not path.exists()]
     seconds = {} if missing else exhibit_seconds(timings)
     whole = {} if missing else spent(timings)
@@ -133,13 +138,19 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
             f"the training time of {about['key']} is not recorded: timings of its local models "
             "are missing"
         )
-    own = root.resolve() == Path.cwd().resolve()
-    if not own:
+    return {"seconds": seconds, **whole, "machines": _machines(about, warnings)}
+
+
+def _machines(about: Mapping[str, Any], warnings: list[str]) -> list[dict[str, Any]]:
+    """The machines and devices that computed an exhibit, as its files say."""
+    known = [one for one in about["computed"] if "machine" in one]
+    if len(known) < len(about["computed"]):
         warnings.append(
-            f"the machine of {about['key']} is not recorded, since its results come from "
-            f"{root}; run `fedrepro record` there and give its reports/record as the source"
+            f"the machine of {about['key']} is not recorded in full: some of its results are of "
+            "before they said where they were computed"
         )
-    return {"seconds": seconds, **whole, "machine": machine() if own else {}}
+    texts = {json.dumps({"device": one["device"], **one["machine"]}) for one in known}
+    return [json.loads(text) for text in sorted(texts)]
 
 
 def _root(base: Path, key: str) -> Path:
@@ -318,9 +329,33 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     for what in ("seed", "trials", "components"):
         if mine[what] != kept[what]:
             notes.append(f"not as in the record: {what}")
+    for what, found in (("device", _devices), ("measure_every", _intervals)):
+        if found(mine) != found(kept):
+            notes.append(f"not as in the record: {what} ({found(mine)}, recorded {found(kept)})")
+    now, then = _versions(mine), _versions(kept)
     changed = [
-        f"{name} {mine['versions'].get(name)} (recorded with {version})"
-        for name, version in kept["versions"].items()
-        if mine["versions"].get(name) != version
+        f"{name} {now.get(name)} (recorded with {version})"
+        for name, version in then.items()
+        if now.get(name) != version
     ]
     return notes + ([f"other versions: {', '.join(changed)}"] if changed else [])
+
+
+def _devices(about: Mapping[str, Any]) -> str:
+    """Where the runs computed; descriptions of before this was written down are of the CPU."""
+    return " and ".join(sorted({made.get("device", "cpu") for made in about["computed"]}))
+
+
+def _intervals(about: Mapping[str, Any]) -> str:
+    """How often methods in rounds were measured, where not in every round."""
+    rounds = ((m["name"], m.get("measure_every", 1)) for m in about["settings"]["methods"])
+    return ", ".join(f"{name} {every}" for name, every in rounds if every > 1) or "every round"
+
+
+def _versions(about: Mapping[str, Any]) -> dict[str, str]:
+    """Versions of the packages that computed and drew an exhibit, by name."""
+    found: dict[str, set[str]] = {}
+    for made in (*about["computed"], drawn_of(about)):
+        for name, version in made["versions"].items():
+            found.setdefault(name, set()).add(version)
+    return {name: " and ".join(sorted(each)) for name, each in found.items()}

@@ -1,8 +1,8 @@
 """Counter-based randomness: a draw depends on what it is for, never on who drew before.
 
-Every stream is keyed by (seed, purpose, trial, client, round). A client's model therefore does
-not depend on which job trained it, nor on how many clients there are, and a run that was killed
-and resumed ends with the same bytes.
+Every stream is keyed by (seed, purpose, trial, client, round, epoch). A client's model therefore
+does not depend on which job trained it, nor on how many clients there are, and a run that was
+killed and resumed ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -17,27 +17,55 @@ import numpy as np
 class Rng:
     """A place in the tree of random streams.
 
-    `stream(purpose)` gives the generator of this place; asking twice gives the same draws twice.
+    round: of a method in rounds, -1 outside; epoch: of local training, in or outside a round, -1
+    for draws of none; call: counts trainings of the same client in the same round, which would
+    otherwise take the same minibatches. `stream(purpose)` gives the generator of this place; asking
+    twice gives the same draws twice.
     """
 
     seed: int
     trial: int = 0
     client: int = -1
     round: int = -1
+    epoch: int = -1
+    call: int = 0
 
     def at(
-        self, *, trial: int | None = None, client: int | None = None, round: int | None = None
+        self,
+        *,
+        trial: int | None = None,
+        client: int | None = None,
+        round: int | None = None,
+        epoch: int | None = None,
+        call: int | None = None,
     ) -> Rng:
-        """The same tree at another trial, client or round."""
-        return replace(
-            self,
-            trial=self.trial if trial is None else trial,
-            client=self.client if client is None else client,
-            round=self.round if round is None else round,
-        )
+        """The same tree at another trial, client, round, epoch or call."""
+        named = {"trial": trial, "client": client, "round": round, "epoch": epoch, "call": call}
+        return replace(self, **{key: value for key, value in named.items() if value is not None})
+
+    @property
+    def clock(self) -> str:
+        """When, within a trial: an epoch alone, a round in its first epoch or in none, or both.
+
+        Streams of one purpose do not meet, because a purpose is drawn for in every epoch or in
+        none, and a trial of a method is either local training or rounds. What they share is meant:
+        the first epoch of round r visits examples in the order of epoch r of local training, so
+        that methods in rounds are compared with local training on common random numbers.
+        """
+        if self.round < 0:
+            when = str(self.epoch)
+        elif self.epoch <= 0:
+            when = str(self.round)
+        else:
+            when = f"{self.round}/{self.epoch}"
+        return f"{when};{self.call}" if self.call else when
 
     def stream(self, purpose: str) -> np.random.Generator:
-        """A Philox generator keyed by a 128-bit digest of (seed, purpose, trial, client, round)."""
-        place = f"{self.seed}/{purpose}/{self.trial}/{self.client}/{self.round}"
-        key = hashlib.blake2b(place.encode(), digest_size=16).digest()
-        return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+        """A Philox generator keyed by a 128-bit digest of the seed, the purpose and the place."""
+        return np.random.Generator(np.random.Philox(key=self.key(purpose)))
+
+    def key(self, purpose: str) -> int:
+        """The 128 bits themselves."""
+        place = f"{self.seed}/{purpose}/{self.trial}/{self.client}/{self.clock}"
+        digest = hashlib.blake2b(place.encode(), digest_size=16).digest()
+        return int.from_bytes(digest, "little")

@@ -20,7 +20,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -268,18 +268,32 @@ class Spec:
         for value in typing.cast(tuple[Scalar, ...], self.values[key]):
             yield from Spec(self.component, {**self.values, key: value}).expand()
 
-    def short(self, limit: int) -> str:
-        """The token, or `name+id~<10 hex digits>` where it is longer than `limit` bytes."""
-        return shorten(self.token, limit)
-
 
 def shorten(token: str, limit: int) -> str:
-    """A token that fits `limit` bytes: itself, or its name with a digest of its full text."""
+    """A token that fits `limit` bytes: itself, or the parameters that fit and a digest of it all.
+
+    `mlp+hidden~50@50@50` becomes `mlp+id~<10 hex digits>`, and one with several parameters keeps
+    the first of them. The name and the digest always stay.
+    """
     if len(token) <= limit:
         return token
-    digest = hashlib.blake2b(token.encode(), digest_size=5).hexdigest()
-    # several methods that share a job are joined by ;
-    return f"{'several' if ';' in token else token.split('+')[0]}+id~{digest}"
+    name, *pairs = token.split("+")
+    digest = f"+id~{hashlib.blake2b(token.encode(), digest_size=5).hexdigest()}"
+    for pair in pairs:
+        if len(name) + 1 + len(pair) + len(digest) > limit:
+            break
+        name = f"{name}+{pair}"
+    return name + digest
+
+
+def fitted(tokens: Sequence[str], room: int) -> tuple[str, ...]:
+    """The tokens in `room` bytes together: the longest are shortened, and no more than need be."""
+    names = list(tokens)
+    for at in sorted(range(len(names)), key=lambda at: -len(names[at])):
+        excess = sum(map(len, names)) - room
+        if excess > 0:
+            names[at] = shorten(names[at], len(names[at]) - excess)
+    return tuple(names)
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from fedrepro.training.minibatches import epoch_order
-from fedrepro.training.noise import StepNoise
+from fedrepro.training.noise import noise_of
 
 
 def mlp(w, x, noise, layers, dropout=0.0, batch=8):
@@ -81,7 +81,7 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
         optimiser = torch.optim.SGD(
             weights.values(), lr=lr, weight_decay=settings.l2, momentum=settings.momentum
         )
-    noise = StepNoise([task], settings.batch_size, torch.device("cpu")) if random else None
+    noise = noise_of([task], settings.batch_size, torch.device("cpu")) if random else None
     steps = task.total(settings.batch_size, settings.epochs)
     for step in range(steps):
         epoch, inside = divmod(step, task.per_epoch(settings.batch_size))

@@ -6,19 +6,29 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from fedrepro.artifacts import read_json, write_table
 from fedrepro.config import Config, load_exhibits
 from fedrepro.evaluation.metrics import Row, Table
 from fedrepro.exhibits.files import write_exhibit
-from fedrepro.plan import Plan
+from fedrepro.exhibits.summary import read_metrics
+from fedrepro.plan import Plan, Run
+from fedrepro.provenance import Loaded, Sources
 from fedrepro.stages import exhibit as stage
 
 ROOT = Path(__file__).parents[2]
 KEY = "pfnm/figure-2a"
 REVISION = "0123456789ab"
-SOURCE = {"data": "ab" * 32, "revision": REVISION, "versions": {"torch": "2"}, "seed": 0}
+ORIGIN = {
+    "revision": REVISION,
+    "digest": "12" * 16,
+    "versions": {"torch": "2"},
+    "device": "cpu",
+    "machine": {"system": "Linux", "cpu": "of the files", "cores": 3, "python": "3.11.7"},
+}
+SOURCE = {"data": "ab" * 32, "seed": 0, **ORIGIN}
 
 # (setting's token, clients, trial, metric, split) -> value
 Values = Callable[[str, int, int, str, str], float]
@@ -44,20 +54,23 @@ def plan(scale: str = "tiny", **config) -> Plan:
     return Plan(Config(**config), load_exhibits(ROOT / "config/exhibits"), scale)
 
 
-def write_runs(made: Plan, key: str = KEY, values: Values = plausible) -> tuple[list, list]:
+def write_runs(made: Plan, key: str = KEY, values: Values = plausible) -> None:
     """Metrics and timings of every run of an exhibit, in the working folder."""
-    metrics, timings = [], []
-    for run in made.exhibit(key).runs:
-        table = Table(run.scenario.specs)
-        for trial in range(run.trials):
-            for method in run.methods:
-                for setting in method.expand():
+    for run, trials in made.exhibit(key).trials.items():
+        for block, path in zip(made.blocks(trials), made.run_files(run, trials), strict=True):
+            table = Table(run.scenario.specs)
+            for trial in block:
+                for setting in run.method.expand():
                     table.add(_rows(setting, run.scenario.clients, trial, values))
-        metrics.append(Path(made.metrics_file(run)))
-        timings.append(metrics[-1].with_name("timings.parquet"))
-        write_table(metrics[-1], table.arrow(), "metrics", SOURCE)
-        write_times(timings[-1], [(t, 0) for t in range(run.trials)], 2.0)
-    return metrics, timings
+            write_table(path, table.arrow(), "metrics", SOURCE)
+            write_times(Path(path).with_name("timings.parquet"), [(t, 0) for t in block], 2.0)
+
+
+def tables_of(made: Plan, key: str = KEY, values: Values = plausible) -> dict[Run, pa.Table]:
+    """The rows of the same, read back."""
+    write_runs(made, key, values)
+    exhibit = made.exhibit(key)
+    return {r: read_metrics(made.run_files(r, n)).rows for r, n in exhibit.trials.items()}
 
 
 def _rows(setting, clients: int, trial: int, values: Values):
@@ -86,19 +99,19 @@ def write_times(path: Path, models: list[tuple[int, int]], seconds: float) -> No
 
 def write_training_times(made: Plan, key: str = KEY, seconds: float = 3.0) -> None:
     """Seconds for every local model below an exhibit."""
-    for run in made.exhibit(key).runs:
-        if not run.federated:
-            for path in made.model_files(run.scenario, run.block):
-                trials = made.trials[run.scenario.dataset, run.scenario.partition]
-                models = [(t, j) for t in range(trials) for j in range(run.scenario.clients)]
+    for run, trials in made.exhibit(key).trials.items():
+        for block in made.blocks(trials) if run.every is None else ():
+            files = made.model_files(run.scenario, block)
+            for path, clients in zip(files, made.client_pieces(run.scenario), strict=True):
+                models = [(t, j) for t in block for j in clients]
                 write_times(Path(path).with_name("timings.parquet"), models, seconds)
 
 
 def draw(made: Plan, key: str = KEY, values: Values = plausible) -> Path:
     """The exhibit through its stage; returns its path without a suffix."""
-    metrics, timings = write_runs(made, key, values)
+    write_runs(made, key, values)
     base = Path(made.paths.exhibit(key, ""))
-    stage.run(key, made, metrics, timings, base)
+    stage.run(key, made, base)
     return base
 
 
@@ -114,8 +127,14 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working folder with the repository's config, at a clean revision."""
     (tmp_path / "config").symlink_to(ROOT / "config")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedrepro.exhibits.about.revision", lambda: REVISION)
+    at_revision(monkeypatch, REVISION)
     return tmp_path
+
+
+def at_revision(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
+    """Exhibits are drawn from now on by sources of this revision."""
+    own = Sources("34" * 16, revision)
+    monkeypatch.setattr("fedrepro.exhibits.about.loaded", lambda: Loaded(own, own))
 
 
 @pytest.fixture

@@ -116,7 +116,7 @@ def test_memory_small(tmp_path):
 
 def test_checksums_small(tmp_path):
     _, found = bench("checksums", tmp_path, "--runs", 1, "--clients", 2, 3, "--epochs", 1)
-    jobs = {f"{job}, {n} clients" for job in ("partition", "train", "aggregate") for n in (2, 3)}
+    jobs = {f"{job}, {n} clients" for job in ("partition", "train", "average") for n in (2, 3)}
     assert jobs < set(found["shares"])
     assert all(0 < share < 1 for share in found["shares"].values())
 

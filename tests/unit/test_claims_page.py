@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from synthetic import KEY, draw, plan, plausible, undrawn, workplace
 from test_report import Nesting
 
+from fedrepro.errors import FedreproError
 from fedrepro.report.page import interval, load_claims, page
 from fedrepro.stages import claims, report
 
@@ -16,11 +18,13 @@ pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
 
 PUBLISHED = Path("config/published/pfnm.yaml")
 OUT = Path("reports/tiny/pfnm/claims.csv")
+BOTH = [KEY, "pfnm/figure-2b"]
 
 
-def judged(values=plausible) -> dict[str, list[dict[str, str]]]:
-    draw(plan(), KEY, values)
-    claims.run(PUBLISHED, [KEY], Path("reports/tiny"), OUT)
+def judged(values=plausible, exhibits=BOTH) -> dict[str, list[dict[str, str]]]:
+    for key in exhibits:
+        draw(plan(), key, values)
+    claims.run(PUBLISHED, exhibits, Path("reports/tiny"), OUT)
     return {checks[0]["claim"]: checks for checks in load_claims([OUT])["pfnm"]}
 
 
@@ -47,6 +51,11 @@ def test_what_was_not_drawn_is_not_run_and_what_cannot_be_tested_has_no_verdict(
     assert found["P24"][0]["at"] == ""
 
 
+def test_what_was_drawn_in_part_is_incomplete_and_says_what_is_missing():
+    found = judged(lifted(0.3), exhibits=[KEY])["P1"][0]
+    assert (found["verdict"], found["missing"]) == ("incomplete", "figure-2b")
+
+
 def test_verdicts_on_stand_in_data_say_so():
     assert judged()["P1"][0]["data"] == "Digits (8×8) stand in for MNIST, the paper's data."
 
@@ -61,14 +70,33 @@ def test_equal_numbers_give_equal_bytes():
 def test_the_page_shows_every_claim_with_its_numbers():
     judged()
     made = plan()
-    times = [Path(p).with_name("timings.parquet") for p in made.metrics_files(made.exhibit(KEY))]
-    report.run(made, [KEY], times, Path(made.paths.index), None, [OUT])
+    report.run(made, [KEY], Path(made.paths.index), None, [OUT])
     html = Path(made.paths.index).read_text()
     Nesting(html)
     assert 'id="claims-pfnm"' in html
     assert "not a judgement of the paper" in html
     for number in range(1, 25):
         assert f'<th scope="row">P{number}</th>' in html
+
+
+def test_the_page_says_what_is_missing_and_which_bounds_came_late():
+    judged(exhibits=[KEY])
+    html = page("tiny", [], [], load_claims([OUT]))
+    assert "missing: figure-2b" in html
+    assert html.count("Written after first numbers were there.") == 13
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("by_trial", "0.5"), ("by_trial", "0.5 x"), ("trials", "3")]
+)
+def test_a_table_without_a_value_for_each_trial_is_a_sentence(column, value):
+    judged()
+    path = Path(f"reports/tiny/{KEY}.csv")
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    frame.loc[0, column] = value
+    frame.to_csv(path, index=False)
+    with pytest.raises(FedreproError, match=r"figure-2a\.csv cannot be read"):
+        claims.run(PUBLISHED, BOTH, Path("reports/tiny"), OUT)
 
 
 def test_a_page_without_claims_has_no_section_for_them():
@@ -79,10 +107,14 @@ def test_a_page_without_claims_has_no_section_for_them():
     ("row", "text"),
     [
         ({"value": "0.5", "low": "0.4", "high": "0.6"}, "0.5 (0.4 … 0.6)"),
+        (
+            {"value": "0.5", "low": "0.4", "high": "0.6", "confidence": "0.995"},
+            "0.5 (0.4 … 0.6 at 99.5 %)",
+        ),
         ({"value": "1", "low": "1", "high": "1"}, "1"),
         ({"value": "0.5", "low": "", "high": ""}, "0.5, error unknown"),
         ({"value": "", "low": "8000", "high": ""}, "more than 8000"),
     ],
 )
 def test_a_value_is_shown_with_its_interval(row, text):
-    assert interval(row) == text
+    assert interval({"confidence": "0.95"} | row) == text

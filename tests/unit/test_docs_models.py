@@ -51,7 +51,7 @@ def test_the_example_of_ones_own_model_trains(tmp_path):
         "from fedrepro.cli.main import main\n"
         "def stage(*words): assert main(['stage', *words]) == 0\n"
         "stage('prepare', '--dataset', 'digits', '--out', 'd')\n"
-        "split = ['--partition', 'iid+clients~2', '--data', 'd', '--trials', '0-0']\n"
+        "split = ['--partition', 'iid+clients~2', '--data', 'd', '--trials', '0']\n"
         "stage('partition', *split, '--out', 'p')\n"
         "stage('train', *split, '--dataset', 'digits', '--model', 'hourglass+narrow~5',\n"
         "      '--training', 'sgd+epochs~1+init~fan_in', '--clients', '0-1', '--members', 'p',\n"

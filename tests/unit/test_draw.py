@@ -11,14 +11,27 @@ from pathlib import Path
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from synthetic import KEY, ROOT, draw, plan, plausible, workplace, write_runs
+from synthetic import (
+    KEY,
+    ORIGIN,
+    REVISION,
+    ROOT,
+    SOURCE,
+    draw,
+    plan,
+    plausible,
+    tables_of,
+    workplace,
+    write_runs,
+)
 
-from fedrepro.artifacts import read_provenance, read_table
+from fedrepro.artifacts import read_provenance, read_table, write_table
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.canvas import close_up, lines, rules
 from fedrepro.exhibits.draw import figure, render
 from fedrepro.exhibits.style import LOOKS, REFERENCES, SPARE, looks
-from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise
+from fedrepro.exhibits.summary import csv_text, read_csv, summarise
+from fedrepro.exhibits.times import timings_of
 from fedrepro.stages import exhibit as stage
 
 __all__ = ["workplace"]
@@ -29,7 +42,7 @@ OUTPUTS = {".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet"}
 
 def numbers_of(made, values=plausible, key=KEY):
     exhibit = made.exhibit(key)
-    found = summarise(exhibit, read_runs(exhibit, write_runs(made, key, values)[0]))
+    found = summarise(exhibit, tables_of(made, key, values))
     return read_csv(csv_text(found.numbers))
 
 
@@ -201,9 +214,24 @@ def test_the_json_says_where_the_exhibit_comes_from():
     assert "pfnm;v" in " ".join(about["components"]["method"])
     assert about["settings"]["methods"][0]["sigma2"] == [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0]
     assert "pooled_train_accuracy" in about["methods"][0]["needs"]
-    assert about["computed"] == [{"revision": "0123456789ab", "versions": {"torch": "2"}}]
-    assert {"matplotlib", "pandas", "python"} <= set(about["versions"])
-    assert not any(Path(path).is_absolute() for path in about["timings"])
+    assert about["computed"] == [ORIGIN]
+    assert set(about["drawn"]) == {"revision", "digest", "versions"}
+    assert {"matplotlib", "pandas", "python"} <= set(about["drawn"]["versions"])
+    assert not any(path.is_absolute() for path in timings_of(about))
+
+
+def test_an_exhibit_says_of_its_runs_what_their_files_say():
+    """Not what sources, machine and versions are now, nor what components the plan names now."""
+    made = plan()
+    write_runs(made)
+    earlier = {**ORIGIN, "revision": "earlier", "device": "cuda (of the files)"}
+    own = {"resolved": {"method": ["pfnm;v0;sigma2~7"]}, "behind": [earlier]}
+    for path in made.metrics_files(made.exhibit(KEY)):
+        write_table(path, read_table(path, "metrics"), "metrics", {**SOURCE, **own})
+    stage.run(KEY, made, Path(made.paths.exhibit(KEY, "")))
+    about = json.loads(Path(made.paths.exhibit(KEY, ".json")).read_text())
+    assert about["components"] == {"method": ["pfnm;v0;sigma2~7"]}
+    assert sorted(one["revision"] for one in about["computed"]) == [REVISION, "earlier"]
 
 
 def test_at_the_papers_own_data_nothing_stands_in():
@@ -221,11 +249,11 @@ def test_tidy_metrics_name_their_exhibit():
 
 def test_runs_on_different_data_are_refused(monkeypatch: pytest.MonkeyPatch):
     made = plan()
-    metrics, timings = write_runs(made)
-    sums = iter("abcdefghi")
+    write_runs(made)
+    sums = iter(f"{number:064x}" for number in range(100))
     monkeypatch.setattr(
-        "fedrepro.stages.exhibit.read_provenance",
+        "fedrepro.exhibits.summary.read_provenance",
         lambda table: {"data": next(sums), "revision": "", "versions": {}},
     )
     with pytest.raises(FedreproError, match="computed on different data called digits"):
-        stage.run(KEY, made, metrics, timings, Path("out"))
+        stage.run(KEY, made, Path("out"))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
-from synthetic import draw, plan, plausible, workplace, write_runs
+from synthetic import draw, plan, plausible, tables_of, workplace
 
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.canvas import cases, close_up, lines, of_case, rules
@@ -16,7 +16,7 @@ from fedrepro.exhibits.draw import DRAWINGS, figure
 from fedrepro.exhibits.heat_maps import maps_of, table_of, varied
 from fedrepro.exhibits.rounds import round_lines
 from fedrepro.exhibits.sizes import paths_of
-from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise
+from fedrepro.exhibits.summary import csv_text, read_csv, summarise
 from fedrepro.exhibits.text_table import head_of, rows_of
 
 __all__ = ["workplace"]
@@ -43,7 +43,7 @@ def numbers_of(name, values=plausible, scale="tiny"):
     made = plan(scale)
     key = f"pfnm/{name}"
     exhibit = made.exhibit(key)
-    found = summarise(exhibit, read_runs(exhibit, write_runs(made, key, values)[0]))
+    found = summarise(exhibit, tables_of(made, key, values))
     return exhibit, read_csv(csv_text(found.numbers))
 
 
@@ -109,9 +109,9 @@ def test_a_map_has_the_mean_of_its_setting_in_each_cell():
     exhibit, numbers = numbers_of("s-figure-5a")
     measure, rows = varied(exhibit, numbers)
     (one,) = maps_of(exhibit, measure, rows)
-    from fedrepro.exhibits.heat_maps import SHADES
+    from fedrepro.exhibits.heat_maps import TRAINING
 
-    table = table_of(rows, SHADES[0], one)
+    table = table_of(rows, TRAINING, one)
     row = rows.query("metric == 'accuracy' and split == 'train' and clients == 4 and sigma2 == 0.5")
     assert table.loc[0.5, 4] == row["mean"].iloc[0]
 

@@ -29,7 +29,7 @@ WHOLE = yaml.safe_load((ROOT / "config/exhibits/pfnm.yaml").read_text())
 NAMES = ("figure-2a", "figure-2", "s-figure-2a", "s-figure-3b", "s-figure-4a", "matching-or-size")
 EXHIBITS = {**WHOLE, "exhibits": {name: WHOLE["exhibits"][name] for name in NAMES}}
 CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-SMALL = {"clients_per_job": 1, "trials_per_job": 1, "methods_per_job": 1}
+SMALL = {"clients_per_job": 1, "trials_per_job": 1}
 
 
 def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> Plan:
@@ -37,16 +37,17 @@ def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> P
     path = folder / "pfnm.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     plan = Plan(Config(granularity=granularity), load_exhibits(folder), scale)
-    assert all(x is not None for x in (plan.shortened, plan.trained, plan.measured_every))
+    assert plan.shortened is not None
     for exhibit in plan.exhibits.values():
         plan.metrics_files(exhibit)
         assert exhibit.settings.model_dump_json()
         assert {*exhibit.swept, *exhibit.shown}.isdisjoint(["method"])
     for dataset, partition in plan.partitions(list(plan.exhibits)):
-        plan.partition_file(dataset, partition)
-    for run in plan.runs:
-        if not run.federated and run.trials * run.scenario.clients < 1000:
-            plan.model_files(run.scenario, run.block)
+        plan.partition_file(dataset, partition, plan.blocks(1)[0])
+    for run, trials in plan.trials.items():
+        if run.every is None and run.scenario.clients < 100:
+            for block in plan.blocks(trials)[:5]:
+                plan.model_files(run.scenario, block)
     return plan
 
 

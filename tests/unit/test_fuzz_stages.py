@@ -107,7 +107,7 @@ def test_odd_settings_of_methods(folder, chosen):
     if chosen[0].meta["kind"] == "federated":
         stage("federate", *common, "--method", token, "--global-model", folder / "g.pt")
     else:
-        stage("aggregate", *common, "--methods", token, "--local", folder / "local.parquet")
+        stage("aggregate", *common, "--method", token, "--local", folder / "local.parquet")
 
 
 ARGUMENTS = {
@@ -119,8 +119,17 @@ ARGUMENTS = {
     "--training": ["adam", "sgd", "adam+epochs~1@2", "\n"],
     "--partition": ["homogeneous+clients~3", "dirichlet+clients~3", "pooled", "dirichlet"],
     "--dataset": ["digits", DATA, "mnist", "digits+test~9"],
-    "--method": ["downpour_sgd+rounds~3", "pfnm", "downpour_sgd+rounds~2@3", "uniform_ensemble"],
-    "--methods": ["average;local", "pooled", "downpour_sgd", "pfnm;", ";", "pfnm+sigma2~1@2"],
+    "--method": [
+        "downpour_sgd+rounds~3",
+        "pfnm",
+        "downpour_sgd+rounds~2@3",
+        "uniform_ensemble",
+        "pooled",
+        "average;local",
+        "pfnm;",
+        ";",
+        "pfnm+sigma2~1@2",
+    ],
     "--checkpoint-seconds": ["0", "nan", "-1"],
 }
 FILES = ["--data", "--members", "--local", "--out", "--timings", "--global-model"]
@@ -130,7 +139,7 @@ NAMES = [
 ]  # fmt: skip
 STAGES = {
     "train": ["--clients", "0-2", "--out"],
-    "aggregate": ["--methods", "average", "--local", "local.parquet", "--out"],
+    "aggregate": ["--method", "average", "--local", "local.parquet", "--out"],
     "federate": ["--method", "downpour_sgd+rounds~2", "--measure-every", "1", "--out"],
 }
 

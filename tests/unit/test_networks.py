@@ -336,3 +336,32 @@ def test_prediction_draws_nothing_and_does_not_depend_on_the_rows_taken_at_once(
     two = probabilities(net, start, None, examples)
     assert (one - two).abs().max() < 1e-12
     assert (one.sum(1) - 1).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("model", "values", "shape", "units"),
+    [
+        ("logistic", {}, (1, 28, 28), 0),
+        ("mlp", {"hidden": [30, 20]}, (1, 28, 28), 50),
+        ("variational_mlp", {"hidden": [7]}, (1, 8, 8), 7),
+        ("cnn", {}, (1, 28, 28), None),
+        ("char_lstm", {}, (80,), None),
+    ],
+)
+def test_a_network_says_how_many_hidden_units_it_has_where_that_means_something(
+    model, values, shape, units
+):
+    network = components("model")[model].fn(
+        shape, 10, **components("model")[model].spec(values).values
+    )
+    for count in (1, 3):
+        tensors = {name: np.zeros((count, *form)) for name, form in network.shapes.items()}
+        expected = None if units is None else units * count
+        assert network.hidden_units(tensors) == expected
+
+
+def test_hidden_units_are_those_of_the_tensors_not_of_the_spec():
+    network = components("model")["mlp"].fn((1, 8, 8), 10, hidden=(50,))
+    merged = {"weight0": np.zeros((1, 64, 181)), "bias0": np.zeros((1, 181)),
+              "weight1": np.zeros((1, 181, 10)), "bias1": np.zeros((1, 10))}  # fmt: skip
+    assert network.hidden_units(merged) == 181

@@ -206,16 +206,15 @@ def plan() -> Plan:
 
 def drawn_maps(made: Plan) -> Path:
     """The stage, on partitions as the workflow makes them."""
-    members = []
+    (block,) = made.blocks(2)
     for dataset, partition in made.partitions(KEYS):
         folder = Path(made.paths.dataset(dataset))
         if not folder.exists():
             write_prepared(folder, dataset.component.fn(Path(), **dataset.values), dataset, {})
-        members.append(Path(made.partition_file(dataset, partition)))
         table = build_partition(partition, load_prepared(folder), range(2), 0)
-        write_partition(members[-1], table, {})
+        write_partition(made.partition_file(dataset, partition, block), table, {})
     out = Path(made.paths.partition_maps)
-    stage.run(made, KEYS, members, out)
+    stage.run(made, KEYS, out)
     return out
 
 

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from fedrepro.config import Config, ExhibitFile, Granularity, load_exhibits
 from fedrepro.errors import FedreproError
-from fedrepro.paths import LIMITS, Block, Paths, Pieces, Scenario, blocks, methods_name
+from fedrepro.paths import (
+    METHODS_ROOM,
+    SCENARIO_ROOM,
+    Block,
+    FolderPieces,
+    Pieces,
+    blocks,
+    method_name,
+    names_of,
+    whole_blocks,
+)
 from fedrepro.plan import Plan
 from fedrepro.registry import components, parse_token
 
@@ -55,7 +65,7 @@ def test_figure_2_at_paper_scale_is_what_the_paper_says():
             assert scenario.dataset.token == "mnist"
             assert scenario.partition.token == f"{partition}+clients~{point.values['clients']}"
             assert (scenario.model.token, scenario.training.token) == ("mlp", "adam")
-        trials = {run.methods[0].name: run.trials for run in exhibit.runs}
+        trials = {run.method.name: count for run, count in exhibit.trials.items()}
         assert trials.pop("distillation") == 2  # it costs most
         assert set(trials.values()) == {10}
         pfnm = next(m for m in exhibit.measures if m.spec.name == "pfnm")
@@ -65,7 +75,7 @@ def test_figure_2_at_paper_scale_is_what_the_paper_says():
 
 def test_the_pooled_control_is_one_run_for_all_points():
     exhibit = plan().exhibit("pfnm/figure-2a")
-    runs = [run for run in exhibit.runs if run.methods[0].name == "pooled"]
+    runs = [run for run in exhibit.runs if run.method.name == "pooled"]
     assert len(runs) == 1
     assert runs[0].scenario.partition.token == "pooled"
 
@@ -95,35 +105,41 @@ def test_the_composed_figure_needs_the_runs_of_its_panels_only():
         assert runs_of(plan(scale), "figure-2") == runs_of(plan(scale), *panels)
 
 
+def models_of(found, trials):
+    """Every file of local models below these runs."""
+    return {
+        path
+        for run, count in trials.items()
+        for block in found.blocks(count)
+        for path in found.model_files(run.scenario, block)
+    }
+
+
 def test_sensitivity_maps_reuse_one_set_of_local_models():
     found = plan("paper")
-    (run,) = found.exhibit("pfnm/s-figure-4a").runs
-    assert len(list(run.methods[0].expand())) == 5 * 4 * 4
-    models = found.model_files(run.scenario, run.block)
-    assert len(models) == 1
+    ((run, trials),) = found.exhibit("pfnm/s-figure-4a").trials.items()
+    assert len(list(run.method.expand())) == 5 * 4 * 4
     figure = found.exhibit("pfnm/figure-2a")
-    assert models[0] in {m for r in figure.runs for m in found.model_files(r.scenario, r.block)}
+    assert models_of(found, {run: trials}) <= models_of(found, figure.trials)
 
 
 def test_matching_or_size_shares_all_but_the_pruned_networks():
     found = plan("paper")
     own = runs_of(found, "matching-or-size") - runs_of(found, "figure-2a", "figure-2b")
-    assert {run.methods[0].name for run in own} == {"pruned_concatenation"}
+    assert {run.method.name for run in own} == {"pruned_concatenation"}
 
 
 def test_a_swept_method_in_rounds_has_a_run_for_each_setting():
     exhibit = plan("paper").exhibit("pfnm/s-figure-3b")
-    streams = [run for run in exhibit.runs if run.methods[0].name == "pfnm_streaming"]
-    assert [run.methods[0]["sigma2"] for run in streams] == [0.01, 0.1, 1.0, 10.0]
+    streams = [run for run in exhibit.runs if run.method.name == "pfnm_streaming"]
+    assert [run.method["sigma2"] for run in streams] == [0.01, 0.1, 1.0, 10.0]
 
 
 def test_long_runs_are_measured_seldom_and_others_in_every_round():
-    found = plan("paper")
-    every = {run: found.measured_every[found.metrics_file(run)] for run in found.runs}
-    assert {n for run, n in every.items() if run.methods[0].values.get("rounds") == 8000} == {40}
-    assert {n for run, n in every.items() if run.methods[0].values.get("rounds") == 1000} == {10}
-    few = (run for run in every if run.methods[0].values.get("rounds") not in (1000, 8000))
-    assert {every[run] for run in few} == {1}
+    runs = [run for run in plan("paper").runs if run.every is not None]
+    every = {run.method.values.get("rounds"): run.every for run in runs}
+    assert (every.pop(8000), every.pop(1000)) == (40, 10)
+    assert set(every.values()) == {1}
 
 
 def test_shown_settings_are_columns_and_others_are_chosen():
@@ -168,60 +184,126 @@ def test_selection_does_not_change_paths():
     assert one.metrics_files(one.selected[0]) == plan(exhibits="all").metrics_files(one.selected[0])
 
 
-@pytest.mark.parametrize("size", ["all", 1, 2])
-def test_methods_per_job_groups_methods_without_parameters(size):
-    runs = plan(granularity=Granularity(methods_per_job=size)).runs
-    shared = [run for run in runs if len(run.methods) > 1]
-    assert bool(shared) == (size != 1)
-    for run in runs:
-        assert size == "all" or len(run.methods) <= size
-        if len(run.methods) > 1:
-            names = {spec.name for spec in run.methods}
-            assert not names & {"pfnm", "distillation", "downpour_sgd", "pooled"}
-
-
 def test_granularity_cuts_training_into_jobs():
     fine = plan(granularity=Granularity(clients_per_job=1, trials_per_job=1))
     run = next(r for r in fine.runs if r.scenario.partition.token == "homogeneous+clients~4")
-    assert len(fine.model_files(run.scenario, Block(0, 1))) == 8
-    assert len(fine.model_files(run.scenario, Block(0, 0))) == 4
-    assert len(plan().model_files(run.scenario, Block(0, 0))) == 1
+    assert len(models_of(fine, {run: 2})) == 8
+    assert len(models_of(fine, {run: 1})) == 4
+    assert len(models_of(plan(), {run: 2})) == 1
+
+
+def files_of(files, scale="paper", **granularity):
+    """Every file that the exhibits of a scale ask for."""
+    found = Plan(Config(granularity=Granularity(**granularity)), files, scale)
+    asked = {path for exhibit in found.exhibits.values() for path in found.metrics_files(exhibit)}
+    return asked | models_of(found, {r: n for r, n in found.trials.items() if r.every is None})
+
+
+def edited(name, **change):
+    """The exhibits of the repository, one of them with other settings at paper scale."""
+    file = FILES["pfnm"]
+    own = file.exhibits[name]
+    at = own.get("at", {})
+    new = {**own, "at": {**at, "paper": {**at.get("paper", {}), **change}}}
+    return {"pfnm": file.model_copy(update={"exhibits": {**file.exhibits, name: new}})}
+
+
+MEDIAN = {"name": "concatenation", "class_weights": False, "label": "more"}
+
+
+@pytest.mark.parametrize("size", ["auto", 1, 3, 10])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"trials": 11},
+        {"trials": 40},
+        {"kd_trials": 3},
+        {"methods": [*FILES["pfnm"].defaults["methods"], MEDIAN]},
+        {"sweep": {"partition.clients": [5, 10, 15, 20, 25, 30, 50]}},
+    ],
+)
+def test_more_trials_methods_and_clients_leave_all_files_that_were_there(change, size):
+    before = files_of(FILES, trials_per_job=size)
+    after = files_of(edited("figure-2a", **change), trials_per_job=size)
+    assert before <= after
+    if size in ("auto", 1):
+        assert before < after
+
+
+def test_what_one_exhibit_asks_for_does_not_depend_on_the_others():
+    alone = FILES["pfnm"].model_copy(
+        update={"exhibits": {"figure-2a": FILES["pfnm"].exhibits["figure-2a"]}}
+    )
+    one, all_of_them = (
+        Plan(Config(), files, "paper")
+        for files in ({"pfnm": alone}, edited("figure-2b", trials=30))
+    )
+    figures = [found.exhibit("pfnm/figure-2a") for found in (one, all_of_them)]
+    assert one.metrics_files(figures[0]) == all_of_them.metrics_files(figures[1])
+    assert models_of(one, figures[0].trials) == models_of(all_of_them, figures[1].trials)
 
 
 def test_a_network_is_trained_in_as_many_trials_as_it_is_drawn_in():
     made = plan("paper")
-    deep = [r for r in made.exhibit("pfnm/figure-3c").runs if not r.federated]
+    exhibit = made.exhibit("pfnm/figure-3c")
     trained = {
-        r.scenario.model["hidden"]: made.model_files(r.scenario, r.block)
-        for r in deep
-        if r.scenario.partition.name == "homogeneous"
+        len(run.scenario.model["hidden"]): len(models_of(made, {run: trials}))
+        for run, trials in exhibit.trials.items()
+        if run.method.name == "average"
     }
-    assert len(trained) == 6
-    for hidden, files in trained.items():
-        (file,) = files
-        # figure 2c has the network of one layer, in more trials, on the same partition
-        assert ("trials=0-9" if len(hidden) == 1 else "trials=0-5") in file
-    cuts = {made.partition_file(r.scenario.dataset, r.scenario.partition) for r in deep}
-    assert all("trials=0-9" in path for path in cuts)
+    assert trained == dict.fromkeys(range(1, 7), 6)
 
 
 def test_all_wildcards_of_a_job_stay_under_200_bytes():
     for scale in ("tiny", "quick", "paper"):
-        for run in plan(scale).runs:
-            path = plan(scale).metrics_file(run)
-            parts = [p.split("=", 1)[1] for p in path.split("/") if "=" in p]
-            assert sum(map(len, parts)) + len(scale) < 200
-            assert all(p.count("=") <= 1 and "," not in p for p in path.split("/"))
-    assert sum(LIMITS.values()) + len("paper") + len("999999") + len("0-9999") <= 200
+        found = plan(scale)
+        for exhibit in found.exhibits.values():
+            for path in found.metrics_files(exhibit):
+                parts = [p.split("=", 1)[1] for p in path.split("/") if "=" in p]
+                assert sum(map(len, parts)) + len(scale) < 200
+                assert all(p.count("=") <= 1 and "," not in p for p in path.split("/"))
+    most = SCENARIO_ROOM + METHODS_ROOM
+    assert most + len("paper") + len("999999") + len("0-9999") + len("9999") <= 200
+
+
+@given(
+    st.integers(2, 60).flatmap(lambda n: st.lists(st.integers(1, 999), min_size=1, max_size=n)),
+    st.lists(st.floats(0.001, 9, allow_nan=False), min_size=1, max_size=30, unique=True),
+    st.integers(1, 10**6),
+)
+def test_however_long_tokens_are_a_scenario_fits(hidden, rates, examples):
+    named = {
+        "dataset": ("cifar10", {"features": "vgg16", "validation": examples % 5000}),
+        "partition": ("dirichlet", {"clients": examples, "alpha": rates[0]}),
+        "model": ("mlp", {"hidden": hidden}),
+        "training": ("sgd", {"lr": rates[0], "l2": rates[-1], "momentum": 0.5, "epochs": 7}),
+    }
+    specs = [components(kind)[name].spec(values) for kind, (name, values) in named.items()]
+    names = names_of(specs)
+    assert sum(map(len, names)) <= SCENARIO_ROOM
+    for spec, name in zip(specs, names, strict=True):
+        whole = [part for part in name.split("+") if not part.startswith("id~")]
+        assert whole == spec.token.split("+")[: len(whole)]
+    if sum(len(spec.token) for spec in specs) <= SCENARIO_ROOM:
+        assert names == tuple(spec.token for spec in specs)
+    method = components("method")["pfnm"].spec({"sigma2": rates, "gamma0": 3.0})
+    assert len(method_name(method)) <= METHODS_ROOM
+
+
+def test_a_long_data_set_stays_readable():
+    spec = parse_token("dataset", "cifar10+features~vgg16+validation~5000")
+    others = [("partition", "iid+clients~5"), ("model", "logistic"), ("training", "adam")]
+    specs = [spec, *(parse_token(kind, token) for kind, token in others)]
+    assert names_of(specs)[0] == spec.token
 
 
 def test_names_in_paths_lead_back_to_full_tokens():
-    found = plan("quick")
-    for run in found.runs:
-        assert found.tokens["methods", methods_name(run.methods)]
-        for spec in run.scenario.specs:
-            token = found.tokens[spec.kind, spec.short(LIMITS[spec.kind])]
-            assert parse_token(spec.kind, token) == spec
+    for scale in ("quick", "paper"):
+        found = plan(scale)
+        for run in found.runs:
+            assert found.tokens["methods", method_name(run.method)] == run.method.token
+            for spec, name in zip(run.scenario.specs, run.scenario.names, strict=True):
+                assert parse_token(spec.kind, found.tokens[spec.kind, name]) == spec
 
 
 @pytest.mark.parametrize(
@@ -245,6 +327,7 @@ def test_names_in_paths_lead_back_to_full_tokens():
         ({"sweep": {"partition.client": [1]}}, "did you mean 'clients'"),
         ({"trials": 0}, "'trials' is 0"),
         ({"drawing": "pie"}, "'drawing' is 'pie'"),
+        ({"methods": [{"name": "average"}, {"name": "average"}]}, "two of its methods are called"),
     ],
 )
 def test_a_mistake_in_an_exhibit_is_a_sentence_that_says_where(change, sentence):
@@ -266,27 +349,45 @@ def test_blocks_cover_everything_once(count, size):
     assert [Block.parse(str(block)) for block in found] == found
 
 
-@pytest.mark.parametrize("text", ["3", "5-2", "a-b", "1-2-3", ""])
+@given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 50))
+def test_blocks_of_more_trials_are_those_of_fewer_and_further_ones(few, many, size):
+    few, many = sorted((few, many))
+    found = whole_blocks(many, size)
+    assert whole_blocks(few, size) == found[: len(whole_blocks(few, size))]
+    assert {len(block) for block in found} == {size}
+    assert [i for block in found for i in block][:many] == list(range(many))
+
+
+def test_a_range_of_one_has_one_name():
+    assert str(Block(3, 3)) == "3"
+    with pytest.raises(FedreproError, match="'3-3' is a range of one; write '3'"):
+        Block.parse("3-3")
+
+
+@pytest.mark.parametrize("text", ["5-2", "a-b", "1-2-3", ""])
 def test_a_bad_range_is_a_sentence(text):
     with pytest.raises(FedreproError, match="is not a range; write first-last"):
         Block.parse(text)
 
 
-def test_a_long_token_keeps_paths_short():
-    model = components("model")["mlp"].spec({"hidden": [100 + i for i in range(12)]})
-    named = (("dataset", "digits"), ("partition", "pooled"), ("training", "adam"))
-    parts = [components(kind)[name].spec() for kind, name in named]
-    scenario = Scenario(parts[0], parts[1], model, parts[2])
-    path = Paths("quick", 0).models(scenario, Block(0, 0), Block(0, 0))
-    assert "model=mlp+id~" in path
-
-
 def test_what_had_to_be_shortened_can_be_looked_up():
     found = {name: token for _, name, token in plan("paper").shortened}
-    shared = next(run for run in plan("paper").runs if len(run.methods) > 1)
-    name = methods_name(shared.methods)
-    assert name.startswith("several+id~")
-    assert found[name].split(";") == sorted(spec.token for spec in shared.methods)
+    run = next(run for run in plan("paper").runs if len(run.method.swept) > 1)
+    name = method_name(run.method)
+    assert name.startswith("pfnm+")
+    assert "+id~" in name
+    assert found[name] == run.method.token
+
+
+def test_folders_of_a_runs_trials_are_written_and_read():
+    found = plan("paper")
+    run, trials = next(iter(found.trials.items()))
+    pieces = found.run_pieces(run, trials)
+    assert str(pieces).endswith("trials=0-9:1")
+    assert FolderPieces.parse(str(pieces)) == pieces
+    assert [f"{folder}/metrics.parquet" for folder in pieces.folders] == found.run_files(
+        run, trials
+    )
 
 
 @pytest.mark.parametrize(("first", "last", "size"), [(0, 9, 3), (4, 4, 1), (3, 10, 20)])

@@ -16,7 +16,7 @@ from fedrepro.cli.main import main
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hands over on Linux only")
 ENTRY = "import sys; from fedrepro.cli.main import main; sys.exit(main())"
-TOKENS = ["tokens", "--scale", "tiny", "--seed", "0", "--methods-per-job", "all"]
+TOKENS = ["tokens", "--scale", "tiny", "--seed", "0", "--trials-per-job", "auto"]
 
 
 def wait_until(true, seconds: float = 20.0) -> bool:
@@ -78,7 +78,7 @@ def blocking(folder: Path) -> list[str]:
     """A stage that waits for ever: its data set is a pipe that nobody writes to."""
     os.mkfifo(folder / "dataset.json")
     words = ["partition", "--data", str(folder), "--partition", "homogeneous+clients~2"]
-    return [*words, "--trials", "0-0", "--out", str(folder / "partition.parquet")]
+    return [*words, "--trials", "0", "--out", str(folder / "partition.parquet")]
 
 
 def running_job(folder: Path, before: set[str]) -> tuple[subprocess.Popen[str], str]:
@@ -154,7 +154,13 @@ def test_more_threads_and_gpus_are_not_handed_over():
 
 
 def test_a_job_of_another_environment_runs_where_it_is(workflow, monkeypatch):
-    monkeypatch.setattr(preloaded, "identity", lambda: "another")
+    monkeypatch.setattr(preloaded, "identity", lambda digest: "another")
+    assert preloaded.run_preloaded(["stage", "--help"]) is None
+
+
+def test_a_job_of_other_sources_runs_where_it_is(workflow, monkeypatch):
+    """What is on disk is no longer what the process has loaded."""
+    monkeypatch.setattr(preloaded.sources, "digest", lambda files: "of other files")
     assert preloaded.run_preloaded(["stage", "--help"]) is None
 
 

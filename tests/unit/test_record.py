@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from synthetic import (
     KEY,
+    ORIGIN,
+    ROOT,
+    at_revision,
     draw,
     plan,
     plausible,
@@ -50,23 +53,25 @@ def test_record_keeps_every_file_and_the_run(made):
     run = read_json(f"{BASE}.run.json")
     assert run["seconds"]["train"] == 42.0
     assert set(run["seconds"]) == {"train", "aggregate", "federate"}
-    assert run["machine"]["cores"] == os.cpu_count()
+    assert run["machines"] == [{"device": "cpu", **ORIGIN["machine"]}]
     assert set(run["files"]) == set(SUFFIXES)
 
 
 def test_processor_time_is_summed_over_jobs_and_memory_is_that_of_the_hungriest(made):
     record("tiny", [KEY])
     run = read_json(f"{BASE}.run.json")
-    runs = made.exhibit(KEY).runs
-    assert run["cpu_seconds"]["federate"] == 5.0 * sum(one.federated for one in runs)
-    assert run["cpu_seconds"]["aggregate"] == 5.0 * sum(not one.federated for one in runs)
+    trials = made.exhibit(KEY).trials
+    jobs = {r: len(made.blocks(n)) for r, n in trials.items()}
+    in_rounds = sum(n for r, n in jobs.items() if r.every)
+    assert run["cpu_seconds"]["federate"] == 5.0 * in_rounds
+    assert run["cpu_seconds"]["aggregate"] == 5.0 * (sum(jobs.values()) - in_rounds)
     assert run["cpu_seconds"]["train"] > 0
     assert run["peak_bytes"] == dict.fromkeys(("train", "aggregate", "federate"), 2**30)
 
 
 def test_a_stage_of_which_a_job_did_not_say_what_it_took_is_left_out(made):
-    one = next(run for run in made.exhibit(KEY).runs if run.federated)
-    path = Path(made.metrics_file(one)).with_name("timings.parquet")
+    one = next(run for run in made.exhibit(KEY).runs if run.every)
+    path = Path(made.run_files(one, 1)[0]).with_name("timings.parquet")
     write_table(path, {"trial": [0], "seconds": [1.0]}, "timings", {})
     record("tiny", [KEY])
     run = read_json(f"{BASE}.run.json")
@@ -75,17 +80,19 @@ def test_a_stage_of_which_a_job_did_not_say_what_it_took_is_left_out(made):
 
 def test_claims_are_judged_by_all_that_is_recorded(made):
     record("tiny", [KEY])
-    one = judged_points("P1")
+    assert verdict("P1") == ("incomplete", "")
     draw(made, OTHER)
     record("tiny", [OTHER])
-    assert one > 0
-    assert judged_points("P1") == 2 * one
-    assert judged_points("P18") == 0  # its figure is not recorded
+    found, points = verdict("P1")
+    assert found in ("holds", "refuted", "undecided")
+    assert points == "4"  # two numbers of clients in each figure
+    assert verdict("P18") == ("not run", "")  # its figure is not recorded
 
 
-def judged_points(claim):
+def verdict(claim):
     with (BASE.parent / "claims.csv").open() as file:
-        return sum(int(r["points"] or 0) for r in csv.DictReader(file) if r["claim"] == claim)
+        rows = [row for row in csv.DictReader(file) if row["claim"] == claim]
+    return rows[0]["verdict"], rows[0]["points"]
 
 
 def test_recording_twice_changes_nothing(made):
@@ -140,7 +147,7 @@ def test_a_json_of_another_exhibit_is_refused(made):
 
 @pytest.mark.parametrize("revision", ["unknown", "0123456789ab-dirty"])
 def test_a_revision_nobody_can_check_out_is_a_warning(made, monkeypatch, revision):
-    monkeypatch.setattr("fedrepro.exhibits.about.revision", lambda: revision)
+    at_revision(monkeypatch, revision)
     draw(made)
     done = record("tiny", [KEY])
     assert len(done.warnings) == 1
@@ -163,29 +170,68 @@ def test_missing_training_times_are_a_warning(made):
     assert "train" not in read_json(f"{BASE}.run.json")["seconds"]
 
 
-def test_results_of_another_folder_are_not_given_this_machine(made, monkeypatch):
+def test_results_of_another_folder_have_the_machine_that_computed_them(made, monkeypatch):
     here = Path.cwd()
     away = here / "away"
     away.mkdir()
     monkeypatch.chdir(away)
-    done = record("tiny", [KEY], source=Path("../reports"))
-    assert "give its reports/record as the source" in done.warnings[0]
+    assert record("tiny", [KEY], source=Path("../reports")).warnings == []
     run = read_json(f"{BASE}.run.json")
-    assert run["machine"] == {}
+    assert run["machines"] == [{"device": "cpu", **ORIGIN["machine"]}]
     assert run["seconds"]["train"] == 42.0
 
 
-def test_a_record_of_another_machine_keeps_its_machine_and_times(made, monkeypatch):
-    with monkeypatch.context() as there:
-        there.setattr("fedrepro.record.machine", lambda: {"cpu": "of the other machine"})
-        record("tiny", [KEY])
+def test_a_record_keeps_its_machine_and_times_also_in_the_earlier_form(made, monkeypatch):
+    record("tiny", [KEY])
     before = read_json(f"{BASE}.run.json")
+    del before["machines"]
+    before["machine"] = {"cpu": "of the other machine"}
+    write_json(f"{BASE}.run.json", before)
     away = Path("away").resolve()
     source = RECORD.resolve()
     away.mkdir()
     monkeypatch.chdir(away)
     assert record("tiny", [KEY], source=source).warnings == []
     assert read_json(f"{BASE}.run.json") == before
+
+
+def describe(made, **entries):
+    """Rewrite the description of a drawn exhibit; None leaves an entry out."""
+    path = made.paths.exhibit(KEY, ".json")
+    about = read_json(path) | entries
+    write_json(path, {key: value for key, value in about.items() if value is not None})
+
+
+def test_sources_that_changed_while_they_computed_are_a_warning(made):
+    describe(made, computed=[{**ORIGIN, "changed_to": "56" * 16}])
+    done = record("tiny", [KEY])
+    assert len(done.warnings) == 1
+    assert "the sources changed while pfnm/figure-2a at scale tiny was computed" in done.warnings[0]
+    assert "from 121212121212 to 565656565656" in done.warnings[0]
+
+
+def test_a_description_of_before_there_were_digests_is_read(made):
+    """Revision and versions of the drawing stood at the top, and no machine anywhere."""
+    old = {"revision": "b9fcff5014df", "versions": {"torch": "2"}}
+    describe(
+        made, computed=[old], drawn=None, revision="0123456789ab-dirty", versions={"numpy": "2"}
+    )
+    done = record("tiny", [KEY])
+    assert [" was drawn at git revision" in warning for warning in done.warnings] == [True, False]
+    assert "the machine of pfnm/figure-2a is not recorded in full" in done.warnings[1]
+    assert read_json(f"{BASE}.run.json")["machines"] == []
+    assert compare("tiny", KEY).notes == []
+
+
+def test_what_is_tracked_can_be_recorded_and_compared_with(monkeypatch):
+    tracked = ROOT / "reports/record"
+    keys = exhibits_in(tracked, "paper")
+    assert keys
+    for key in keys[:3]:
+        record("paper", [key], source=tracked)
+        found = compare("paper", key, reports=RECORD, recorded=tracked)
+        assert found.same_bytes
+        assert found.notes == []
 
 
 def test_a_failure_while_writing_leaves_the_old_record(made, monkeypatch):
@@ -318,12 +364,12 @@ def test_other_data_seed_and_versions_are_noted(made):
     path = made.paths.exhibit(KEY, ".json")
     about = read_json(path)
     about["data"][0]["sha256"] = "cd" * 32
-    about["versions"]["numpy"] = "0"
+    about["computed"][0]["versions"]["torch"] = "0"
     write_json(path, about | {"seed": 1})
     notes = compare("tiny", KEY).notes
     assert "the data differ: their checksums are not the recorded ones" in notes
     assert "not as in the record: seed" in notes
-    assert any(note.startswith("other versions: numpy 0 (recorded with") for note in notes)
+    assert any(note.startswith("other versions: torch 0") for note in notes)
 
 
 def test_missing_numbers_are_a_sentence_with_the_command(made):

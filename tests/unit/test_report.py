@@ -8,13 +8,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from synthetic import KEY, draw, plan, undrawn, workplace, write_training_times
+from synthetic import KEY, ORIGIN, draw, plan, undrawn, workplace, write_training_times
 
 from fedrepro.api import NEEDS
 from fedrepro.artifacts import read_json, write_json
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.summary import read_csv
-from fedrepro.exhibits.times import exhibit_seconds
+from fedrepro.exhibits.times import exhibit_seconds, timings_of
 from fedrepro.report.page import duration, load
 from fedrepro.stages import report
 
@@ -54,16 +54,11 @@ class Nesting(HTMLParser):
 def made_page(made=None, keys=(KEY,)) -> str:
     """The page of these exhibits, made by their stages."""
     made = made or plan()
-    times = [Path(p).with_name("timings.parquet") for key in keys for p in files_of(made, key)]
     for key in keys:
         draw(made, key)
     out = Path(made.paths.index)
-    report.run(made, keys, times, out)
+    report.run(made, keys, out)
     return out.read_text()
-
-
-def files_of(made, key):
-    return made.metrics_files(made.exhibit(key))
 
 
 def test_page_is_nested_well_and_stands_alone():
@@ -112,6 +107,28 @@ def test_page_names_command_data_settings_and_versions():
         assert wanted in text
 
 
+def test_page_says_what_computed_and_what_drew_also_in_the_earlier_form():
+    made = plan()
+    draw(made)
+    base = Path(made.paths.index).parent / KEY
+    about = read_json(f"{base}.json")
+    old = {"revision": "of the runs", "versions": {"torch": "2"}}
+    drawn = {"revision": "of the drawing", "versions": {"pandas": "3"}}
+    forms = (
+        about | {"computed": [{**ORIGIN, **old, "changed_to": "56" * 16}], "drawn": drawn},
+        {key: value for key, value in about.items() if key != "drawn"}
+        | {"computed": [old], **drawn},
+    )
+    for form, said in zip(forms, (True, False), strict=True):
+        write_json(f"{base}.json", form)
+        report.run(made, [KEY], Path(made.paths.index))
+        text = Nesting(Path(made.paths.index).read_text()).text
+        assert "at revision of the runs" in text
+        assert "at revision of the drawing; pandas 3" in text
+        new = ("sources 121212121212, on cpu", "3 cores (of the files, Linux)", "sources changed")
+        assert [part in text for part in new] == [said] * 3
+
+
 def test_page_shows_accuracy_size_and_the_chosen_setting():
     made = plan()
     html = made_page(made)
@@ -151,7 +168,7 @@ def test_text_is_escaped():
     about |= {"title": evil, "caption": evil, "notes": [evil]}
     about["methods"][1]["label"] = evil
     write_json(f"{base}.json", about)
-    report.run(made, [KEY], [], Path(made.paths.index))
+    report.run(made, [KEY], Path(made.paths.index))
     html = Path(made.paths.index).read_text()
     assert "<script" not in html
     assert "<b>" not in html
@@ -162,25 +179,25 @@ def test_run_time_counts_every_local_model_once():
     made = plan(granularity={"clients_per_job": 1, "trials_per_job": 1})
     write_training_times(made, seconds=3.0)
     base = draw(made)
-    timings = [Path(path) for path in read_json(f"{base}.json")["timings"]]
-    # 2 + 4 clients and one pooled, in each of 2 trials; 9 runs, of which KD has one trial
-    expected = {"train": 3.0 * 2 * 7, "aggregate": 2.0 * (2 * 5 + 2 * 1), "federate": 2.0 * 4}
+    timings = timings_of(read_json(f"{base}.json"))
     found = exhibit_seconds(timings)
-    assert found["train"] == expected["train"]
-    runs = made.exhibit(KEY).runs
-    assert found["aggregate"] == sum(2.0 * run.trials for run in runs if not run.federated)
-    assert found["federate"] == expected["federate"]
-    # the same models trained in one job leave files beside those of smaller jobs
-    write_training_times(plan(), seconds=3.0)
+    # 2 + 4 clients and one pooled, in each of 2 trials
+    assert found["train"] == 3.0 * 2 * 7
+    trials = made.exhibit(KEY).trials
+    assert found["aggregate"] == sum(2.0 * n for run, n in trials.items() if not run.every)
+    assert found["federate"] == sum(2.0 * n for run, n in trials.items() if run.every)
+    # the same models trained in larger jobs leave files beside those of smaller ones
+    write_training_times(plan(granularity={"trials_per_job": 1}), seconds=3.0)
     assert exhibit_seconds(timings) == found
-    report.run(made, [KEY], timings, Path(made.paths.index))
+    report.run(made, [KEY], Path(made.paths.index))
     assert "training local models 42 s" in Path(made.paths.index).read_text()
 
 
 def test_without_times_the_page_says_so():
     made = plan()
-    draw(made)
-    report.run(made, [KEY], [], Path(made.paths.index))
+    base = draw(made)
+    timings_of(read_json(f"{base}.json"))[0].unlink()
+    report.run(made, [KEY], Path(made.paths.index))
     assert "not measured" in Path(made.paths.index).read_text()
 
 
@@ -207,12 +224,12 @@ def test_a_missing_exhibit_is_a_sentence_with_its_command(suffix):
         FedreproError,
         match=r"2a[a-z.]* is missing; make it with: snakemake --cores 2 reports/tiny",
     ):
-        report.run(made, [KEY], [], Path(made.paths.index))
+        report.run(made, [KEY], Path(made.paths.index))
 
 
 def test_an_unknown_exhibit_is_named():
     with pytest.raises(FedreproError, match="did you mean 'pfnm/figure-2a'"):
-        report.run(plan(), ["pfnm/figure-2aa"], [], Path("index.html"))
+        report.run(plan(), ["pfnm/figure-2aa"], Path("index.html"))
 
 
 def test_an_exhibit_without_a_sweep_of_settings_has_no_table_of_choices():
@@ -227,4 +244,4 @@ def test_a_damaged_table_is_a_sentence():
     base = draw(made)
     Path(f"{base}.csv").write_text("")
     with pytest.raises(FedreproError, match=r"figure-2a\.csv cannot be read"):
-        report.run(made, [KEY], [], Path(made.paths.index))
+        report.run(made, [KEY], Path(made.paths.index))

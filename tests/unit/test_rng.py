@@ -8,9 +8,22 @@ from hypothesis import strategies as st
 
 from fedrepro.rng import Rng
 
-PLACES = st.builds(
-    Rng, st.integers(0, 99), st.integers(0, 9), st.integers(-1, 9), st.integers(-1, 9)
+OUTSIDE, NUMBERS = st.just(-1), st.integers(0, 12)
+
+
+def places(rounds, epochs):
+    return st.builds(
+        Rng, st.integers(0, 99), st.integers(0, 9), st.integers(-1, 9), rounds, epochs, NUMBERS
+    )
+
+
+# what draws in no epoch; what draws in epochs, of local training or of a method in rounds
+KINDS = (
+    places(st.integers(-1, 12), OUTSIDE),
+    places(OUTSIDE, NUMBERS),
+    places(NUMBERS, NUMBERS),
 )
+PLACES = st.one_of(KINDS)
 
 
 @given(PLACES, st.sampled_from(["minibatches", "initial-weights"]))
@@ -20,10 +33,29 @@ def test_the_same_place_gives_the_same_draws(place, purpose):
     assert np.array_equal(first, place.stream(purpose).random(4))
 
 
-@given(PLACES, PLACES)
-def test_other_places_give_other_draws(one, other):
+@given(st.one_of(*(st.tuples(kind, kind) for kind in KINDS)))
+def test_no_two_places_of_a_kind_share_a_stream(pair):
+    one, other = pair
     same = np.array_equal(one.stream("x").random(4), other.stream("x").random(4))
     assert same == (one == other)
+
+
+def test_no_two_clocks_of_a_kind_are_the_same():
+    numbers = range(30)
+    local = {Rng(0, epoch=e).clock for e in numbers}
+    rounds = {
+        Rng(0, round=r, epoch=e, call=c).clock for r in numbers for e in numbers for c in (0, 1)
+    }
+    assert len(local) == 30
+    assert len(rounds) == 2 * 30 * 30
+
+
+@given(NUMBERS)
+def test_the_first_epoch_of_a_round_goes_as_that_epoch_of_local_training(number):
+    """Common random numbers; and what was computed before there were epochs stays as it is."""
+    in_a_round, alone = Rng(0, round=number, epoch=0), Rng(0, epoch=number)
+    assert in_a_round.key("minibatches") == alone.key("minibatches")
+    assert in_a_round.key("minibatches") == Rng(0, round=number).key("minibatches")
 
 
 def test_purposes_do_not_share_draws():
@@ -37,11 +69,16 @@ def test_digits_of_neighbours_do_not_run_together():
 def test_at_changes_only_what_is_named():
     assert Rng(5, 1, 2, 3).at(client=7) == Rng(5, 1, 7, 3)
     assert Rng(5, 1, 2, 3).at(trial=0, round=0) == Rng(5, 0, 2, 0)
+    assert Rng(5, 1, 2, 3).at(epoch=4, call=6) == Rng(5, 1, 2, 3, 4, 6)
 
 
 def test_the_stream_is_pinned():
     # A change here changes every result: it needs new versions of everything that draws.
     assert Rng(0).stream("pin").integers(0, 2**32, 3).tolist() == PINNED
+    # local training's epoch 3, and round 3 of a method with one epoch a round
+    for place in (Rng(0, 1, 2, epoch=3), Rng(0, 1, 2, round=3, epoch=0)):
+        assert place.stream("minibatches").permutation(6).tolist() == ORDER
 
 
 PINNED = [2207773108, 1947826049, 2560004868]
+ORDER = [1, 2, 0, 4, 3, 5]

@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from fedrepro.errors import FedreproError
 from fedrepro.registry import KINDS, components, parse_token
-from fedrepro.spec import SAFE, Arg, Component, parse, read_signature, render_scalar, shorten
+from fedrepro.spec import (
+    SAFE,
+    Arg,
+    Component,
+    fitted,
+    parse,
+    read_signature,
+    render_scalar,
+    shorten,
+)
 
 
 def example(
@@ -133,13 +142,22 @@ def test_bad_values_from_yaml_are_refused_with_a_sentence(values, sentence):
         COMPONENT.spec(values)
 
 
-def test_a_long_token_is_replaced_by_its_name_and_a_digest():
+def test_a_long_token_keeps_the_parameters_that_fit_and_a_digest_of_all():
     token = COMPONENT.spec({"clients": 2, "hidden": list(range(1, 40))}).token
     short = shorten(token, 40)
-    assert short.startswith("example+id~")
-    assert len(short) == len("example+id~") + 10
+    assert short.startswith("example+clients~2+id~")
+    assert len(short) == len("example+clients~2+id~") + 10
     assert short != shorten(token + "1", 40)
+    assert shorten(token, 1).startswith("example+id~")
     assert shorten("example+clients~2", 40) == "example+clients~2"
+
+
+def test_tokens_that_fit_together_stay_as_they_are_and_the_longest_is_shortened_first():
+    tokens = ["a+b~1", "c+" + "d~2" * 20, "e+f~3"]
+    assert fitted(tokens, 1000) == tuple(tokens)
+    one, two, three = fitted(tokens, 40)
+    assert (one, three) == (tokens[0], tokens[2])
+    assert two.startswith("c+id~")
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

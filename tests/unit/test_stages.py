@@ -13,6 +13,7 @@ import torch
 from fedrepro.artifacts import load_state, read_models, read_provenance, read_table, save_state
 from fedrepro.cli.main import main
 from fedrepro.data.prepared import load_prepared
+from fedrepro.provenance import origin
 from fedrepro.registry import parse_token
 from fedrepro.stages import federate
 from fedrepro.stages.common import examples_of
@@ -22,7 +23,6 @@ SCENARIO = [
     "--dataset", "digits", "--partition", "dirichlet+clients~3",
     "--model", "mlp+hidden~10", "--training", "adam+epochs~2",
 ]  # fmt: skip
-PARAMETERLESS = "average;concatenation;local;majority;uniform_ensemble;weighted_ensemble"
 
 
 def stage(*words: object) -> int:
@@ -62,7 +62,7 @@ def test_a_job_per_client_and_trial_trains_the_same_bytes(data, local, tmp_path)
     for trial in range(2):
         for client in range(3):
             name = f"{trial}-{client}.parquet"
-            block = {"trials": f"{trial}-{trial}", "clients": f"{client}-{client}"}
+            block = {"trials": str(trial), "clients": str(client)}
             assert train(data, tmp_path, name, **block) == 0
             parts.append(tmp_path / name)
     one, two = read_models([local], [0, 1]), read_models(parts, [0, 1])
@@ -78,25 +78,9 @@ def test_a_job_says_what_it_took(data, local):
     assert took["peak_bytes"] > 2**20
 
 
-def test_methods_measured_together_and_alone_give_the_same_rows(data, local, tmp_path):
-    words = ["--local", local]
-    together = tmp_path / "together.parquet"
-    assert (
-        compute("aggregate", data, tmp_path, *words, "--methods", PARAMETERLESS, "--out", together)
-        == 0
-    )
-    table = read_table(together, "metrics").to_pandas()
-    for name in PARAMETERLESS.split(";"):
-        alone = tmp_path / f"{name}.parquet"
-        assert compute("aggregate", data, tmp_path, *words, "--methods", name, "--out", alone) == 0
-        one = table[table["method"] == name][["trial", "client", "split", "metric", "value"]]
-        two = read_table(alone, "metrics").to_pandas()[one.columns]
-        assert one.reset_index(drop=True).equals(two)
-
-
 def test_metrics_hold_the_parsed_parameters_as_typed_columns(data, local, tmp_path):
     out = tmp_path / "m.parquet"
-    words = ["--local", local, "--methods", "pfnm+sigma2~0.1@1", "--out", out]
+    words = ["--local", local, "--method", "pfnm+sigma2~0.1@1", "--out", out]
     assert compute("aggregate", data, tmp_path, *words) == 0
     frame = read_table(out, "metrics").to_pandas()
     assert set(frame["method_sigma2"]) == {0.1, 1.0}
@@ -111,8 +95,8 @@ def test_metrics_hold_the_parsed_parameters_as_typed_columns(data, local, tmp_pa
 
 def test_alone_are_all_clients_with_their_mean_and_worst(data, local, tmp_path):
     out = tmp_path / "m.parquet"
-    words = ["--local", local, "--methods", "local", "--out", out]
-    assert compute("aggregate", data, tmp_path, *words, trials="1-1") == 0
+    words = ["--local", local, "--method", "local", "--out", out]
+    assert compute("aggregate", data, tmp_path, *words, trials="1") == 0
     frame = read_table(out, "metrics").to_pandas().query("metric.str.startswith('accuracy')")
     each = frame[frame["client"].notna()]["value"]
     assert len(each) == 3
@@ -142,7 +126,7 @@ def test_rounds_are_measured_one_by_one(data, tmp_path):
     assert costs["messages"] == 4 * 2 * 3
     parameters = 64 * 10 + 10 + 10 * 10 + 10
     assert costs["bytes_up"] == costs["bytes_down"] == 4 * 3 * parameters * 4
-    assert set(load_state(tmp_path / "global.pt")) == {"0", "1"}
+    assert set(load_state(tmp_path / "global.pt")["trials"]) == {"0", "1"}
     assert not (tmp_path / "checkpoints").exists()
 
 
@@ -213,6 +197,30 @@ def test_a_checkpoint_of_another_meaning_or_a_damaged_one_is_not_continued(data,
     assert (test[0] / "m.parquet").read_bytes() == (test[1] / "m.parquet").read_bytes()
 
 
+@pytest.mark.parametrize("part", ["digest", "device", "versions"])
+def test_a_checkpoint_of_other_sources_or_another_device_is_not_continued(
+    data, tmp_path, monkeypatch, capsys, part
+):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert rounds(data, whole) == 0
+
+    def stop(path, state):
+        save_state(path, state)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(federate, "save_state", stop)
+        earlier.setattr(federate, "origin", lambda device: origin(device) | {part: "earlier"})
+        assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
+    capsys.readouterr()
+    assert rounds(data, stopped) == 0
+    said = capsys.readouterr().err
+    assert "trial-0.pt is of other sources, settings or another device; starting anew" in said
+    assert "going on from" not in said
+    for name in ("m.parquet", "global.pt"):
+        assert (whole / name).read_bytes() == (stopped / name).read_bytes()
+
+
 def test_a_diverging_client_is_one_sentence(data, tmp_path, capsys):
     scenario = [*SCENARIO[:-1], "sgd+epochs~2+lr~1e20"]
     assert train(data, tmp_path, scenario=scenario) == 2
@@ -233,14 +241,14 @@ def test_a_gpu_that_is_not_there_is_one_sentence(data, tmp_path, capsys, monkeyp
 def test_a_truncated_table_is_one_sentence(data, local, tmp_path, capsys):
     bad = tmp_path / "bad.parquet"
     bad.write_bytes(local.read_bytes()[:-20])
-    words = ["--local", bad, "--methods", "average", "--out", tmp_path / "m.parquet"]
+    words = ["--local", bad, "--method", "average", "--out", tmp_path / "m.parquet"]
     assert compute("aggregate", data, tmp_path, *words) == 2
     assert "missing or damaged; delete it and start again" in capsys.readouterr().err
 
 
 def test_debug_shows_the_traceback(data, tmp_path, capsys):
     words = ["partition", "--partition", "dirichlet+clients~9999", "--data", data / "data"]
-    assert stage(*words, "--trials", "0-0", "--out", tmp_path / "p.parquet", "--debug") == 2
+    assert stage(*words, "--trials", "0", "--out", tmp_path / "p.parquet", "--debug") == 2
     said = capsys.readouterr().err
     assert "Traceback" in said
     assert "fedrepro: " in said
@@ -248,13 +256,13 @@ def test_debug_shows_the_traceback(data, tmp_path, capsys):
 
 def test_a_token_that_is_not_canonical_is_one_sentence(data, tmp_path, capsys):
     words = ["--partition", "dirichlet+clients~3+alpha~0.5", "--data", data / "data"]
-    assert stage("partition", *words, "--trials", "0-0", "--out", tmp_path / "p") == 2
+    assert stage("partition", *words, "--trials", "0", "--out", tmp_path / "p") == 2
     assert "write 'dirichlet+alpha~0.5+clients~3'" in capsys.readouterr().err
 
 
 def test_an_unknown_scale_is_one_sentence(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    words = ["--scale", "large", "--exhibit", "pfnm/figure-2a", "--metrics", "x", "--out", tmp_path]
+    words = ["--scale", "large", "--exhibit", "pfnm/figure-2a", "--out", tmp_path]
     assert stage("exhibit", *words) == 2
     assert "scale 'large' is none of tiny, quick, paper" in capsys.readouterr().err
 
@@ -268,16 +276,16 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
         "sys.exit(main(sys.argv[1:]))\n"
     )
     common = [
-        *SCENARIO, "--data", data / "data", "--members", data / "p.parquet", "--trials", "0-0",
+        *SCENARIO, "--data", data / "data", "--members", data / "p.parquet", "--trials", "0",
         "--timings", tmp_path / "t.parquet",
     ]  # fmt: skip
     jobs = [
         ["prepare", "--dataset", "digits", "--out", tmp_path / "d"],
-        ["partition", "--partition", "pooled", "--data", data / "data", "--trials", "0-0",
+        ["partition", "--partition", "pooled", "--data", data / "data", "--trials", "0",
          "--out", tmp_path / "p"],
         ["train", *common, "--clients", "0-2", "--out", tmp_path / "l"],
-        ["aggregate", *common, "--methods", "pfnm;average", "--local", local,
-         "--out", tmp_path / "m"],
+        *(["aggregate", *common, "--method", method, "--local", local, "--out", tmp_path / "m"]
+          for method in ("pfnm", "average")),
         ["federate", *common, "--method", "downpour_sgd+rounds~1", "--out", tmp_path / "f",
          "--global-model", tmp_path / "g"],
     ]  # fmt: skip
@@ -308,7 +316,11 @@ def test_names_in_paths_are_listed_with_their_full_tokens(tmp_path, monkeypatch)
     assert stage("tokens", "--scale", "paper", "--out", tmp_path / "tokens.csv") == 0
     lines = (tmp_path / "tokens.csv").read_text().split("\n")
     assert lines[0] == "kind,name,token"
-    assert any(line.startswith("methods,several+id~") and ";local;" in line for line in lines)
+    long = next(line for line in lines if line.startswith("methods,pfnm+gamma0~"))
+    name, token = long.split(",")[1:]
+    assert "+id~" in name
+    assert len(name) < len(token)
+    assert name.partition("+id~")[0] in token
 
 
 def test_clients_train_on_inputs_with_the_noise_of_their_partition(data, tmp_path):
@@ -316,7 +328,7 @@ def test_clients_train_on_inputs_with_the_noise_of_their_partition(data, tmp_pat
     found = []
     for name in ("homogeneous", "feature_noise"):
         folder = tmp_path / name
-        words = ["--partition", f"{name}+clients~2", "--data", data / "data", "--trials", "0-0"]
+        words = ["--partition", f"{name}+clients~2", "--data", data / "data", "--trials", "0"]
         assert stage("partition", *words, "--out", folder / "p.parquet") == 0
         words += ["--dataset", "digits", "--model", "mlp", "--training", "adam+epochs~1"]
         words += ["--clients", "0-1", "--members", folder / "p.parquet"]

@@ -23,7 +23,7 @@ METHODS = [
 @pytest.mark.parametrize("method", METHODS)
 def test_every_step_is_measured(data, tmp_path, method):  # noqa: F811
     words = ("--method", method, "--out", tmp_path / "m", "--global-model", tmp_path / "g")
-    assert compute("federate", data, tmp_path, *words, scenario=DEEP, trials="0-0") == 0
+    assert compute("federate", data, tmp_path, *words, scenario=DEEP, trials="0") == 0
     frame = read_table(tmp_path / "m", "metrics").to_pandas()
     each = frame[frame["round"].notna() & (frame["metric"] == "accuracy")]
     assert sorted(each["round"]) == [1, 2, 3]
@@ -31,4 +31,4 @@ def test_every_step_is_measured(data, tmp_path, method):  # noqa: F811
     if method.startswith("pfnm"):
         assert len(units) == 4  # after each step, and of the final model
         assert units.is_monotonic_increasing
-    assert set(load_state(tmp_path / "g")) == {"0"}
+    assert set(load_state(tmp_path / "g")["trials"]) == {"0"}

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import statistics
+from pathlib import Path
 
 import pytest
-from synthetic import KEY, plan, plausible, workplace, write_runs
+from synthetic import KEY, plan, plausible, tables_of, workplace, write_runs
 
-from fedrepro.artifacts import read_table
 from fedrepro.config import Config, ExhibitFile, load_exhibits
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.metrics import METRICS
-from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise, tidy
+from fedrepro.exhibits.summary import csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.plan import Plan
 
 __all__ = ["workplace"]
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 def summary(made=None, values=plausible, key=KEY):
     made = made or plan()
     exhibit = made.exhibit(key)
-    return summarise(exhibit, read_runs(exhibit, write_runs(made, key, values)[0]))
+    return summarise(exhibit, tables_of(made, key, values))
 
 
 def choosing(choose: str) -> Plan:
@@ -188,23 +188,29 @@ def test_equal_metrics_give_equal_bytes():
     assert csv_text(summary().choice) == csv_text(summary().choice)
 
 
-def test_numbers_and_tidy_metrics_do_not_depend_on_how_jobs_were_grouped():
+def test_numbers_and_tidy_metrics_do_not_depend_on_how_jobs_were_cut():
     exports = []
-    for size in ("all", 1):
-        made = plan(granularity={"methods_per_job": size})
+    for size in (1, 2, 5):
+        made = plan(granularity={"trials_per_job": size})
         exhibit = made.exhibit(KEY)
-        tables = read_runs(exhibit, write_runs(made)[0])
+        tables = tables_of(made)
         exports.append((csv_text(summarise(exhibit, tables).numbers), tidy(exhibit, tables)))
-    assert exports[0][0] == exports[1][0]
-    assert exports[0][1].to_pylist() == exports[1][1].to_pylist()
+    numbers, rows = zip(*exports, strict=True)
+    assert len(set(numbers)) == 1
+    assert rows[0].to_pylist() == rows[1].to_pylist() == rows[2].to_pylist()
 
 
 def test_tidy_metrics_hold_every_row_of_every_run_once():
     made = plan()
     exhibit = made.exhibit(KEY)
-    files = write_runs(made)[0]
-    whole = tidy(exhibit, read_runs(exhibit, files))
-    assert whole.num_rows == sum(read_table(path, "metrics").num_rows for path in files)
+    tables = tables_of(made)
+    whole = tidy(exhibit, tables)
+    # distillation has fewer trials than its file
+    asked = [
+        sum(trial < exhibit.trials[run] for trial in table["trial"].to_pylist())
+        for run, table in tables.items()
+    ]
+    assert whole.num_rows == sum(asked) < sum(table.num_rows for table in tables.values())
     assert whole.column_names[:7] == [
         *("trial", "method", "round", "client", "split", "metric", "value")
     ]
@@ -213,8 +219,8 @@ def test_tidy_metrics_hold_every_row_of_every_run_once():
 def test_a_trial_that_is_missing_is_named():
     made = plan()
     exhibit = made.exhibit(KEY)
-    tables = read_runs(exhibit, write_runs(made)[0])
-    run = next(run for run in tables if run.methods[0].name == "pfnm")
+    tables = tables_of(made)
+    run = next(run for run in tables if run.method.name == "pfnm")
     tables[run] = tables[run].slice(0, 40)
     with pytest.raises(FedreproError, match=r"clients 2: pfnm.* in each of 2 trials"):
         summarise(exhibit, tables)
@@ -223,7 +229,7 @@ def test_a_trial_that_is_missing_is_named():
 def test_a_method_that_is_missing_is_named():
     made = plan()
     exhibit = made.exhibit(KEY)
-    tables = read_runs(exhibit, write_runs(made)[0])
+    tables = tables_of(made)
     tables = {run: table.slice(0, 0) for run, table in tables.items()}
     with pytest.raises(FedreproError, match="the metrics hold nothing of pfnm"):
         summarise(exhibit, tables)
@@ -232,7 +238,7 @@ def test_a_method_that_is_missing_is_named():
 def test_a_choice_without_its_criterion_is_a_sentence():
     made = choosing("client_train")
     exhibit = made.exhibit(KEY)
-    tables = read_runs(exhibit, write_runs(made)[0])
+    tables = tables_of(made)
     for run, table in tables.items():
         keep = [m != "accuracy_clients" for m in table["metric"].to_pylist()]
         tables[run] = table.filter(keep)
@@ -240,7 +246,30 @@ def test_a_choice_without_its_criterion_is_a_sentence():
         summarise(exhibit, tables)
 
 
-def test_a_file_for_every_run_is_needed():
+def test_a_missing_file_of_a_run_is_a_sentence():
     made = plan()
-    with pytest.raises(FedreproError, match="has 9 runs, but 1 metrics files were given"):
-        read_runs(made.exhibit(KEY), write_runs(made)[0][:1])
+    exhibit = made.exhibit(KEY)
+    write_runs(made)
+    path = made.metrics_files(exhibit)[0]
+    Path(path).unlink()
+    with pytest.raises(FedreproError, match="missing or damaged"):
+        read_metrics([path])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_criterion_that_is_not_a_number_is_never_chosen(first):
+    lost = "pfnm+sigma2~0.01" if first else "pfnm+sigma2~10"
+    values = replacing("accuracy", "train", lambda token, trial: math.nan if token == lost else 0.5)
+    assert lost not in chosen(summary(values=values))
+
+
+def test_no_setting_with_a_criterion_is_a_sentence():
+    values = replacing("accuracy", "train", lambda token, trial: math.nan)
+    with pytest.raises(FedreproError, match="is not a number for any of them"):
+        summary(values=values)
+
+
+def test_a_choice_says_how_large_each_setting_is():
+    found = summary().choice
+    assert found["hidden_units"].notna().all()
+    assert "parameters" in found

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,17 +47,22 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def snakemake(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run it as the README says: by path, without an activated environment."""
+def environment(**env: str) -> dict[str, str]:
+    """As of a user who has not activated the environment."""
     clean = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "FEDREPRO_MIRROR")}
     clean["PATH"] = os.pathsep.join(
         p for p in os.environ["PATH"].split(os.pathsep) if p != str(BIN)
     )
     if "PYTHONPATH" in env:  # the code of a copy is not what coverage is measured of
         clean = {k: v for k, v in clean.items() if not k.startswith("COV")}
+    return {**clean, **env}
+
+
+def snakemake(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run it as the README says: by path, without an activated environment."""
     return subprocess.run(
         [".venv/bin/snakemake", *words],
-        cwd=folder, env={**clean, **env}, capture_output=True, text=True, timeout=900,
+        cwd=folder, env=environment(**env), capture_output=True, text=True, timeout=900,
     )  # fmt: skip
 
 
@@ -129,8 +136,8 @@ def test_two_undisturbed_runs_give_the_same_bytes(finished, tmp_path):
 def test_a_job_per_client_on_a_remote_executor_gives_the_same_bytes(finished, tmp_path):
     """Through cluster-generic: what a comma in a wildcard would break shows here."""
     folder = checkout(tmp_path / "remote")
-    for key in ("clients_per_job", "trials_per_job", "methods_per_job"):
-        edit(folder / "config/config.yaml", f"{key}: all", f"{key}: 1")
+    edit(folder / "config/config.yaml", "clients_per_job: all", "clients_per_job: 1")
+    edit(folder / "config/config.yaml", "trials_per_job: auto", "trials_per_job: 1")
     run(
         folder, "--jobs", "3", "--executor", "cluster-generic",
         "--seconds-between-status-checks", "1", "--cluster-generic-submit-cmd", "bash",
@@ -140,11 +147,12 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_bytes(finished, tm
         name = f"reports/tiny/pfnm/figure-2b{suffix}"
         assert (folder / name).read_bytes() == (finished / name).read_bytes()
     for whole in (finished / "results/tiny/seed=0/models").rglob("local.parquet"):
+        # below the scenario come trials, clients and the file
         scenario = folder / whole.relative_to(finished).parents[2]
         if "homogeneous" in str(scenario):
             continue
         parts = sorted(scenario.rglob("local.parquet"))
-        assert len(parts) > 1
+        assert len(parts) > 1, scenario
         same_models(whole, parts)
 
 
@@ -156,18 +164,24 @@ def same_models(whole: Path, parts: list[Path]) -> None:
             assert value.tobytes() == two[trial].tensors[name].tobytes()
 
 
+FILES, CHECKPOINT = ("*.parquet", 3), ("checkpoints/*.pt", 1)
+
+
 def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_path):
-    """SIGKILL for make, Snakemake and every job at five moments; then `make`, nothing else."""
+    """SIGKILL for make, Snakemake and every job, amid rounds as well; then `make`, nothing else."""
     folder = checkout(tmp_path / "killed")
+    edit(folder / "config/config.yaml", "checkpoint_seconds: 20", "checkpoint_seconds: 0")
     make = ["make", "CORES=2", "READY="]
-    done = 0
-    for _ in range(5):
+    for pattern, count in (FILES, CHECKPOINT, CHECKPOINT, FILES, FILES):
+        before = versions_of(folder, pattern)
         process = subprocess.Popen(
             make, cwd=folder, start_new_session=True,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
         # each kill waits for new files, so that the moments differ and the run gets further
-        done = wait_for_more(folder, done, process)
+        wait_until(
+            lambda p=pattern, b=before, c=count: len(versions_of(folder, p) - b) >= c, process
+        )
         kill_tree(process.pid)
         process.wait()
     last = subprocess.run(make, cwd=folder, capture_output=True, text=True)
@@ -176,16 +190,28 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_p
     assert set(one) == set(two)
     assert [name for name in one if one[name] != two[name]] == []
     assert not list((folder / "results").rglob("*.tmp"))
+    logs = (folder / "results/tiny/logs/federated").rglob("*.log")
+    assert any("going on from round" in log.read_text() for log in logs)
 
 
-def wait_for_more(folder: Path, done: int, process: subprocess.Popen[bytes]) -> int:
+def versions_of(folder: Path, pattern: str) -> set[tuple[Path, int]]:
+    """The files of a kind that are there now, told apart by when they were written."""
+    found = set()
+    for path in (folder / "results").rglob(pattern):
+        try:
+            found.add((path, path.stat().st_mtime_ns))
+        except FileNotFoundError:  # a checkpoint of a method that has just ended
+            continue
+    return found
+
+
+def wait_until(true: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + 300
     while time.monotonic() < end and process.poll() is None:
-        count = len(list((folder / "results").rglob("*.parquet")))
-        if count >= done + 3:
-            return count
-        time.sleep(0.05)
-    raise AssertionError("the run ended, or made no progress, before it could be killed")
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("the run ended, or made no progress, before its moment came")
 
 
 def kill_tree(root: int) -> None:
@@ -214,7 +240,37 @@ def test_a_changed_sigma2_reruns_matching_and_drawing_only(finished, tmp_path):
     assert planned(folder) == {"aggregate", "exhibit", "claims", "report", "tokens"}
     measured = [line for line in commands(folder) if "stage aggregate" in line]
     assert measured
-    assert all("--methods pfnm+sigma2~0.02@" in line.replace("'", "") for line in measured)
+    assert all("--method pfnm+sigma2~0.02@" in line.replace("'", "") for line in measured)
+
+
+def made_anew(folder: Path) -> list[str]:
+    """The files under results/ that a dry run would compute."""
+    found = [re.search(r"--out '?([^ ']+)", command) for command in commands(folder)]
+    paths = [match[1] for match in found if match]
+    return [path for path in paths if path.startswith("results/") and "tokens" not in path]
+
+
+def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path):
+    """What was computed stays; only what is new is planned, file by file."""
+    folder = copy_of(finished, tmp_path)
+    exhibits = folder / "config/exhibits/pfnm.yaml"
+    had = {path for path in products(folder) if path.startswith("results/")}
+    average = "    - {name: average, label: parameter average}\n"
+    added = "    - {name: concatenation, class_weights: false, label: as it is}\n"
+    concatenation = "    - {name: concatenation, label"
+    edit(exhibits, average + concatenation, average + added + concatenation)
+    new = made_anew(folder)
+    assert len(new) == 4  # two partitions, two numbers of clients
+    assert all("/methods=concatenation+" in path for path in new)
+
+    fewer = "      trials: 2\n      kd_trials: 1\n"
+    edit(exhibits, fewer, fewer.replace("trials: 2", "trials: 3", 1))
+    new = made_anew(folder)
+    assert not had & set(new)
+    more = [path for path in new if "/methods=concatenation+" not in path]
+    assert more
+    assert all("/trials=2-3/" in path for path in more)
+    assert not any("distillation" in path for path in more)
 
 
 def test_a_changed_label_only_redraws(finished, tmp_path):
@@ -282,7 +338,9 @@ def copy_of(finished: Path, tmp_path: Path) -> Path:
 def test_the_slurm_profile_plans_the_same_files(tmp_path):
     folder = checkout(tmp_path / "slurm")
     pytest.importorskip("snakemake_executor_plugin_slurm")
-    edit(folder / "profiles/slurm/config.yaml", "1", "all")
+    settings = folder / "profiles/slurm/config.yaml"
+    edit(settings, "clients_per_job: 1", "clients_per_job: all")
+    edit(settings, "trials_per_job: 1", "trials_per_job: auto")
     local = commands(folder)
     assert len(local) > 20
     assert commands(folder, "--profile", "profiles/slurm") == local

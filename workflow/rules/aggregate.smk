@@ -19,14 +19,14 @@ rule aggregate:
         gpu=GPUS,
     params:
         scenario=scenario_options,
-        methods=lambda wildcards: full_token(wildcards, "methods"),
+        method=lambda wildcards: full_token(wildcards, "methods"),
         models=model_options,
         device=CONFIG.device,
         resolved=resolved("dataset", "partition", "model", "training", "methods"),
     message:
-        "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
+        "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}"
     shell:
-        "fedrepro stage aggregate {params.scenario:q} --methods {params.methods:q}"
+        "fedrepro stage aggregate {params.scenario:q} --method {params.method:q}"
         " --data {input.data:q} --members {input.members:q} {params.models:q}"
         " --trials {wildcards.trials} --seed {wildcards.seed} --device {params.device}"
         " --threads {threads} --out {output.metrics:q} --timings {output.timings:q} 2> {log:q}"

@@ -9,7 +9,7 @@ from fedrepro.config import load_exhibits, read_config
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.errors import FedreproError
-from fedrepro.paths import Block, Scenario, parse_methods
+from fedrepro.paths import Block, Scenario
 from fedrepro.plan import Plan
 from fedrepro.registry import components, parse_token
 from snakemake.exceptions import WorkflowError
@@ -46,8 +46,9 @@ wildcard_constraints:
     model="[^/]+",
     training="[^/]+",
     methods="[^/]+",
-    trials=r"\d+-\d+",
-    clients=r"\d+-\d+",
+    every=r"\d+",
+    trials=r"\d+(-\d+)?",
+    clients=r"\d+(-\d+)?",
 
 
 @cache
@@ -66,7 +67,8 @@ def full_token(wildcards, kind):
 
 
 def spec_of(wildcards, kind):
-    return spec_named(kind, full_token(wildcards, kind))
+    component = "method" if kind == "methods" else kind
+    return spec_named(component, full_token(wildcards, kind))
 
 
 @cache
@@ -86,9 +88,7 @@ def resolved(*kinds):
     """All parameters and versions of these components: a change of either reruns the job."""
 
     def meaning(wildcards):
-        specs = [spec_of(wildcards, kind) for kind in kinds if kind != "methods"]
-        if "methods" in kinds:
-            specs += parse_methods(full_token(wildcards, "methods"))
+        specs = [spec_of(wildcards, kind) for kind in kinds]
         return ";".join(spec.resolved for spec in specs)
 
     return meaning
@@ -109,7 +109,7 @@ def data_folder(wildcards):
 def partition_file(wildcards):
     kinds = ("dataset", "partition")
     return plan_of(wildcards.scale).partition_file(
-        *(spec_of(wildcards, k) for k in kinds)
+        *(spec_of(wildcards, k) for k in kinds), wildcards.trials
     )
 
 
@@ -121,18 +121,8 @@ def model_files(wildcards):
 def model_options(wildcards):
     """The same files as options of a stage: a command could not hold thousands of names."""
     plan, scenario = plan_of(wildcards.scale), scenario_of(wildcards)
-    trials, clients = plan.model_pieces(scenario, Block.parse(wildcards.trials))
-    folder = plan.paths.models_of(scenario)
-    return [
-        *("--local", folder),
-        *("--local-trials", str(trials)),
-        *("--local-clients", str(clients)),
-    ]
-
-
-def measured_every(wildcards, output):
-    """Rounds between measurements of a method in rounds."""
-    return plan_of(wildcards.scale).measured_every.get(output.metrics, 1)
+    folder, clients = plan.paths.models_of(scenario), plan.client_pieces(scenario)
+    return ["--local", folder, "--local-clients", str(clients)]
 
 
 def exhibit_of(wildcards):
@@ -192,10 +182,12 @@ def exhibit_settings(wildcards):
 
 
 def partitions_of_selected(wildcards):
-    """The partitions that the selected exhibits are about, in the plan's order."""
+    """The partitions that the selected exhibits are about, in the first trial."""
     plan = plan_of(wildcards.scale)
+    (first,) = plan.blocks(1)
     return [
-        plan.partition_file(*pair) for pair in plan.partitions(selected_keys(wildcards))
+        plan.partition_file(*pair, first)
+        for pair in plan.partitions(selected_keys(wildcards))
     ]
 
 

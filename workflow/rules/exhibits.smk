@@ -22,12 +22,12 @@ rule exhibit:
     params:
         settings=exhibit_settings,
         seed=CONFIG.seed,
-        methods=CONFIG.granularity.methods_per_job,
+        trials=CONFIG.granularity.trials_per_job,
         out="reports/{scale}/{paper}/{exhibit}",
         schema=SCHEMA_VERSION,
     message:
         "drawing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
     shell:
         "fedrepro stage exhibit --scale {wildcards.scale} --seed {params.seed}"
-        " --methods-per-job {params.methods} --exhibit {wildcards.paper}/{wildcards.exhibit} --metrics {input.metrics:q}"
+        " --trials-per-job {params.trials} --exhibit {wildcards.paper}/{wildcards.exhibit}"
         " --out {params.out:q} 2> {log:q}"

@@ -3,13 +3,13 @@ rule federate:
         data=data_folder,
         members=partition_file,
     output:
-        metrics=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/metrics.parquet",
-        timings=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/timings.parquet",
-        model=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/global.pt",
+        metrics=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}/metrics.parquet",
+        timings=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}/timings.parquet",
+        model=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}/global.pt",
     log:
-        f"results/{{scale}}/logs/federated/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.log",
+        f"results/{{scale}}/logs/federated/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}.log",
     benchmark:
-        f"results/{{scale}}/benchmarks/federated/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.tsv"
+        f"results/{{scale}}/benchmarks/federated/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: 1
@@ -21,14 +21,13 @@ rule federate:
         scenario=scenario_options,
         method=lambda wildcards: full_token(wildcards, "methods"),
         device=CONFIG.device,
-        every=measured_every,
         resolved=resolved("dataset", "partition", "model", "training", "methods"),
     message:
-        "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}"
+        "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}"
     shell:
         "fedrepro stage federate {params.scenario:q} --method {params.method:q}"
         " --data {input.data:q} --members {input.members:q} --trials {wildcards.trials}"
         " --seed {wildcards.seed} --device {params.device} --threads {threads}"
-        " --measure-every {params.every}"
+        " --measure-every {wildcards.every}"
         " --out {output.metrics:q}"
         " --timings {output.timings:q} --global-model {output.model:q} 2> {log:q}"

@@ -14,7 +14,7 @@ rule partition:
         partition=lambda wildcards: full_token(wildcards, "partition"),
         resolved=resolved("dataset", "partition"),
     message:
-        "partition {wildcards.partition} of {wildcards.dataset}"
+        "partition {wildcards.partition} of {wildcards.dataset}, trials {wildcards.trials}"
     shell:
         "fedrepro stage partition --data {input.data:q} --partition {params.partition:q}"
         " --trials {wildcards.trials} --seed {wildcards.seed} --out {output:q} 2> {log:q}"
@@ -36,11 +36,11 @@ rule partition_maps:
     params:
         exhibits=selected_keys,
         seed=CONFIG.seed,
-        methods=CONFIG.granularity.methods_per_job,
+        trials=CONFIG.granularity.trials_per_job,
         schema=SCHEMA_VERSION,
     message:
         "drawing the partitions of scale {wildcards.scale}"
     shell:
         "fedrepro stage partition-maps --scale {wildcards.scale} --seed {params.seed}"
-        " --methods-per-job {params.methods} --exhibits {params.exhibits}"
-        " --partitions {input.partitions:q} --out {output:q} 2> {log:q}"
+        " --trials-per-job {params.trials} --exhibits {params.exhibits}"
+        " --out {output:q} 2> {log:q}"

@@ -11,12 +11,12 @@ rule tokens:
     params:
         shortened=shortened_tokens,
         seed=CONFIG.seed,
-        methods=CONFIG.granularity.methods_per_job,
+        trials=CONFIG.granularity.trials_per_job,
     message:
         "names behind shortened tokens"
     shell:
         "fedrepro stage tokens --scale {wildcards.scale} --seed {params.seed}"
-        " --methods-per-job {params.methods} --out {output:q} 2> {log:q}"
+        " --trials-per-job {params.trials} --out {output:q} 2> {log:q}"
 
 
 rule report:
@@ -38,10 +38,10 @@ rule report:
     params:
         exhibits=selected_keys,
         seed=CONFIG.seed,
-        methods=CONFIG.granularity.methods_per_job,
+        trials=CONFIG.granularity.trials_per_job,
     message:
         "writing reports/{wildcards.scale}/index.html"
     shell:
         "fedrepro stage report --scale {wildcards.scale} --seed {params.seed}"
-        " --methods-per-job {params.methods} --exhibits {params.exhibits} --times {input.timings:q} --maps {input.maps:q}"
+        " --trials-per-job {params.trials} --exhibits {params.exhibits} --maps {input.maps:q}"
         " --claims {input.claims:q} --out {output:q} 2> {log:q}"

@@ -40,7 +40,13 @@ from fedrepro.artifacts.models import (
     write_models,
 )
 from fedrepro.artifacts.states import load_state, save_state
-from fedrepro.artifacts.tables import read_provenance, read_table, require_source, write_table
+from fedrepro.artifacts.tables import (
+    read_provenance,
+    read_source,
+    read_table,
+    require_source,
+    write_table,
+)
 
 __all__ = [
     "BEFORE_CHECKSUMS",
@@ -67,6 +73,7 @@ __all__ = [
     "read_json_of",
     "read_models",
     "read_provenance",
+    "read_source",
     "read_table",
     "require_place",
     "require_source",

@@ -118,7 +118,7 @@ def read_models(
     their provenance says, where it says anything of it.
     """
     for path in paths:
-        require_source(path, KIND, made or {})
+        require_source(path, made or {})
     sizes: dict[int, dict[int, int]] = {trial: {} for trial in trials}  # examples by client
     shapes: dict[int, dict[str, tuple[int, ...]]] = {trial: {} for trial in trials}
     for group in _groups(paths, ["trial", "client", "examples", "tensor", "shape"]):

@@ -119,10 +119,13 @@ def opened(path: Path | str) -> Iterator[None]:
 
 def check_table(path: Path | str, metadata: Mapping[bytes, bytes] | None, kind: str) -> None:
     """Refuse a table of another kind, version or place, and one of now without a checksum."""
-    given: Mapping[bytes, bytes] = metadata or {}
-    found = given.get(b"fedrepro.kind", b"no fedrepro table").decode(errors="replace")
+    found = (metadata or {}).get(b"fedrepro.kind", b"no fedrepro table").decode(errors="replace")
     if found != kind:
         raise FedreproError(f"{path} holds {found}, but {kind} was expected")
+    _check_version(path, metadata or {})
+
+
+def _check_version(path: Path | str, given: Mapping[bytes, bytes]) -> None:
     version = given.get(b"fedrepro.schema", b"none").decode(errors="replace")
     if version not in (str(SCHEMA_VERSION), str(BEFORE_CHECKSUMS)):
         raise FedreproError(
@@ -134,14 +137,23 @@ def check_table(path: Path | str, metadata: Mapping[bytes, bytes] | None, kind: 
     require_place(path, given.get(b"fedrepro.place", b"").decode())
 
 
-def require_source(path: Path | str, kind: str, made: Mapping[str, str]) -> None:
-    """Refuse a table whose provenance says another thing of any of these keys; it may be silent."""
+def read_source(path: Path | str) -> dict[str, Any]:
+    """The provenance of a table of any kind, without its content."""
     import pyarrow.parquet as pq
 
     with opened(path):
         metadata: Mapping[bytes, bytes] = pq.read_schema(path).metadata or {}
-    check_table(path, metadata, kind)
-    found = json.loads(metadata[b"fedrepro.provenance"])
+    _check_version(path, metadata)
+    try:
+        found: dict[str, Any] = json.loads(metadata[b"fedrepro.provenance"])
+    except (KeyError, ValueError) as error:
+        raise damaged(path, "it does not say where it comes from") from error
+    return found
+
+
+def require_source(path: Path | str, made: Mapping[str, str]) -> None:
+    """Refuse a table whose provenance says another thing of any of these keys; it may be silent."""
+    found = read_source(path)
     for key, wanted in made.items():
         if found.get(key, wanted) != wanted:
             raise damaged(path, f"it was made with {key} {found[key]}, not {wanted}")

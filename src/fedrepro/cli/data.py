@@ -125,10 +125,10 @@ def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
 
 
 def _prepare(spec: Spec, folder: Path) -> None:
-    from fedrepro.paths import name_of
+    from fedrepro.paths import folder_of
     from fedrepro.stages import data
 
-    out = folder / f"dataset={name_of(spec)}"
+    out = folder / folder_of([spec])
     if data.is_prepared(spec, out):
         console.print(f"{spec.token}: ready in {out}", soft_wrap=True)
         return

@@ -98,25 +98,31 @@ def recorded_verdicts(claims: Path) -> str:
     known = claims.with_suffix(".json").exists()
     text = read_claims(claims) if known else claims.read_text(encoding="utf-8")
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    deciding: dict[str, dict[str, str]] = {}
+    checks: dict[str, list[dict[str, str]]] = {}
     for row in rows:
-        kept = deciding.setdefault(row["claim"], row)
-        if kept["check_verdict"] != kept["verdict"] == row["check_verdict"]:
-            deciding[row["claim"]] = row
+        checks.setdefault(row["claim"], []).append(row)
     return _table(
-        ["claim", "in our words", "verdict", "what decides it", "number", "bound"],
-        [_verdict(row) for row in deciding.values()],
+        ["claim", "in our words", "verdict", "what decides it", "number", "bound", "bound fixed"],
+        [_verdict(own) for own in checks.values()],
     )
 
 
-def _verdict(row: dict[str, str]) -> tuple[str, ...]:
-    head = row["claim"], row["says"], row["verdict"]
+def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
+    """A claim with the check that decides it: the first whose verdict is the claim's."""
+    agreeing = [row for row in checks if row["check_verdict"] == row["verdict"]]
+    row = (agreeing or [row for row in checks if row["missing"]] or checks)[0]
+    label = f" ({row['label']})" if row["label"] else ""
+    head = row["claim"], row["says"], row["verdict"] + label
     if not row["check"]:
-        return *head, row["reason"], "", ""
-    what = f"{row['check'].rpartition(', ')[0]} ({row['at'] or 'not run'})"
+        return *head, row["reason"], "", "", ""
+    if row["verdict"] == "depends":
+        told = [f"{one['reading']}: {one['check_verdict']}" for one in checks]
+        return *head, "; ".join(told), "", row["bound"], row["fixed"]
+    at = row["at"] or (f"missing: {row['missing']}" if row["missing"] else "not run")
+    what = f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]} ({at})"
     low, high = (f"{float(row[end]):.3g}" if row[end] else "?" for end in ("low", "high"))
     number = f"{float(row['value']):.3g} ({low} to {high})" if row["value"] else ""
-    return *head, what, number, row["bound"]
+    return *head, what, number, row["bound"], row["fixed"]
 
 
 def readme() -> str:

@@ -12,7 +12,7 @@ from fedrepro.data.prepared import Prepared, load_prepared, write_prepared
 from fedrepro.data.table import raw_files
 from fedrepro.errors import FedreproError
 from fedrepro.exhibits.partition_map import PartitionMap, map_of, render
-from fedrepro.paths import Paths, name_of
+from fedrepro.paths import Paths, names_of
 from fedrepro.provenance import provenance
 from fedrepro.registry import read_token
 from fedrepro.spec import Spec
@@ -29,7 +29,7 @@ def draw_partition(
     neither svg nor png.
     """
     partition, data = read_token("partition", token), read_token("dataset", dataset)
-    target = out or Path(f"{name_of(data)}--{name_of(partition)}.svg")
+    target = out or Path(f"{'--'.join(names_of((data, partition)))}.svg")
     if target.suffix not in SUFFIXES:
         raise FedreproError(f"{target} is neither .svg nor .png; name it so")
     drawn = partition_map(partition, data, trial, seed, raw)

@@ -27,6 +27,9 @@ def run_here(given: Sequence[str]) -> int:
     debug = "--debug" in given
     given = [word for word in given if word != "--debug"]
     try:
+        from fedrepro.provenance import loaded
+
+        loaded()  # what is stamped into files is what is loaded from here on
         if given[:1] == ["stage"]:
             from fedrepro.cli.stage import run_stage
 

@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from fedrepro import provenance, sources
 from fedrepro.cli.preloaded import HEADER, SOCKET, STARTED, identity
 
 # In the order in which a run needs them: a job that comes early finds the first ones.
@@ -118,8 +119,8 @@ class Request:
 class Server:
     """One loop over four kinds of events: a new job, an ended one, a signal for one, the end."""
 
-    def __init__(self, listener: socket.socket, lifeline: int) -> None:
-        self.listener, self.lifeline = listener, lifeline
+    def __init__(self, listener: socket.socket, lifeline: int, identity: str) -> None:
+        self.listener, self.lifeline, self.identity = listener, lifeline, identity
         self.jobs: dict[int, Job] = {}
         self.events = selectors.DefaultSelector()
         self.events.register(listener, selectors.EVENT_READ, self.accept)
@@ -140,7 +141,7 @@ class Server:
             channel.close()
             return
         try:
-            if request.identity == identity() and not strange_threads():
+            if request.identity == self.identity and not strange_threads():
                 self.fork(request, streams, channel)
             else:
                 channel.close()  # the near end runs the job itself
@@ -290,14 +291,21 @@ def _run(words: list[str]) -> int:
 
 
 def main(listening: int, lifeline: int) -> None:
-    """Load everything, serving jobs in between; then serve until the workflow ends."""
+    """Load everything, serving jobs in between; then serve until the workflow ends.
+
+    Sources that change while they are loaded are taken for those of no job.
+    """
     listener = socket.socket(fileno=listening)
     folder = os.path.dirname(listener.getsockname())
-    server = Server(listener, lifeline)
+    own = identity(provenance.loaded().whole.digest)
+    server = Server(listener, lifeline, own)
     try:
         for name in MODULES:
             importlib.import_module(name)
             server.serve(0)
+        if identity(sources.digest(sources.on_disk())) != own:
+            server.identity = "changed"
+        provenance.versions()  # jobs find the answer
         gc.freeze()  # collecting in a child would copy every page it looks at
         while server.open:
             server.serve()

@@ -13,6 +13,8 @@ import socket
 import sys
 from collections.abc import Sequence
 
+from fedrepro import sources
+
 SOCKET = "FEDREPRO_PRELOADED"
 STARTED = b"+"
 HEADER = 8
@@ -51,9 +53,13 @@ def suits(words: Sequence[str]) -> bool:
     return options.get("--threads", "1") == "1" and options.get("--device", "cpu") == "cpu"
 
 
-def identity() -> str:
-    """Which Python and which fedrepro: a job of another environment is not handed over."""
-    return f"{sys.prefix}:{os.path.dirname(os.path.dirname(__file__))}"
+def identity(digest: str) -> str:
+    """Which Python and which fedrepro, with the digest of all of its files.
+
+    A job of another environment is not handed over, nor is one whose sources on disk are no longer
+    what the far end has loaded.
+    """
+    return f"{sys.prefix}:{sources.PACKAGE}:{digest}"
 
 
 def request(words: Sequence[str]) -> bytes:
@@ -61,7 +67,8 @@ def request(words: Sequence[str]) -> bytes:
     mask = os.umask(0)
     os.umask(mask)
     variables = [key + b"=" + value for key, value in os.environb.items()]
-    fields = [os.fsencode(identity()), os.fsencode(os.getcwd()), b"%d" % mask, b"%d" % len(words)]
+    own = identity(sources.digest(sources.on_disk()))
+    fields = [os.fsencode(own), os.fsencode(os.getcwd()), b"%d" % mask, b"%d" % len(words)]
     fields += [os.fsencode(word) for word in words] + variables
     body = b"\0".join(fields)
     return len(body).to_bytes(HEADER, "big") + body

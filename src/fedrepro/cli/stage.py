@@ -46,18 +46,15 @@ def _spec(kind: str, token: str) -> Any:
     return parse_token(kind, token)
 
 
-def _methods(tokens: str, rounds: bool) -> Any:
-    """The methods of a job, all of them in rounds or none, as the stage is for."""
-    from fedrepro.paths import parse_methods
-
-    found = parse_methods(tokens)
-    for method in found:
-        if (method.component.meta["kind"] in ("federated", "peer")) != rounds:
-            way, stage = ("in rounds", "federate") if not rounds else ("at once", "aggregate")
-            raise FedreproError(
-                f"method '{method.name}' is computed {way}: give it to `fedrepro stage {stage}`"
-            )
-    return found
+def _method(token: str, rounds: bool) -> Any:
+    """The method of a job, computed in rounds or at once as the stage is for."""
+    method = _spec("method", token)
+    if (method.component.meta["kind"] in ("federated", "peer")) != rounds:
+        way, stage = ("at once", "aggregate") if rounds else ("in rounds", "federate")
+        raise FedreproError(
+            f"method '{method.name}' is computed {way}: give it to `fedrepro stage {stage}`"
+        )
+    return method.single() if rounds else method
 
 
 def _block(text: str) -> Any:
@@ -86,7 +83,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "model": {"required": True, "help": "token of the model"},
     "training": {"required": True, "help": "token of the training procedure"},
     "method": {"required": True, "help": "token of the method"},
-    "methods": {"required": True, "help": "tokens of the methods, joined by ;"},
     "file": {"required": True, "help": "file name, as in config/datasets.csv"},
     "mirror": {
         "default": os.environ.get("FEDREPRO_MIRROR", ""),
@@ -99,11 +95,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "type": Path,
         "nargs": "+",
         "required": True,
-        "help": "local models, parquet; or the folder of a scenario's, with the two options below",
+        "help": "local models, parquet; or the folder of a scenario's, with the option below",
     },
-    "local_trials": {"default": "", "help": "trials of the training jobs, such as 0-9:1"},
     "local_clients": {"default": "", "help": "clients of the training jobs, such as 0-99:10"},
-    "trials": {"required": True, "help": "range of trials, such as 0-9"},
+    "trials": {"required": True, "help": "range of trials, such as 0-9, or 3"},
     "clients": {"required": True, "help": "range of clients, such as 0-24"},
     "seed": {"type": int, "default": 0, "help": "seed of every draw"},
     "device": {"default": "cpu", "choices": ["cpu", "cuda"], "help": "where to compute"},
@@ -126,11 +121,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "scale": {"required": True, "help": "tiny, quick or paper"},
     "exhibit": {"required": True, "help": "paper/name, such as pfnm/figure-2a"},
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
-    "metrics": {"type": Path, "nargs": "+", "required": True, "help": "metrics of its runs"},
-    "methods_per_job": {"default": "all", "help": "as the workflow grouped the methods"},
+    "trials_per_job": {"default": "auto", "help": "trials in a file, as the workflow has it"},
     "maps": {"type": Path, "help": "folder of the drawings of partitions"},
-    "partitions": {"type": Path, "nargs": "+", "required": True, "help": "each partition.parquet"},
-    "times": {"type": Path, "nargs": "*", "default": [], "help": "measured seconds of its runs"},
 }
 
 
@@ -171,12 +163,12 @@ def _train(options: Options) -> None:
 
 def _local_files(options: Options) -> list[Path]:
     """The files of local models, named one by one or as pieces of a folder."""
-    if not options.local_trials:
+    if not options.local_clients:
         return list(options.local)
     from fedrepro.paths import Pieces, model_files
 
-    pieces = Pieces.parse(options.local_trials), Pieces.parse(options.local_clients)
-    return [Path(path) for path in model_files(options.local[0], *pieces)]
+    clients = Pieces.parse(options.local_clients)
+    return [Path(path) for path in model_files(options.local[0], _block(options.trials), clients)]
 
 
 def _aggregate(options: Options) -> None:
@@ -184,7 +176,7 @@ def _aggregate(options: Options) -> None:
 
     aggregate.run(
         _scenario(options),
-        _methods(options.methods, rounds=False),
+        _method(options.method, rounds=False),
         options.data,
         options.members,
         _local_files(options),
@@ -203,7 +195,7 @@ def _federate(options: Options) -> None:
         raise FedreproError("--measure-every counts rounds: it must be at least 1")
     federate.run(
         _scenario(options),
-        _methods(options.method, rounds=True)[0].single(),
+        _method(options.method, rounds=True),
         options.data,
         options.members,
         _block(options.trials),
@@ -223,8 +215,8 @@ def _plan(options: Options) -> Any:
 
     if options.scale not in SCALES:
         raise FedreproError(f"scale '{options.scale}' is none of {', '.join(SCALES)}")
-    size = options.methods_per_job
-    job = {"methods_per_job": size if size == "all" else int(size)}
+    size = options.trials_per_job
+    job = {"trials_per_job": size if size == "auto" else int(size)}
     changes = {"seed": options.seed, "granularity": Granularity.model_validate(job)}
     config = load_config().model_copy(update=changes)
     return Plan(config, load_exhibits(), options.scale)
@@ -240,16 +232,13 @@ def _tokens(options: Options) -> None:
 def _exhibit(options: Options) -> None:
     from fedrepro.stages import exhibit
 
-    times = [path.with_name("timings.parquet") for path in options.metrics]
-    exhibit.run(options.exhibit, _plan(options), options.metrics, times, options.out)
+    exhibit.run(options.exhibit, _plan(options), options.out)
 
 
 def _report(options: Options) -> None:
     from fedrepro.stages import report
 
-    report.run(
-        _plan(options), options.exhibits, options.times, options.out, options.maps, options.claims
-    )
+    report.run(_plan(options), options.exhibits, options.out, options.maps, options.claims)
 
 
 def _claims(options: Options) -> None:
@@ -261,7 +250,7 @@ def _claims(options: Options) -> None:
 def _partition_maps(options: Options) -> None:
     from fedrepro.stages import maps
 
-    maps.run(_plan(options), options.exhibits, options.partitions, options.out)
+    maps.run(_plan(options), options.exhibits, options.out)
 
 
 def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
@@ -290,7 +279,7 @@ STAGES: dict[str, Stage] = {
     ),
     "aggregate": (
         "one-shot methods and controls: metrics from local models",
-        _with(*SCENARIO, "methods", "local", "local_trials", "local_clients", *COMPUTE),
+        _with(*SCENARIO, "method", "local", "local_clients", *COMPUTE),
         _aggregate,
     ),
     "federate": (
@@ -300,12 +289,12 @@ STAGES: dict[str, Stage] = {
     ),
     "tokens": (
         "the full text behind names in paths that had to be shortened",
-        _with("scale", "seed", "methods_per_job", "out"),
+        _with("scale", "seed", "trials_per_job", "out"),
         _tokens,
     ),
     "exhibit": (
         "one figure with its tables",
-        _with("scale", "seed", "methods_per_job", "exhibit", "metrics", "out"),
+        _with("scale", "seed", "trials_per_job", "exhibit", "out"),
         _exhibit,
     ),
     "claims": (
@@ -315,12 +304,12 @@ STAGES: dict[str, Stage] = {
     ),
     "report": (
         "the page of a scale",
-        _with("scale", "seed", "methods_per_job", "exhibits", "times", "maps", "claims", "out"),
+        _with("scale", "seed", "trials_per_job", "exhibits", "maps", "claims", "out"),
         _report,
     ),
     "partition-maps": (
         "drawings of the partitions that exhibits are about",
-        _with("scale", "seed", "methods_per_job", "exhibits", "partitions", "out"),
+        _with("scale", "seed", "trials_per_job", "exhibits", "out"),
         _partition_maps,
     ),
 }

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrepro.api import GlobalModel
-from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.examples import Examples
 
@@ -44,7 +43,7 @@ def measure(model: GlobalModel, splits: Mapping[str, Split]) -> Numbers:
         if split.rows:
             own = [float(right[rows].mean()) for rows in split.rows]
             numbers.append(("accuracy_clients", name, float(np.mean(own))))
-    numbers += size(model)
+    numbers += size(model, next(iter(splits.values())))
     numbers += [(name, None, value) for name, value in sorted(model.diagnostics.items())]
     return numbers
 
@@ -58,14 +57,16 @@ def measure_alone(
         ("accuracy", "test", float(np.mean(each))),
         ("accuracy_worst", "test", min(each)),
     ]
-    return numbers + size(models[0]), each
+    return numbers + size(models[0], splits["test"]), each
 
 
-def size(model: GlobalModel) -> Numbers:
-    """Hidden units, parameters and forward passes of what predicts."""
+def size(model: GlobalModel, split: Split) -> Numbers:
+    """Parameters and forward passes of what predicts, and its hidden units if it has such."""
+    units = network_of(model.model, split.shape, split.classes).hidden_units(model.tensors)
+    numbers: Numbers = [] if units is None else [("hidden_units", None, float(units))]
     parameters = sum(value.size for value in model.tensors.values())
     return [
-        ("hidden_units", None, float(model.networks * sum(widths(model.tensors)))),
+        *numbers,
         ("parameters", None, float(parameters)),
         ("forward_passes", None, float(model.networks)),
     ]

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+FLOAT_BYTES = 4  # of a parameter, in memory and in messages
+
+
 @dataclass(frozen=True)
 class Metric:
     """What a number means. `better` is 1 if more is better, -1 if less is, 0 if neither."""
@@ -40,6 +43,32 @@ METRICS = {
         "local hidden units that share their global unit with another client", "share", 0, 1, 0
     ),
 }
+
+
+@dataclass(frozen=True)
+class Size:
+    """A way to say how large a model is: a metric times a factor, and its names.
+
+    title: of an axis. words: after a number.
+    """
+
+    metric: str
+    title: str
+    words: str
+    factor: float = 1.0
+
+
+SIZES = {
+    "hidden_units": Size("hidden_units", "Hidden units", "units"),
+    "parameters": Size("parameters", "Parameters", "parameters"),
+    "megabytes": Size("parameters", "Megabytes", "MB", FLOAT_BYTES / 1e6),
+}
+
+
+def size_text(value: float, size: Size) -> str:
+    """A size in words: 225 units, 178,885 parameters, 0.716 MB; value is the metric's."""
+    number = f"{value:,.0f}" if size.factor == 1 else f"{value * size.factor:,.3g}"
+    return f"{number} {size.words}"
 
 
 @dataclass(frozen=True)

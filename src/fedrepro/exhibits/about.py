@@ -6,7 +6,6 @@ the config nor the plan that the figure was made with. Nothing in it depends on 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -15,9 +14,9 @@ from fedrepro.api import NEEDS
 from fedrepro.artifacts import SCHEMA_VERSION
 from fedrepro.config import ExhibitFile
 from fedrepro.errors import FedreproError
-from fedrepro.plan import Exhibit, Measure, Plan
+from fedrepro.plan import Exhibit, Measure, Plan, Run
 from fedrepro.points import CASE, KINDS
-from fedrepro.provenance import revision, versions
+from fedrepro.provenance import loaded, origins, versions
 from fedrepro.registry import components
 from fedrepro.spec import Spec, render
 
@@ -32,10 +31,11 @@ def command(scale: str, key: str) -> str:
 
 
 def about(
-    exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Sequence[Source]
+    exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> dict[str, Any]:
-    """The description of an exhibit; `sources` are in the order of `exhibit.runs`."""
+    """The description of an exhibit; `sources` are of the files of each of its runs."""
     settings = exhibit.settings
+    every = [source for own in sources.values() for source in own]
     return {
         "kind": "exhibit",
         "schema": SCHEMA_VERSION,
@@ -56,17 +56,32 @@ def about(
         "seed": plan.config.seed,
         "methods": [_method(measure) for measure in exhibit.measures],
         "settings": settings.model_dump(mode="json"),
-        "components": _components(exhibit),
-        "computed": _computed(sources),
-        "versions": versions() | {name: metadata.version(name) for name in DRAWN_WITH},
-        "revision": revision(),
+        "components": _components(exhibit, every),
+        "computed": origins(every),
+        "timings": [str(plan.run_pieces(run, trials)) for run, trials in exhibit.trials.items()],
+        "drawn": _drawn(),
     }
 
 
-def _data(exhibit: Exhibit, file: ExhibitFile, sources: Sequence[Source]) -> list[dict[str, Any]]:
+def _drawn() -> dict[str, Any]:
+    """What drew the exhibit, which need not be what computed it: all sources count here."""
+    own = loaded().whole
+    found = {name: metadata.version(name) for name in DRAWN_WITH}
+    return {"revision": own.revision, "digest": own.digest, "versions": versions() | found}
+
+
+def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Revision and versions of the drawing; earlier descriptions have them at the top."""
+    found: Mapping[str, Any] = about.get("drawn", about)
+    return found
+
+
+def _data(
+    exhibit: Exhibit, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
+) -> list[dict[str, Any]]:
     """The data sets, with the checksum that all their runs agree on and any stand-in note."""
     found: dict[Spec, dict[str, Any]] = {}
-    for run, source in zip(exhibit.runs, sources, strict=True):
+    for run, source in ((run, source) for run, own in sources.items() for source in own):
         spec = run.scenario.dataset
         meta = spec.component.meta
         entry = found.setdefault(
@@ -145,19 +160,20 @@ def _method(measure: Measure) -> dict[str, Any]:
     }
 
 
-def _components(exhibit: Exhibit) -> dict[str, list[str]]:
-    """Kind -> name, version and all parameters of every component that a run used."""
-    found: dict[str, dict[str, None]] = {}
-    for run in exhibit.runs:
-        for spec in (*run.scenario.specs, *run.methods):
-            found.setdefault(spec.kind, {})[spec.resolved] = None
+def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
+    """Kind -> name, version and all parameters of every component that a run used.
+
+    As the files say; for files that do not say it yet, as the plan does.
+    """
+    said = [source["resolved"] for source in sources if "resolved" in source]
+    if len(said) < len(sources):
+        said += [
+            {spec.kind: [spec.resolved]}
+            for run in exhibit.runs
+            for spec in (*run.scenario.specs, run.method)
+        ]
+    found: dict[str, set[str]] = {}
+    for one in said:
+        for kind, resolved in one.items():
+            found.setdefault(kind, set()).update(resolved)
     return {kind: sorted(resolved) for kind, resolved in found.items()}
-
-
-def _computed(sources: Sequence[Source]) -> list[dict[str, Any]]:
-    """The revisions and package versions that the runs were computed with, each once."""
-    found = {
-        json.dumps({"revision": s["revision"], "versions": s["versions"]}, sort_keys=True)
-        for s in sources
-    }
-    return [json.loads(text) for text in sorted(found)]

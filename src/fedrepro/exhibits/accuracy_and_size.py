@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fedrepro.evaluation.metrics import SIZES
 from fedrepro.exhibits.canvas import (
     LEGEND_ROW,
     SOFT,
@@ -25,6 +26,7 @@ from fedrepro.exhibits.canvas import (
     mark,
     new_figure,
     percent,
+    size_lines,
 )
 from fedrepro.exhibits.style import Look, looks
 from fedrepro.plan import Exhibit, Measure
@@ -67,7 +69,8 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     close.set_ylim(low, high)
     mark(whole, low, high)
     shared = _draw_sizes(size, exhibit, numbers, look)
-    size.set_title("c  Hidden units, global model", loc="left")
+    what = SIZES[exhibit.settings.size]
+    size.set_title(f"c  {what.title}, global model", loc="left")
     for axes in (whole, close, size):
         horizontal(axes, exhibit, numbers)
     legend(drawn, handles_of(exhibit.measures, look), 0.05 * HEIGHT, rows)
@@ -81,12 +84,12 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
 def _draw_sizes(
     axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, look: Mapping[str, Look]
 ) -> str:
-    """Hidden units; methods of the same size share a line, except those that match units.
+    """The size of models; methods of one size share a line, except those that match units.
 
     Returns the sentence that says which methods share which line.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
-    groups = size_groups(exhibit.measures, lines(exhibit, numbers, "hidden_units", ""), matching)
+    groups = size_groups(exhibit.measures, size_lines(exhibit, numbers), matching)
     said = []
     for members, line in groups:
         draw_lines(axes, {members[0].label: line}, look, banded=[members[0].label])
@@ -109,7 +112,7 @@ def _draw_sizes(
 def size_groups(
     measures: tuple[Measure, ...], sizes: Mapping[str, Line], matching: set[str]
 ) -> list[Group]:
-    """Methods that hold the same number of units everywhere, and that number.
+    """Methods that are equally large everywhere, and how large.
 
     A method that matches units keeps a line of its own: that its size equals another's is a
     result. References come first among their group, since they are bounds. No line for none.

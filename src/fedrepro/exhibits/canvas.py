@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fedrepro.errors import FedreproError
+from fedrepro.evaluation.metrics import SIZES
 from fedrepro.exhibits.style import RULES, Look
 from fedrepro.exhibits.summary import ROUND
 from fedrepro.plan import Exhibit, Measure
@@ -135,6 +136,17 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
     return found
 
 
+def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
+    """label -> the line of the size that the exhibit asks for."""
+    size = SIZES[exhibit.settings.size]
+    return {
+        label: Line(
+            line.x, [m * size.factor for m in line.mean], [s * size.factor for s in line.sd]
+        )
+        for label, line in lines(exhibit, numbers, size.metric, "").items()
+    }
+
+
 def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
     return Line(x, rows["mean"].tolist(), rows["sd"].fillna(0.0).astype(float).tolist())
 
@@ -239,8 +251,7 @@ def subtitle(exhibit: Exhibit) -> str:
 
 def _counts(exhibit: Exhibit, measure: Measure) -> tuple[int, ...]:
     """The numbers of trials that a method has at the points of an exhibit."""
-    token = next(iter(measure.spec.expand())).token
-    return tuple(sorted({point.runs[token].trials for point in exhibit.points}))
+    return tuple(sorted({point.trials[measure.label] for point in exhibit.points}))
 
 
 def held(exhibit: Exhibit) -> list[str]:

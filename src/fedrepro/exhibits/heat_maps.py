@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from fedrepro.errors import FedreproError
+from fedrepro.evaluation.metrics import SIZES
 from fedrepro.exhibits.canvas import (
     final,
     grid_of,
@@ -43,10 +44,14 @@ class Shade:
     form: str
 
 
-SHADES = (
-    Shade("accuracy", "train", "training accuracy (%)", 100.0, "{:.1f}"),
-    Shade("hidden_units", "", "hidden units", 1.0, "{:.0f}"),
-)
+TRAINING = Shade("accuracy", "train", "training accuracy (%)", 100.0, "{:.1f}")
+
+
+def shades_of(exhibit: Exhibit) -> tuple[Shade, Shade]:
+    """Training accuracy, and the size that the exhibit asks for."""
+    size = SIZES[exhibit.settings.size]
+    form = "{:.0f}" if size.factor == 1 else "{:.2g}"
+    return TRAINING, Shade(size.metric, "", size.title.lower(), size.factor, form)
 
 
 @dataclass(frozen=True)
@@ -66,14 +71,15 @@ def heat_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     """A row of maps for each metric; metrics side by side where there is a single pair."""
     measure, rows = varied(exhibit, numbers)
     maps = maps_of(exhibit, measure, rows)
-    pairs = [(shade, one) for shade in SHADES for one in maps]
-    columns = len(maps) if len(maps) > 1 else len(SHADES)
+    shades = shades_of(exhibit)
+    pairs = [(shade, one) for shade in shades for one in maps]
+    columns = len(maps) if len(maps) > 1 else len(shades)
     tall = max(rows[one.up].nunique() for one in maps)
     lines = len(pairs) // columns
     drawn = new_figure(0.85 + lines * (max(CELL * tall, 1.0) + 0.55) + 0.05)
     margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42}
     grid = grid_of(drawn, lines, columns, across=0.5, between=0.62, **margins)
-    ranges = {shade: _range(rows, shade, maps) for shade in SHADES}
+    ranges = {shade: _range(rows, shade, maps) for shade in shades}
     for axes, (shade, one) in zip(itertools.chain(*grid), pairs, strict=True):
         _draw(axes, table_of(rows, shade, one), shade, one, ranges[shade])
     headings(drawn, exhibit)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fedrepro.evaluation.metrics import SIZES
 from fedrepro.exhibits.canvas import (
     LEGEND_ROW,
     SOFT,
@@ -27,6 +28,7 @@ from fedrepro.exhibits.canvas import (
     percent,
     rounded,
     select,
+    size_lines,
 )
 from fedrepro.exhibits.style import CASES, REFERENCES, Look, looks
 from fedrepro.plan import Exhibit
@@ -42,7 +44,7 @@ REACH = 0.25  # accuracy further below the best than this is cut off
 
 
 def size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Hidden units of each method and case, and their share of all clients' units."""
+    """The size of each method's model in each case, and its share of all clients' models."""
     from matplotlib.lines import Line2D
 
     drawn = new_figure(SIZE_HEIGHT)
@@ -51,7 +53,7 @@ def size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     stack = exhibit.measures[-1].label
     look: dict[str, Look] = {}
     spare = iter(CASES)
-    for case, own in size_lines(exhibit, numbers).items():
+    for case, own in lines_of_cases(exhibit, numbers).items():
         whole = own.pop(stack)
         for label, line in own.items():
             name = ", ".join(filter(None, (label, case)))
@@ -67,17 +69,10 @@ def size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     return drawn
 
 
-def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, dict[str, Line]]:
-    """case -> label -> hidden units. The last method of the exhibit is all units side by side."""
+def lines_of_cases(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, dict[str, Line]]:
+    """case -> label -> size. The last method of the exhibit is all models side by side."""
     parts = {case: of_case(numbers, case) for case in cases(numbers)} or {"": numbers}
-    return {case: lines_of(exhibit, own) for case, own in parts.items()}
-
-
-def lines_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    axis = axis_of(exhibit)
-    rows = select(final(numbers), "hidden_units", "")
-    own = {m.label: rows[rows["method"] == m.label] for m in exhibit.measures}
-    return {k: line_of(found, axis.positions(found[axis.key])) for k, found in own.items()}
+    return {case: size_lines(exhibit, own) for case, own in parts.items()}
 
 
 def _share(line: Line, whole: Line) -> Line:
@@ -88,8 +83,9 @@ def _share(line: Line, whole: Line) -> Line:
 def _finish_size(
     units: Axes, share: Axes, exhibit: Exhibit, numbers: pd.DataFrame, stacked: Look
 ) -> None:
-    units.set_title("a  Hidden units, global model", loc="left")
-    share.set_title("b  Share of all clients' units (%)", loc="left")
+    what = SIZES[exhibit.settings.size]
+    units.set_title(f"a  {what.title}, global model", loc="left")
+    share.set_title(f"b  Share of all clients' {what.words} (%)", loc="left")
     units.set_ylim(bottom=0)
     share.set_ylim(0, 1.04)
     share.axhline(1.0, color=stacked.colour, linestyle=stacked.dash, linewidth=stacked.width)
@@ -120,7 +116,7 @@ def accuracy_against_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
             axes.set_title(f"{case}, {place}" if case else place, loc="left")
         row[0].set_ylabel("test accuracy (%)", labelpad=2)
     for axes in grid[-1]:
-        axes.set_xlabel("hidden units of the global model")
+        axes.set_xlabel(f"{SIZES[exhibit.settings.size].title.lower()} of the global model")
     legend(drawn, handles_of(exhibit.measures, look), 0.06, rows)
     headings(drawn, exhibit)
     return drawn
@@ -136,10 +132,11 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     for measure in exhibit.measures:
         own = rows[rows["method"] == measure.label]
         accuracy = select(own, "accuracy", "test").set_index("setting")
-        units = select(own, "hidden_units", "").set_index("setting")["mean"]
+        size = SIZES[exhibit.settings.size]
+        sizes = select(own, size.metric, "").set_index("setting")["mean"] * size.factor
         key = measure.show[0] if measure.show else None
         at = accuracy[key].astype(float).tolist() if key else []
-        found[measure.label] = at, line_of(accuracy, units.loc[accuracy.index].tolist())
+        found[measure.label] = at, line_of(accuracy, sizes.loc[accuracy.index].tolist())
     return found
 
 

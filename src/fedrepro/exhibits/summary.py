@@ -9,6 +9,7 @@ every method that has one chosen: what it was chosen by, and what the others rea
 from __future__ import annotations
 
 import io
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fedrepro.artifacts import read_table
+from fedrepro.artifacts import read_provenance, read_table
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.metrics import METRICS
 from fedrepro.plan import Exhibit, Measure, Point, Run
@@ -39,6 +40,7 @@ CHOICE = (
     "test_mean",
     "test_sd",
     "hidden_units",
+    "parameters",
     "chosen",
 )
 # the metric and split that each rule of choice reads; the test split is none of them
@@ -47,7 +49,6 @@ CRITERIA = {
     "client_train": ("accuracy_clients", "train"),
 }
 TEST = ("accuracy", "test")
-SIZE = ("hidden_units", "")
 TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this they are a tie
 
 Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
@@ -61,15 +62,21 @@ class Summary:
     choice: pd.DataFrame
 
 
-def read_runs(exhibit: Exhibit, files: Sequence[Path]) -> dict[Run, pa.Table]:
-    """The metrics of every run; `files` are in the order of `exhibit.runs`."""
-    runs = exhibit.runs
-    if len(files) != len(runs):
-        raise FedreproError(
-            f"{exhibit.key} has {len(runs)} runs, but {len(files)} metrics files were given; "
-            "give one for each, in the order of the plan"
-        )
-    return {run: read_table(path, "metrics") for run, path in zip(runs, files, strict=True)}
+@dataclass(frozen=True)
+class Metrics:
+    """The rows of a run's files, and where each file comes from."""
+
+    rows: pa.Table
+    sources: list[dict[str, Any]]
+
+
+def read_metrics(files: Sequence[Path | str]) -> Metrics:
+    """The metrics of a run from the files of its blocks of trials."""
+    import pyarrow as pa
+
+    tables = [read_table(path, "metrics") for path in files]
+    rows = pa.concat_tables([table.replace_schema_metadata() for table in tables])
+    return Metrics(rows, [read_provenance(table) for table in tables])
 
 
 def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
@@ -80,11 +87,11 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
     for point in exhibit.points:
         where = f"{exhibit.key}, {_at(point)}"
         for measure in exhibit.measures:
+            trials = point.trials[measure.label]
             for values, group in measure.groups.items():
                 place = {**point.values, **dict(zip(measure.show, map(_cell, values), strict=True))}
-                own = {s: frames[point.runs[s.token]] for s in group}
-                trials = {s: point.runs[s.token].trials for s in group}
-                settings = {s: _series(f, s, trials[s], where) for s, f in own.items()}
+                own = {s: frames[point.runs[measure.label, s.token]] for s in group}
+                settings = {s: _series(f, s, trials, where) for s, f in own.items()}
                 chosen = group[0]
                 if measure.chosen:
                     chosen = choose(settings, measure, where)
@@ -93,7 +100,7 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
                 place["method"] = measure.label
                 numbers += [{**place, **row} for row in _number_rows(settings[chosen], chosen)]
                 if exhibit.by_rounds:
-                    rows = _round_rows(own[chosen], chosen, trials[chosen], where)
+                    rows = _round_rows(own[chosen], chosen, trials, where)
                     numbers += [{**place, **row} for row in rows]
     leading = [*exhibit.swept, *exhibit.shown]
     rounds = [ROUND] if exhibit.by_rounds else []
@@ -110,7 +117,10 @@ def _cell(value: Value) -> Any:
 
 
 def choose(settings: Mapping[Spec, Series], measure: Measure, where: str) -> Spec:
-    """The setting with the highest mean over trials of its criterion; ties go to the first."""
+    """The setting with the highest mean over trials of its criterion; ties go to the first.
+
+    A setting whose criterion is not a number in some trial has failed and is never chosen.
+    """
     assert measure.choose is not None
     criterion = CRITERIA[measure.choose]
     for setting, series in settings.items():
@@ -119,7 +129,15 @@ def choose(settings: Mapping[Spec, Series], measure: Measure, where: str) -> Spe
                 f"{where}: {setting.token} is chosen by {criterion[0]} on the {criterion[1]} "
                 f"split, which its metrics lack; let '{setting.name}' evaluate {criterion[1]}"
             )
-    return max(settings, key=lambda s: round(statistics.mean(settings[s][criterion]), TIE_DIGITS))
+    means = {s: _mean(series[criterion]) for s, series in settings.items()}
+    able = {s: round(mean, TIE_DIGITS) for s, mean in means.items() if math.isfinite(mean)}
+    if not able:
+        raise FedreproError(
+            f"{where}: {criterion[0]} on the {criterion[1]} split, by which a setting of "
+            f"{measure.spec.token} is chosen, is not a number for any of them; they have all "
+            "diverged: try other settings"
+        )
+    return max(able, key=able.__getitem__)
 
 
 def _global_rows(table: pa.Table) -> pd.DataFrame:
@@ -131,8 +149,9 @@ def _global_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def _series(frame: pd.DataFrame, setting: Spec, trials: int, where: str) -> Series:
-    """Values over trials of every metric that one setting ended with."""
+    """Values over the first trials of every metric that one setting ended with."""
     own = frame[(frame["method"] == setting.token) & frame["round"].isna()]
+    own = own[own["trial"] < trials]
     if own.empty:
         raise FedreproError(
             f"{where}: the metrics hold nothing of {setting.token}; delete them and start again"
@@ -159,6 +178,7 @@ def _round_rows(
 ) -> Iterator[dict[str, Any]]:
     """The numbers of single rounds; none for a method that has no rounds."""
     own = frame[(frame["method"] == setting.token) & frame["round"].notna()]
+    own = own[own["trial"] < trials]
     for done in sorted({int(value) for value in own["round"]}):
         series = _by_metric(own[own["round"] == done], setting, trials, f"{where}, round {done}")
         for row in _number_rows(series, setting):
@@ -172,7 +192,7 @@ def _number_rows(series: Series, setting: Spec) -> Iterator[dict[str, Any]]:
         yield {
             "metric": metric,
             "split": split,
-            "mean": statistics.mean(values),
+            "mean": _mean(values),
             "sd": _sd(values),
             "trials": len(values),
             "by_trial": " ".join(f"{value:.10g}" for value in values),
@@ -188,25 +208,32 @@ def _choice_rows(
     for setting, series in settings.items():
         criterion = series[CRITERIA[measure.choose]]
         test = series.get(TEST, ())
-        size = series.get(SIZE, ())
+        sizes = {metric: series.get((metric, "")) for metric in ("hidden_units", "parameters")}
         yield {
             "method": measure.label,
             "setting": setting.token,
             "parameter": parameter,
             "value": render(setting.values[parameter]),
             "criterion": measure.choose,
-            "criterion_mean": statistics.mean(criterion),
+            "criterion_mean": _mean(criterion),
             "criterion_sd": _sd(criterion),
-            "test_mean": statistics.mean(test) if test else None,
+            "test_mean": _mean(test) if test else None,
             "test_sd": _sd(test),
-            "hidden_units": statistics.mean(size) if size else None,
+            **{metric: _mean(v) if v else None for metric, v in sizes.items()},
             "chosen": "true" if setting == chosen else "false",
         }
 
 
+def _mean(values: Sequence[float]) -> float:
+    """The mean, exact before it is rounded; not a number if one of them is none."""
+    return statistics.mean(values) if all(map(math.isfinite, values)) else math.nan
+
+
 def _sd(values: Sequence[float]) -> float | None:
     """Sample sd; a single value has none. `statistics` is exact: equal values give 0."""
-    return statistics.stdev(values) if len(values) > 1 else None
+    if len(values) < 2:
+        return None
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
 def _at(point: Point) -> str:
@@ -236,17 +263,19 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """All rows of all runs, each once, ordered by point and method, however jobs were grouped."""
+    """All rows of all runs, each once, ordered by point and method, however jobs were cut."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    parts: dict[tuple[Run, str], pa.Table] = {}
+    wanted: dict[tuple[Run, str], int] = {}
     for point in exhibit.points:
-        for measure in exhibit.measures:
-            for setting in measure.spec.expand():
-                run = point.runs[setting.token]
-                rows = pc.equal(tables[run]["method"], setting.token)
-                parts.setdefault((run, setting.token), tables[run].filter(rows))
-    whole = pa.concat_tables(parts.values(), promote_options="permissive")
+        for (label, setting), run in point.runs.items():
+            wanted[run, setting] = max(wanted.get((run, setting), 0), point.trials[label])
+    parts = []
+    for (run, setting), trials in wanted.items():
+        rows = tables[run]
+        own = pc.and_(pc.equal(rows["method"], setting), pc.less(rows["trial"], trials))
+        parts.append(rows.filter(own))
+    whole = pa.concat_tables(parts, promote_options="permissive")
     leading = next(iter(tables.values())).column_names[:7]
     return whole.select([*leading, *sorted(set(whole.column_names) - set(leading))])

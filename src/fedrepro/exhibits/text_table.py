@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from fedrepro.evaluation.metrics import SIZES, Size, size_text
 from fedrepro.exhibits.canvas import SOFT, WIDTH, final, headings, name_of, new_figure, select
 from fedrepro.plan import Exhibit
 from fedrepro.points import CASE
@@ -26,12 +27,12 @@ class TableRow:
 
     label: str
     values: Sequence[str]
-    cells: Sequence[tuple[float, float, float]]  # accuracy, its sd, hidden units
+    cells: Sequence[tuple[float, float, str]]  # accuracy, its sd, the size in words
     reference: bool
 
 
 def table(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Accuracy in percent ± sd above hidden units; the best of a column in bold."""
+    """Accuracy in percent ± sd above the size of the model; the best of a column in bold."""
     rows = rows_of(exhibit, final(numbers))
     drawn = new_figure(TOP + HEAD + ROW * len(rows) + MARGIN)
     height = drawn.get_figheight()
@@ -56,11 +57,11 @@ def table(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         write(MARGIN, y, row.label, ha="left", fontsize=7)
         for at, value in enumerate(row.values):
             write(MARGIN + METHOD + SETTING * (at + 0.5), y, value)
-        for at, (mean, sd, units) in enumerate(row.cells):
+        for at, (mean, sd, large) in enumerate(row.cells):
             weight = "bold" if mean == best[at] and not row.reference else "normal"
             x = first + step * (at + 0.5)
             write(x, y - 0.062, percent_text(mean, sd), weight=weight)
-            write(x, y + 0.062, f"{units:.0f} units", color=SOFT, fontsize=6)
+            write(x, y + 0.062, large, color=SOFT, fontsize=6)
     _rules(drawn, len(rows))
     headings(drawn, exhibit)
     return drawn
@@ -75,7 +76,8 @@ def rows_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[TableRow]:
             values = [
                 _text(group[key].iloc[0]) if key in measure.show else "" for key in exhibit.shown
             ]
-            cells = [_cell(_at(group, point.values)) for point in exhibit.points]
+            size = SIZES[exhibit.settings.size]
+            cells = [_cell(_at(group, point.values), size) for point in exhibit.points]
             found.append(TableRow(measure.label, values, cells, measure.reference))
     return found
 
@@ -117,10 +119,11 @@ def _at(rows: pd.DataFrame, values: Mapping[str, Any]) -> pd.DataFrame:
     return rows
 
 
-def _cell(rows: pd.DataFrame) -> tuple[float, float, float]:
+def _cell(rows: pd.DataFrame, size: Size) -> tuple[float, float, str]:
     accuracy = select(rows, "accuracy", "test").iloc[0]
-    units = select(rows, "hidden_units", "").iloc[0]
-    return float(accuracy["mean"]), float(accuracy["sd"]), float(units["mean"])
+    large = select(rows, size.metric, "")["mean"]
+    words = size_text(float(large.iloc[0]), size) if len(large) else ""
+    return float(accuracy["mean"]), float(accuracy["sd"]), words
 
 
 def _rules(drawn: Figure, rows: int) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedrepro.artifacts import read_provenance, read_table
-from fedrepro.paths import Block
+from fedrepro.paths import Block, FolderPieces
 
 STAGES = {"models": "train", "metrics": "aggregate", "federated": "federate"}
+
+
+def timings_of(about: Mapping[str, Any]) -> list[Path]:
+    """The tables of what the runs behind an exhibit took, as its json names them."""
+    folders = (folder for text in about["timings"] for folder in FolderPieces.parse(text).folders)
+    return [Path(folder, "timings.parquet") for folder in folders]
 
 
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
@@ -35,9 +41,7 @@ def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
     `cpu_seconds` are summed over jobs, `peak_bytes` are those of the hungriest job. A stage with a
     job that did not write down what it took is left out.
     """
-    trained = [
-        path for folder in _training(timings) for path in sorted(folder.glob("*/*/timings.parquet"))
-    ]
+    trained = [path for folder in _training(timings) for path in _training_tables(folder)]
     jobs: dict[str, list[dict[str, Any]]] = {}
     for path in dict.fromkeys([*trained, *timings]):
         jobs.setdefault(_stage(path), []).append(read_provenance(read_table(path, "timings")))
@@ -57,31 +61,31 @@ def training_seconds(timings: Sequence[Path]) -> float | None:
     times of any model are not there.
     """
     total = 0.0
-    for folder, trials in _training(timings).items():
-        tables = [
-            read_table(path, "timings") for path in sorted(folder.glob("*/*/timings.parquet"))
-        ]
+    for folder in _training(timings):
+        trials = set(Block.parse(folder.name.partition("=")[2]))
+        tables = [read_table(path, "timings") for path in _training_tables(folder)]
         rows = [row for table in tables for row in table.to_pylist()]
         seconds = {(row["trial"], row["client"]): row["seconds"] for row in reversed(rows)}
-        kept = {key: value for key, value in seconds.items() if key[0] < trials}
-        if not trials <= len({trial for trial, _ in kept}):
+        if not trials <= {trial for trial, _ in seconds}:
             return None
-        total += sum(kept.values())
+        total += sum(seconds.values())
     return total
 
 
-def _training(timings: Sequence[Path]) -> dict[Path, int]:
-    """Folder of a scenario's local models -> number of trials needed, for one-shot jobs."""
-    found: dict[Path, int] = {}
-    for path in dict.fromkeys(timings):
+def _training(timings: Sequence[Path]) -> list[Path]:
+    """The folders of the local models, a block of trials each, below these one-shot jobs."""
+    found: dict[Path, None] = {}
+    for path in timings:
         if _stage(path) == "aggregate":
             scenario = path.parent.parent.parent
             parts = list(scenario.parts)
             at = len(parts) - 1 - parts[::-1].index("metrics")
-            folder = Path(*parts[:at], "models", *parts[at + 1 :])
-            trials = Block.parse(path.parent.name.partition("=")[2]).last + 1
-            found[folder] = max(found.get(folder, 0), trials)
-    return found
+            found[Path(*parts[:at], "models", *parts[at + 1 :], path.parent.name)] = None
+    return list(found)
+
+
+def _training_tables(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/timings.parquet"))
 
 
 def _stage(path: Path) -> str:

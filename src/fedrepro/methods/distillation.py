@@ -20,7 +20,6 @@ from fedrepro.spec import Arg
     models={"mlp"},
     paper="pfnm",
     label="KD",
-    own_job=True,
 )
 def distillation(
     clients: LocalModels,

@@ -89,7 +89,6 @@ class DownpourSgd:
             layout.unpack(flat.numpy()),
             rng,
             epochs=epochs,
-            first_epoch=rng.round * epochs,
             keep_gradients=True,
         )
         assert trained.gradients is not None
@@ -159,8 +158,9 @@ def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
     for client, held in enumerate(clients.rows):
         begin = rng.round * wanted
         first, last = begin // len(held), (begin + wanted - 1) // len(held)
+        own = rng.at(client=client, round=-1)
         orders = [
-            rng.at(client=client, round=epoch).stream("downpour-minibatches").permutation(held)
+            own.at(epoch=epoch).stream("downpour-minibatches").permutation(held)
             for epoch in range(first, last + 1)
         ]
         begin -= first * len(held)

@@ -68,37 +68,41 @@ class _StreamingEnsemble:
         self.all = members == "all"
 
     def init(self, clients: Clients, rng: Rng) -> State:
-        """Every client's network as local training starts it; nobody has examples."""
+        """Every client's network as local training starts it."""
         from fedrepro.training.clients import own_starts
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
-        counts = np.zeros((clients.count, clients.network.classes), np.int64)
         own = own_starts(clients.network, clients.settings, places)
-        return {"step": 0, "networks": _kept(own), "counts": _kept({"counts": counts})}
+        return {"step": 0, "networks": own, "seen": self.unseen(clients)}
 
     def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
         """Every client trains on with what arrived; the optimiser starts anew."""
-        step, epochs = state["step"], clients.settings.epochs
+        step, before, seen = state["step"], state["networks"], state["seen"]
         here = arriving(clients, step, self.rounds, rng)
-        before = {name: value.numpy() for name, value in state["networks"].items()}
-        counts = state["counts"]["counts"].numpy()
         latest = {name: value[-clients.count :] for name, value in before.items()}
-        trained = here.train(latest, rng, epochs=epochs, first_epoch=step * epochs)
-        after, held = trained.tensors, counts[-clients.count :] + label_counts(here)
+        after = here.train(latest, rng, epochs=clients.settings.epochs).tensors
+        now = self.see(seen[-clients.count :], here)
         if self.all and step > 0:
             after = {name: np.concatenate([before[name], value]) for name, value in after.items()}
-            held = np.concatenate([counts, held])
-        return {"step": step + 1, "networks": _kept(after), "counts": _kept({"counts": held})}, {}
+            now = np.concatenate([seen, now])
+        return {"step": step + 1, "networks": after, "seen": now}, {}
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """All members, each weighed by class."""
-        tensors = {name: value.numpy() for name, value in state["networks"].items()}
-        counts = state["counts"]["counts"].numpy()
-        return GlobalModel(clients.model, tensors, self.weights(counts))
+        weights = self.weights(state["seen"], clients.network.classes)
+        return GlobalModel(clients.model, state["networks"], weights)
 
-    def weights(self, counts: np.ndarray) -> np.ndarray:
-        """Weight of each member and class, columns sum to one, from the examples it has seen."""
-        raise NotImplementedError
+    def unseen(self, clients: Clients) -> np.ndarray:
+        """What is known of each member's examples before any: nothing, (J, 0)."""
+        return np.zeros((clients.count, 0), np.int64)
+
+    def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
+        """The same after the examples that arrived now."""
+        return seen
+
+    def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
+        """Weight of each member and class (m, K), columns sum to one: all alike."""
+        return np.full((len(seen), classes), 1.0 / len(seen))
 
     def messages(self, clients: int) -> tuple[int, int]:
         """Every client's weights up in each step."""
@@ -108,6 +112,7 @@ class _StreamingEnsemble:
 @method(
     "uniform_ensemble_streaming",
     kind="federated",
+    version=2,
     needs={"rounds"},
     paper="pfnm",
     label="U-Ens streaming",
@@ -118,13 +123,11 @@ class UniformEnsembleStreaming(_StreamingEnsemble):
     Source: PFNM, supplement 4.2 (streaming).
     """
 
-    def weights(self, counts: np.ndarray) -> np.ndarray:
-        return np.full(counts.shape, 1.0 / len(counts))
-
 
 @method(
     "weighted_ensemble_streaming",
     kind="federated",
+    version=2,
     needs={"rounds", "label_counts"},
     paper="pfnm",
     label="W-Ens streaming",
@@ -135,11 +138,15 @@ class WeightedEnsembleStreaming(_StreamingEnsemble):
     Source: PFNM, supplement 4.2 (streaming).
     """
 
-    def weights(self, counts: np.ndarray) -> np.ndarray:
-        return class_shares(counts)
+    def unseen(self, clients: Clients) -> np.ndarray:
+        """Examples of each class, (J, K): none."""
+        return np.zeros((clients.count, clients.network.classes), np.int64)
 
+    def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
+        """Those that arrived are counted in."""
+        found: np.ndarray = seen + label_counts(here)
+        return found
 
-def _kept(arrays: Mapping[str, np.ndarray]):  # type: ignore[no-untyped-def]  # no torch here
-    import torch
-
-    return {name: torch.from_numpy(np.array(value)) for name, value in arrays.items()}
+    def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
+        """By the share of all members' examples of a class."""
+        return class_shares(seen)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 @method(
     "pfnm_streaming",
     kind="federated",
+    version=2,
     needs={"rounds", "label_counts", "pooled_train_accuracy"},
     models={"mlp"},
     paper="pfnm",
@@ -114,7 +115,7 @@ class PfnmStreaming:
         here = arriving(clients, before.step, self.rounds, rng)
         epochs = clients.settings.epochs
         start = self._starts(before, clients, rng)
-        trained = here.train(start, rng, epochs=epochs, first_epoch=before.step * epochs)
+        trained = here.train(start, rng, epochs=epochs)
         shares = class_shares(label_counts(here))
         after, _ = update(
             before,

@@ -14,7 +14,7 @@ from fedrepro.registry import register
 from fedrepro.spec import Arg
 
 
-@register("model", "variational_mlp", version=1, title="variational perceptron")
+@register("model", "variational_mlp", version=2, title="variational perceptron")
 def variational_mlp(
     shape: tuple[int, ...],
     classes: int,

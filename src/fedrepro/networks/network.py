@@ -8,6 +8,7 @@ weight1 (L1, L2), …; orientation is input × output.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -93,6 +94,17 @@ class Network:
     def draws(self) -> bool:
         """Whether training draws random numbers (dropout, variational weights)."""
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
+
+    def hidden_units(self, tensors: Mapping[str, np.ndarray]) -> int | None:
+        """Hidden units of networks with these tensors (m, *shape), all layers and all m together.
+
+        The tensors may be wider than the network says, as matching makes them. None where layers
+        are no rows of units that could be counted together: convolutions, recurrence.
+        """
+        if self.kind not in ("dense", "variational"):
+            return None
+        shapes = [v.shape for k, v in tensors.items() if re.fullmatch(r"weight\d+", k)]
+        return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     @property
     def classes(self) -> int:

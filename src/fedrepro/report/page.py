@@ -6,6 +6,7 @@ It needs neither the plan nor the results, so the same page can be made from wha
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.artifacts import read_json_of
+from fedrepro.evaluation.claims.judging import CONFIDENCE
+from fedrepro.evaluation.metrics import SIZES, size_text
 from fedrepro.exhibits.files import open_exhibit, read_claims
 from fedrepro.exhibits.summary import ROUND
 from fedrepro.points import CASE
@@ -37,6 +40,13 @@ STAGES = {
 RULES_OF_CHOICE = {
     "pooled_train": "mean accuracy over all trials on the pooled training data",
     "client_train": "mean accuracy over all trials and clients on the clients' own training data",
+}
+SIZE_METRICS = ("hidden_units", "parameters")
+
+
+LABELS = {
+    "exact": "a count, and exact",
+    "identity": "follows from how the method is defined",
 }
 
 
@@ -140,7 +150,7 @@ class Shown:
                 f"{row['parameter']} = {row['value']}",
                 _percent(row["criterion_mean"], row["criterion_sd"]),
                 _percent(row["test_mean"], row["test_sd"]),
-                _number(row["hidden_units"]),
+                _size(row["hidden_units"], row.get("parameters", math.nan)),
                 "chosen" if row["chosen"] == "true" else "",
             ]
             for row in self.choice.to_dict("records")
@@ -175,11 +185,9 @@ class Shown:
     def _cell(self, method: Mapping[str, Any], point: Mapping[str, Any], best: float) -> Cell:
         rows = self._at(method, point)
         mean, sd = _value(rows, "accuracy", "test")
-        units = _value(rows, "hidden_units", "")[0]
-        size = f"{_number(units)} units"
-        stacked = self._stacked(point)
-        if stacked and "matched_share" in set(rows["metric"]):
-            size = f"{_number(units)} of {_number(stacked)} units"
+        units, parameters = (_value(rows, metric, "")[0] for metric in SIZE_METRICS)
+        stacked = self._stacked(point) if "matched_share" in set(rows["metric"]) else 0.0
+        size = _size(units, parameters, stacked)
         chosen = self._chosen(method, point) if method["swept"] else ""
         return Cell(_percent(mean, sd), size, chosen, not method["reference"] and mean == best)
 
@@ -247,6 +255,7 @@ def page(
         partitions=partitions,
         claims=claims or {},
         interval=interval,
+        labels=LABELS,
         stand_ins=list(dict.fromkeys(note for note in notes if note)),
         kinds=KINDS,
         rules_of_choice=RULES_OF_CHOICE,
@@ -254,13 +263,15 @@ def page(
 
 
 def interval(row: Mapping[str, str]) -> str:
-    """The value that decides a check, and its interval."""
+    """The value that decides a check, and its interval, with its confidence if it is not 95 %."""
     if not row["value"]:
         return row["low"] and f"more than {float(row['low']):.4g}"
     value = f"{float(row['value']):.4g}"
     if not row["low"] or not row["high"]:
         return f"{value}, error unknown"
     ends = f"{float(row['low']):.4g} … {float(row['high']):.4g}"
+    if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
+        ends += f" at {100 * float(row['confidence']):.4g} %"
     return value if row["low"] == row["high"] else f"{value} ({ends})"
 
 
@@ -309,5 +320,12 @@ def _percent(mean: float, sd: float) -> str:
     return f"{100 * mean:.2f}" if pd.isna(sd) else f"{100 * mean:.2f} ± {100 * sd:.2f}"
 
 
-def _number(value: float) -> str:
-    return "–" if pd.isna(value) else f"{value:.0f}"
+def _size(units: float, parameters: float, stacked: float = 0.0) -> str:
+    """Hidden units where there are such, of all clients' if asked for, parameters and bytes."""
+    found = []
+    if not pd.isna(units):
+        of = f" of {stacked:.0f}" if stacked else ""
+        found.append(f"{units:.0f}{of} units")
+    if not pd.isna(parameters):
+        found += [size_text(parameters, SIZES[name]) for name in ("parameters", "megabytes")]
+    return ", ".join(found)

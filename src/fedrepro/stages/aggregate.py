@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.artifacts import TrialModels, read_models, write_table
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared
-from fedrepro.evaluation.measure import Numbers, Split, communication, measure, measure_alone
-from fedrepro.evaluation.metrics import Row, Table
+from fedrepro.evaluation.measure import Numbers, communication, measure, measure_alone
+from fedrepro.evaluation.metrics import FLOAT_BYTES, Row, Table
 from fedrepro.networks.predict import network_of
-from fedrepro.paths import Block, Scenario, methods_token
-from fedrepro.provenance import provenance, spent
+from fedrepro.paths import Block, Scenario
+from fedrepro.provenance import provenance, provenance_of, spent
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
-from fedrepro.stages.common import client_info, held_examples, prepared_for, say, split_of
+from fedrepro.stages.common import client_info, prepared_for, say, splits_as_held
 from fedrepro.stages.devices import device_of
 from fedrepro.training.flat import Layout
-
-FLOAT_BYTES = 4
 
 
 def run(
     scenario: Scenario,
-    methods: Sequence[Spec],
+    method: Spec,
     data: Path,
     partition: Path,
     local_models: Sequence[Path],
@@ -37,30 +34,34 @@ def run(
     out: Path,
     timings: Path,
 ) -> None:
-    """Measure every setting of every method in every trial."""
+    """Measure every setting of a method in every trial of a block."""
     prepared = prepared_for(scenario, data, partition)
     where = device_of(device)
     made = {"path": scenario.folder, "data": prepared.checksum}
     found = read_models(local_models, list(trials), made)
-    wanted = {split for method in methods for split in method.component.meta["evaluate"]}
-    shared = {name: split_of(prepared, name, where) for name in sorted(wanted)}
     table = Table(scenario.specs)
     measured: list[tuple[int, str, float]] = []
     for trial in trials:
         members = read_partition(partition, trial)
-        for method in methods:
-            for setting, numbers, alone, seconds in _trial(
-                scenario, method, prepared, members, found[trial], shared, Rng(seed, trial), where
-            ):
-                table.add(Row(trial, setting, m, value, split) for m, split, value in numbers)
-                table.add(
-                    Row(trial, setting, "accuracy", value, "test", client=j)
-                    for j, value in enumerate(alone)
-                )
-                measured.append((trial, setting.token, seconds))
-        say(f"trial {trial}: {', '.join(method.name for method in methods)}")
-    path = f"{scenario.folder}/{methods_token(methods)}"
-    source = provenance(seed, path=path, data=prepared.checksum, stand_in=prepared.stand_in)
+        for setting, numbers, alone, seconds in _trial(
+            scenario, method, prepared, members, found[trial], Rng(seed, trial), where
+        ):
+            table.add(Row(trial, setting, m, value, split) for m, split, value in numbers)
+            table.add(
+                Row(trial, setting, "accuracy", value, "test", client=j)
+                for j, value in enumerate(alone)
+            )
+            measured.append((trial, setting.token, seconds))
+        say(f"trial {trial}: {method.name}")
+    source = provenance(
+        seed,
+        specs=(*scenario.specs, method),
+        device=where,
+        inputs=[prepared.info["provenance"], *map(provenance_of, (partition, *local_models))],
+        path=f"{scenario.folder}/{method.token}",
+        data=prepared.checksum,
+        stand_in=prepared.stand_in,
+    )
     columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
     write_table(timings, columns, "timings", source | spent())
     write_table(out, table.arrow(), "metrics", source)
@@ -72,18 +73,14 @@ def _trial(
     prepared: Prepared,
     members: Membership,
     models: TrialModels,
-    shared: dict[str, Split],
     rng: Rng,
     device: str,
 ) -> Iterator[tuple[Spec, Numbers, list[float], float]]:
     """Every setting of a method in one trial: spec, numbers, per-client accuracies, seconds."""
     clients = LocalModels(scenario.model, prepared.shape, len(prepared.classes), models.tensors)
     info = client_info(method, scenario.training, prepared, members, rng, device)
-    splits = {
-        name: _as_held(split, prepared, members, rng, device) if name == "train" else split
-        for name, split in shared.items()
-        if name in method.component.meta["evaluate"]
-    }
+    wanted = method.component.meta["evaluate"]
+    splits = splits_as_held(wanted, prepared, members, rng, device)
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
     sent = Layout(network.shapes).numbers * FLOAT_BYTES
     for setting in method.expand():
@@ -99,12 +96,3 @@ def _trial(
         once = int(method.component.meta["kind"] == "one_shot")
         numbers += communication(sent, once, up=clients.clients, down=0)
         yield setting, numbers, alone, seconds
-
-
-def _as_held(split: Split, prepared: Prepared, members: Membership, rng: Rng, device: str) -> Split:
-    """Training examples as the clients hold them, and who holds which."""
-    if members.noise is None:
-        return replace(split, rows=members.train)
-    return replace(
-        split, examples=held_examples(prepared, members, rng, device), rows=members.train
-    )

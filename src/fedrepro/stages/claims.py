@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedrepro.evaluation.claims import verdicts
+from fedrepro.evaluation.claims.table import verdicts
 from fedrepro.exhibits.files import write_claims
 from fedrepro.exhibits.summary import csv_text
 from fedrepro.stages.common import say

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +39,7 @@ def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:
     if prepared.token != scenario.dataset.token:
         raise damaged(data, f"it holds {prepared.token}, not {scenario.dataset.token}")
     path = f"{prepared.token}/{scenario.partition.token}"
-    require_source(partition, "partition", {"path": path, "data": prepared.checksum})
+    require_source(partition, {"path": path, "data": prepared.checksum})
     return prepared
 
 
@@ -60,14 +61,31 @@ def held_examples(prepared: Prepared, members: Membership, rng: Rng, device: str
     return Examples(tensor_of(noisy).to(device), plain.targets)
 
 
-def split_of(prepared: Prepared, name: str, device: str) -> Split:
-    """A split to measure models on."""
-    return Split(
-        examples_of(prepared, name, device),
-        prepared.labels(name),
-        prepared.shape,
-        len(prepared.classes),
-    )
+def splits_as_held(
+    names: Iterable[str],
+    prepared: Prepared,
+    members: Membership,
+    rng: Rng,
+    device: str,
+) -> dict[str, Split]:
+    """The splits to measure models on in a trial; rng is at the seed and trial.
+
+    Training examples are as the clients hold them, noise included, with who holds which, so that
+    every stage measures training accuracy on the same inputs.
+    """
+    found = {}
+    for name in names:
+        held = name == "train"
+        examples = (
+            held_examples(prepared, members, rng, device)
+            if held
+            else examples_of(prepared, name, device)
+        )
+        rows = members.train if held else ()
+        found[name] = Split(
+            examples, prepared.labels(name), prepared.shape, len(prepared.classes), rows
+        )
+    return found
 
 
 def client_info(

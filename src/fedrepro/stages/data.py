@@ -52,18 +52,34 @@ def is_prepared(dataset: Spec, folder: Path) -> bool:
 def prepare(dataset: Spec, raw: Path, out: Path) -> None:
     """Arrays and dataset.json of a data set, from its raw files in `raw`."""
     # first of all, because it refuses features that do not exist
-    source = provenance(path=dataset.token, resolved=resolved(dataset))
+    meaning = resolved(dataset)
     files = raw_files(dataset)
     sources = raw_sources(dataset.name, files, raw, read_dataset_table()) if files else []
     arrays = dataset.component.fn(raw, **dataset.values)
+    source = provenance(path=dataset.token, resolved=meaning, device=_device(dataset))
     write_prepared(out, arrays, dataset, source, sources)
     say(f"{dataset.token}: {', '.join(f'{k} {len(v)}' for k, v in arrays.y.items())}")
+
+
+def _device(dataset: Spec) -> str:
+    """Where arrays are computed: features on a GPU if there is one."""
+    if resolved_features(dataset).partition(";")[0] in ("", "pixels"):
+        return "cpu"
+    from fedrepro.features._images import best_device
+
+    return best_device()
 
 
 def partition(data: Path, spec: Spec, trials: Block, seed: int, out: Path) -> None:
     """Who holds which examples, for all trials."""
     prepared = load_prepared(data)
     table = build_partition(spec, prepared, range(trials.first, trials.last + 1), seed)
-    source = provenance(seed, path=f"{prepared.token}/{spec.token}", data=prepared.checksum)
+    source = provenance(
+        seed,
+        specs=[spec],
+        inputs=[prepared.info["provenance"]],
+        path=f"{prepared.token}/{spec.token}",
+        data=prepared.checksum,
+    )
     write_partition(out, table, source)
     say(f"{spec.token} of {prepared.token}: {table.num_rows} rows")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
-from fedrepro.artifacts import read_provenance, write_table
+from fedrepro.artifacts import write_table
 from fedrepro.config import load_exhibits
 from fedrepro.exhibits.about import about
 from fedrepro.exhibits.draw import render
 from fedrepro.exhibits.files import write_exhibit
-from fedrepro.exhibits.summary import csv_text, read_csv, read_runs, summarise, tidy
+from fedrepro.exhibits.summary import csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.plan import Plan
 from fedrepro.stages.common import say
 
@@ -19,29 +17,24 @@ from fedrepro.stages.common import say
 SOURCE = ("key", "scale", "seed", "data", "components", "computed")
 
 
-def run(
-    exhibit_key: str, plan: Plan, metrics: Sequence[Path], timings: Sequence[Path], out_base: Path
-) -> None:
+def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     """Write `<out_base>` .csv, .choice.csv, .svg, .png, .json and .metrics.parquet.
 
-    `metrics` and `timings` are in the order of the exhibit's runs. The figure is drawn from the
+    The metrics lie where the plan says, seen from the working folder. The figure is drawn from the
     text of the csv, so the csv holds every number that is drawn.
     """
     exhibit = plan.exhibit(exhibit_key)
-    tables = read_runs(exhibit, metrics)
-    summary = summarise(exhibit, tables)
+    files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
+    tables = {run: read_metrics(paths) for run, paths in files.items()}
+    summary = summarise(exhibit, {run: found.rows for run, found in tables.items()})
     numbers = csv_text(summary.numbers)
     images = render(exhibit, read_csv(numbers))
-    sources = [read_provenance(table) for table in tables.values()]
+    sources = {run: found.sources for run, found in tables.items()}
     described = about(exhibit, plan, load_exhibits()[exhibit.paper], sources)
     source = {key: described[key] for key in SOURCE}
+    rows = tidy(exhibit, {run: found.rows for run, found in tables.items()})
 
-    write_table(f"{out_base}.metrics.parquet", tidy(exhibit, tables), "metrics", source)
+    write_table(f"{out_base}.metrics.parquet", rows, "metrics", source)
     texts = {".csv": numbers.encode(), ".choice.csv": csv_text(summary.choice).encode()}
-    write_exhibit(f"{out_base}", described | {"timings": _shown(timings)}, texts | images)
-    say(f"{exhibit.key}: {len(summary.numbers)} numbers from {len(metrics)} runs")
-
-
-def _shown(paths: Sequence[Path]) -> list[str]:
-    """Paths relative to the working folder, which is where the workflow names them from."""
-    return [os.path.relpath(path) for path in paths]
+    write_exhibit(f"{out_base}", described, texts | images)
+    say(f"{exhibit.key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,15 @@ from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared
 from fedrepro.errors import FedreproError
 from fedrepro.evaluation.measure import Numbers, Split, communication, measure
-from fedrepro.evaluation.metrics import Row, Table
+from fedrepro.evaluation.metrics import FLOAT_BYTES, Row, Table
 from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
-from fedrepro.provenance import provenance, spent
+from fedrepro.provenance import origin, provenance, provenance_of, spent
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
-from fedrepro.stages.aggregate import FLOAT_BYTES
-from fedrepro.stages.common import held_examples, prepared_for, say, split_of
+from fedrepro.stages.common import held_examples, prepared_for, say, splits_as_held
 from fedrepro.stages.devices import device_of
+from fedrepro.states import packed, settled, unpacked
 from fedrepro.training.clients import Clients
 from fedrepro.training.flat import Layout
 from fedrepro.training.settings import settings_of
@@ -62,20 +63,19 @@ def run(
     prepared = prepared_for(scenario, data, partition)
     where = device_of(device)
     folder = out.parent / "checkpoints"
-    # the full meaning of the run: a checkpoint of another default or version is not continued
-    specs = ";".join(spec.resolved for spec in (*scenario.specs, method))
-    meaning = f"{specs};{measure_every};{prepared.checksum}"
+    specs = (*scenario.specs, method)
+    meaning = meaning_of(specs, prepared.checksum, measure_every, where)
     table = Table(scenario.specs)
-    splits = {name: split_of(prepared, name, where) for name in method.component.meta["evaluate"]}
     models, seconds = {}, []
     for trial in trials:
         members = read_partition(partition, trial)
-        clients = _clients(scenario, prepared, members, Rng(seed, trial), where)
+        rng = Rng(seed, trial)
+        clients = _clients(scenario, prepared, members, rng, where)
+        wanted = method.component.meta["evaluate"]
+        splits = splits_as_held(wanted, prepared, members, rng, where)
         keeper = Keeper(folder / f"trial-{trial}.pt", meaning, checkpoint_seconds)
         method_object = method.component.fn(**method.values)
-        progress = run_trial(
-            method_object, clients, Rng(seed, trial), splits["test"], keeper, measure_every
-        )
+        progress = run_trial(method_object, clients, rng, splits["test"], keeper, measure_every)
         table.add(
             Row(trial, method, metric, value, split, round=done)
             for done, metric, split, value in progress.recorded
@@ -83,7 +83,7 @@ def run(
         sent = Layout(clients.network.shapes).numbers * FLOAT_BYTES
         final = method_object.model(progress.state, clients)
         up, down = method_object.messages(clients.count)
-        numbers = measure(final, _as_held(splits, members))
+        numbers = measure(final, splits)
         exchanges = method_object.rounds * getattr(method_object, "exchanges", 1)
         numbers += communication(sent, exchanges, up, down)
         table.add(Row(trial, method, metric, value, split) for metric, split, value in numbers)
@@ -92,26 +92,42 @@ def run(
         say(f"trial {trial}: {method_object.rounds} rounds, {progress.seconds:.1f} s")
     source = provenance(
         seed,
+        specs=specs,
+        device=where,
+        inputs=[prepared.info["provenance"], provenance_of(partition)],
         path=f"{scenario.folder}/{method.token}",
         data=prepared.checksum,
         stand_in=prepared.stand_in,
     )
     columns = {"trial": list(trials), "method": [method.token] * len(seconds), "seconds": seconds}
     write_table(timings, columns, "timings", source | spent())
-    save_state(model, {str(trial): state for trial, state in models.items()})
+    states = {str(trial): packed(state) for trial, state in models.items()}
+    save_state(model, {"provenance": source, "trials": states})
     write_table(out, table.arrow(), "metrics", source)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def meaning_of(specs: Sequence[Spec], data: str, measure_every: int, device: str) -> str:
+    """All that the rounds of a run depend on: a checkpoint of anything else is not continued.
+
+    The machine is left out: a job that is moved to another goes on there.
+    """
+    here = origin(device)
+    parts = [spec.resolved for spec in specs] + [f"measure_every~{measure_every}", data]
+    parts += [here["digest"], here["device"], json.dumps(here["versions"], sort_keys=True)]
+    return ";".join(parts)
 
 
 def run_trial(
     method: Federated, clients: Clients, rng: Rng, test: Split, keeper: Keeper, every: int = 1
 ) -> Progress:
     """One trial, round by round, from the last checkpoint if there is one."""
-    progress = keeper.load() or Progress(0, method.init(clients, rng), [], 0.0)
+    progress = keeper.load() or Progress(0, settled(method.init(clients, rng)), [], 0.0)
     for done in range(progress.done, method.rounds):
         began = time.perf_counter()
-        state, diagnostics = method.round(progress.state, clients, rng.at(round=done))
+        new, diagnostics = method.round(progress.state, clients, rng.at(round=done))
         seconds = progress.seconds + time.perf_counter() - began
+        state = settled(new)
         recorded = progress.recorded
         if is_measured(done + 1, method.rounds, every):
             numbers = _round_numbers(method, state, clients, test, diagnostics)
@@ -124,14 +140,6 @@ def run_trial(
 def is_measured(done: int, rounds: int, every: int) -> bool:
     """Whether accuracy is measured after `done` of `rounds` rounds."""
     return done in (1, rounds) or done % every == 0
-
-
-def _as_held(splits: Mapping[str, Split], members: Membership) -> dict[str, Split]:
-    """The splits, with who holds which training example."""
-    return {
-        name: replace(split, rows=members.train) if name == "train" else split
-        for name, split in splits.items()
-    }
 
 
 def _round_numbers(
@@ -163,16 +171,18 @@ class Keeper:
             say(f"{error}; starting this trial anew")
             return None
         if kept.pop("meaning") != self.meaning:
+            say(f"{self.path} is of other sources, settings or another device; starting anew")
             return None
         say(f"going on from round {kept['done']} of {self.path.name}")
         kept["recorded"] = [tuple(row) for row in kept["recorded"]]
-        return Progress(**kept)
+        return Progress(**{**kept, "state": unpacked(kept["state"])})
 
     def offer(self, progress: Progress, *, last: bool) -> None:
         """Keep this state if enough time has passed since the last one."""
         now = time.perf_counter()
         if last or now - self.written >= self.seconds:
-            save_state(self.path, {"meaning": self.meaning, **vars(progress)})
+            kept = {**vars(progress), "state": packed(progress.state)}
+            save_state(self.path, {"meaning": self.meaning, **kept})
             self.written = now
 
 

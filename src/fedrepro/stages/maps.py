@@ -10,25 +10,22 @@ from fedrepro.artifacts import SCHEMA_VERSION, write_bytes, write_json
 from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.exhibits.partition_map import map_of, render, words
-from fedrepro.paths import name_of
+from fedrepro.paths import names_of
 from fedrepro.plan import Plan
 from fedrepro.stages.common import say
 
 TRIAL = 0  # the one that is drawn
 
 
-def run(plan: Plan, exhibits: Sequence[str], members: Sequence[Path], out: Path) -> None:
-    """Write `out`/<data set>--<partition>.svg of each, and what they are to `out`/maps.json.
-
-    `members` are the partition files in the order of `plan.partitions(exhibits)`.
-    """
+def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
+    """Write `out`/<data set>--<partition>.svg of each, and what they are to `out`/maps.json."""
     found = []
-    about = plan.partitions(exhibits)
-    for ((dataset, partition), keys), path in zip(about.items(), members, strict=True):
+    block = plan.blocks(TRIAL + 1)[-1]
+    for (dataset, partition), keys in plan.partitions(exhibits).items():
         prepared = load_prepared(plan.paths.dataset(dataset))
-        held = read_partition(path, TRIAL)
+        held = read_partition(plan.partition_file(dataset, partition, block), TRIAL)
         drawn = map_of(prepared, partition, held, plan.config.seed, TRIAL)
-        name = f"{name_of(dataset)}--{name_of(partition)}.svg"
+        name = f"{'--'.join(names_of((dataset, partition)))}.svg"
         write_bytes(out / name, render(drawn, [".svg"])[".svg"])
         found.append(
             {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,7 @@ from fedrepro.data.membership import Membership, read_partition
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.paths import Block, Scenario
-from fedrepro.provenance import provenance, spent
+from fedrepro.provenance import provenance, provenance_of, spent
 from fedrepro.rng import Rng
 from fedrepro.stages.common import held_examples, prepared_for, say
 from fedrepro.stages.devices import device_of
@@ -45,7 +47,17 @@ def run(
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
     settings = settings_of(scenario.training)
     where = device_of(device)
-    source = provenance(seed, path=scenario.folder, data=prepared.checksum)
+    inputs = [prepared.info["provenance"], provenance_of(partition)]
+    stated = partial(
+        provenance,
+        seed,
+        specs=scenario.specs,
+        device=where,
+        inputs=inputs,
+        path=scenario.folder,
+        data=prepared.checksum,
+    )
+    source = stated()
     columns: dict[str, list[float]] = {"trial": [], "client": [], "seconds": []}
     with model_writer(out, source) as writer:
         for together in _groups({trial: read_partition(partition, trial) for trial in trials}):
@@ -66,6 +78,9 @@ def run(
                 columns["client"] += [task.rng.client for task in tasks]
                 columns["seconds"] += (trained.steps * each).tolist()
                 say(f"{trained.seconds:.1f} s, {each * 1e6:.0f} µs a step")
+    if (at_the_end := stated()) != source:
+        source = at_the_end
+        _stamp(out, source)
     write_table(
         timings,
         {
@@ -76,6 +91,15 @@ def run(
         "timings",
         source | spent(),
     )
+
+
+def _stamp(path: Path, source: Mapping[str, Any]) -> None:
+    """Write local models again, with what is known at the end: their sources changed meanwhile."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file, model_writer(path, source) as writer:
+        for number in range(file.num_row_groups):
+            writer.add(file.read_row_group(number))
 
 
 def _groups(memberships: dict[int, Membership]) -> list[dict[int, Membership]]:

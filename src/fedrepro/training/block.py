@@ -19,7 +19,7 @@ from fedrepro.training.gradients import (
     VmapGradients,
 )
 from fedrepro.training.minibatches import Chunk, Task
-from fedrepro.training.noise import StepNoise
+from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import Path
 from fedrepro.training.settings import Settings
@@ -134,7 +134,7 @@ class Block:
             self.flat[:count], settings, rates if self.own_rates else None
         )
         if self.procedure.network.draws:
-            self.noise = StepNoise(tasks, settings.batch_size, self.device)
+            self.noise = noise_of(tasks, settings.batch_size, self.device)
 
     def train(self, plan: Iterable[Chunk], models: int) -> np.ndarray:
         """Take every step of the plan. Returns the number of finite steps of each model."""

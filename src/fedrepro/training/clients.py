@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fedrepro.errors import FedreproError
 from fedrepro.networks.network import Network
 from fedrepro.rng import Rng
 from fedrepro.spec import Spec
@@ -37,7 +38,6 @@ class Clients:
         rng: Rng,
         *,
         epochs: int,
-        first_epoch: int = 0,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | None = None,
@@ -46,13 +46,15 @@ class Clients:
     ) -> Trained:
         """The chosen clients (all by default) train from `start`: (1, *shape), shared, or one each.
 
-        Minibatches follow (seed, trial, client, first_epoch + epoch). lr: for all, or one each;
-        steps: minibatches of each, instead of whole epochs. Results are in the order of `chosen`.
+        rng: the place of the round. Minibatches follow (seed, trial, client, round, epoch), so a
+        method that trains a client more than once in a round gives each time a `call` of its own,
+        rng.at(call=1). lr: for all, or one each; steps: minibatches of each, instead of whole
+        epochs. Results are in the order of `chosen`. Raises FedreproError outside a round.
         """
         return train(
             self.network,
             self.examples,
-            self._tasks(rng, first_epoch, chosen, lr, steps),
+            self._tasks(rng, chosen, lr, steps),
             replace(self.settings, epochs=epochs),
             start,
             terms=terms,
@@ -66,7 +68,6 @@ class Clients:
         weights: Sequence[float],
         *,
         epochs: int,
-        first_epoch: int = 0,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | None = None,
@@ -76,7 +77,7 @@ class Clients:
         return average(
             self.network,
             self.examples,
-            self._tasks(rng, first_epoch, chosen, lr, steps),
+            self._tasks(rng, chosen, lr, steps),
             replace(self.settings, epochs=epochs),
             start,
             weights,
@@ -86,13 +87,18 @@ class Clients:
     def _tasks(
         self,
         rng: Rng,
-        first_epoch: int,
         chosen: Sequence[int] | None,
         lr: Sequence[float] | float | None,
         steps: Sequence[int] | None,
     ) -> list[Task]:
+        if rng.round < 0:
+            raise FedreproError(
+                "clients train in a round, or every round would have the same minibatches: hand "
+                "over the place that `round` was given, or before the first round rng.at(round=0, "
+                "call=1)"
+            )
         members = range(self.count) if chosen is None else chosen
-        tasks = [Task(self.rows[j], rng.at(client=j), first_epoch=first_epoch) for j in members]
+        tasks = [Task(self.rows[j], rng.at(client=j)) for j in members]
         if lr is not None:
             rates = [lr] * len(tasks) if isinstance(lr, float) else lr
             tasks = [replace(task, lr=rate) for task, rate in zip(tasks, rates, strict=True)]

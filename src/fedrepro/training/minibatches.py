@@ -1,4 +1,4 @@
-"""Minibatch sequences that depend on (seed, trial, client, epoch) only."""
+"""Minibatch sequences that depend on (seed, trial, client, round, epoch) only."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ class Task:
     """The data of one model to train: rows of the data set, and where its randomness comes from.
 
     rows: int array of example indices. The minibatches of epoch e are drawn from
-    rng.at(round=first_epoch + e). lr and steps, if given, stand for those of the procedure:
-    a step size and a number of minibatches of this client's own.
+    rng.at(epoch=e). lr and steps, if given, stand for those of the procedure: a step size and a
+    number of minibatches of this client's own.
     """
 
     rows: np.ndarray
     rng: Rng
-    first_epoch: int = 0
     lr: float | None = None
     steps: int | None = None
 
@@ -68,7 +67,7 @@ class Order:
 
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
     """The order in which a client visits its examples in one epoch."""
-    stream = task.rng.at(round=task.first_epoch + epoch).stream("minibatches")
+    stream = task.rng.at(epoch=epoch).stream("minibatches")
     return task.rows[stream.permutation(len(task.rows))]
 
 

@@ -1,0 +1,316 @@
+"""What a file says of its origin: the sources that were loaded, and nothing of the present."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_stages import SCENARIO, compute, data, local, rounds, stage, train  # noqa: F401
+
+from fedrepro import provenance, sources
+from fedrepro.artifacts import load_state, read_json, read_models
+from fedrepro.provenance import Loaded, Sources, origin, origins, provenance_of
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src/fedrepro"
+METHOD = "methods/average.py"
+
+
+# --------------------------------------------------------------------------------- sources
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package, in a git repository of its own."""
+    copied = tmp_path / "clone/src/fedrepro"
+    shutil.copytree(PACKAGE, copied, ignore=shutil.ignore_patterns("__pycache__"))
+    commit(tmp_path / "clone")
+    return copied
+
+
+def git(folder, *words):
+    who = ["-c", "user.name=a", "-c", "user.email=b"]
+    done = subprocess.run(
+        ["git", *who, *words], cwd=folder, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def commit(folder):
+    """Everything in the folder as a revision, by the twelve digits that name it."""
+    if not (folder / ".git").exists():
+        git(folder, "init", "-q")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-q", "-m", "x")
+    return git(folder, "rev-parse", "HEAD")[:12]
+
+
+ASK = (
+    "import json; from dataclasses import asdict; from fedrepro.provenance import loaded;"
+    "print(json.dumps(asdict(loaded())))"
+)
+
+
+def asked(package, code=ASK, **env):
+    """What a new process says of the sources that it loads from there."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(package.parent), **env},
+        cwd="/",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def edit(path):
+    path.write_text(path.read_text() + "\n# changed\n")
+
+
+def test_a_clean_revision_is_named_wherever_the_work_is_done(package):
+    head = git(package, "rev-parse", "HEAD")[:12]
+    found = asked(package)
+    assert found["computing"]["revision"] == found["whole"]["revision"] == head
+    (package.parents[1] / "notes.txt").write_text("nothing that computes")
+    assert asked(package) == found
+
+
+def test_only_sources_that_compute_make_a_revision_dirty(package):
+    before = asked(package)
+    edit(package / "exhibits/canvas.py")
+    drawing = asked(package)
+    assert drawing["computing"] == before["computing"]
+    assert drawing["whole"]["revision"] == before["whole"]["revision"] + "-dirty"
+    assert drawing["whole"]["digest"] != before["whole"]["digest"]
+    edit(package / METHOD)
+    both = asked(package)
+    assert both["computing"]["revision"] == before["computing"]["revision"] + "-dirty"
+    assert both["computing"]["digest"] != before["computing"]["digest"]
+    head = commit(package.parents[1])
+    after = asked(package)
+    assert after["computing"] == {"digest": both["computing"]["digest"], "revision": head}
+
+
+@pytest.mark.parametrize("change", ["a new file", "a file less"])
+def test_files_that_came_or_went_make_it_dirty(package, change):
+    if change == "a new file":
+        shutil.copy(package / METHOD, package / "methods/mine.py")
+    else:
+        (package / METHOD).unlink()
+    assert asked(package)["computing"]["revision"].endswith("-dirty")
+
+
+def test_a_repository_that_does_not_track_the_package_is_not_named(package, tmp_path):
+    """An environment within some other project, as virtual environments are."""
+    installed = tmp_path / "project/.venv/lib/fedrepro"
+    shutil.copytree(package, installed)
+    (tmp_path / "project/.gitignore").write_text(".venv\n")
+    commit(tmp_path / "project")
+    found = asked(installed)
+    assert found["computing"]["revision"] == found["whole"]["revision"] == "unknown"
+    assert found["computing"]["digest"] == asked(package)["computing"]["digest"]
+
+
+def test_a_hook_of_another_repository_does_not_mislead(package, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("x")
+    commit(other)
+    assert asked(package, GIT_DIR=str(other / ".git")) == asked(package)
+
+
+def test_without_git_the_revision_is_unknown(package):
+    assert asked(package, PATH="/nowhere")["computing"]["revision"] == "unknown"
+
+
+def test_sources_that_change_after_they_were_loaded_are_told(package):
+    code = (
+        "import json, sys; from fedrepro.provenance import loaded, origin; loaded();"
+        f"open({str(package / METHOD)!r}, 'a').write('# changed');"
+        f"open({str(package / 'exhibits/style.py')!r}, 'a').write('# changed');"
+        "print(json.dumps(origin()))"
+    )
+    before = asked(package)
+    found = asked(package, code)
+    assert found["digest"] == before["computing"]["digest"]
+    assert found["revision"] == before["computing"]["revision"]
+    assert found["changed_to"] == asked(package)["computing"]["digest"]
+
+
+def test_a_drawing_that_changes_is_no_matter_for_what_computes(package):
+    code = (
+        "import json; from fedrepro.provenance import loaded, origin; loaded();"
+        f"open({str(package / 'exhibits/style.py')!r}, 'a').write('# changed');"
+        "print(json.dumps(origin()))"
+    )
+    assert "changed_to" not in asked(package, code)
+
+
+def test_every_file_of_the_package_counts(package):
+    files = {str(p.relative_to(package)) for p in package.rglob("*") if p.is_file()}
+    assert files == set(sources.on_disk(str(package)))
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__/rng.cpython-311.pyc").write_bytes(b"compiled")
+    (package / ".rng.py").write_bytes(b"an editor's")
+    (package / "methods/just_gone.py").symlink_to("nowhere")
+    assert files == set(sources.on_disk(str(package)))
+
+
+def test_the_table_names_only_what_there_is():
+    names = sources.on_disk()
+    for part in sources.OTHER:
+        assert any(name.startswith(part) for name in names), part
+
+
+def test_a_digest_tells_names_and_contents_apart():
+    files = [{"a": b"bc"}, {"ab": b"c"}, {"a": b"b", "c": b""}, {"a": b"", "b": b"c"}, {}]
+    assert len({sources.digest(one) for one in files}) == len(files)
+
+
+def test_computing_stages_load_nothing_that_is_left_out_of_the_digest(tmp_path):
+    """All that they load but the parsing of their command."""
+    folder = tmp_path
+    common = [
+        *SCENARIO, "--data", folder / "d", "--members", folder / "p", "--trials", "0",
+        "--timings", folder / "t",
+    ]  # fmt: skip
+    jobs = [
+        ["prepare", "--dataset", "digits", "--out", folder / "d"],
+        ["partition", "--partition", "dirichlet+clients~3", "--data", folder / "d",
+         "--trials", "0", "--out", folder / "p"],
+        ["train", *common, "--clients", "0-2", "--out", folder / "l"],
+        ["aggregate", *common, "--method", "average", "--local", folder / "l",
+         "--out", folder / "m"],
+        ["federate", *common, "--method", "downpour_sgd+rounds~1", "--out", folder / "f",
+         "--global-model", folder / "g"],
+    ]  # fmt: skip
+    code = (
+        "import sys, json\n"
+        "from fedrepro.cli.main import main\n"
+        f"for job in json.loads({json.dumps([list(map(str, job)) for job in jobs])!r}):\n"
+        "    assert main(['stage', *job]) == 0\n"
+        "names = [name for name in sys.modules if name.startswith('fedrepro.')]\n"
+        "print(json.dumps([name.replace('.', '/')[9:] + '.py' for name in names]))"
+    )
+    found = asked(PACKAGE, code)
+    assert "stages/federate.py" in found
+    left_out = {name for name in found if not sources.computes(name)} - {"cli.py"}
+    assert left_out <= {"cli/main.py", "cli/stage.py"}
+
+
+# ------------------------------------------------------------------------------------ files
+
+
+def files_of(data, tmp_path):  # noqa: F811
+    """Provenance of a file of every kind, by kind."""
+    words = ["--local", data / "local.parquet", "--method", "average", "--out", tmp_path / "m"]
+    assert compute("aggregate", data, tmp_path, *words) == 0
+    assert rounds(data, tmp_path / "rounds", method="downpour_sgd+rounds~2") == 0
+    tables = {
+        "partition": data / "p.parquet",
+        "local": data / "local.parquet",
+        "timings of training": data / "timings.parquet",
+        "metrics": tmp_path / "m",
+        "timings": tmp_path / "timings.parquet",
+        "rounds": tmp_path / "rounds/m.parquet",
+    }
+    return {
+        "data": read_json(data / "data/dataset.json")["provenance"],
+        "state": load_state(tmp_path / "rounds/global.pt")["provenance"],
+        **{kind: provenance_of(path) for kind, path in tables.items()},
+    }
+
+
+def test_every_computed_file_says_where_it_comes_from(data, local, tmp_path):  # noqa: F811
+    here = json.loads(json.dumps(origin()))
+    assert set(here) == {"revision", "digest", "versions", "device", "machine"}
+    for kind, found in files_of(data, tmp_path).items():
+        assert {key: found[key] for key in here} == here, kind
+        assert "behind" not in found, kind
+        assert found["resolved"], kind
+
+
+def test_parameters_are_resolved_as_they_were_computed_with(data, local, tmp_path):  # noqa: F811
+    found = files_of(data, tmp_path)
+    assert found["data"]["resolved"].startswith("digits;v1;")
+    assert found["local"]["resolved"]["training"][0].startswith("adam;v1;amsgrad~true+")
+    assert "epochs~2" in found["local"]["resolved"]["training"][0]
+    assert found["metrics"]["resolved"]["method"] == ["average;v1;weighted~true"]
+    assert "rounds~2" in found["state"]["resolved"]["method"][0]
+    assert set(found["metrics"]["resolved"]) == {
+        "dataset", "partition", "model", "training", "method"
+    }  # fmt: skip
+
+
+def as_if_loaded(monkeypatch, digest, revision="earlier"):
+    """As if this process had been started when the sources were others."""
+    own = Sources(digest, revision)
+    monkeypatch.setattr(provenance, "loaded", lambda: Loaded(own, own))
+    monkeypatch.setattr(sources, "digest", lambda files: digest)
+
+
+def test_what_went_into_a_file_keeps_its_own_origin(data, tmp_path, monkeypatch):  # noqa: F811
+    with monkeypatch.context() as earlier:
+        as_if_loaded(earlier, "12" * 16)
+        assert train(data, tmp_path) == 0
+    words = ["--local", tmp_path / "local.parquet", "--method", "average"]
+    assert compute("aggregate", data, tmp_path, *words, "--out", tmp_path / "m") == 0
+    found = provenance_of(tmp_path / "m")
+    assert found["digest"] == origin()["digest"]
+    assert [one["digest"] for one in found["behind"]] == ["12" * 16]
+    assert {one["revision"] for one in origins([found])} == {"earlier", origin()["revision"]}
+
+
+def test_local_models_say_that_sources_changed_while_they_were_trained(
+    data,  # noqa: F811
+    local,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    true, asked = sources.digest, []
+
+    def changing(files):
+        asked.append(files)
+        return true(files) if len(asked) == 1 else "56" * 16
+
+    monkeypatch.setattr(sources, "digest", changing)
+    assert train(data, tmp_path) == 0
+    for name in ("local.parquet", "timings.parquet"):
+        found = provenance_of(tmp_path / name)
+        assert found["digest"] == provenance_of(local)["digest"]
+        assert found["changed_to"] == "56" * 16
+    one, two = read_models([local], [0, 1]), read_models([tmp_path / "local.parquet"], [0, 1])
+    for trial in (0, 1):
+        for name, value in one[trial].tensors.items():
+            assert value.tobytes() == two[trial].tensors[name].tobytes()
+
+
+def test_origins_are_counted_once_and_those_of_earlier_files_kept():
+    old = {"revision": "a", "versions": {"torch": "2"}, "seed": 0}
+    new = {"revision": "b", "digest": "12", "versions": {"torch": "2"}, "behind": [old]}
+    assert origins([new, new, {"nothing": 1}]) == [
+        {"digest": "12", "revision": "b", "versions": {"torch": "2"}},
+        {"revision": "a", "versions": {"torch": "2"}},
+    ]
+
+
+def test_features_are_said_to_be_computed_where_they_are(monkeypatch):
+    from fedrepro.registry import parse_token
+    from fedrepro.stages.data import _device
+
+    monkeypatch.setattr("fedrepro.features._images.best_device", lambda: "cuda")
+    assert _device(parse_token("dataset", "cifar10+features~vgg16")) == "cuda"
+    assert _device(parse_token("dataset", "cifar10")) == "cpu"
+    assert _device(parse_token("dataset", "digits")) == "cpu"
+
+
+def test_a_gpu_has_its_name_and_no_number(monkeypatch):
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "H200")
+    names = [provenance.device_in_words(device) for device in ("cpu", "cuda:0", "cuda:3")]
+    assert names == ["cpu", "cuda (H200)", "cuda (H200)"]

@@ -1,0 +1,220 @@
+"""States of methods in rounds: what is kept comes back as it was, and all else is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import OrderedDict, defaultdict, deque
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from problems import problem
+
+from fedrepro.api import GlobalModel
+from fedrepro.artifacts import load_state, save_state
+from fedrepro.errors import FedreproError
+from fedrepro.evaluation.measure import Split
+from fedrepro.rng import Rng
+from fedrepro.stages import federate
+from fedrepro.stages.federate import Keeper, run_trial
+from fedrepro.states import packed, settled, unpacked
+
+STATES = {
+    "array": np.arange(6.0).reshape(2, 3),
+    "array of bytes": np.arange(3, dtype=np.uint8),
+    "array of 16 bits": np.arange(3, dtype=np.uint16),
+    "array of truth": np.array([True, False]),
+    "array of complex numbers": np.array([1 + 2j]),
+    "array in columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "array of every other": np.arange(10)[::2],
+    "array of nothing": np.empty((0, 3), np.float32),
+    "array of one": np.array(3, np.int64),
+    "numbers of NumPy": [np.float32(0.1), np.int64(-5), np.bool_(True)],
+    "tuple": (1, (2.5, None), []),
+    "set": {3, 1, 2},
+    "frozen set": frozenset({"b", "a"}),
+    "dicts": {"a": {"b": {"c": np.zeros(2), "d": (1, {"e": 2})}}},
+    "other keys": {1: "one", 2.5: "more", False: "no", None: "none", (1, "a"): "pair"},
+    "tensors": [torch.arange(3), torch.zeros(2, 2, dtype=torch.float64)],
+    "tensor on its side": torch.arange(6.0).reshape(2, 3).T,
+    "large": 2**80,
+    "text": "é\n",
+}
+
+
+def same(one, two):
+    """Equal in type and value, all the way down."""
+    if type(one) is not type(two):
+        return False
+    if isinstance(one, dict):
+        keys = [list(map(repr, each)) for each in (one, two)]
+        return keys[0] == keys[1] and all(same(one[key], two[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(two) and all(map(same, one, two))
+    if isinstance(one, np.ndarray | np.generic):
+        return one.dtype == two.dtype and one.shape == two.shape and np.array_equal(one, two)
+    if isinstance(one, torch.Tensor):
+        return one.dtype == two.dtype and torch.equal(one, two)
+    return one == two
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_what_is_kept_comes_back_as_it_was(name, tmp_path):
+    state = {"entry": STATES[name], "again": [STATES[name]]}
+    save_state(tmp_path / "s.pt", packed(state))
+    assert same(unpacked(load_state(tmp_path / "s.pt")), state)
+    assert same(settled(state), state)
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_read_back_is_written_with_the_same_bytes(name, tmp_path):
+    save_state(tmp_path / "one.pt", packed(settled({"entry": STATES[name]})))
+    save_state(tmp_path / "two.pt", packed(unpacked(load_state(tmp_path / "one.pt"))))
+    assert (tmp_path / "one.pt").read_bytes() == (tmp_path / "two.pt").read_bytes()
+
+
+def test_a_settled_state_shares_nothing_and_lies_as_one_that_was_read():
+    array, tensor = np.asfortranarray(np.ones((2, 3))), torch.ones(3, 2).T
+    found = settled({"array": array, "tensor": tensor})
+    found["array"][0] = found["tensor"][0] = 7
+    assert array.max() == tensor.max() == 1
+    assert found["array"].flags.c_contiguous
+    assert found["tensor"].is_contiguous()
+
+
+def test_the_bytes_of_sets_do_not_depend_on_the_process(tmp_path):
+    """Python orders the texts of a set by hashes that differ from process to process."""
+    code = (
+        "import sys; from fedrepro.artifacts import save_state; from fedrepro.states import packed;"
+        "save_state(sys.argv[1], packed({'names': {'a', 'b', 'c', 'd', 'e'}}))"
+    )
+    written = set()
+    for seed in ("1", "2"):
+        path = tmp_path / "state.pt"
+        words = [sys.executable, "-c", code, str(path)]
+        subprocess.run(words, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
+        written.add(path.read_bytes())
+    assert len(written) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (deque([1]), r"state\['a'\]\[1\] is a deque"),
+        (OrderedDict(b=1), r"state\['a'\]\[1\] is a OrderedDict"),
+        (defaultdict(int), r"state\['a'\]\[1\] is a defaultdict"),
+        (lambda: 0, r"state\['a'\]\[1\] is a function"),
+        (Path(), r"state\['a'\]\[1\] is a PosixPath"),
+        (np.array(["x"]), r"state\['a'\]\[1\] is an array of <U1"),
+        (np.array([None]), r"state\['a'\]\[1\] is an array of object"),
+        ({"b": {np.int64(1): 2}}, r"the key np.int64\(1\) of state\['a'\]\[1\]\['b'\] is a int64"),
+        ({"b": {(1, np.int64(1)): 2}}, r"of state\['a'\]\[1\]\['b'\] is a tuple"),
+        ({frozenset()}, r"frozenset\(\) in state\['a'\]\[1\] is a frozenset"),
+        ({"fedrepro.kept": "array"}, r"state\['a'\]\[1\] is a dict"),
+        (torch.nn.Parameter(torch.zeros(1)), r"state\['a'\]\[1\] is a Parameter"),
+        (torch.zeros(1, requires_grad=True), r"is a tensor that needs a gradient"),
+        (torch.zeros(1, device="meta"), r"is a tensor on meta"),
+        (torch.zeros(2).to_sparse(), r"is a tensor on cpu, torch.sparse_coo"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_by_name(entry, said):
+    with pytest.raises(FedreproError, match=said):
+        settled({"a": [0, entry]})
+
+
+# ------------------------------------------------------------------------ stopped and resumed
+
+
+class Drifting:
+    """A method whose state holds all kinds of things, each of which moves its weights."""
+
+    rounds = 6
+
+    def init(self, clients, rng):
+        sizes = clients.network.sizes
+        weight = np.asfortranarray(rng.stream("a").normal(size=(1, sizes[0], sizes[1])))
+        return {
+            "weight": weight,
+            "scale": np.float32(1.1),
+            "seen": set(),
+            "history": (),
+            "by_client": {j: {"sum": torch.zeros(sizes[1])} for j in range(clients.count)},
+            7: [weight[:, ::2], "text"],
+        }
+
+    def round(self, state, clients, rng):
+        step = rng.stream("b").normal(size=state["weight"].shape) * state["scale"]
+        for own in state["by_client"].values():
+            own["sum"] += torch.from_numpy(step[0, 0])
+        mean = np.stack([own["sum"].numpy() for own in state["by_client"].values()]).mean(0)
+        weight = np.asfortranarray(state["weight"] + step + mean + len(state["seen"]))
+        new = {
+            **state,
+            "weight": weight,
+            "scale": state["scale"] * np.float32(0.9),
+            "seen": state["seen"] | {f"round {rng.round}"},
+            "history": (*state["history"], float(weight.sum())),
+            7: [weight[:, ::2], state[7][1] + "."],
+        }
+        return new, {"drift": float(weight.mean())}
+
+    def model(self, state, clients):
+        shapes = clients.network.shapes
+        tensors = {k: np.zeros((1, *shape), np.float32) for k, shape in shapes.items()}
+        return GlobalModel(clients.model, tensors | {"weight0": state["weight"].astype(np.float32)})
+
+
+@pytest.fixture(scope="module")
+def given():
+    return problem(hidden=())
+
+
+def as_split(given):
+    return Split(given.clients.examples, given.labels, (6,), 3, given.rows)
+
+
+def bytes_of(progress, path):
+    """Everything that a trial comes to, times aside."""
+    save_state(path, {"state": packed(progress.state), "recorded": progress.recorded})
+    return path.read_bytes()
+
+
+def trial(given, folder, method=None):
+    keeper = Keeper(folder / "trial.pt", "same", 0.0)
+    return run_trial(method or Drifting(), given.clients, Rng(3), as_split(given), keeper)
+
+
+@pytest.mark.parametrize("after", [1, 3, 5])
+def test_a_run_stopped_after_any_round_ends_with_the_same_bytes(
+    given, tmp_path, monkeypatch, after, capsys
+):
+    whole = bytes_of(trial(given, tmp_path / "whole"), tmp_path / "whole.pt")
+    written = []
+
+    def stop(path, state):
+        save_state(path, state)
+        written.append(path)
+        if len(written) == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(federate, "save_state", stop)
+        with pytest.raises(KeyboardInterrupt):
+            trial(given, tmp_path / "stopped")
+    capsys.readouterr()
+    resumed = trial(given, tmp_path / "stopped")
+    assert f"going on from round {after} of" in capsys.readouterr().err
+    assert bytes_of(resumed, tmp_path / "resumed.pt") == whole
+
+
+def test_a_method_whose_state_cannot_be_kept_is_told_so_in_its_first_round(given, tmp_path):
+    class Wrong(Drifting):
+        def round(self, state, clients, rng):
+            return {**state, "queue": deque()}, {}
+
+    with pytest.raises(FedreproError, match=r"state\['queue'\] is a deque"):
+        trial(given, tmp_path, Wrong())
+    assert not (tmp_path / "trial.pt").exists()
