@@ -31,7 +31,7 @@ Scalar = int | float | bool | str | None
 Value = Scalar | tuple[Scalar, ...]
 
 LARGEST = 1_000_000  # of a whole number whose Arg says nothing else
-REACH = 1e38  # of single precision: what is larger than this, or smaller than its inverse, is lost
+REACH = 1e38  # of single precision, in which models are
 SAFE = re.compile(r"[A-Za-z0-9_.\-]+")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -101,10 +101,8 @@ class Param:
             raise FedreproError(f"{place} must be {kind}, not {shown(value)}")
         if not math.isfinite(value) or (self.type is int and value != int(value)):
             raise FedreproError(f"{place} must be {kind}, not {shown(value)}")
-        if value and not 1 / REACH <= abs(value) <= REACH:
-            raise FedreproError(
-                f"{place} must be 0 or lie between {1 / REACH:g} and {REACH:g} in size, not {value}"
-            )
+        if abs(value) > REACH:
+            raise FedreproError(f"{place} must be at most {REACH:g} in size, not {value}")
         arg = self.arg
         if arg.above is not None and value <= arg.above:
             raise FedreproError(f"{place} must be above {arg.above:g}, not {value}")

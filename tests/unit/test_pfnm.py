@@ -13,7 +13,7 @@ import pytest
 
 from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.errors import FedreproError
-from fedrepro.matching.networks import class_shares, networks_of
+from fedrepro.matching.networks import Variances, class_shares, networks_of
 from fedrepro.registry import components, parse_token
 from fedrepro.rng import Rng
 
@@ -244,3 +244,10 @@ def test_what_is_kept_does_not_change_with_a_units_scale():
         for c in (clients, replace(clients, tensors=scaled))
     )
     np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)
+
+
+def test_variances_that_nothing_can_be_divided_by_are_refused():
+    assert Variances(1e-9, layers=(1e-9,)).noise(1) == pytest.approx((1e-18,))
+    for given in (Variances(1e-300, layers=(1e-300,)), Variances(sigma02=1e-200)):
+        with pytest.raises(FedreproError, match="too near to 0 to divide by"):
+            given.noise(2)

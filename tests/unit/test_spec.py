@@ -192,8 +192,7 @@ def test_a_parameter_that_cannot_be_written_down_is_refused():
     ("values", "sentence"),
     [
         ({"clients": 10**7}, "must be at most 1,000,000, not 10000000"),
-        ({"clients": 2, "alpha": 1e300}, r"between 1e-38 and 1e\+38 in size"),
-        ({"clients": 2, "alpha": 1e-300}, r"between 1e-38 and 1e\+38 in size"),
+        ({"clients": 2, "alpha": 1e300}, r"at most 1e\+38 in size"),
         ({"clients": {"a": ["b"] * 99}}, r"not \{'a': \['b', .{60,90}…$"),
         ({"clients": "a\nb"}, r"not 'a\\nb'"),
     ],

@@ -21,6 +21,8 @@ from fedrepro.matching.sums import Atoms, Layer, Prior
 
 Network = tuple[Array, ...]
 
+LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
+
 
 @dataclass(frozen=True)
 class Variances:
@@ -49,7 +51,13 @@ class Variances:
                 "hidden layers; give one for each, the lowest first, or one for all, or two, for "
                 "the top layer and for all below it"
             )
-        return tuple(self.sigma2 * factor for factor in factors)
+        found = tuple(self.sigma2 * factor for factor in factors)
+        if min(*found, self.sigma02) < LEAST_VARIANCE:
+            raise FedreproError(
+                f"variances of matching go down to {min(*found, self.sigma02):g}, which is too "
+                "near to 0 to divide by; raise sigma2, sigma2_layers or sigma02"
+            )
+        return found
 
 
 def networks_of(tensors: Mapping[str, np.ndarray]) -> list[Network]:
