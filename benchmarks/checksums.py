@@ -29,7 +29,7 @@ harness.one_thread()
 
 LARGEST_SHARE = 0.02
 ONE_SHOT = ("pfnm", "uniform_ensemble", "average")
-MODULES = ("files", "tables", "states")  # of fedrepro.artifacts, where checksums are computed
+MODULES = ("files", "tables", "states")  # of fedrepro.core.artifacts, where checksums are computed
 NAMES = ("checksum_of", "checksum_of_file")
 
 
@@ -65,8 +65,8 @@ def jobs(
     from memory import generate
 
     from fedrepro.cli import preload
-    from fedrepro.paths import Block, Scenario
-    from fedrepro.registry import parse_token
+    from fedrepro.core.registry import parse_token
+    from fedrepro.planning.paths import Block, Scenario
     from fedrepro.stages import aggregate, data, federate, train
 
     for name in preload.MODULES:
@@ -121,7 +121,7 @@ def forked(work: Callable[[], None]) -> harness.Timed:
 @contextlib.contextmanager
 def timed_checksums(spent: list[float]) -> Iterator[None]:
     """Append the processor time of every checksum that is computed to `spent`."""
-    modules = [importlib.import_module(f"fedrepro.artifacts.{name}") for name in MODULES]
+    modules = [importlib.import_module(f"fedrepro.core.artifacts.{name}") for name in MODULES]
     kept = [(module, name, getattr(module, name, None)) for module in modules for name in NAMES]
     found = [(module, name, compute) for module, name, compute in kept if compute]
     for module, name, compute in found:

@@ -171,8 +171,8 @@ def _values(runs: list[Timed]) -> dict[str, float]:
 
 def machine() -> dict[str, Any]:
     """The machine, the versions and the revision behind a measurement."""
-    from fedrepro.provenance import machine as described
-    from fedrepro.provenance import revision, versions
+    from fedrepro.core.provenance import machine as described
+    from fedrepro.core.provenance import revision, versions
 
     load = os.getloadavg()[0]
     return {**described(), "load": round(load, 2), "versions": versions(), "revision": revision()}
@@ -180,7 +180,7 @@ def machine() -> dict[str, Any]:
 
 def main(run: Callable[[], int]) -> None:
     """Run a benchmark as a script: an error is a sentence, as in the commands."""
-    from fedrepro.errors import FedreproError
+    from fedrepro.core.errors import FedreproError
 
     try:
         sys.exit(run())
@@ -194,10 +194,10 @@ def prepared(token: str) -> Any:
 
     Raw files come from the folder that FEDREPRO_MIRROR names, or from their publishers.
     """
+    from fedrepro.core.errors import FedreproError
+    from fedrepro.core.registry import parse_token
     from fedrepro.data.prepared import load_prepared
     from fedrepro.data.table import raw_files
-    from fedrepro.errors import FedreproError
-    from fedrepro.registry import parse_token
     from fedrepro.stages.data import download, prepare
 
     spec = parse_token("dataset", token)

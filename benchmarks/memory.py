@@ -81,8 +81,8 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
     import scipy.optimize
     import torch
 
-    from fedrepro.paths import Block, Scenario
-    from fedrepro.registry import parse_token
+    from fedrepro.core.registry import parse_token
+    from fedrepro.planning.paths import Block, Scenario
     from fedrepro.stages import aggregate, data, train
 
     torch.set_num_threads(1)
@@ -116,11 +116,11 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
 def match_block(models: Path, home: Path, block: int) -> None:
     """PFNM on the first clients of all."""
     from fedrepro.api import ClientInfo, LocalModels
-    from fedrepro.artifacts import read_models
+    from fedrepro.core.artifacts import read_models
+    from fedrepro.core.registry import parse_token
+    from fedrepro.core.rng import Rng
     from fedrepro.data.membership import read_partition
     from fedrepro.data.prepared import load_prepared
-    from fedrepro.registry import parse_token
-    from fedrepro.rng import Rng
 
     prepared = load_prepared(home / "data")
     members = read_partition(home / "members.parquet", 0)
@@ -136,8 +136,8 @@ def generate(folder: Path, examples: int) -> None:
     """Noisy copies of ten patterns, as a prepared data set of MNIST's shape."""
     import numpy as np
 
+    from fedrepro.core.registry import parse_token
     from fedrepro.data.prepared import Arrays, write_prepared
-    from fedrepro.registry import parse_token
 
     rng = np.random.default_rng(0)
     patterns = rng.integers(0, 256, (10, 28, 28), np.uint8)

@@ -23,10 +23,10 @@ harness.one_thread()
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from fedrepro.core.registry import parse_token  # noqa: E402
+from fedrepro.core.rng import Rng  # noqa: E402
 from fedrepro.networks.network import Network  # noqa: E402
 from fedrepro.networks.predict import network_of  # noqa: E402
-from fedrepro.registry import parse_token  # noqa: E402
-from fedrepro.rng import Rng  # noqa: E402
 from fedrepro.training.clients import own_starts  # noqa: E402
 from fedrepro.training.engine import train  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402

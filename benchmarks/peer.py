@@ -9,7 +9,7 @@ from pathlib import Path
 
 import harness
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 
 PYTHON = harness.ROOT / ".venv-peers" / "bin" / "python"
 SCRIPTS = harness.ROOT / "benchmarks" / "peers"

@@ -17,7 +17,7 @@ from typing import Any
 import harness
 import numpy as np
 
-from fedrepro.registry import components
+from fedrepro.core.registry import components
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ import torch  # noqa: E402
 from peer import Peer  # noqa: E402
 from problems import WORKLOADS, Problem, problem  # noqa: E402
 
+from fedrepro.core.registry import parse_token  # noqa: E402
+from fedrepro.core.rng import Rng  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
-from fedrepro.registry import parse_token  # noqa: E402
-from fedrepro.rng import Rng  # noqa: E402
 from fedrepro.training.clients import Clients, own_starts  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.settings import settings_of  # noqa: E402

@@ -39,20 +39,20 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 import pandas as pd  # noqa: E402
 
-from fedrepro import artifacts  # noqa: E402
-from fedrepro.artifacts import load_state, read_models  # noqa: E402
 from fedrepro.cli.documents import recorded_costs  # noqa: E402
-from fedrepro.config import Config, load_exhibits  # noqa: E402
+from fedrepro.core import artifacts  # noqa: E402
+from fedrepro.core.artifacts import load_state, read_models  # noqa: E402
+from fedrepro.core.errors import FedreproError  # noqa: E402
 from fedrepro.data.download import raw_sources  # noqa: E402
 from fedrepro.data.membership import read_partition  # noqa: E402
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared  # noqa: E402
 from fedrepro.data.table import COLUMNS, read_dataset_table  # noqa: E402
-from fedrepro.errors import FedreproError  # noqa: E402
-from fedrepro.exhibits.summary import csv_text, read_metrics, summarise  # noqa: E402
-from fedrepro.exhibits.times import exhibit_seconds, spent  # noqa: E402
-from fedrepro.paths import Block  # noqa: E402
-from fedrepro.plan import Plan, Run  # noqa: E402
-from fedrepro.record import RECORD, SUFFIXES, compare, record  # noqa: E402
+from fedrepro.numbers.summary import csv_text, read_metrics, summarise  # noqa: E402
+from fedrepro.numbers.times import exhibit_seconds, spent  # noqa: E402
+from fedrepro.planning.config import Config, load_exhibits  # noqa: E402
+from fedrepro.planning.paths import Block  # noqa: E402
+from fedrepro.planning.plan import Plan, Run  # noqa: E402
+from fedrepro.record.keep import RECORD, SUFFIXES, compare, record  # noqa: E402
 from fedrepro.report.page import load, load_claims, load_maps, page  # noqa: E402
 from fedrepro.stages import aggregate, claims, data, exhibit, federate, maps, train  # noqa: E402
 

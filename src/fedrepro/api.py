@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from fedrepro.registry import register
-from fedrepro.rng import Rng
-from fedrepro.spec import Spec
+from fedrepro.core.registry import register
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from fedrepro.evaluation.claims.published import in_full
+from fedrepro.numbers.claims.published import in_full
 
 PARTS = ("checks", "readings")
 

@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 from pydantic import TypeAdapter
 
-from fedrepro.evaluation.claims.cells import Numbers
-from fedrepro.evaluation.claims.forms import Check
-from fedrepro.evaluation.claims.judging import Judged, Rules, judge
-from fedrepro.exhibits.summary import NUMBERS, csv_text, read_csv
+from fedrepro.numbers.claims.cells import Numbers
+from fedrepro.numbers.claims.forms import Check
+from fedrepro.numbers.claims.judging import Judged, Rules, judge
+from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
 
 LOOSE = Rules(trials=2, holm=False)
 Series = Sequence[float]

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 
-from fedrepro.errors import FedreproError
-from fedrepro.spec import Component, Param
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.spec import Component, Param
 
 LONGEST = 700  # letters of a sentence
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.table import raw_files, read_dataset_table
-from fedrepro.registry import parse_token
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "config" / "datasets.csv"

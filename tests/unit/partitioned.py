@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.split import Examples, Split
-from fedrepro.registry import components
-from fedrepro.rng import Rng
-from fedrepro.spec import Spec
 
 NAMES = sorted(components("partition"))
 

@@ -30,7 +30,7 @@ def pictures(shape: tuple[int, ...] = (3, 32, 32), seed: int = 0) -> Arrays:
 @contextlib.contextmanager
 def random_vgg16() -> Iterator[None]:
     """The extractor vgg16 with random weights instead of those of ImageNet."""
-    with mock.patch("fedrepro.features.vgg16._weights", _random_weights):
+    with mock.patch("fedrepro.components.features.vgg16._weights", _random_weights):
         yield
 
 

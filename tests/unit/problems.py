@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from fedrepro.api import ClientInfo, LocalModels
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
-from fedrepro.registry import components
-from fedrepro.rng import Rng
 from fedrepro.training.clients import Clients, own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples

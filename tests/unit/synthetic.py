@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fedrepro.artifacts import read_json, write_table
-from fedrepro.config import Config, load_exhibits
-from fedrepro.evaluation.metrics import Row, Table
-from fedrepro.exhibits.files import write_exhibit
-from fedrepro.exhibits.summary import read_metrics
-from fedrepro.plan import Plan, Run
-from fedrepro.provenance import Loaded, Sources
+from fedrepro.core.artifacts import read_json, write_table
+from fedrepro.core.metrics import Row, Table
+from fedrepro.core.provenance import Loaded, Sources
+from fedrepro.numbers.files import write_exhibit
+from fedrepro.numbers.summary import read_metrics
+from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.plan import Plan, Run
 from fedrepro.stages import exhibit as stage
 
 ROOT = Path(__file__).parents[2]
@@ -134,7 +134,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def at_revision(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
     """Exhibits are drawn from now on by sources of this revision."""
     own = Sources("34" * 16, revision)
-    monkeypatch.setattr("fedrepro.exhibits.about.loaded", lambda: Loaded(own, own))
+    monkeypatch.setattr("fedrepro.numbers.about.loaded", lambda: Loaded(own, own))
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from typing import IO
 
 import pytest
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.data import archive
 from fedrepro.data.archive import decompressed, unpacked
-from fedrepro.errors import FedreproError
 
 NAME, MOST = "letters", 1_000_000
 TEXT = b"good\n" * 1000

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedrepro import artifacts
-from fedrepro.artifacts import (
+from fedrepro.core import artifacts
+from fedrepro.core.artifacts import (
     atomic,
     load_state,
     map_array,
@@ -27,7 +27,7 @@ from fedrepro.artifacts import (
     write_models,
     write_table,
 )
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 
 SOURCE = {"seed": 0}
 
@@ -202,7 +202,7 @@ def as_before_checksums(path, kind="metrics"):
     metadata = {
         "fedrepro.kind": kind,
         "fedrepro.schema": "1",
-        "fedrepro.provenance": '{"seed": 7}',
+        "fedrepro.core.provenance": '{"seed": 7}',
     }
     pq.write_table(pa.table({"x": [1, 2]}).replace_schema_metadata(metadata), path)
 

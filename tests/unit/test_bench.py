@@ -124,7 +124,7 @@ def test_checksums_small(tmp_path):
 def test_peers_that_are_not_installed_are_named(tmp_path, monkeypatch):
     import peer
 
-    from fedrepro.errors import FedreproError
+    from fedrepro.core.errors import FedreproError
 
     monkeypatch.setattr(peer, "PYTHON", harness.ROOT / "absent" / "python")
     with pytest.raises(FedreproError, match="make bench-peers"):

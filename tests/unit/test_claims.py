@@ -10,9 +10,9 @@ import pytest
 from claim_tables import LOOSE, check, judged, of_series, table
 from pydantic import ValidationError
 
-from fedrepro.errors import FedreproError
-from fedrepro.evaluation.claims.cells import Numbers
-from fedrepro.evaluation.claims.judging import Rules, judge_all, verdict, verdict_of_readings
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.claims.cells import Numbers
+from fedrepro.numbers.claims.judging import Rules, judge_all, verdict, verdict_of_readings
 
 
 def intervals(one, numbers):

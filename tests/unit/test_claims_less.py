@@ -16,12 +16,12 @@ from claim_tables import LOOSE, check, judged, of_series, table
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedrepro.artifacts import read_json
-from fedrepro.evaluation.claims.cells import Numbers, Range, grids
-from fedrepro.evaluation.claims.judging import Rules
-from fedrepro.evaluation.claims.published import load_claims
-from fedrepro.evaluation.claims.table import rows
-from fedrepro.exhibits.summary import read_csv
+from fedrepro.core.artifacts import read_json
+from fedrepro.numbers.claims.cells import Numbers, Range, grids
+from fedrepro.numbers.claims.judging import Rules
+from fedrepro.numbers.claims.published import load_claims
+from fedrepro.numbers.claims.table import rows
+from fedrepro.numbers.summary import read_csv
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper/pfnm"

@@ -17,10 +17,10 @@ import pytest
 from claim_tables import LOOSE, check, of_series
 from scipy.stats import binom, ttest_1samp
 
-from fedrepro.evaluation.claims.form import Bounds
-from fedrepro.evaluation.claims.intervals import correlation
-from fedrepro.evaluation.claims.judging import Rules, breaks, decide, keeps
-from fedrepro.evaluation.claims.statements import mean_over_points
+from fedrepro.numbers.claims.form import Bounds
+from fedrepro.numbers.claims.intervals import correlation
+from fedrepro.numbers.claims.judging import Rules, breaks, decide, keeps
+from fedrepro.numbers.claims.statements import mean_over_points
 
 REPLICATES = 1000
 MOST = int(binom.ppf(1 - 1e-4, REPLICATES, 0.025))

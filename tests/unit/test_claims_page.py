@@ -9,7 +9,7 @@ import pytest
 from synthetic import KEY, draw, plan, plausible, undrawn, workplace
 from test_report import Nesting
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 from fedrepro.report.page import interval, load_claims, page
 from fedrepro.stages import claims, report
 

@@ -9,13 +9,13 @@ import pytest
 import yaml
 from claim_tables import LOOSE, table
 
-from fedrepro.config import SCALES, Config, load_exhibits
-from fedrepro.errors import FedreproError
-from fedrepro.evaluation.claims.cells import text
-from fedrepro.evaluation.claims.judging import Rules
-from fedrepro.evaluation.claims.published import Claim, load_claims
-from fedrepro.evaluation.claims.table import COLUMNS, rows, sentence
-from fedrepro.plan import Plan
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.claims.cells import text
+from fedrepro.numbers.claims.judging import Rules
+from fedrepro.numbers.claims.published import Claim, load_claims
+from fedrepro.numbers.claims.table import COLUMNS, rows, sentence
+from fedrepro.planning.config import SCALES, Config, load_exhibits
+from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(ROOT.glob("config/published/*.yaml"))

@@ -11,8 +11,8 @@ import pytest
 from fedrepro.cli import main as entry
 from fedrepro.cli import put_on_path
 from fedrepro.cli.main import main
-from fedrepro.errors import FedreproError
-from fedrepro.registry import components
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 
 ROOT = Path(__file__).parents[2]
 
@@ -108,7 +108,7 @@ def test_the_command_is_found_without_an_activated_environment(monkeypatch):
 
 
 def test_errors_name_the_nearest_and_all_others():
-    from fedrepro.errors import unknown
+    from fedrepro.core.errors import unknown
 
     error = unknown("colour", "gren", ["red", "green"], "the palette")
     assert isinstance(error, FedreproError)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from problems import problem
 
-from fedrepro.errors import FedreproError
-from fedrepro.rng import Rng
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
 from fedrepro.training.clients import own_starts
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedrepro.cli.documents import documents
-from fedrepro.config import ExhibitFile, load_config, load_exhibits, merge, read_config
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
+from fedrepro.planning.config import ExhibitFile, load_config, load_exhibits, merge, read_config
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,8 +11,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from damage import Kind, examine, kinds, make_run
-from fedrepro.artifacts import damaged, forget, read_table, write_bytes
-from fedrepro.errors import FedreproError
+from fedrepro.core.artifacts import damaged, forget, read_table, write_bytes
+from fedrepro.core.errors import FedreproError
 
 FLIPS, CUTS = 12, 4
 

@@ -15,9 +15,9 @@ from memory import PEAK
 from test_datasets import write_idx
 
 from fedrepro.cli.main import main
+from fedrepro.components.datasets._idx import TEST, TRAIN
+from fedrepro.core.registry import components
 from fedrepro.data.table import COLUMNS
-from fedrepro.datasets._idx import TEST, TRAIN
-from fedrepro.registry import components
 
 ROOT = Path(__file__).parents[2]
 
@@ -138,7 +138,7 @@ def test_the_rows_of_some_clients_are_read_without_the_others(tmp_path: Path):
     code = (
         PEAK + "from pathlib import Path; import numpy as np\n"
         "from fedrepro.data.prepared import Arrays, load_prepared, write_prepared\n"
-        "from fedrepro.registry import parse_token\n"
+        "from fedrepro.core.registry import parse_token\n"
         "folder = Path(sys.argv[2])\n"
         "if sys.argv[1] == 'write':\n"
         "    n = {'train': 20_000, 'validation': 0, 'test': 10}\n"

@@ -15,7 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.artifacts import read_json, write_json
+from fedrepro.components.datasets._idx import TEST, TRAIN
+from fedrepro.core.artifacts import read_json, write_json
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components, parse_token
 from fedrepro.data import prepared as prepared_module
 from fedrepro.data import table as table_module
 from fedrepro.data.download import raw_sources
@@ -34,9 +37,6 @@ from fedrepro.data.table import (
     largest_unpacked,
     read_dataset_table,
 )
-from fedrepro.datasets._idx import TEST, TRAIN
-from fedrepro.errors import FedreproError
-from fedrepro.registry import components, parse_token
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "config" / "datasets.csv"
@@ -563,7 +563,7 @@ def test_every_packed_file_states_how_large_it_may_get() -> None:
 
 def test_listing_data_sets_and_partitions_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from fedrepro.registry import components\n"
+        "import sys; from fedrepro.core.registry import components\n"
         "names = [*components('dataset'), *components('partition')]\n"
         "heavy = {'torch', 'torchvision', 'sklearn', 'scipy', 'pandas', 'pyarrow'}\n"
         "print(len(names) >= 5, sorted(heavy & set(sys.modules)))\n"

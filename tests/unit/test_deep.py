@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_pfnm import COUNTS, D, J, K, clients_of, logits, made_by
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import parse_token
 from fedrepro.matching.assign import Rule
 from fedrepro.matching.networks import (
     Variances,
@@ -20,7 +21,6 @@ from fedrepro.matching.networks import (
     networks_of,
     tensors_of,
 )
-from fedrepro.registry import parse_token
 
 seeds = st.integers(0, 2**32 - 1)
 DEPTHS = [1, 2, 3, 6]
@@ -224,8 +224,8 @@ def test_variances_for_another_number_of_layers_are_refused(name):
 
 
 def test_every_layer_draws_its_own_order_of_visits():
-    from fedrepro.methods.pfnm import visiting_orders
-    from fedrepro.rng import Rng
+    from fedrepro.components.methods.pfnm import visiting_orders
+    from fedrepro.core.rng import Rng
 
     orders = visiting_orders(6, 3, 4, "random", Rng(0))
     assert [order.shape for order in orders] == [(4, 6)] * 3

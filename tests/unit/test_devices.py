@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 from fedrepro.stages.devices import claim, device_of, visible
 
 HOLD = """

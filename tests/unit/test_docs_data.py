@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fedrepro.registry import components
+from fedrepro.core.registry import components
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "data.md").read_text()
@@ -19,7 +19,7 @@ def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
     (tmp_path / "config").symlink_to(ROOT / "config")
     # a second folder of the package stands for the file in src/fedrepro/datasets
     start = (
-        "import sys, fedrepro.datasets; fedrepro.datasets.__path__.append(sys.argv[1])\n"
+        "import sys, fedrepro.components.datasets as found; found.__path__.append(sys.argv[1])\n"
         "from fedrepro.cli.main import main\n"
         "assert main(['data', 'fetch', 'moons+examples~1000']) == 0\n"
         "assert main(['data', 'list']) == 0\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fedrepro.core.registry import components, parse_token
 from fedrepro.networks.predict import network_of
-from fedrepro.registry import components, parse_token
 from fedrepro.training.flat import Layout
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,7 @@ def test_the_example_of_ones_own_model_trains(tmp_path):
     (tmp_path / "hourglass.py").write_text(code)
     # a second folder of the package stands for the file in src/fedrepro/models
     start = (
-        "import sys, fedrepro.models; fedrepro.models.__path__.append(sys.argv[1])\n"
+        "import sys, fedrepro.components.models as found; found.__path__.append(sys.argv[1])\n"
         "from fedrepro.cli.main import main\n"
         "def stage(*words): assert main(['stage', *words]) == 0\n"
         "stage('prepare', '--dataset', 'digits', '--out', 'd')\n"
@@ -56,7 +56,7 @@ def test_the_example_of_ones_own_model_trains(tmp_path):
         "stage('train', *split, '--dataset', 'digits', '--model', 'hourglass+narrow~5',\n"
         "      '--training', 'sgd+epochs~1+init~fan_in', '--clients', '0-1', '--members', 'p',\n"
         "      '--out', 'm', '--timings', 't')\n"
-        "from fedrepro.artifacts import read_models\n"
+        "from fedrepro.core.artifacts import read_models\n"
         "print(read_models(['m'], [0])[0].tensors['weight1'].shape)\n"
     )
     command = [sys.executable, "-c", start, str(tmp_path)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from fedrepro.artifacts import write_json, write_text
 from fedrepro.cli.documents import documents, recorded_costs, recorded_verdicts
-from fedrepro.evaluation.claims.table import COLUMNS
-from fedrepro.exhibits.files import sha256_of
+from fedrepro.core.artifacts import write_json, write_text
+from fedrepro.numbers.claims.table import COLUMNS
+from fedrepro.numbers.files import sha256_of
 
 ROW = dict.fromkeys(COLUMNS, "")
 

@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.data import download
 from fedrepro.data.archive import unpacked
 from fedrepro.data.download import fetch, raw_sources
 from fedrepro.data.table import DatasetTable, FileRow
-from fedrepro.errors import FedreproError
 
 DATA = np.random.default_rng(0).bytes(200_000)
 WRONG = np.random.default_rng(1).bytes(200_000)

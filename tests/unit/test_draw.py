@@ -25,13 +25,13 @@ from synthetic import (
     write_runs,
 )
 
-from fedrepro.artifacts import read_provenance, read_table, write_table
-from fedrepro.errors import FedreproError
-from fedrepro.exhibits.canvas import close_up, lines, rules
-from fedrepro.exhibits.draw import figure, render
-from fedrepro.exhibits.style import LOOKS, REFERENCES, SPARE, looks
-from fedrepro.exhibits.summary import csv_text, read_csv, summarise
-from fedrepro.exhibits.times import timings_of
+from fedrepro.core.artifacts import read_provenance, read_table, write_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.canvas import close_up, lines, rules
+from fedrepro.drawings.draw import figure, render
+from fedrepro.drawings.style import LOOKS, REFERENCES, SPARE, looks
+from fedrepro.numbers.summary import csv_text, read_csv, summarise
+from fedrepro.numbers.times import timings_of
 from fedrepro.stages import exhibit as stage
 
 __all__ = ["workplace"]
@@ -151,8 +151,8 @@ def test_images_are_the_same_in_a_process_with_other_defaults(tmp_path: Path):
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests/unit')!r})\n"
         "from pathlib import Path; from synthetic import plan, KEY\n"
-        "from fedrepro.exhibits.draw import render\n"
-        "from fedrepro.exhibits.summary import read_csv\n"
+        "from fedrepro.drawings.draw import render\n"
+        "from fedrepro.numbers.summary import read_csv\n"
         "images = render(plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text()))\n"
         "[Path(f'other{suffix}').write_bytes(image) for suffix, image in images.items()]\n"
     )
@@ -252,7 +252,7 @@ def test_runs_on_different_data_are_refused(monkeypatch: pytest.MonkeyPatch):
     write_runs(made)
     sums = iter(f"{number:064x}" for number in range(100))
     monkeypatch.setattr(
-        "fedrepro.exhibits.summary.read_provenance",
+        "fedrepro.numbers.summary.read_provenance",
         lambda table: {"data": next(sums), "revision": "", "versions": {}},
     )
     with pytest.raises(FedreproError, match="computed on different data called digits"):

@@ -10,14 +10,14 @@ from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from synthetic import draw, plan, plausible, tables_of, workplace
 
-from fedrepro.errors import FedreproError
-from fedrepro.exhibits.canvas import cases, close_up, lines, of_case, rules
-from fedrepro.exhibits.draw import DRAWINGS, figure
-from fedrepro.exhibits.heat_maps import maps_of, table_of, varied
-from fedrepro.exhibits.rounds import round_lines
-from fedrepro.exhibits.sizes import paths_of
-from fedrepro.exhibits.summary import csv_text, read_csv, summarise
-from fedrepro.exhibits.text_table import head_of, rows_of
+from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.canvas import cases, close_up, lines, of_case, rules
+from fedrepro.drawings.draw import DRAWINGS, figure
+from fedrepro.drawings.heat_maps import maps_of, table_of, varied
+from fedrepro.drawings.rounds import round_lines
+from fedrepro.drawings.sizes import paths_of
+from fedrepro.drawings.text_table import head_of, rows_of
+from fedrepro.numbers.summary import csv_text, read_csv, summarise
 
 __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -109,7 +109,7 @@ def test_a_map_has_the_mean_of_its_setting_in_each_cell():
     exhibit, numbers = numbers_of("s-figure-5a")
     measure, rows = varied(exhibit, numbers)
     (one,) = maps_of(exhibit, measure, rows)
-    from fedrepro.exhibits.heat_maps import TRAINING
+    from fedrepro.drawings.heat_maps import TRAINING
 
     table = table_of(rows, TRAINING, one)
     row = rows.query("metric == 'accuracy' and split == 'train' and clients == 4 and sigma2 == 0.5")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from synthetic import KEY, draw, plan, undrawn, workplace
 
-from fedrepro.artifacts import read_json, write_json
 from fedrepro.cli.documents import recorded_verdicts
-from fedrepro.errors import FedreproError
-from fedrepro.exhibits.files import RUN, SUFFIXES, open_exhibit, open_recorded, sha256_of
-from fedrepro.record import RECORD, compare, exhibits_in, record
+from fedrepro.core.artifacts import read_json, write_json
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.files import RUN, SUFFIXES, open_exhibit, open_recorded, sha256_of
+from fedrepro.record.keep import RECORD, compare, exhibits_in, record
 from fedrepro.report.page import load, load_claims, load_maps
 from fedrepro.stages import claims
 

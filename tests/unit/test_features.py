@@ -10,10 +10,10 @@ import pytest
 import torch
 from pictures import SIZES, pictures, random_vgg16
 
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components, parse_token
 from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared
 from fedrepro.data.represent import feature_spec, represent, resolved_features
-from fedrepro.errors import FedreproError
-from fedrepro.registry import components, parse_token
 
 
 def nearest_mean_accuracy(x: dict[str, np.ndarray], y: dict[str, np.ndarray]) -> float:
@@ -61,7 +61,7 @@ def test_the_convnet_leaves_the_generator_of_others_alone():
 def test_vgg16_is_torchvisions_own_network_up_to_its_dense_layers():
     from torchvision import models
 
-    from fedrepro.features import vgg16
+    from fedrepro.components.features import vgg16
 
     images = pictures()
     with random_vgg16():

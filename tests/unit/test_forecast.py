@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from synthetic import KEY, plan, workplace, write_runs, write_training_times  # noqa: F401
 
-from fedrepro import forecast as module
 from fedrepro.cli.main import main
-from fedrepro.config import Config, load_exhibits
-from fedrepro.errors import FedreproError
-from fedrepro.forecast import forecast, parse_target
+from fedrepro.core.errors import FedreproError
+from fedrepro.planning import forecast as module
+from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.forecast import forecast, parse_target
 
 
 def of(target: str):

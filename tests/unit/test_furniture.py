@@ -147,7 +147,7 @@ def test_profiles_are_found_and_name_files_that_exist(name):
 
 @pytest.mark.parametrize("name", ["gpu", "slurm"])
 def test_settings_of_profiles_are_settings_of_the_project(name):
-    from fedrepro.config import read_config
+    from fedrepro.planning.config import read_config
 
     read_config(yaml.safe_load((ROOT / f"profiles/{name}/config.yaml").read_text()))
 

@@ -21,8 +21,11 @@ from hypothesis import strategies as st
 from test_datasets import small_arrays, write_idx
 from test_published_forms import GUTENBERG, arrays_of, speech, write_ham
 
-from fedrepro import artifacts
-from fedrepro.artifacts import (
+from fedrepro.components.datasets._idx import TEST, TRAIN
+from fedrepro.components.datasets.ham10000 import FILES
+from fedrepro.components.datasets.speech_commands import FILE
+from fedrepro.core import artifacts
+from fedrepro.core.artifacts import (
     load_state,
     read_models,
     read_table,
@@ -31,15 +34,12 @@ from fedrepro.artifacts import (
     write_models,
     write_table,
 )
+from fedrepro.core.registry import parse_token
 from fedrepro.data import archive
 from fedrepro.data.archive import decompressed, unpacked
 from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared
 from fedrepro.data.table import read_dataset_table
-from fedrepro.datasets._idx import TEST, TRAIN
-from fedrepro.datasets.ham10000 import FILES
-from fedrepro.datasets.speech_commands import FILE
-from fedrepro.exhibits.files import open_exhibit, read_claims, write_claims, write_exhibit
-from fedrepro.registry import parse_token
+from fedrepro.numbers.files import open_exhibit, read_claims, write_claims, write_exhibit
 from fedrepro.report.page import load_maps
 
 ROOT = Path(__file__).parents[2]

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic import draw, workplace
 
-from fedrepro.config import SCALES, Config, load_config, load_exhibits, merge, read_config
-from fedrepro.errors import FedreproError
-from fedrepro.exhibits import draw as draw_module
-from fedrepro.plan import Plan
-from fedrepro.registry import KINDS, components, parse_token, read_token
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import KINDS, components, parse_token, read_token
+from fedrepro.drawings import draw as draw_module
+from fedrepro.planning.config import SCALES, Config, load_config, load_exhibits, merge, read_config
+from fedrepro.planning.plan import Plan
 from fedrepro.report.page import load, page
 
 __all__ = ["workplace"]

@@ -15,8 +15,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from fedrepro.cli.main import main
-from fedrepro.errors import FedreproError
-from fedrepro.registry import components
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 
 DATA = "digits+test~1600"  # 197 examples to train on
 PARTITION = "homogeneous+clients~3"

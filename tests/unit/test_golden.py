@@ -23,9 +23,9 @@ from mirror import MIRROR, real_arrays  # noqa: E402
 from pictures import pictures, random_vgg16  # noqa: E402
 from problems import CLASSES, FEATURES, problem  # noqa: E402
 
+from fedrepro.core.registry import KINDS, components  # noqa: E402
+from fedrepro.core.rng import Rng  # noqa: E402
 from fedrepro.data.split import Examples  # noqa: E402
-from fedrepro.registry import KINDS, components  # noqa: E402
-from fedrepro.rng import Rng  # noqa: E402
 
 
 def summary(*arrays: np.ndarray) -> list[float]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 from fedrepro.matching import sums
 from fedrepro.matching.assign import Rule, best_columns, match, worth_a_look
 from fedrepro.matching.rewards import (

@@ -10,14 +10,14 @@ import torch
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import NEEDS, GlobalModel, method
-from fedrepro.errors import FedreproError
-from fedrepro.evaluation.measure import Split, correct, measure, measure_alone
-from fedrepro.evaluation.metrics import METRICS
-from fedrepro.methods._streams import arriving
-from fedrepro.methods.downpour_sgd import next_minibatches
+from fedrepro.components.methods._streams import arriving
+from fedrepro.components.methods.downpour_sgd import next_minibatches
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import METRICS
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.registry import components
-from fedrepro.rng import Rng
+from fedrepro.numbers.measure import Split, correct, measure, measure_alone
 from fedrepro.training.clients import own_starts
 
 METHODS = components("method")
@@ -199,8 +199,8 @@ def test_distillation_has_as_many_layers_as_the_clients():
 
 @pytest.mark.parametrize("name", FEDERATED)
 def test_a_federated_method_is_pure_and_goes_on_from_a_saved_state(name, given, tmp_path):
-    from fedrepro.artifacts import load_state, save_state
-    from fedrepro.states import packed, unpacked
+    from fedrepro.core.artifacts import load_state, save_state
+    from fedrepro.core.states import packed, unpacked
 
     made = METHODS[name].fn()
     state = made.init(given.clients, Rng(0))
@@ -332,7 +332,7 @@ def test_streaming_ensembles_train_on_and_keep_all_or_the_latest(given):
 
 def test_the_uniform_streaming_ensemble_never_counts_labels(given, monkeypatch):
     """It does not declare that it sees them."""
-    monkeypatch.delattr("fedrepro.methods.ensembles.label_counts")
+    monkeypatch.delattr("fedrepro.components.methods.ensembles.label_counts")
     made = METHODS["uniform_ensemble_streaming"].fn(steps=2)
     *_, last = states(made, given.clients)
     assert made.model(last, given.clients).networks == 4

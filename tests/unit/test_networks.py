@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.registry import components
-from fedrepro.rng import Rng
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples

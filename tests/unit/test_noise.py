@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from fedrepro.rng import Rng
+from fedrepro.core.rng import Rng
 from fedrepro.training.minibatches import Task
 from fedrepro.training.noise import BlockNoise, noise_of
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from partitioned import data_of, examples_of, grouped, rows_of, spec_of, split_of
 from test_partitions import problems
 
-import fedrepro.partitions.dirichlet as dirichlet_module
+import fedrepro.components.partitions.dirichlet as dirichlet_module
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
 from fedrepro.data.membership import Membership, build_partition
 from fedrepro.data.split import NOBODY, Examples, require_examples
-from fedrepro.errors import FedreproError
-from fedrepro.paths import Scenario
-from fedrepro.registry import components
-from fedrepro.rng import Rng
+from fedrepro.planning.paths import Scenario
 
 
 def classes_of(owner: np.ndarray, labels: np.ndarray) -> list[set[int]]:

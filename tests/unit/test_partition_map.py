@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from partitioned import spec_of
 from test_report import Nesting
 
-from fedrepro.artifacts import read_json
 from fedrepro.cli.draw import draw_partition, partition_map
 from fedrepro.cli.main import main
-from fedrepro.config import Config, load_exhibits
+from fedrepro.core.artifacts import read_json
+from fedrepro.core.registry import components, parse_token, read_token
 from fedrepro.data.membership import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
-from fedrepro.exhibits.canvas import rules
-from fedrepro.exhibits.partition_map import (
+from fedrepro.drawings.canvas import rules
+from fedrepro.drawings.partition_map import (
     ROWS_APART,
     PartitionMap,
     client_order,
@@ -27,8 +27,8 @@ from fedrepro.exhibits.partition_map import (
     render,
     words,
 )
-from fedrepro.plan import Plan
-from fedrepro.registry import components, parse_token, read_token
+from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.plan import Plan
 from fedrepro.report.page import load_maps, page
 from fedrepro.stages import maps as stage
 

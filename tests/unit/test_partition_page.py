@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from partitioned import NAMES, data_of, rows_of
 
-from fedrepro import registry
+from fedrepro.core import registry
+from fedrepro.core.registry import components, parse_token
 from fedrepro.data.membership import build_partition
-from fedrepro.registry import components, parse_token
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "partitions.md").read_text()

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from partitioned import NAMES, data_of, fitting, grouped, rows_of, spec_of
 
-from fedrepro.artifacts import read_provenance, read_table, write_table
+from fedrepro.core.artifacts import read_provenance, read_table, write_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Component
 from fedrepro.data.membership import build_partition, read_partition, write_partition
 from fedrepro.data.skew import distances, skew_of
 from fedrepro.data.split import Examples, Split
-from fedrepro.errors import FedreproError
-from fedrepro.paths import Scenario
-from fedrepro.registry import components
-from fedrepro.rng import Rng
-from fedrepro.spec import Component
+from fedrepro.planning.paths import Scenario
 
 # which draw nothing: every example's owner follows from its label or group
 FIXED = {"pooled", "natural", "label_lists", "by_label", "one_class"}

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.config import Config, ExhibitFile, Granularity, load_exhibits
-from fedrepro.errors import FedreproError
-from fedrepro.paths import (
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components, parse_token
+from fedrepro.planning.config import Config, ExhibitFile, Granularity, load_exhibits
+from fedrepro.planning.paths import (
     METHODS_ROOM,
     SCENARIO_ROOM,
     Block,
@@ -23,8 +24,7 @@ from fedrepro.paths import (
     names_of,
     whole_blocks,
 )
-from fedrepro.plan import Plan
-from fedrepro.registry import components, parse_token
+from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 FILES = load_exhibits(ROOT / "config/exhibits")
@@ -45,8 +45,8 @@ def changed(**change):
 
 def test_planning_loads_no_heavy_package():
     code = (
-        "import sys; from pathlib import Path; from fedrepro.config import *; "
-        "from fedrepro.plan import Plan; files = load_exhibits(Path('config/exhibits')); "
+        "import sys; from pathlib import Path; from fedrepro.planning.config import *; "
+        "from fedrepro.planning.plan import Plan; files = load_exhibits(Path('config/exhibits')); "
         "p = Plan(Config(), files, 'paper'); "
         "[p.metrics_files(e) for e in p.selected]; "
         "print([m for m in ('torch', 'torchvision', 'sklearn', 'pandas', 'scipy', 'matplotlib', "

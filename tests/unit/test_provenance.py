@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from test_stages import SCENARIO, compute, data, local, rounds, stage, train  # noqa: F401
 
-from fedrepro import provenance, sources
-from fedrepro.artifacts import load_state, read_json, read_models
-from fedrepro.provenance import Loaded, Sources, origin, origins, provenance_of
+from fedrepro.core import provenance, sources
+from fedrepro.core.artifacts import load_state, read_json, read_models
+from fedrepro.core.provenance import Loaded, Sources, origin, origins, provenance_of
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
-METHOD = "methods/average.py"
+METHOD = "components/methods/average.py"
 
 
 # --------------------------------------------------------------------------------- sources
@@ -51,7 +51,7 @@ def commit(folder):
 
 
 ASK = (
-    "import json; from dataclasses import asdict; from fedrepro.provenance import loaded;"
+    "import json; from dataclasses import asdict; from fedrepro.core.provenance import loaded;"
     "print(json.dumps(asdict(loaded())))"
 )
 
@@ -83,7 +83,7 @@ def test_a_clean_revision_is_named_wherever_the_work_is_done(package):
 
 def test_only_sources_that_compute_make_a_revision_dirty(package):
     before = asked(package)
-    edit(package / "exhibits/canvas.py")
+    edit(package / "drawings/canvas.py")
     drawing = asked(package)
     assert drawing["computing"] == before["computing"]
     assert drawing["whole"]["revision"] == before["whole"]["revision"] + "-dirty"
@@ -100,7 +100,7 @@ def test_only_sources_that_compute_make_a_revision_dirty(package):
 @pytest.mark.parametrize("change", ["a new file", "a file less"])
 def test_files_that_came_or_went_make_it_dirty(package, change):
     if change == "a new file":
-        shutil.copy(package / METHOD, package / "methods/mine.py")
+        shutil.copy(package / METHOD, package / "components/methods/mine.py")
     else:
         (package / METHOD).unlink()
     assert asked(package)["computing"]["revision"].endswith("-dirty")
@@ -131,9 +131,9 @@ def test_without_git_the_revision_is_unknown(package):
 
 def test_sources_that_change_after_they_were_loaded_are_told(package):
     code = (
-        "import json, sys; from fedrepro.provenance import loaded, origin; loaded();"
+        "import json, sys; from fedrepro.core.provenance import loaded, origin; loaded();"
         f"open({str(package / METHOD)!r}, 'a').write('# changed');"
-        f"open({str(package / 'exhibits/style.py')!r}, 'a').write('# changed');"
+        f"open({str(package / 'drawings/style.py')!r}, 'a').write('# changed');"
         "print(json.dumps(origin()))"
     )
     before = asked(package)
@@ -145,8 +145,8 @@ def test_sources_that_change_after_they_were_loaded_are_told(package):
 
 def test_a_drawing_that_changes_is_no_matter_for_what_computes(package):
     code = (
-        "import json; from fedrepro.provenance import loaded, origin; loaded();"
-        f"open({str(package / 'exhibits/style.py')!r}, 'a').write('# changed');"
+        "import json; from fedrepro.core.provenance import loaded, origin; loaded();"
+        f"open({str(package / 'drawings/style.py')!r}, 'a').write('# changed');"
         "print(json.dumps(origin()))"
     )
     assert "changed_to" not in asked(package, code)
@@ -158,7 +158,7 @@ def test_every_file_of_the_package_counts(package):
     (package / "__pycache__").mkdir()
     (package / "__pycache__/rng.cpython-311.pyc").write_bytes(b"compiled")
     (package / ".rng.py").write_bytes(b"an editor's")
-    (package / "methods/just_gone.py").symlink_to("nowhere")
+    (package / "components/methods/just_gone.py").symlink_to("nowhere")
     assert files == set(sources.on_disk(str(package)))
 
 
@@ -301,10 +301,10 @@ def test_origins_are_counted_once_and_those_of_earlier_files_kept():
 
 
 def test_features_are_said_to_be_computed_where_they_are(monkeypatch):
-    from fedrepro.registry import parse_token
+    from fedrepro.core.registry import parse_token
     from fedrepro.stages.data import _device
 
-    monkeypatch.setattr("fedrepro.features._images.best_device", lambda: "cuda")
+    monkeypatch.setattr("fedrepro.components.features._images.best_device", lambda: "cuda")
     assert _device(parse_token("dataset", "cifar10+features~vgg16")) == "cuda"
     assert _device(parse_token("dataset", "cifar10")) == "cpu"
     assert _device(parse_token("dataset", "digits")) == "cpu"

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedrepro.components.datasets.ham10000 import FILES
+from fedrepro.components.datasets.speech_commands import FILE, KEYWORDS
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import SPLITS, Arrays
-from fedrepro.datasets.ham10000 import FILES
-from fedrepro.datasets.speech_commands import FILE, KEYWORDS
-from fedrepro.errors import FedreproError
-from fedrepro.registry import parse_token
 
 
 def arrays_of(token: str, raw: Path) -> Arrays:

@@ -84,7 +84,7 @@ def test_preparing_cifar10_stays_below_a_gibibyte_and_a_half(tmp_path: Path) -> 
     raw = link_raw("cifar10", tmp_path)
     code = (
         PEAK + "from pathlib import Path\n"
-        "from fedrepro.registry import parse_token; from fedrepro.stages import data\n"
+        "from fedrepro.core.registry import parse_token; from fedrepro.stages import data\n"
         "_, token, raw, out = sys.argv\n"
         "data.prepare(parse_token('dataset', token), Path(raw), Path(out))\n"
         "print(peak())\n"

@@ -22,9 +22,9 @@ from synthetic import (
     write_training_times,
 )
 
-from fedrepro.artifacts import read_json, write_json, write_table
-from fedrepro.errors import FedreproError
-from fedrepro.record import RECORD, SUFFIXES, compare, exhibits_in, record
+from fedrepro.core.artifacts import read_json, write_json, write_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.record.keep import RECORD, SUFFIXES, compare, exhibits_in, record
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")

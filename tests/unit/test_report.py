@@ -11,10 +11,10 @@ import pytest
 from synthetic import KEY, ORIGIN, draw, plan, undrawn, workplace, write_training_times
 
 from fedrepro.api import NEEDS
-from fedrepro.artifacts import read_json, write_json
-from fedrepro.errors import FedreproError
-from fedrepro.exhibits.summary import read_csv
-from fedrepro.exhibits.times import exhibit_seconds, timings_of
+from fedrepro.core.artifacts import read_json, write_json
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.summary import read_csv
+from fedrepro.numbers.times import exhibit_seconds, timings_of
 from fedrepro.report.page import duration, load
 from fedrepro.stages import report
 

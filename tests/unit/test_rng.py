@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.rng import Rng
+from fedrepro.core.rng import Rng
 
 OUTSIDE, NUMBERS = st.just(-1), st.integers(0, 12)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.errors import FedreproError
-from fedrepro.registry import KINDS, components, parse_token
-from fedrepro.spec import (
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import KINDS, components, parse_token
+from fedrepro.core.spec import (
     SAFE,
     Arg,
     Component,

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedrepro.artifacts import load_state, read_models, read_provenance, read_table, save_state
 from fedrepro.cli.main import main
+from fedrepro.core.artifacts import load_state, read_models, read_provenance, read_table, save_state
+from fedrepro.core.provenance import origin
+from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import load_prepared
-from fedrepro.provenance import origin
-from fedrepro.registry import parse_token
 from fedrepro.stages import federate
 from fedrepro.stages.common import examples_of
 
@@ -298,7 +298,7 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
 def test_component_modules_load_no_heavy_package():
     code = (
         "import sys\n"
-        "from fedrepro.registry import KINDS, components\n"
+        "from fedrepro.core.registry import KINDS, components\n"
         "[components(kind) for kind in KINDS]\n"
         "heavy = ('torch', 'torchvision', 'sklearn', 'scipy', 'pandas', 'pydantic')\n"
         "print([name for name in heavy if name in sys.modules])"

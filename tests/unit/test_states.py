@@ -14,13 +14,13 @@ import torch
 from problems import problem
 
 from fedrepro.api import GlobalModel
-from fedrepro.artifacts import load_state, save_state
-from fedrepro.errors import FedreproError
-from fedrepro.evaluation.measure import Split
-from fedrepro.rng import Rng
+from fedrepro.core.artifacts import load_state, save_state
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+from fedrepro.core.states import packed, settled, unpacked
+from fedrepro.numbers.measure import Split
 from fedrepro.stages import federate
 from fedrepro.stages.federate import Keeper, run_trial
-from fedrepro.states import packed, settled, unpacked
 
 STATES = {
     "array": np.arange(6.0).reshape(2, 3),
@@ -88,7 +88,8 @@ def test_a_settled_state_shares_nothing_and_lies_as_one_that_was_read():
 def test_the_bytes_of_sets_do_not_depend_on_the_process(tmp_path):
     """Python orders the texts of a set by hashes that differ from process to process."""
     code = (
-        "import sys; from fedrepro.artifacts import save_state; from fedrepro.states import packed;"
+        "import sys; from fedrepro.core.artifacts import save_state\n"
+        "from fedrepro.core.states import packed\n"
         "save_state(sys.argv[1], packed({'names': {'a', 'b', 'c', 'd', 'e'}}))"
     )
     written = set()

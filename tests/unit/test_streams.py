@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_stages import compute, data  # noqa: F401
 
-from fedrepro.artifacts import load_state, read_table
+from fedrepro.core.artifacts import load_state, read_table
 
 DEEP = [
     "--dataset", "digits", "--partition", "dirichlet+clients~3",

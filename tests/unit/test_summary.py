@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from synthetic import KEY, plan, plausible, tables_of, workplace, write_runs
 
-from fedrepro.config import Config, ExhibitFile, load_exhibits
-from fedrepro.errors import FedreproError
-from fedrepro.evaluation.metrics import METRICS
-from fedrepro.exhibits.summary import csv_text, read_csv, read_metrics, summarise, tidy
-from fedrepro.plan import Plan
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import METRICS
+from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
+from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
+from fedrepro.planning.plan import Plan
 
 __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")

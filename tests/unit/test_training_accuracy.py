@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from fedrepro.api import GlobalModel
-from fedrepro.artifacts import read_table
 from fedrepro.cli.main import main
-from fedrepro.registry import components
-from fedrepro.spec import Component
+from fedrepro.core.artifacts import read_table
+from fedrepro.core.registry import components
+from fedrepro.core.spec import Component
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.minibatches import Task

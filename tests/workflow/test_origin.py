@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from test_workflow import checkout, edit, environment, planned, versions_of, wait_until
 
-from fedrepro.artifacts import load_state
-from fedrepro.provenance import provenance_of
+from fedrepro.core.artifacts import load_state
+from fedrepro.core.provenance import provenance_of
 
 FIGURE = "reports/tiny/pfnm/figure-2b"
 
@@ -32,7 +32,7 @@ def commit(folder: Path) -> str:
 
 def sources_of(folder: Path) -> tuple[str, str]:
     """Digest and revision of what computes there now."""
-    own = "from fedrepro.provenance import loaded; own = loaded().computing"
+    own = "from fedrepro.core.provenance import loaded; own = loaded().computing"
     words = [sys.executable, "-c", f"{own}; print(own.digest, own.revision)"]
     env = environment(PYTHONPATH=str(folder / "src"))
     digest, revision = subprocess.run(
@@ -60,7 +60,11 @@ def test_a_commit_in_mid_run_is_named_by_what_it_computed_and_by_nothing_else(tm
     git(folder, "init", "-q")
     first = commit(folder)
     before = sources_of(folder)
-    edit(folder / "src/fedrepro/methods/average.py", "from __future__", "# mended\nfrom __future__")
+    edit(
+        folder / "src/fedrepro/components/methods/average.py",
+        "from __future__",
+        "# mended\nfrom __future__",
+    )
     second = commit(folder)
     after = sources_of(folder)
     assert (before[1], after[1]) == (first[:12], second[:12])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fedrepro.artifacts import read_models, read_table
+from fedrepro.core.artifacts import read_models, read_table
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -283,19 +283,20 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
     ("file", "old", "new", "rules"),
     [
         (
-            "methods/pfnm.py", "version=", "version=9",
+            "components/methods/pfnm.py", "version=", "version=9",
             {"aggregate", "exhibit", "claims", "report"},
         ),
         (
-            "methods/downpour_sgd.py", '"downpour_sgd", kind', '"downpour_sgd", version=9, kind',
+            "components/methods/downpour_sgd.py",
+            '"downpour_sgd", kind', '"downpour_sgd", version=9, kind',
             {"federate", "exhibit", "claims", "report"},
         ),
         (
-            "methods/downpour_sgd.py", "] = 10,", "] = 11,",
+            "components/methods/downpour_sgd.py", "] = 10,", "] = 11,",
             {"federate", "exhibit", "claims", "report"},
         ),
         (
-            "partitions/dirichlet.py", "version=1", "version=9",
+            "components/partitions/dirichlet.py", "version=1", "version=9",
             {"partition", "train", "aggregate", "federate", "exhibit", "partition_maps",
              "claims", "report"},
         ),
@@ -304,7 +305,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
             {"train", "aggregate", "federate", "exhibit", "claims", "report"},
         ),
         (
-            "datasets/digits.py", "version=1", "version=9",
+            "components/datasets/digits.py", "version=1", "version=9",
             {"prepare", "partition", "train", "aggregate", "federate", "exhibit",
              "partition_maps", "claims", "report"},
         ),

@@ -3,15 +3,15 @@
 from functools import cache
 from pathlib import Path
 
-from fedrepro.artifacts import SCHEMA_VERSION
+from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import hand_over, preload, put_on_path
-from fedrepro.config import load_exhibits, read_config
+from fedrepro.planning.config import load_exhibits, read_config
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
-from fedrepro.errors import FedreproError
-from fedrepro.paths import Block, Scenario
-from fedrepro.plan import Plan
-from fedrepro.registry import components, parse_token
+from fedrepro.core.errors import FedreproError
+from fedrepro.planning.paths import Block, Scenario
+from fedrepro.planning.plan import Plan
+from fedrepro.core.registry import components, parse_token
 from snakemake.exceptions import WorkflowError
 
 put_on_path()

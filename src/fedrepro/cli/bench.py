@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedrepro.errors import FedreproError, unknown
+from fedrepro.core.errors import FedreproError, unknown
 
 FOLDER = Path("benchmarks")
 

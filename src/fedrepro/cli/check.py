@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 from fedrepro.matching.assign import Matching, Rule
 from fedrepro.matching.networks import (
     Network,

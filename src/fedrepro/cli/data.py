@@ -17,11 +17,11 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
+    from fedrepro.core.spec import Spec
     from fedrepro.data.table import DatasetTable
-    from fedrepro.spec import Spec
 
 data_app = typer.Typer(help="The data sets: what there is, and fetching it.", no_args_is_help=True)
 console = Console(highlight=False)
@@ -35,8 +35,8 @@ Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of c
 @data_app.command("list")
 def list_data(scale: Scale = "") -> None:
     """Every data set with its files and licence, and what those prepared at a scale hold."""
+    from fedrepro.core.registry import components
     from fedrepro.data.table import read_dataset_table
-    from fedrepro.registry import components
 
     table = read_dataset_table()
     for name, item in sorted(components("dataset").items()):
@@ -60,7 +60,7 @@ def fetch_data(
     jobs: Annotated[int, typer.Option(min=1, help="downloads at a time")] = 4,
 ) -> None:
     """Bring the raw files of data sets here and prepare them where the workflow looks for them."""
-    from fedrepro.registry import components, parse_token
+    from fedrepro.core.registry import components, parse_token
 
     if everything == bool(tokens):
         raise FedreproError("name one or more data sets, or give --all for every one")
@@ -75,7 +75,7 @@ def fetch_data(
 
 
 def _datasets_folder(scale: str) -> Path:
-    from fedrepro.config import SCALES, load_config
+    from fedrepro.planning.config import SCALES, load_config
 
     config = load_config()
     if scale and scale not in SCALES:
@@ -88,9 +88,9 @@ def _datasets_folder(scale: str) -> Path:
 
 def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
     """Fetch all raw files, several at a time; returns what went wrong, by data set."""
-    from fedrepro.config import load_config
     from fedrepro.data.download import fetch
     from fedrepro.data.table import raw_files, read_dataset_table
+    from fedrepro.planning.config import load_config
 
     folder = load_config().mirror_folder()
     mirror = Path(folder) if folder else None
@@ -125,7 +125,7 @@ def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
 
 
 def _prepare(spec: Spec, folder: Path) -> None:
-    from fedrepro.paths import folder_of
+    from fedrepro.planning.paths import folder_of
     from fedrepro.stages import data
 
     out = folder / folder_of([spec])

@@ -14,11 +14,18 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedrepro.api import NEEDS
-from fedrepro.config import Case, Config, ExhibitFile, ExhibitSettings, Granularity, MethodEntry
-from fedrepro.exhibits.files import open_recorded, read_claims
-from fedrepro.record import CLAIMS, RECORD, exhibits_in
-from fedrepro.registry import KINDS, components
-from fedrepro.spec import Component, Param, render
+from fedrepro.core.registry import KINDS, components
+from fedrepro.core.spec import Component, Param, render
+from fedrepro.numbers.files import open_recorded, read_claims
+from fedrepro.planning.config import (
+    Case,
+    Config,
+    ExhibitFile,
+    ExhibitSettings,
+    Granularity,
+    MethodEntry,
+)
+from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 
 TITLES = {
     "dataset": "Data sets",
@@ -34,7 +41,7 @@ STAGES = ("train", "aggregate", "federate")
 INTRODUCTION = """\
 # Configuration
 
-This page is generated from the typed configuration (`src/fedrepro/config.py`) and from the
+This page is generated from the typed configuration (`src/fedrepro/planning/config.py`) and from the
 signatures of the components; `fedrepro documents` writes it anew, and a test holds it in step.
 
 `config/config.yaml` says what to draw and how much one job does. `config/exhibits/<paper>.yaml`

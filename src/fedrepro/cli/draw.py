@@ -6,16 +6,16 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from fedrepro.artifacts import write_bytes
+from fedrepro.core.artifacts import write_bytes
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.provenance import provenance
+from fedrepro.core.registry import read_token
+from fedrepro.core.spec import Spec
 from fedrepro.data.membership import build_partition, read_partition, write_partition
 from fedrepro.data.prepared import Prepared, load_prepared, write_prepared
 from fedrepro.data.table import raw_files
-from fedrepro.errors import FedreproError
-from fedrepro.exhibits.partition_map import PartitionMap, map_of, render
-from fedrepro.paths import Paths, names_of
-from fedrepro.provenance import provenance
-from fedrepro.registry import read_token
-from fedrepro.spec import Spec
+from fedrepro.drawings.partition_map import PartitionMap, map_of, render
+from fedrepro.planning.paths import Paths, names_of
 
 SUFFIXES = (".svg", ".png")
 

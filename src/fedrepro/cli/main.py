@@ -22,12 +22,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_here(given: Sequence[str]) -> int:
     """Run a stage or a command in this process."""
-    from fedrepro.errors import FedreproError, sentence_for
+    from fedrepro.core.errors import FedreproError, sentence_for
 
     debug = "--debug" in given
     given = [word for word in given if word != "--debug"]
     try:
-        from fedrepro.provenance import loaded
+        from fedrepro.core.provenance import loaded
 
         loaded()  # what is stamped into files is what is loaded from here on
         if given[:1] == ["stage"]:

@@ -50,8 +50,8 @@ def run_command(argv: Sequence[str]) -> int:
 @app.command()
 def methods() -> None:
     """Every method: its kind, what it needs to see beyond weights, its parameters."""
-    from fedrepro.registry import components
-    from fedrepro.spec import render
+    from fedrepro.core.registry import components
+    from fedrepro.core.spec import render
 
     table = Table("method", "kind", "needs beyond weights", "paper", "parameters")
     for name, item in sorted(components("method").items()):
@@ -69,8 +69,8 @@ def methods() -> None:
 @app.command()
 def exhibits(scale: Scale = "quick") -> None:
     """Every figure and table, with the command that makes it."""
-    from fedrepro.config import load_config, load_exhibits
-    from fedrepro.plan import Plan
+    from fedrepro.planning.config import load_config, load_exhibits
+    from fedrepro.planning.plan import Plan
 
     table = Table("exhibit", "title", "command")
     for key, exhibit in Plan(load_config(), load_exhibits(), scale).exhibits.items():
@@ -109,8 +109,8 @@ def plan(
     cores: Annotated[int, typer.Option(min=1, help="cores that will share the work")] = 2,
 ) -> None:
     """How many jobs, hours and GiB a target still takes, from measured rates."""
-    from fedrepro.config import load_config, load_exhibits
-    from fedrepro.forecast import forecast
+    from fedrepro.planning.config import load_config, load_exhibits
+    from fedrepro.planning.forecast import forecast
 
     found = forecast(target, load_config(), load_exhibits())
     table = Table("stage", "jobs to run", "hours of one core")
@@ -136,8 +136,8 @@ def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
 ) -> None:
     """Write config/README.md and the JSON schemas anew from the typed configuration."""
-    from fedrepro.artifacts import write_text
     from fedrepro.cli.documents import documents as generated
+    from fedrepro.core.artifacts import write_text
 
     stale = [path for path, text in generated().items() if _text(path) != text]
     for path in stale:
@@ -164,7 +164,7 @@ def record(
     target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
 ) -> None:
     """Keep what was measured: figures, numbers, provenance, run time, under reports/record."""
-    from fedrepro.record import record as keep
+    from fedrepro.record.keep import record as keep
 
     done = keep(scale, keys or (), source, target)
     for warning in done.warnings:
@@ -182,7 +182,7 @@ def compare(
     all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
 ) -> None:
     """Your numbers beside the recorded ones, with the difference in combined standard errors."""
-    from fedrepro.record import compare as beside
+    from fedrepro.record.keep import compare as beside
 
     found = beside(scale, key, reports, recorded)
     table = Table("where", "metric", "split", "ours", "recorded", "difference", "std errors")

@@ -24,8 +24,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fedrepro import provenance, sources
 from fedrepro.cli.preloaded import HEADER, SOCKET, STARTED, identity
+from fedrepro.core import provenance, sources
 
 # In the order in which a run needs them: a job that comes early finds the first ones.
 MODULES = (
@@ -38,7 +38,7 @@ MODULES = (
     "fedrepro.stages.train",
     "fedrepro.stages.aggregate",
     "fedrepro.stages.federate",
-    "fedrepro.config",
+    "fedrepro.planning.config",
     "sklearn.datasets",
     "sklearn.cluster",
     "fedrepro.stages.exhibit",

@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from fedrepro import sources
+from fedrepro.core import sources
 
 SOCKET = "FEDREPRO_PRELOADED"
 STARTED = b"+"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 
 Options = argparse.Namespace
 Stage = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Options], None]]
@@ -41,7 +41,7 @@ def _limit_threads(count: int) -> None:
 
 
 def _spec(kind: str, token: str) -> Any:
-    from fedrepro.registry import parse_token
+    from fedrepro.core.registry import parse_token
 
     return parse_token(kind, token)
 
@@ -58,13 +58,13 @@ def _method(token: str, rounds: bool) -> Any:
 
 
 def _block(text: str) -> Any:
-    from fedrepro.paths import Block
+    from fedrepro.planning.paths import Block
 
     return Block.parse(text)
 
 
 def _scenario(options: Options) -> Any:
-    from fedrepro.paths import Scenario
+    from fedrepro.planning.paths import Scenario
 
     kinds = ("dataset", "partition", "model", "training")
     return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in kinds})
@@ -165,7 +165,7 @@ def _local_files(options: Options) -> list[Path]:
     """The files of local models, named one by one or as pieces of a folder."""
     if not options.local_clients:
         return list(options.local)
-    from fedrepro.paths import Pieces, model_files
+    from fedrepro.planning.paths import Pieces, model_files
 
     clients = Pieces.parse(options.local_clients)
     return [Path(path) for path in model_files(options.local[0], _block(options.trials), clients)]
@@ -210,8 +210,8 @@ def _federate(options: Options) -> None:
 
 
 def _plan(options: Options) -> Any:
-    from fedrepro.config import SCALES, Granularity, load_config, load_exhibits
-    from fedrepro.plan import Plan
+    from fedrepro.planning.config import SCALES, Granularity, load_config, load_exhibits
+    from fedrepro.planning.plan import Plan
 
     if options.scale not in SCALES:
         raise FedreproError(f"scale '{options.scale}' is none of {', '.join(SCALES)}")
@@ -223,7 +223,7 @@ def _plan(options: Options) -> Any:
 
 
 def _tokens(options: Options) -> None:
-    from fedrepro.artifacts import write_text
+    from fedrepro.core.artifacts import write_text
 
     rows = [",".join(row) for row in (("kind", "name", "token"), *_plan(options).shortened)]
     write_text(options.out, "\n".join(rows) + "\n")

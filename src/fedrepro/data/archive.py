@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from fedrepro.artifacts import damaged, one_line, saying_disk_errors
+from fedrepro.core.artifacts import damaged, one_line, saying_disk_errors
+from fedrepro.core.errors import FedreproError
 from fedrepro.data.table import largest_unpacked
-from fedrepro.errors import FedreproError
 
 Wanted = Callable[[str], bool]
 

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import IO, Any
 
 import fedrepro
-from fedrepro.artifacts import atomic, saying_disk_errors
+from fedrepro.core.artifacts import atomic, saying_disk_errors
+from fedrepro.core.errors import FedreproError
 from fedrepro.data.table import DatasetTable, FileRow
-from fedrepro.errors import FedreproError
 
 Progress = Callable[[int, int], None]
 

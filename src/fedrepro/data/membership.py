@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrepro.artifacts import damaged, read_provenance, read_table, write_table
+from fedrepro.core.artifacts import damaged, read_provenance, read_table, write_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.skew import skew_of
 from fedrepro.data.split import NOBODY, Examples, Split
 from fedrepro.data.stratify import apportion
-from fedrepro.errors import FedreproError
-from fedrepro.rng import Rng
-from fedrepro.spec import Spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,7 +110,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         }
     )
     found = {"trials": list(trials), "redraws": redraws, "skew": skews, "noise": noise}
-    return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(found)})
+    return table.replace_schema_metadata({"fedrepro.core.provenance": json.dumps(found)})
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:

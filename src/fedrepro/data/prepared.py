@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.artifacts import (
+from fedrepro.core.artifacts import (
     BEFORE_CHECKSUMS,
     SCHEMA_VERSION,
     damaged,
@@ -36,8 +36,8 @@ from fedrepro.artifacts import (
     write_array,
     write_json,
 )
-from fedrepro.errors import FedreproError, unknown
-from fedrepro.spec import Spec
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.spec import Spec
 
 SPLITS = ("train", "validation", "test")
 KINDS = ("image", "audio", "text", "features", "regression")

@@ -18,9 +18,9 @@ from typing import Annotated
 
 import numpy as np
 
+from fedrepro.core.registry import components
+from fedrepro.core.spec import Arg, Spec, parse
 from fedrepro.data.prepared import SPLITS, Arrays
-from fedrepro.registry import components
-from fedrepro.spec import Arg, Spec, parse
 
 # letters start a key, so that the point of a number ends nothing
 PARTS = re.compile(r"\.(?=[a-z])")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
 from fedrepro.data.stratify import apportion
-from fedrepro.errors import FedreproError
-from fedrepro.rng import Rng
 
 NOBODY = -1  # the owner of an example that no client holds
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedrepro.errors import FedreproError
-from fedrepro.rng import Rng
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
 
 
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:

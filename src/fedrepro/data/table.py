@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fedrepro.errors import FedreproError, shown, unknown
-from fedrepro.spec import Spec
+from fedrepro.core.errors import FedreproError, shown, unknown
+from fedrepro.core.spec import Spec
 
 CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}")
 DEFAULT_PATH = Path("config/datasets.csv")

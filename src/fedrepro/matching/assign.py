@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 from fedrepro.matching.rewards import Array, Ints, habit, novelty, popularity, reward_matrix
 from fedrepro.matching.sums import Atoms, Layer, Past, RunningSums, atoms_of, no_past
 

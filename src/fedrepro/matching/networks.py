@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 from fedrepro.matching.assign import Matching, Rule, match
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
 from fedrepro.matching.sums import Atoms, Layer, Prior

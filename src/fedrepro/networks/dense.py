@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedrepro.errors import FedreproError
-from fedrepro.registry import components
-from fedrepro.spec import Spec
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.spec import Spec
 
 
 def dense_spec(hidden: tuple[int, ...]) -> Spec:

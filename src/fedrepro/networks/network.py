@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import (
     Affine,
     Dropout,
@@ -26,7 +27,6 @@ from fedrepro.networks.layers import (
     Shape,
     Variational,
 )
-from fedrepro.rng import Rng
 
 if TYPE_CHECKING:
     import torch

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrepro.core.spec import Spec
 from fedrepro.networks.network import Network
-from fedrepro.spec import Spec
 
 if TYPE_CHECKING:
     import torch

@@ -14,12 +14,12 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.artifacts import read_json_of
-from fedrepro.evaluation.claims.judging import CONFIDENCE
-from fedrepro.evaluation.metrics import SIZES, size_text
-from fedrepro.exhibits.files import open_exhibit, read_claims
-from fedrepro.exhibits.summary import ROUND
-from fedrepro.points import CASE
+from fedrepro.core.artifacts import read_json_of
+from fedrepro.core.metrics import SIZES, size_text
+from fedrepro.numbers.claims.judging import CONFIDENCE
+from fedrepro.numbers.files import open_exhibit, read_claims
+from fedrepro.numbers.summary import ROUND
+from fedrepro.planning.exhibit import CASE
 
 SCALES = {
     "tiny": "two client counts and two trials, to see that everything runs; not a result",

@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedrepro.api import GlobalModel, LocalModels
-from fedrepro.artifacts import TrialModels, read_models, write_table
+from fedrepro.core.artifacts import TrialModels, read_models, write_table
+from fedrepro.core.metrics import FLOAT_BYTES, Row, Table
+from fedrepro.core.provenance import provenance, provenance_of, spent
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared
-from fedrepro.evaluation.measure import Numbers, communication, measure, measure_alone
-from fedrepro.evaluation.metrics import FLOAT_BYTES, Row, Table
 from fedrepro.networks.predict import network_of
-from fedrepro.paths import Block, Scenario
-from fedrepro.provenance import provenance, provenance_of, spent
-from fedrepro.rng import Rng
-from fedrepro.spec import Spec
+from fedrepro.numbers.measure import Numbers, communication, measure, measure_alone
+from fedrepro.planning.paths import Block, Scenario
 from fedrepro.stages.common import client_info, prepared_for, say, splits_as_held
 from fedrepro.stages.devices import device_of
 from fedrepro.training.flat import Layout

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedrepro.evaluation.claims.table import verdicts
-from fedrepro.exhibits.files import write_claims
-from fedrepro.exhibits.summary import csv_text
+from fedrepro.numbers.claims.table import verdicts
+from fedrepro.numbers.files import write_claims
+from fedrepro.numbers.summary import csv_text
 from fedrepro.stages.common import say
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from fedrepro.api import ClientInfo
-from fedrepro.artifacts import damaged, require_source
+from fedrepro.core.artifacts import damaged, require_source
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
 from fedrepro.data.membership import Membership
 from fedrepro.data.prepared import Prepared, load_prepared
-from fedrepro.evaluation.measure import Split
-from fedrepro.paths import Scenario
-from fedrepro.rng import Rng
-from fedrepro.spec import Spec
+from fedrepro.numbers.measure import Split
+from fedrepro.planning.paths import Scenario
 from fedrepro.training.examples import Examples, tensor_of
 
 _began = time.perf_counter()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.provenance import provenance
+from fedrepro.core.spec import Spec
 from fedrepro.data.download import fetch, raw_sources
 from fedrepro.data.membership import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files, read_dataset_table
-from fedrepro.errors import FedreproError
-from fedrepro.paths import Block
-from fedrepro.provenance import provenance
-from fedrepro.spec import Spec
+from fedrepro.planning.paths import Block
 from fedrepro.stages.common import say
 
 MIB = 2**20
@@ -65,7 +65,7 @@ def _device(dataset: Spec) -> str:
     """Where arrays are computed: features on a GPU if there is one."""
     if resolved_features(dataset).partition(";")[0] in ("", "pixels"):
         return "cpu"
-    from fedrepro.features._images import best_device
+    from fedrepro.components.features._images import best_device
 
     return best_device()
 

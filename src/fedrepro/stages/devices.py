@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 
 POLL_SECONDS = 0.2
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedrepro.artifacts import write_table
-from fedrepro.config import load_exhibits
-from fedrepro.exhibits.about import about
-from fedrepro.exhibits.draw import render
-from fedrepro.exhibits.files import write_exhibit
-from fedrepro.exhibits.summary import csv_text, read_csv, read_metrics, summarise, tidy
-from fedrepro.plan import Plan
+from fedrepro.core.artifacts import write_table
+from fedrepro.drawings.draw import render
+from fedrepro.numbers.about import about
+from fedrepro.numbers.files import write_exhibit
+from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
+from fedrepro.planning.config import load_exhibits
+from fedrepro.planning.plan import Plan
 from fedrepro.stages.common import say
 
 # what the metadata of the tidy metrics repeats of the json

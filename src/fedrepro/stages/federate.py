@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.api import Federated
-from fedrepro.artifacts import load_state, save_state, write_table
+from fedrepro.core.artifacts import load_state, save_state, write_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES, Row, Table
+from fedrepro.core.provenance import origin, provenance, provenance_of, spent
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
+from fedrepro.core.states import packed, settled, unpacked
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared
-from fedrepro.errors import FedreproError
-from fedrepro.evaluation.measure import Numbers, Split, communication, measure
-from fedrepro.evaluation.metrics import FLOAT_BYTES, Row, Table
 from fedrepro.networks.predict import network_of
-from fedrepro.paths import Block, Scenario
-from fedrepro.provenance import origin, provenance, provenance_of, spent
-from fedrepro.rng import Rng
-from fedrepro.spec import Spec
+from fedrepro.numbers.measure import Numbers, Split, communication, measure
+from fedrepro.planning.paths import Block, Scenario
 from fedrepro.stages.common import held_examples, prepared_for, say, splits_as_held
 from fedrepro.stages.devices import device_of
-from fedrepro.states import packed, settled, unpacked
 from fedrepro.training.clients import Clients
 from fedrepro.training.flat import Layout
 from fedrepro.training.settings import settings_of

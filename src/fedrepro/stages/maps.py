@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fedrepro.artifacts import SCHEMA_VERSION, write_bytes, write_json
+from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json
 from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import load_prepared
-from fedrepro.exhibits.partition_map import map_of, render, words
-from fedrepro.paths import names_of
-from fedrepro.plan import Plan
+from fedrepro.drawings.partition_map import map_of, render, words
+from fedrepro.planning.paths import names_of
+from fedrepro.planning.plan import Plan
 from fedrepro.stages.common import say
 
 TRIAL = 0  # the one that is drawn

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from fedrepro.artifacts import write_text
-from fedrepro.exhibits.times import exhibit_seconds, timings_of
-from fedrepro.plan import Plan
+from fedrepro.core.artifacts import write_text
+from fedrepro.numbers.times import exhibit_seconds, timings_of
+from fedrepro.planning.plan import Plan
 from fedrepro.report.page import load, load_claims, load_maps, page
 from fedrepro.stages.common import say
 

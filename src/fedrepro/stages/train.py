@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.artifacts import model_writer, write_table
+from fedrepro.core.artifacts import model_writer, write_table
+from fedrepro.core.provenance import provenance, provenance_of, spent
+from fedrepro.core.rng import Rng
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
-from fedrepro.paths import Block, Scenario
-from fedrepro.provenance import provenance, provenance_of, spent
-from fedrepro.rng import Rng
+from fedrepro.planning.paths import Block, Scenario
 from fedrepro.stages.common import held_examples, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import own_starts

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
 from fedrepro.networks.network import Network
-from fedrepro.rng import Rng
-from fedrepro.spec import Spec
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task

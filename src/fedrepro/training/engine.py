@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 from fedrepro.networks.network import Network
 from fedrepro.training.block import Block, Procedure
 from fedrepro.training.examples import Examples

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrepro.rng import Rng
+from fedrepro.core.rng import Rng
 
 CHUNK_BYTES = 16 * 2**20
 

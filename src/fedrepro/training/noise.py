@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import Noise
-from fedrepro.rng import Rng
 from fedrepro.training.minibatches import Task
 
 if TYPE_CHECKING:

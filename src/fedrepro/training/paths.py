@@ -11,7 +11,7 @@ from functools import cache
 from importlib import resources
 from typing import Literal, cast, get_args
 
-from fedrepro.errors import FedreproError
+from fedrepro.core.errors import FedreproError
 from fedrepro.networks.network import Network
 
 # hand: written-out gradients of dense networks. grouped, unfold: stacked forward pass, with

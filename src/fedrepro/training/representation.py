@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import (
     Affine,
     Convolution2d,
@@ -23,7 +24,6 @@ from fedrepro.networks.layers import (
     beside,
 )
 from fedrepro.networks.network import Network
-from fedrepro.rng import Rng
 from fedrepro.training.terms import Look
 
 if TYPE_CHECKING:

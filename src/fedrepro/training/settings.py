@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from fedrepro.core.registry import register
+from fedrepro.core.spec import Arg, Spec
 from fedrepro.networks.network import Init
-from fedrepro.registry import register
-from fedrepro.spec import Arg, Spec
 
 Lr = Annotated[float, Arg("step size", above=0)]
 L2 = Annotated[

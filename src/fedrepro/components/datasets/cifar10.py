@@ -1,0 +1,92 @@
+"""CIFAR-10, colour photographs of 32x32 pixels in ten classes.
+
+A. Krizhevsky. Learning multiple layers of features from tiny images. Technical report, University
+of Toronto, 2009.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.core.artifacts import damaged
+from fedrepro.core.registry import register
+from fedrepro.core.spec import Arg
+from fedrepro.data.archive import unpacked
+from fedrepro.data.prepared import Arrays
+from fedrepro.data.represent import Features, represent
+from fedrepro.data.stratify import validation_rows
+
+FILE = "cifar-10-python.tar"
+CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
+
+
+@register(
+    "dataset",
+    "cifar10",
+    version=1,
+    files=(FILE,),
+    title="CIFAR-10",
+    licence="none stated",
+    citation="Krizhevsky: Learning multiple layers of features from tiny images. Technical "
+    "report, University of Toronto, 2009",
+)
+def cifar10(
+    raw: Path,
+    *,
+    validation: Annotated[
+        int, Arg("training examples set aside for validation", unit="examples", least=0)
+    ] = 0,
+    features: Features = "pixels",
+) -> Arrays:
+    """CIFAR-10: 50,000 training and 10,000 test photographs of 32×32 pixels, split as published.
+
+    Shape (3, 32, 32): red, green, blue. Validation examples are drawn by class from the training
+    part, with a fixed seed. Errors: FedreproError if the raw file is missing or damaged, or if a
+    class would have no training example left.
+    """
+    x, y, test_x, test_y = _read(raw / FILE)
+    inner, outer = validation_rows("cifar10", y, validation)
+    if inner.size:
+        x_of = {"train": x[outer], "validation": x[inner], "test": test_x}
+    else:
+        # without a copy of 150 MB
+        x_of = {"train": x, "validation": x[:0], "test": test_x}
+    images = Arrays(
+        x=x_of,
+        y={"train": y[outer], "validation": y[inner], "test": test_y},
+        scale=255.0,
+        shape=(3, 32, 32),
+        classes=CLASSES,
+    )
+    return represent(images, features)
+
+
+def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Training and test part: uint8 (N, 3, 32, 32) and int64 (N,) each."""
+    from torchvision.datasets import CIFAR10
+
+    found: list[np.ndarray] = []
+    with unpacked("cifar10", path) as folder:
+        for train in (True, False):
+            try:
+                part = CIFAR10(str(folder), train=train)
+            except RuntimeError as error:
+                raise damaged(path, "its files are not those of CIFAR-10") from error
+            # torchvision turns the stored order (channel, row, column) into pictures
+            found += [part.data.transpose(0, 3, 1, 2), np.asarray(part.targets, np.int64)]
+    train_x, train_y, test_x, test_y = found
+    return train_x, train_y, test_x, test_y

@@ -1,0 +1,43 @@
+"""MNIST, handwritten digits of 28x28 pixels.
+
+Y. LeCun, L. Bottou, Y. Bengio, P. Haffner. Gradient-based learning applied to document
+recognition. Proceedings of the IEEE 86(11), 1998.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from fedrepro.components.datasets._idx import TEST, TRAIN, read_idx_images
+from fedrepro.core.registry import register
+from fedrepro.core.spec import Arg
+from fedrepro.data.prepared import Arrays
+from fedrepro.data.represent import Features, represent
+
+
+@register(
+    "dataset",
+    "mnist",
+    version=1,
+    files=TRAIN + TEST,
+    title="MNIST",
+    licence="CC BY-SA 3.0",
+    citation="LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document "
+    "recognition. Proceedings of the IEEE 86(11), 1998",
+)
+def mnist(
+    raw: Path,
+    *,
+    validation: Annotated[
+        int, Arg("training examples set aside for validation", unit="examples", least=0)
+    ] = 0,
+    features: Features = "pixels",
+) -> Arrays:
+    """MNIST: 60,000 training and 10,000 test digits of 28×28 pixels, split as published.
+
+    Validation examples are drawn by class from the training part, with a fixed seed: the split
+    is the same whatever the seed of a run. Errors: FedreproError if a raw file is missing or
+    damaged, or if a class would have no training example left.
+    """
+    return represent(read_idx_images("mnist", raw, validation, tuple("0123456789")), features)

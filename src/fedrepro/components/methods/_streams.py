@@ -1,0 +1,41 @@
+"""Data that arrive in steps: which of a client's examples come when, and what they are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+
+if TYPE_CHECKING:
+    from fedrepro.training.clients import Clients
+
+
+def arriving(clients: Clients, step: int, steps: int, rng: Rng) -> Clients:
+    """The clients with what arrives at one step, 0 being the first.
+
+    Every client's examples are cut at random into `steps` parts as equal as can be. The cut
+    depends on seed, trial and client only. Source: PFNM, supplement 4.2. Raises FedreproError if
+    a client has fewer examples than there are steps.
+    """
+    rows = []
+    for client, held in enumerate(clients.rows):
+        if len(held) < steps:
+            raise FedreproError(
+                f"client {client} has {len(held)} examples, too few for a stream of {steps} steps; "
+                "take fewer steps, or a partition with more min_examples"
+            )
+        stream = rng.at(client=client, round=-1).stream("stream-parts")
+        rows.append(np.sort(np.array_split(stream.permutation(held), steps)[step]))
+    return replace(clients, rows=rows)
+
+
+def label_counts(clients: Clients) -> np.ndarray:
+    """Examples of each client and class: int64 (J, K)."""
+    labels, classes = clients.examples.targets, clients.network.classes
+    return np.stack(
+        [np.bincount(labels[rows].cpu().numpy(), minlength=classes) for rows in clients.rows]
+    )

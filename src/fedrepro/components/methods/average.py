@@ -1,0 +1,41 @@
+"""Parameter average: the weights of all clients, averaged by their number of examples."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+BLOCK = 256  # clients in double precision at a time
+
+
+@method("average", kind="one_shot", needs={"example_counts"}, label="parameter average")
+def average(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    weighted: Annotated[bool, Arg("weigh clients by their number of examples")] = True,
+) -> GlobalModel:
+    """sum_j (n_j / n) w_j, or the plain mean. Source: FedAvg, algorithm 1 (one round)."""
+    assert info.example_counts is not None
+    counts = info.example_counts if weighted else np.ones(clients.clients)
+    share = (counts / counts.sum()).astype(np.float64)
+    tensors = {
+        name: _weighted_sum(share, value)[None].astype(np.float32)
+        for name, value in clients.tensors.items()
+    }
+    return GlobalModel(clients.model, tensors)
+
+
+def _weighted_sum(share: np.ndarray, value: np.ndarray) -> np.ndarray:
+    """sum_j share_j value_j in double precision, some clients at a time: (J,), (J, *shape)."""
+    parts = (
+        np.tensordot(share[at : at + BLOCK], value[at : at + BLOCK].astype(np.float64), 1)
+        for at in range(0, len(share), BLOCK)
+    )
+    return sum(parts, np.zeros(value.shape[1:]))

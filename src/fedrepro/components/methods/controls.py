@@ -1,0 +1,52 @@
+"""Controls: the bounds every score is read against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+from fedrepro.networks.dense import dense_spec
+
+
+@method("local", kind="control", label="clients alone")
+def local(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Sequence[GlobalModel]:
+    """Each client alone with its own model: the mean over clients, and the worst client."""
+    return [
+        GlobalModel(clients.model, {name: value[[j]] for name, value in clients.tensors.items()})
+        for j in range(clients.clients)
+    ]
+
+
+@method(
+    "pooled",
+    kind="control",
+    needs={"pooled_inputs", "pooled_labels"},
+    label="pooled training",
+    scenario={"partition": "pooled"},
+)
+def pooled(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+    """One client that holds all training data: the scenario with the partition `pooled`.
+
+    Errors: FedreproError for local models of several clients.
+    """
+    if clients.clients != 1:
+        raise FedreproError(
+            f"method 'pooled' measures one model that was trained on all data, not those of "
+            f"{clients.clients} clients: give it local models of partition 'pooled'"
+        )
+    return GlobalModel(clients.model, clients.tensors)
+
+
+@method("majority", kind="control", needs={"label_counts"}, label="majority class")
+def majority(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+    """Always the class with most training examples: the floor."""
+    assert info.label_counts is not None
+    bias = np.zeros((1, clients.classes), np.float32)
+    bias[0, int(info.label_counts.sum(0).argmax())] = 1.0
+    weight = np.zeros((1, math.prod(clients.shape), clients.classes), np.float32)
+    return GlobalModel(dense_spec(()), {"weight0": weight, "bias0": bias})

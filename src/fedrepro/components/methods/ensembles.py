@@ -1,0 +1,152 @@
+"""Ensembles: every client predicts, and the predictions are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, State, method
+from fedrepro.components.methods._streams import arriving, label_counts
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.matching.networks import class_shares
+
+if TYPE_CHECKING:
+    from fedrepro.training.clients import Clients
+
+
+@method("uniform_ensemble", kind="one_shot", paper="pfnm", label="U-Ens")
+def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+    """Mean of the clients' class probabilities. Source: PFNM, supplement 4.1."""
+    weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
+    return GlobalModel(clients.model, clients.tensors, weights)
+
+
+@method("weighted_ensemble", kind="one_shot", needs={"label_counts"}, paper="pfnm", label="W-Ens")
+def weighted_ensemble(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    share: Annotated[
+        Literal["class", "client"],
+        Arg(
+            "what a client's examples of a class are divided by: everybody's of that class "
+            "(supplement 4.1), or all its own (section 4, to the letter)"
+        ),
+    ] = "class",
+) -> GlobalModel:
+    """Class k of client j counts by n_jk / n_k, or by n_jk / n_j. Source: PFNM, supplement 4.1.
+
+    A class that no client has keeps equal weights. Shares within a client are divided by the
+    number of clients, so that all weights sum to one.
+    """
+    assert info.label_counts is not None
+    if share == "class":
+        weights = class_shares(info.label_counts)
+    else:
+        held = info.label_counts.sum(axis=1, keepdims=True)
+        weights = info.label_counts / np.maximum(held, 1) / len(held)
+    return GlobalModel(clients.model, clients.tensors, weights)
+
+
+class _StreamingEnsemble:
+    """An ensemble whose clients go on training as their data arrive. A round is a step."""
+
+    def __init__(
+        self,
+        *,
+        steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
+        members: Annotated[
+            Literal["latest", "all"],
+            Arg("who predicts: each client's latest network, or those after every step so far"),
+        ] = "latest",
+    ) -> None:
+        self.rounds = steps
+        self.all = members == "all"
+
+    def init(self, clients: Clients, rng: Rng) -> State:
+        """Every client's network as local training starts it."""
+        from fedrepro.training.clients import own_starts
+
+        places = [rng.at(client=j, round=-1) for j in range(clients.count)]
+        own = own_starts(clients.network, clients.settings, places)
+        return {"step": 0, "networks": own, "seen": self.unseen(clients)}
+
+    def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
+        """Every client trains on with what arrived; the optimiser starts anew."""
+        step, before, seen = state["step"], state["networks"], state["seen"]
+        here = arriving(clients, step, self.rounds, rng)
+        latest = {name: value[-clients.count :] for name, value in before.items()}
+        after = here.train(latest, rng, epochs=clients.settings.epochs).tensors
+        now = self.see(seen[-clients.count :], here)
+        if self.all and step > 0:
+            after = {name: np.concatenate([before[name], value]) for name, value in after.items()}
+            now = np.concatenate([seen, now])
+        return {"step": step + 1, "networks": after, "seen": now}, {}
+
+    def model(self, state: State, clients: Clients) -> GlobalModel:
+        """All members, each weighed by class."""
+        weights = self.weights(state["seen"], clients.network.classes)
+        return GlobalModel(clients.model, state["networks"], weights)
+
+    def unseen(self, clients: Clients) -> np.ndarray:
+        """What is known of each member's examples before any: nothing, (J, 0)."""
+        return np.zeros((clients.count, 0), np.int64)
+
+    def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
+        """The same after the examples that arrived now."""
+        return seen
+
+    def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
+        """Weight of each member and class (m, K), columns sum to one: all alike."""
+        return np.full((len(seen), classes), 1.0 / len(seen))
+
+    def messages(self, clients: int) -> tuple[int, int]:
+        """Every client's weights up in each step."""
+        return clients, 0
+
+
+@method(
+    "uniform_ensemble_streaming",
+    kind="federated",
+    version=2,
+    needs={"rounds"},
+    paper="pfnm",
+    label="U-Ens streaming",
+)
+class UniformEnsembleStreaming(_StreamingEnsemble):
+    """Mean of class probabilities of networks that train on as data arrive.
+
+    Source: PFNM, supplement 4.2 (streaming).
+    """
+
+
+@method(
+    "weighted_ensemble_streaming",
+    kind="federated",
+    version=2,
+    needs={"rounds", "label_counts"},
+    paper="pfnm",
+    label="W-Ens streaming",
+)
+class WeightedEnsembleStreaming(_StreamingEnsemble):
+    """As the weighted ensemble, by the examples that each member has seen by then.
+
+    Source: PFNM, supplement 4.2 (streaming).
+    """
+
+    def unseen(self, clients: Clients) -> np.ndarray:
+        """Examples of each class, (J, K): none."""
+        return np.zeros((clients.count, clients.network.classes), np.int64)
+
+    def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
+        """Those that arrived are counted in."""
+        found: np.ndarray = seen + label_counts(here)
+        return found
+
+    def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
+        """By the share of all members' examples of a class."""
+        return class_shares(seen)

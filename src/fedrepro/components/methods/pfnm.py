@@ -1,0 +1,106 @@
+"""Probabilistic federated neural matching: hidden units of all clients, matched and averaged.
+
+Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019. Where its text is
+silent the defaults are those of the authors' code: precision by class share, a cap on counts, five
+passes, a prior mean of 0.1 for biases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.matching.assign import Matching, Rule
+from fedrepro.matching.networks import (
+    Variances,
+    class_shares,
+    match_networks,
+    networks_of,
+    tensors_of,
+)
+from fedrepro.networks.dense import widths
+
+
+@method(
+    "pfnm",
+    kind="one_shot",
+    needs={"label_counts", "pooled_train_accuracy"},
+    models={"mlp"},
+    paper="pfnm",
+    label="PFNM",
+    evaluate=("train", "test"),
+)
+def pfnm(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    sigma2: Annotated[float, Arg("variance of a local unit around its global unit", above=0)] = 1.0,
+    sigma2_layers: Annotated[
+        tuple[float, ...],
+        Arg(
+            "factor on sigma2 for each hidden layer, the lowest first; or one for all; or two, for "
+            "all below the top one and for the top one",
+            above=0,
+        ),
+    ] = (1.0,),
+    sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
+    gamma0: Annotated[float, Arg("mass of the Beta process: more mass, more units", above=0)] = 1.0,
+    passes: Annotated[int, Arg("times every client is assigned again", "passes", least=0)] = 5,
+    popularity: Annotated[
+        float, Arg("factor on the popularity term: 1 as published, 2 as derived", least=0)
+    ] = 1.0,
+    count_cap: Annotated[
+        int | None, Arg("largest count in the popularity term, none for no cap", "clients", least=1)
+    ] = 10,
+    class_weights: Annotated[
+        bool, Arg("weigh a client's outgoing weights by its share of each class")
+    ] = True,
+    width_cap: Annotated[
+        int, Arg("units beyond which a client may add only one at a time", "units", least=1)
+    ] = 700,
+    bias_prior: Annotated[float, Arg("prior mean of biases")] = 0.1,
+    order: Annotated[
+        Literal["random", "fixed"],
+        Arg("order of the clients: drawn anew in each pass, or as they come"),
+    ] = "random",
+) -> GlobalModel:
+    """Match hidden units across clients by MAP inference and average the matched ones.
+
+    Several hidden layers are matched from the top down. Source: PFNM, section 3, equations (5)
+    and (9); supplement, Algorithm 1.
+    """
+    assert info.label_counts is not None
+    shares = class_shares(info.label_counts)
+    depth = len(widths(clients.tensors))
+    network, matchings = match_networks(
+        networks_of(clients.tensors),
+        shares if class_weights else np.ones_like(shares),
+        Variances(sigma2, sigma02, bias_prior, sigma2_layers),
+        Rule(gamma0, popularity, count_cap, width_cap),
+        visiting_orders(clients.clients, depth, passes, order, rng),
+    )
+    diagnostics = {"matched_share": matched_share(matchings)}
+    return GlobalModel(clients.model, tensors_of(network), diagnostics=diagnostics)
+
+
+def visiting_orders(
+    clients: int, depth: int, passes: int, order: str, rng: Rng
+) -> list[np.ndarray]:
+    """The order in which each pass visits the clients: int64 (passes, J), top layer first."""
+    visits = np.tile(np.arange(clients), (depth, passes, 1))
+    if order == "random":
+        rng.stream("pfnm-order").permuted(visits, axis=2, out=visits)
+    return list(visits)
+
+
+def matched_share(matchings: Sequence[Matching]) -> float:
+    """Share of local units, over all layers, whose global unit holds another local unit too."""
+    units = sum(len(atoms) for matching in matchings for atoms in matching.assignments)
+    shared = sum(matching.counts[matching.counts > 1].sum() for matching in matchings)
+    return float(shared / units)

@@ -1,0 +1,194 @@
+"""Streaming PFNM: data arrive in steps, and the posterior of a step is the prior of the next.
+
+Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019, section 3.3 and
+supplement sections 3 and 4.2. The text does not give the noise that is added to the units a client
+starts from, nor what equation (11) means at the first step; both are parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+
+from fedrepro.api import GlobalModel, State, method
+from fedrepro.components.methods._streams import arriving, label_counts
+from fedrepro.components.methods.pfnm import visiting_orders
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.matching.assign import Rule
+from fedrepro.matching.networks import Variances, class_shares, networks_of, tensors_of
+from fedrepro.matching.streaming import Posterior, before_data, start_of, update
+from fedrepro.matching.sums import Atoms, Past
+from fedrepro.networks.dense import widths
+
+if TYPE_CHECKING:
+    from fedrepro.training.clients import Clients
+
+
+@method(
+    "pfnm_streaming",
+    kind="federated",
+    version=2,
+    needs={"rounds", "label_counts", "pooled_train_accuracy"},
+    models={"mlp"},
+    paper="pfnm",
+    label="PFNM-Streaming",
+    evaluate=("train", "test"),
+)
+class PfnmStreaming:
+    """At each step clients train on what arrived, and their units are matched to all atoms so far.
+
+    A round is a step. Clients start the first step as in local training, and every later one from
+    units of the global network drawn by popularity in their own past, fresh units, and noise.
+    Source: PFNM, supplement, equations (10) and (11).
+    """
+
+    def __init__(
+        self,
+        *,
+        steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
+        sigma2: Annotated[
+            float, Arg("variance of a local unit around its global unit", above=0)
+        ] = 1.0,
+        sigma2_layers: Annotated[
+            tuple[float, ...],
+            Arg(
+                "factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0
+            ),
+        ] = (1.0,),
+        sigma02: Annotated[
+            float, Arg("variance of global units around their prior", above=0)
+        ] = 10.0,
+        gamma0: Annotated[
+            float, Arg("mass of the Beta process: more mass, more units", above=0)
+        ] = 1.0,
+        passes: Annotated[
+            int, Arg("times every client is assigned again in a step", "passes", least=0)
+        ] = 5,
+        popularity: Annotated[
+            float, Arg("factor on the popularity term: 1 as published", least=0)
+        ] = 1.0,
+        count_cap: Annotated[
+            int | None,
+            Arg("largest count in equation (9), at the first step; none for no cap", least=1),
+        ] = 10,
+        class_weights: Annotated[
+            bool, Arg("weigh outgoing weights by the share of each class in this step's examples")
+        ] = True,
+        width_cap: Annotated[
+            int, Arg("units beyond which a client may add only one at a time", "units", least=1)
+        ] = 700,
+        bias_prior: Annotated[float, Arg("prior mean of biases")] = 0.1,
+        order: Annotated[
+            Literal["random", "fixed"],
+            Arg("order of the clients: drawn anew in each pass, or as they come"),
+        ] = "random",
+        first_step: Annotated[
+            Literal["crowd", "habit"],
+            Arg("popularity at the first step: among clients (9), or in the own past (11)"),
+        ] = "crowd",
+        fresh: Annotated[
+            int,
+            Arg("units at the prior mean in each layer of a start, gamma0 in the text", least=0),
+        ] = 1,
+        start_noise: Annotated[
+            float, Arg("standard deviation of the noise added to a start", least=0)
+        ] = 0.01,
+    ) -> None:
+        self.rounds = steps
+        self.variances = Variances(sigma2, sigma02, bias_prior, sigma2_layers)
+        self.rule = Rule(gamma0, popularity, count_cap, width_cap)
+        self.passes, self.order = passes, order
+        self.class_weights = class_weights
+        self.crowd_first = first_step == "crowd"
+        self.fresh, self.start_noise = fresh, start_noise
+
+    def init(self, clients: Clients, rng: Rng) -> State:
+        """The prior: no atoms."""
+        return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
+
+    def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
+        """One step: clients train on its part of their data, and are matched to the atoms."""
+        before = _posterior(state)
+        here = arriving(clients, before.step, self.rounds, rng)
+        epochs = clients.settings.epochs
+        start = self._starts(before, clients, rng)
+        trained = here.train(start, rng, epochs=epochs)
+        shares = class_shares(label_counts(here))
+        after, _ = update(
+            before,
+            networks_of(trained.tensors),
+            shares if self.class_weights else np.ones_like(shares),
+            self.variances,
+            self.rule,
+            visiting_orders(clients.count, len(before.layers), self.passes, self.order, rng),
+            crowd_first=self.crowd_first,
+        )
+        units = sum(layer.members.shape[1] for layer in after.layers)
+        return _state(after), {"hidden_units": float(units)}
+
+    def model(self, state: State, clients: Clients) -> GlobalModel:
+        """The posterior mean network."""
+        return GlobalModel(clients.model, tensors_of(_posterior(state).network))
+
+    def messages(self, clients: int) -> tuple[int, int]:
+        """A step: every client's weights up, and what it starts the next step from down."""
+        return clients, clients
+
+    def _starts(
+        self, before: Posterior | None, clients: Clients, rng: Rng
+    ) -> dict[str, np.ndarray]:
+        """Weights (J, *shape) that the clients train from: at first their own."""
+        from fedrepro.training.clients import own_starts
+
+        places = [rng.at(client=j, round=-1) for j in range(clients.count)]
+        own = own_starts(clients.network, clients.settings, places)
+        if before is None or before.step == 0:
+            return own
+        drawn = [
+            tensors_of(
+                start_of(
+                    before,
+                    j,
+                    widths(own),
+                    self.variances,
+                    self.fresh,
+                    self.start_noise,
+                    rng.at(client=j).stream("pfnm-streaming-start"),
+                )
+            )
+            for j in range(clients.count)
+        ]
+        return {name: np.concatenate([one[name] for one in drawn]) for name in own}
+
+
+def _state(posterior: Posterior) -> State:
+    """The posterior as plain data and tensors."""
+    import torch
+
+    def kept(*arrays: np.ndarray) -> list[torch.Tensor]:
+        return [torch.from_numpy(np.ascontiguousarray(array)) for array in arrays]
+
+    layers = [
+        kept(
+            past.members,
+            past.atoms.natural,
+            past.atoms.precision,
+            past.atoms.classed,
+            past.atoms.classed_precision,
+        )
+        for past in posterior.layers
+    ]
+    bias = kept(posterior.bias, posterior.bias_precision)
+    return {"step": posterior.step, "inputs": posterior.inputs, "layers": layers, "bias": bias}
+
+
+def _posterior(state: Mapping[str, Any]) -> Posterior:
+    layers = []
+    for tensors in state["layers"]:
+        members, *atoms = (tensor.numpy() for tensor in tensors)
+        layers.append(Past(Atoms(*atoms), members))
+    bias, precision = (tensor.numpy() for tensor in state["bias"])
+    return Posterior(state["step"], state["inputs"], tuple(layers), bias, precision)

@@ -1,0 +1,28 @@
+"""Next-character prediction with two layers of LSTM."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fedrepro.core.registry import register
+from fedrepro.core.spec import Arg
+from fedrepro.networks.layers import Affine, Layer
+from fedrepro.networks.network import Network
+from fedrepro.networks.recurrent import Embedding, Lstm
+
+
+@register("model", "char_lstm", version=1, title="character LSTM")
+def char_lstm(
+    shape: tuple[int, ...],
+    classes: int,
+    *,
+    embedding: Annotated[int, Arg("size of a character's vector", least=1)] = 8,
+    units: Annotated[int, Arg("units of each recurrent layer", "units", least=1)] = 256,
+    layers: Annotated[int, Arg("recurrent layers", least=1, most=100)] = 2,
+) -> Network:
+    """Embedding, LSTM layers, softmax over the next character. Source: FedAvg, section 3.
+
+    Inputs are windows of character codes, and the codes are the classes.
+    """
+    recurrent: list[Layer] = [Lstm(units, last=i == layers - 1) for i in range(layers)]
+    return Network(shape, (Embedding(classes, embedding), *recurrent, Affine(classes)), "recurrent")

@@ -1,0 +1,60 @@
+"""Clients that the data come with: one per role, speaker or node.
+
+H. B. McMahan et al. Communication-Efficient Learning of Deep Networks from Decentralized Data.
+AISTATS 2017, section 3 (Shakespeare: one client per speaking role).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import register
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.data.split import NOBODY, Examples, Split
+
+
+@register("partition", "natural", version=1, title="Natural groups")
+def natural(
+    examples: Examples,
+    rng: Rng,
+    *,
+    clients: Annotated[
+        int | None, Arg("groups that become clients; none: all of them", unit="clients", least=1)
+    ] = None,
+    pick: Annotated[
+        Literal["first", "random"], Arg("which of them, if not all: the first, or drawn ones")
+    ] = "first",
+    min_examples: Annotated[
+        int, Arg("groups with less training examples are left out", unit="examples", least=1)
+    ] = 1,
+) -> Split:
+    """Each natural group of the data set is a client, in the order of the groups.
+
+    Examples without a group, and those of groups that are left out, belong to nobody. Validation
+    examples go to the client that is their group. Local models are trained in blocks of known
+    size, so that one-shot methods need `clients`. Source: FedAvg, section 3 (1146 roles).
+    Errors: FedreproError if the data have no groups, or fewer than `clients` large enough.
+    """
+    if not examples.group_names:
+        raise FedreproError(
+            "partition 'natural': this data set does not say whose an example is: choose data "
+            "with roles, speakers or nodes, or another partition"
+        )
+    sizes = np.bincount(examples.groups[examples.groups >= 0], minlength=len(examples.group_names))
+    groups = np.flatnonzero(sizes >= min_examples)
+    if groups.size < (clients or 1):
+        raise FedreproError(
+            f"partition 'natural': {groups.size} of {sizes.size} groups have {min_examples} "
+            f"training examples or more, too few for {clients or 1} clients: lower `clients` or "
+            "`min_examples`"
+        )
+    if clients is not None and pick == "random":
+        groups = np.sort(rng.stream("partition").choice(groups, clients, replace=False))
+    groups = groups[:clients].astype(np.int32)
+    client_of = np.full(sizes.size + 1, NOBODY, np.int32)  # the last entry serves group -1
+    client_of[groups] = np.arange(groups.size)
+    return Split(client_of[examples.groups], groups.size, groups=groups)

@@ -1,0 +1,40 @@
+"""Every client holds a single class.
+
+H. Mostafa. Robust Federated Learning Through Representation Matching and Adaptive
+Hyper-parameters. 2019, section 4 (non-iid).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import register
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.data.split import Examples, Split, deal_classes, require_examples
+
+
+@register("partition", "one_class", version=1, title="One class per client")
+def one_class(
+    examples: Examples,
+    rng: Rng,
+    *,
+    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)] = 10,
+) -> Split:
+    """Client j holds examples of class j modulo the number of classes K only.
+
+    With more clients than classes, those of one class share it evenly at random.
+    Source: RM, section 4: ten clients, "each client only has data points belonging to one of the
+    ten classes". Errors: FedreproError for fewer clients than classes, since a class would be left
+    out, or for more clients than examples.
+    """
+    require_examples(examples, clients)
+    if clients < examples.classes:
+        raise FedreproError(
+            f"partition 'one_class': {clients} clients with one class each leave out some of the "
+            f"{examples.classes} classes: set `clients` to at least {examples.classes}, or take "
+            "partition 'by_label'"
+        )
+    held = [[client % examples.classes] for client in range(clients)]
+    return Split(deal_classes(examples, held, rng), clients)

@@ -1,0 +1,15 @@
+"""One client holds everything: the partition of pooled training, a control."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedrepro.core.registry import register
+from fedrepro.core.rng import Rng
+from fedrepro.data.split import Examples, Split
+
+
+@register("partition", "pooled", version=1, title="Pooled")
+def pooled(examples: Examples, rng: Rng) -> Split:
+    """A single client holds all examples. Nothing is drawn."""
+    return Split(np.zeros(len(examples), np.int32), clients=1)

@@ -1,0 +1,1 @@
+"""What everything stands on: tokens, seeds, files, origins, sentences for people."""

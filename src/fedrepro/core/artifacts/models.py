@@ -1,0 +1,177 @@
+"""Local models as parquet: a row for each (trial, client, tensor), written and read in pieces."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrepro.core.artifacts.tables import check_table, opened, parquet, require_source
+from fedrepro.core.errors import FedreproError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KIND = "local_models"
+ROW_GROUP_CLIENTS = 64
+
+Tensors = dict[str, np.ndarray]
+
+
+@contextlib.contextmanager
+def model_writer(path: Path | str, provenance: Mapping[str, Any]) -> Iterator[ModelWriter]:
+    """Write local models some at a time, so that a file may hold more than fits the memory."""
+    import pyarrow as pa
+
+    schema = pa.schema(
+        {
+            "trial": pa.int32(),
+            "client": pa.int32(),
+            "examples": pa.int32(),
+            "tensor": pa.string(),
+            "shape": pa.list_(pa.int32()),
+            "values": pa.list_(pa.float32()),
+        }
+    )
+    with parquet(path, schema, KIND, provenance) as add:
+        writer = ModelWriter(schema, add)
+        yield writer
+        writer.flush()
+
+
+class ModelWriter:
+    """One row per (trial, client, tensor), in groups of equal size however they are handed in."""
+
+    def __init__(self, schema: pa.Schema, add: Callable[[pa.Table], None]) -> None:
+        self.schema, self.add = schema, add
+        self.waiting: list[tuple[int, int, int, Tensors]] = []
+
+    def write(
+        self,
+        trials: Sequence[int],
+        clients: Sequence[int],
+        examples: Sequence[int],
+        tensors: Tensors,
+    ) -> None:
+        """Models in their order; `tensors[name]` has the shape (models, *shape)."""
+        for i, place in enumerate(zip(trials, clients, examples, strict=True)):
+            self.waiting.append((*place, {name: value[i] for name, value in tensors.items()}))
+            if len(self.waiting) == ROW_GROUP_CLIENTS:
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what waits as a row group."""
+        import pyarrow as pa
+
+        rows = [
+            (*place, name, value) for *place, held in self.waiting for name, value in held.items()
+        ]
+        self.waiting = []
+        if not rows:
+            return
+        trials, clients, examples, names, values = zip(*rows, strict=True)
+        flat = [np.ascontiguousarray(value, dtype=np.float32).reshape(-1) for value in values]
+        offsets = np.concatenate([[0], np.cumsum([value.size for value in flat])])
+        columns = [pa.array(column, pa.int32()) for column in (trials, clients, examples)]
+        columns += [
+            pa.array(names, pa.string()),
+            pa.array([list(value.shape) for value in values], pa.list_(pa.int32())),
+            pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), np.concatenate(flat)),
+        ]
+        self.add(pa.Table.from_arrays(columns, schema=self.schema))
+
+
+def write_models(
+    path: Path | str,
+    trials: Sequence[int],
+    clients: Sequence[int],
+    examples: Sequence[int],
+    tensors: Tensors,
+    provenance: Mapping[str, Any],
+) -> None:
+    """All local models at once; `trials`, `clients` and `examples` have one entry per model."""
+    with model_writer(path, provenance) as writer:
+        writer.write(trials, clients, examples, tensors)
+
+
+@dataclass(frozen=True)
+class TrialModels:
+    """Local models of one trial, ordered by client.
+
+    examples: int64 (clients,); tensors[name]: float32 (clients, *shape).
+    """
+
+    examples: np.ndarray
+    tensors: Tensors
+
+
+def read_models(
+    paths: Sequence[Path | str], trials: Sequence[int], made: Mapping[str, str] | None = None
+) -> dict[int, TrialModels]:
+    """The local models of these trials from one or more blocks; every client must be there.
+
+    Each number is read once, into the array that it stays in: a row group at a time. made: what
+    their provenance says, where it says anything of it.
+    """
+    for path in paths:
+        require_source(path, made or {})
+    sizes: dict[int, dict[int, int]] = {trial: {} for trial in trials}  # examples by client
+    shapes: dict[int, dict[str, tuple[int, ...]]] = {trial: {} for trial in trials}
+    for group in _groups(paths, ["trial", "client", "examples", "tensor", "shape"]):
+        for row in group.to_pylist():
+            if row["trial"] in sizes:
+                sizes[row["trial"]][row["client"]] = row["examples"]
+                shapes[row["trial"]].setdefault(row["tensor"], tuple(row["shape"]))
+    found = {}
+    for trial in trials:
+        if not sizes[trial] or sorted(sizes[trial]) != list(range(len(sizes[trial]))):
+            raise _missing(trial, paths)
+        counts = np.array([sizes[trial][client] for client in range(len(sizes[trial]))], np.int64)
+        tensors = {
+            name: np.empty((len(counts), *shape), np.float32)
+            for name, shape in shapes[trial].items()
+        }
+        found[trial] = TrialModels(counts, tensors)
+    _fill(found, paths)
+    return found
+
+
+def _fill(found: Mapping[int, TrialModels], paths: Sequence[Path | str]) -> None:
+    """Copy the values of every row into its place; every place must get one."""
+    filled = dict.fromkeys(found, 0)
+    for group in _groups(paths, ["trial", "client", "tensor", "values"]):
+        values = group["values"].combine_chunks()
+        flat, offsets = values.values.to_numpy(), values.offsets.to_numpy()
+        places = zip(
+            *(group[name].to_pylist() for name in ("trial", "client", "tensor")), strict=True
+        )
+        for i, (trial, client, tensor) in enumerate(places):
+            if trial in found:
+                place = found[trial].tensors[tensor][client]
+                place[...] = flat[offsets[i] : offsets[i + 1]].reshape(place.shape)
+                filled[trial] += 1
+    for trial, models in found.items():
+        if filled[trial] != len(models.examples) * len(models.tensors):
+            raise _missing(trial, paths)
+
+
+def _groups(paths: Sequence[Path | str], columns: list[str]) -> Iterator[pa.Table]:
+    """The row groups of files of local models, with some of the columns."""
+    import pyarrow.parquet as pq
+
+    for path in paths:
+        with opened(path), pq.ParquetFile(path) as file:
+            check_table(path, file.schema_arrow.metadata, KIND)
+            for number in range(file.num_row_groups):
+                yield file.read_row_group(number, columns=columns)
+
+
+def _missing(trial: int, paths: Sequence[Path | str]) -> FedreproError:
+    return FedreproError(
+        f"local models of some clients of trial {trial} are missing in "
+        f"{', '.join(map(str, paths))}; delete these files and start again"
+    )

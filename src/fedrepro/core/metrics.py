@@ -1,0 +1,143 @@
+"""Metrics: named numbers with a unit, a range and a direction, in one tidy table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.core.spec import Spec, render
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+FLOAT_BYTES = 4  # of a parameter, in memory and in messages
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a number means. `better` is 1 if more is better, -1 if less is, 0 if neither."""
+
+    title: str
+    unit: str
+    least: float
+    most: float | None
+    better: int
+
+
+METRICS = {
+    "accuracy": Metric("accuracy", "share of examples", 0, 1, 1),
+    "accuracy_worst": Metric("accuracy of the worst client's model", "share of examples", 0, 1, 1),
+    "accuracy_clients": Metric(
+        "mean over clients of the accuracy on their own examples", "share of examples", 0, 1, 1
+    ),
+    "hidden_units": Metric("hidden units, all layers", "units", 0, None, -1),
+    "parameters": Metric("parameters held for prediction", "numbers", 0, None, -1),
+    "forward_passes": Metric("forward passes per prediction", "passes", 0, None, -1),
+    "rounds": Metric("communication rounds", "rounds", 0, None, -1),
+    "messages": Metric("messages between clients and server", "messages", 0, None, -1),
+    "bytes_up": Metric("sent by all clients", "bytes", 0, None, -1),
+    "bytes_down": Metric("received by all clients", "bytes", 0, None, -1),
+    "matched_share": Metric(
+        "local hidden units that share their global unit with another client", "share", 0, 1, 0
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """A way to say how large a model is: a metric times a factor, and its names.
+
+    title: of an axis. words: after a number.
+    """
+
+    metric: str
+    title: str
+    words: str
+    factor: float = 1.0
+
+
+SIZES = {
+    "hidden_units": Size("hidden_units", "Hidden units", "units"),
+    "parameters": Size("parameters", "Parameters", "parameters"),
+    "megabytes": Size("parameters", "Megabytes", "MB", FLOAT_BYTES / 1e6),
+}
+
+
+def size_text(value: float, size: Size) -> str:
+    """A size in words: 225 units, 178,885 parameters, 0.716 MB; value is the metric's."""
+    number = f"{value:,.0f}" if size.factor == 1 else f"{value * size.factor:,.3g}"
+    return f"{number} {size.words}"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured number. `round` and `client` are None where they do not apply."""
+
+    trial: int
+    method: Spec
+    metric: str
+    value: float
+    split: str | None = None
+    round: int | None = None
+    client: int | None = None
+
+
+@dataclass
+class Table:
+    """Rows of one job, with the scenario they belong to."""
+
+    scenario: Sequence[Spec]
+    rows: list[Row] = field(default_factory=list)
+
+    def add(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            if row.metric not in METRICS:
+                raise KeyError(f"metric {row.metric!r} is not in METRICS")
+            self.rows.append(row)
+
+    def arrow(self) -> pa.Table:
+        """Tidy columns, and the parsed parameters of every component as typed columns.
+
+        Columns: trial, method (token), round, client, split, metric, value; then for each
+        component <kind>_name and <kind>_<parameter>. No column is named like a folder key that
+        holds several of its values.
+        """
+        import pyarrow as pa
+
+        rows = self.rows
+        columns: dict[str, Any] = {
+            "trial": pa.array([r.trial for r in rows], pa.int32()),
+            "method": pa.array([r.method.token for r in rows], pa.string()),
+            "round": pa.array([r.round for r in rows], pa.int32()),
+            "client": pa.array([r.client for r in rows], pa.int32()),
+            "split": pa.array([r.split for r in rows], pa.string()),
+            "metric": pa.array([r.metric for r in rows], pa.string()),
+            "value": pa.array([float(r.value) for r in rows], pa.float64()),
+        }
+        for spec in self.scenario:
+            columns |= _parameters(spec.kind, [spec] * len(rows))
+        columns |= _parameters("method", [r.method for r in rows])
+        return pa.table(columns)
+
+
+def _parameters(kind: str, specs: Sequence[Spec]) -> dict[str, Any]:
+    """<kind>_name and one typed column per parameter; null where a component lacks it."""
+    import pyarrow as pa
+
+    types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
+    columns: dict[str, Any] = {f"{kind}_name": pa.array([s.name for s in specs], pa.string())}
+    known: dict[str, pa.DataType] = {}
+    for spec in specs:
+        for key, param in spec.component.params.items():
+            known[key] = pa.string() if param.many else types[param.type]
+    for key in sorted(known):
+        values = [_cell(spec.values, key) for spec in specs]
+        columns[f"{kind}_{key}"] = pa.array(values, known[key])
+    return columns
+
+
+def _cell(values: Mapping[str, Any], key: str) -> Any:
+    value = values.get(key)
+    return render(value) if isinstance(value, tuple) else value

@@ -1,0 +1,235 @@
+"""Where a result comes from: sources, parameters, versions, device, machine; never the time of day.
+
+It is stated once, in the file itself, when that is written; whoever asks later reads it there.
+Sources are those that the process loaded: a job that was forked from a preloaded process inherits
+what that process knew when it began to load them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import fedrepro
+from fedrepro.core import sources
+
+if TYPE_CHECKING:
+    from fedrepro.core.spec import Spec
+
+T = TypeVar("T")
+
+PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "scikit-learn")
+# what tells one origin from another; `changed_to` is there only if sources changed meanwhile
+ORIGIN = ("revision", "digest", "changed_to", "versions", "device", "machine")
+# what git sets for its hooks, about a repository that need not be the package's
+FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Files of the package: the digest of their contents, and the git revision that has them.
+
+    revision: of the repository that tracks the package, with -dirty if any of these files differs
+    there; `unknown` if none tracks it.
+    """
+
+    digest: str
+    revision: str
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a process loaded: all of the package, and what of it computes."""
+
+    whole: Sources
+    computing: Sources
+
+
+@functools.cache
+def loaded() -> Loaded:
+    """The sources of this process, to be asked for before it loads them; kept from then on."""
+    files = sources.on_disk()
+    commit, blobs = _head()
+    return Loaded(
+        _sources(files, commit, blobs),
+        _sources(computing(files), commit, computing(blobs)),
+    )
+
+
+def computing(files: Mapping[str, T]) -> dict[str, T]:
+    """Those of the package's files that compute."""
+    return {name: what for name, what in files.items() if sources.computes(name)}
+
+
+def _sources(files: Mapping[str, bytes], commit: str, blobs: Mapping[str, str]) -> Sources:
+    return Sources(sources.digest(files), _revision(files, commit, blobs))
+
+
+def _revision(files: Mapping[str, bytes], commit: str, blobs: Mapping[str, str]) -> str:
+    if not blobs:
+        return "unknown"
+    kind = "sha1" if len(commit) == 40 else "sha256"
+    own = {name: _blob(content, kind) for name, content in files.items()}
+    return commit[:12] + ("" if own == blobs else "-dirty")
+
+
+def _blob(content: bytes, kind: str) -> str:
+    """The name that git gives to this content."""
+    return hashlib.new(kind, b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _head() -> tuple[str, dict[str, str]]:
+    """The last commit of the repository around the package, and its blobs of the package's files.
+
+    None if there is no repository, or one that does not track them: where a package is installed,
+    any repository may lie around it.
+    """
+    try:
+        commit = _git("rev-parse", "HEAD").strip()
+        listed = _git("ls-tree", "-r", "-z", commit)
+    except (OSError, subprocess.SubprocessError):
+        return "", {}
+    lines = (line.partition("\t") for line in listed.split("\0") if line)
+    blobs = {name: about.split()[2] for about, _, name in lines if name.endswith(sources.SUFFIXES)}
+    return commit, blobs
+
+
+def _git(*words: str) -> str:
+    """What git prints, asked in the folder of the package: paths are relative to it."""
+    own = {key: value for key, value in os.environ.items() if key not in FOREIGN}
+    return subprocess.run(
+        ["git", *words],
+        cwd=sources.PACKAGE,
+        env=own,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
+    ).stdout
+
+
+def revision() -> str:
+    """The git revision of the sources that compute, as this process loaded them; see `Sources`."""
+    return loaded().computing.revision
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Versions of fedrepro, Python and the packages that compute."""
+    found = {"fedrepro": fedrepro.__version__, "python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def device_in_words(device: str) -> str:
+    """cpu, or a GPU by its name, whichever number it has."""
+    if not device.startswith("cuda"):
+        return device
+    import torch
+
+    return f"cuda ({torch.cuda.get_device_name(device)})"
+
+
+def origin(device: str = "cpu") -> dict[str, Any]:
+    """The keys of ORIGIN, as they are now.
+
+    Sources that changed on disk since this process began may have been loaded in part, since
+    modules are loaded when they are needed: `changed_to` is their digest then.
+    """
+    own = loaded().computing
+    now = sources.digest(computing(sources.on_disk()))
+    return {
+        "revision": own.revision,
+        "digest": own.digest,
+        **({} if now == own.digest else {"changed_to": now}),
+        "versions": versions(),
+        "device": device_in_words(device),
+        "machine": machine(),
+    }
+
+
+def provenance(
+    seed: int | None = None,
+    *,
+    specs: Sequence[Spec] = (),
+    device: str = "cpu",
+    inputs: Iterable[Mapping[str, Any]] = (),
+    **parts: Any,
+) -> dict[str, Any]:
+    """What goes into the metadata of every file that is computed, when it is written.
+
+    specs: the components that it was computed with, kept with their version and all parameters.
+    inputs: provenance of the files that it was computed from; `behind` has what of their origin
+    differs from this file's own.
+    """
+    own = origin(device)
+    found: dict[str, Any] = {**own, "seed": seed, **parts}
+    for spec in specs:
+        found.setdefault("resolved", {}).setdefault(spec.kind, []).append(spec.resolved)
+    behind = [other for other in origins(inputs) if other != own]
+    return found | ({"behind": behind} if behind else {})
+
+
+def origins(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The different origins of some files and of what they were computed from, in a fixed order.
+
+    Files of before there were digests have fewer keys.
+    """
+    each = [
+        {key: one[key] for key in ORIGIN if key in one}
+        for source in found
+        for one in (source, *source.get("behind", ()))
+    ]
+    texts = {json.dumps(one, sort_keys=True) for one in each if one}
+    return [json.loads(text) for text in sorted(texts)]
+
+
+def provenance_of(path: Path | str) -> dict[str, Any]:
+    """The provenance of a table, without its content. Errors: FedreproError if it is damaged."""
+    from fedrepro.core.artifacts import read_source
+
+    return read_source(path)
+
+
+def spent() -> dict[str, float]:
+    """What this process took: seconds of processor time, and bytes of memory at its peak.
+
+    Processor time does not depend on what else the machine does. Memory counts mapped data sets
+    and, in a job that was forked from a preloaded process, the libraries that it found there.
+    """
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return {"cpu_seconds": time.process_time(), "peak_bytes": peak}
+
+
+@functools.cache
+def machine() -> dict[str, Any]:
+    """The machine in words; no host name, and nothing that changes from job to job."""
+    cpu = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as file:
+            cpu = next((x.split(":")[1].strip() for x in file if "model name" in x), cpu)
+    except OSError:
+        pass
+    return {
+        "system": platform.system(),
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "python": sys.version.split()[0],
+    }

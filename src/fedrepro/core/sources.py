@@ -1,0 +1,75 @@
+"""The package's own files, told apart by digests: what a process loaded and what is on disk.
+
+Imports as little as it can, since every job of a workflow asks before it is handed over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+try:  # hashlib loads OpenSSL as well, which takes longer than reading the files
+    from _blake2 import blake2b
+except ImportError:
+    from hashlib import blake2b
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SUFFIXES = (".py", ".json", ".j2")
+HIDDEN = (".", "__pycache__")
+
+# What does not compute: a result that is there already cannot depend on it. All else computes,
+# so a new file does until it is named here.
+OTHER = {
+    "cli/": "parses commands",
+    "planning/config.py": "plans",
+    "planning/drawable.py": "plans",
+    "planning/exhibit.py": "plans",
+    "planning/forecast.py": "plans",
+    "planning/plan.py": "plans",
+    "numbers/about.py": "draws",
+    "numbers/claims/": "judges",
+    "numbers/files.py": "draws",
+    "numbers/summary.py": "draws",
+    "numbers/times.py": "draws",
+    "drawings/": "draws",
+    "stages/claims.py": "judges",
+    "stages/exhibit.py": "draws",
+    "stages/maps.py": "draws",
+    "stages/report.py": "draws",
+    "record/": "reports",
+    "report/": "reports",
+}
+
+
+def computes(name: str) -> bool:
+    """Whether results depend on this file, named from the package: stages/train.py."""
+    return not name.startswith(tuple(OTHER))
+
+
+def on_disk(package: str = PACKAGE) -> dict[str, bytes]:
+    """The package's files as they are now, by name, in the order of names."""
+    found = {}
+    for folder, inner, names in os.walk(package):
+        inner[:] = [name for name in inner if not name.startswith(HIDDEN)]
+        for name in names:
+            if name.endswith(SUFFIXES) and not name.startswith(HIDDEN):
+                path = f"{folder}/{name}"
+                found[path[len(package) + 1 :]] = _content(path)
+    return {name: content for name, content in sorted(found.items()) if content is not None}
+
+
+def _content(path: str) -> bytes | None:
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return file.read()
+    except FileNotFoundError:  # it is just being replaced
+        return None
+
+
+def digest(files: Mapping[str, bytes]) -> str:
+    """128 bits of the names and contents of these files, as 32 hexadecimal digits."""
+    found = blake2b(digest_size=16)
+    for name, content in files.items():
+        found.update(b"%s\0%d\0" % (os.fsencode(name), len(content)))
+        found.update(content)
+    return found.hexdigest()

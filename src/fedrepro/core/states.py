@@ -1,0 +1,112 @@
+"""States of methods in rounds as plain data, which every reader of `.pt` files gives back.
+
+NumPy arrays and sets are written in a form of their own, and what cannot be kept is refused when
+it would be written, not missed when it is read. A state that went through `settled` is what a
+checkpoint of it would give back, so a run that goes on from one cannot differ from one that was
+not stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+
+PLAIN = (type(None), bool, int, float, str)
+# a dict with this key stands for something that plain data have no form for
+MARK = "fedrepro.kept"
+ALLOWED = (
+    "numbers, texts, lists, tuples, dicts, sets, NumPy arrays of numbers, and tensors on the CPU "
+    "that need no gradient"
+)
+
+
+def settled(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The same state in new objects, arrays and tensors contiguous.
+
+    Errors: FedreproError that names the entry which cannot be kept.
+    """
+    found: dict[str, Any] = unpacked(packed(state))
+    return found
+
+
+def packed(value: Any, place: str = "state") -> Any:
+    """Plain data and tensors that stand for this state; `place` is what errors call it."""
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if kind is dict and MARK not in value:
+        keys = [_name(key, f"the key {key!r} of {place}") for key in value]
+        return {key: packed(value[key], f"{place}[{key!r}]") for key in keys}
+    if kind in (list, tuple):
+        return kind(packed(item, f"{place}[{i}]") for i, item in enumerate(value))
+    if kind in (set, frozenset):
+        items = [_name(item, f"{item!r} in {place}") for item in value]
+        return {MARK: kind.__name__, "items": sorted(items, key=repr)}
+    if kind is np.ndarray or isinstance(value, np.generic):
+        return {MARK: "array" if kind is np.ndarray else "number", "value": _tensor(value, place)}
+    if not _is_tensor(value):
+        raise _refused(place, f"a {kind.__name__}")
+    return _copied(value, place)
+
+
+def unpacked(data: Any) -> Any:
+    """What was packed; arrays share no memory with other states."""
+    if isinstance(data, dict):
+        if MARK in data:
+            return FORMS[data[MARK]](data)
+        return {key: unpacked(item) for key, item in data.items()}
+    if isinstance(data, list | tuple):
+        return type(data)(unpacked(item) for item in data)
+    return data
+
+
+FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "array": lambda data: data["value"].numpy(),
+    "number": lambda data: data["value"].numpy()[()],
+    "set": lambda data: set(data["items"]),
+    "frozenset": lambda data: frozenset(data["items"]),
+}
+
+
+def _name(value: Any, place: str) -> Any:
+    """A key of a dict or an item of a set: plain, or a tuple of such."""
+    parts = value if type(value) is tuple else (value,)
+    if not all(type(part) in PLAIN for part in parts):
+        raise _refused(place, f"a {type(value).__name__}")
+    return value
+
+
+def _tensor(value: Any, place: str) -> Any:
+    """A copy of an array or a number of NumPy."""
+    import torch
+
+    try:
+        return torch.from_numpy(np.array(value, order="C"))
+    except (TypeError, ValueError):
+        raise _refused(place, f"an array of {value.dtype}") from None
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return type(value) is torch.Tensor
+
+
+def _copied(value: Any, place: str) -> Any:
+    import torch
+
+    if value.device.type != "cpu" or value.layout != torch.strided:
+        raise _refused(place, f"a tensor on {value.device}, {value.layout}")
+    if value.requires_grad:
+        raise _refused(place, "a tensor that needs a gradient")
+    return value.clone(memory_format=torch.contiguous_format)
+
+
+def _refused(place: str, what: str) -> FedreproError:
+    return FedreproError(
+        f"the state of a method in rounds cannot be kept: {place} is {what}; it may hold {ALLOWED}"
+    )

@@ -1,0 +1,1 @@
+"""Figures from the tables of exhibits."""

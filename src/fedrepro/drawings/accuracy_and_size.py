@@ -1,0 +1,138 @@
+"""Drawing accuracy-and-size: test accuracy, a close-up of it, and size, against the sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.core.metrics import SIZES
+from fedrepro.drawings.canvas import (
+    LEGEND_ROW,
+    SOFT,
+    WIDTH,
+    Axis,
+    Line,
+    axis_of,
+    close_up,
+    draw_lines,
+    handles_of,
+    headings,
+    horizontal,
+    legend,
+    legend_rows,
+    lines,
+    mark,
+    new_figure,
+    percent,
+    size_lines,
+)
+from fedrepro.drawings.style import Look, looks
+from fedrepro.planning.plan import Exhibit, Measure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEIGHT = 3.5  # inches, with a legend of two rows
+Group = tuple[list[Measure], Line]
+
+
+def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """Test accuracy (whole range, and a close-up of the best) and size against the sweep."""
+    look = looks(exhibit.measures)
+    accuracy = lines(exhibit, numbers, "accuracy", "test")
+    rows = legend_rows(len(exhibit.measures))
+    added = LEGEND_ROW * (rows - 2)
+    height = HEIGHT + added
+    drawn = new_figure(height, WIDTH)
+
+    def up(share: float) -> float:
+        """A height above the legend, given as a share of a figure whose legend has two rows."""
+        return (share * HEIGHT + added) / height
+
+    grid = drawn.add_gridspec(
+        1, 3, left=0.06, right=0.945, top=up(0.825), bottom=up(0.305), wspace=0.3
+    )
+    whole, close, size = (drawn.add_subplot(grid[0, at]) for at in range(3))
+    low, high = close_up(exhibit, accuracy)
+    draw_lines(whole, accuracy, look, banded=set(accuracy))
+    # in the close-up a band whose line is mostly outside would only be in the way
+    inside = {k for k, x in accuracy.items() if min(x.mean) >= low}
+    draw_lines(close, accuracy, look, banded=inside)
+    for axes in (whole, close):
+        percent(axes)
+    whole.set_title("a  Test accuracy (%)", loc="left")
+    whole.set_ylim(0, 1)
+    close.set_title("b  Test accuracy (%), close-up", loc="left")
+    close.set_ylim(low, high)
+    mark(whole, low, high)
+    shared = _draw_sizes(size, exhibit, numbers, look)
+    what = SIZES[exhibit.settings.size]
+    size.set_title(f"c  {what.title}, global model", loc="left")
+    for axes in (whole, close, size):
+        horizontal(axes, exhibit, numbers)
+    legend(drawn, handles_of(exhibit.measures, look), 0.05 * HEIGHT, rows)
+    headings(drawn, exhibit)
+    drawn.text(
+        0.5, 0.03 * HEIGHT / height, shared, fontsize=7, ha="center", va="center", color=SOFT
+    )
+    return drawn
+
+
+def _draw_sizes(
+    axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, look: Mapping[str, Look]
+) -> str:
+    """The size of models; methods of one size share a line, except those that match units.
+
+    Returns the sentence that says which methods share which line.
+    """
+    matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
+    groups = size_groups(exhibit.measures, size_lines(exhibit, numbers), matching)
+    said = []
+    for members, line in groups:
+        draw_lines(axes, {members[0].label: line}, look, banded=[members[0].label])
+        if len(members) > 1:
+            size = size_name(line, axis_of(exhibit))
+            axes.annotate(
+                size,
+                (1.0, line.mean[-1]),
+                (3, 0),
+                xycoords=axes.get_yaxis_transform(),
+                textcoords="offset points",
+                va="center",
+                annotation_clip=False,
+            )
+            said.append(f"{size}: {', '.join(m.label for m in members)}")
+    axes.set_ylim(bottom=0)
+    return f"Shared lines in c. {'; '.join(said)}." if said else ""
+
+
+def size_groups(
+    measures: tuple[Measure, ...], sizes: Mapping[str, Line], matching: set[str]
+) -> list[Group]:
+    """Methods that are equally large everywhere, and how large.
+
+    A method that matches units keeps a line of its own: that its size equals another's is a
+    result. References come first among their group, since they are bounds. No line for none.
+    """
+    groups: list[Group] = []
+    for measure in sorted(measures, key=lambda m: not m.reference):
+        line = sizes.get(measure.label)
+        if line is None or not any(line.mean):
+            continue
+        same = [g for g in groups if g[1] == line and g[0][0].label not in matching]
+        if same and measure.label not in matching:
+            same[0][0].append(measure)
+        else:
+            groups.append(([measure], line))
+    return groups
+
+
+def size_name(line: Line, axis: Axis) -> str:
+    """A shared size in a word: `500`, or `50·J` where it grows with the clients."""
+    ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)}
+    if len(set(line.mean)) == 1:
+        return f"{line.mean[0]:g}"
+    return f"{ratios.pop():g}·{axis.symbol}" if len(ratios) == 1 else "same"

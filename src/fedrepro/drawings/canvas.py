@@ -1,0 +1,371 @@
+"""What all drawings share: lines from the numbers of an exhibit, axes, headings, legends, images.
+
+Uses matplotlib's objects only, with its own defaults and `style.RULES`, so that neither a user's
+matplotlibrc nor a display changes a figure.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import SIZES
+from fedrepro.drawings.style import RULES, Look
+from fedrepro.numbers.summary import ROUND
+from fedrepro.planning.exhibit import CASE
+from fedrepro.planning.plan import Exhibit, Measure
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 7.0  # inches; the text width of a paper
+LEGEND_ROW = 0.15  # inches that each row of the legend takes
+LEGEND_COLUMNS = 5
+PNG_DPI = 200
+COLLAPSE = 0.15  # a method that falls this far below the best one does not set the close-up's range
+SOFT = "#444444"
+FEW = 2  # methods whose trials a heading names
+LEFT = 0.012  # where headings begin, as a share of the width
+SYMBOLS = {
+    "sigma2": "σ²",
+    "sigma02": "σ₀²",
+    "gamma0": "γ₀",
+    "clients": "clients J",
+    "hidden": "hidden units",
+    "popularity": "factor on popularity",
+    "class_weights": "class weights",
+    "count_cap": "cap on counts",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One drawn line: x, mean and sd (0 where there is a single trial), all as in the csv."""
+
+    x: list[float]
+    mean: list[float]
+    sd: list[float]
+
+    @property
+    def low(self) -> list[float]:
+        return [m - s for m, s in zip(self.mean, self.sd, strict=True)]
+
+    @property
+    def high(self) -> list[float]:
+        return [m + s for m, s in zip(self.mean, self.sd, strict=True)]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What a figure is drawn against: a column of the numbers. symbol: its name in a formula."""
+
+    key: str
+    label: str
+    symbol: str
+    depth: bool = False  # a list of widths stands for its length
+
+    def positions(self, column: pd.Series) -> list[float]:
+        """The places of a column's values along the axis."""
+        if self.depth:
+            return [float(str(value).count("@") + 1) for value in column]
+        return [float(value) for value in column]
+
+
+# ------------------------------------------------------------------------------------- numbers
+
+
+def axis_of(exhibit: Exhibit) -> Axis:
+    """The horizontal axis: the one swept parameter that takes several values."""
+    values = {
+        key: dict.fromkeys(point.values[key] for point in exhibit.points)
+        for key in exhibit.swept
+        if key != CASE
+    }
+    several = [key for key, found in values.items() if len(found) > 1] or list(values)[:1]
+    if len(several) != 1:
+        raise FedreproError(
+            f"{exhibit.key} is drawn against one swept parameter, but its sweep has "
+            f"{len(several)}; name one in config/exhibits/{exhibit.paper}.yaml"
+        )
+    (key,) = several
+    if key == "clients":
+        return Axis(key, "clients J", "J")
+    if key == "hidden":
+        deep = len({str(text).count("@") for text in values[key]}) > 1
+        return Axis(key, "hidden layers C" if deep else "hidden units", "C", deep)
+    return Axis(key, name_of(key), key)
+
+
+def name_of(key: str) -> str:
+    """A parameter as it is called in figures."""
+    return SYMBOLS.get(key, key.replace("_", " "))
+
+
+def final(numbers: pd.DataFrame) -> pd.DataFrame:
+    """What methods ended with, without single rounds."""
+    return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
+
+
+def cases(numbers: pd.DataFrame) -> list[str]:
+    """The cases that are set side by side, in order; none if there is a single scenario."""
+    return list(dict.fromkeys(numbers[CASE])) if CASE in numbers else []
+
+
+def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
+    return numbers[numbers[CASE] == case]
+
+
+def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
+    """label -> the line of one metric, for every method that has it at each point."""
+    axis = axis_of(exhibit)
+    rows = select(final(numbers), metric, split)
+    found: dict[str, Line] = {}
+    for measure in exhibit.measures:
+        own = rows[rows["method"] == measure.label]
+        if len(own):
+            found[measure.label] = line_of(own, axis.positions(own[axis.key]))
+    return found
+
+
+def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
+    """label -> the line of the size that the exhibit asks for."""
+    size = SIZES[exhibit.settings.size]
+    return {
+        label: Line(
+            line.x, [m * size.factor for m in line.mean], [s * size.factor for s in line.sd]
+        )
+        for label, line in lines(exhibit, numbers, size.metric, "").items()
+    }
+
+
+def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
+    return Line(x, rows["mean"].tolist(), rows["sd"].fillna(0.0).astype(float).tolist())
+
+
+def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
+    """The rows of one metric on one split."""
+    return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
+
+
+def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
+    """The range of the methods that nowhere fall far below the best; bounds may lie above it.
+
+    A lone line has its band in sight: nothing is to be told apart from it.
+    """
+    if len(accuracy) == 1:
+        (lone,) = accuracy.values()
+        ends = [m + side * d for m, d in zip(lone.mean, lone.sd, strict=True) for side in (-1, 1)]
+        return rounded(min(ends), max(ends))
+    bounds = {measure.label for measure in exhibit.measures if measure.reference}
+    rivals = [line for label, line in accuracy.items() if label not in bounds]
+    rivals = rivals or list(accuracy.values())
+    best = [max(values) for values in zip(*(line.mean for line in rivals), strict=True)]
+    good = [
+        line
+        for line in rivals
+        if all(b - m <= COLLAPSE for b, m in zip(best, line.mean, strict=True))
+    ]
+    low = min(min(line.mean) for line in good or rivals)
+    return rounded(low, max(max(line.mean) for line in accuracy.values()))
+
+
+def rounded(low: float, high: float) -> tuple[float, float]:
+    """A range of shares with a little room, its ends on round numbers."""
+    room = max(0.05 * (high - low), 0.002)
+    low, high = low - room, high + room
+    step = 0.05 if high - low > 0.3 else 0.01 if high - low > 0.03 else 0.005
+    low, high = math.floor(low / step) * step, math.ceil(high / step) * step
+    return max(0.0, low), min(1.0, high)
+
+
+# ------------------------------------------------------------------------------------- drawing
+
+
+def new_figure(height: float, width: float = WIDTH) -> Figure:
+    """An empty figure; both lengths in inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height))
+
+
+def grid_of(
+    drawn: Figure,
+    rows: int,
+    columns: int,
+    *,
+    left: float,
+    right: float,
+    top: float,
+    bottom: float,
+    across: float = 0.5,
+    between: float = 0.5,
+) -> list[list[Axes]]:
+    """Axes in rows and columns. All lengths in inches: margins, and room between axes."""
+    width, height = drawn.get_figwidth(), drawn.get_figheight()
+    wide = (width - left - right - across * (columns - 1)) / columns
+    high = (height - top - bottom - between * (rows - 1)) / rows
+    return [
+        [
+            drawn.add_axes(
+                (
+                    (left + column * (wide + across)) / width,
+                    (bottom + (rows - 1 - row) * (high + between)) / height,
+                    wide / width,
+                    high / height,
+                )
+            )
+            for column in range(columns)
+        ]
+        for row in range(rows)
+    ]
+
+
+def headings(drawn: Figure, exhibit: Exhibit) -> None:
+    """Title, and below it data and trials."""
+    height = drawn.get_figheight()
+    title, below = exhibit.settings.title, subtitle(exhibit)
+    drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, va="center")
+    drawn.text(LEFT, 1 - 0.32 / height, below, va="center", color=SOFT)
+
+
+def subtitle(exhibit: Exhibit) -> str:
+    """Data, swept parameters of one value, trials, and which methods have other numbers of them."""
+    own = {measure.label: _counts(exhibit, measure) for measure in exhibit.measures}
+    usual = max(own.values(), key=list(own.values()).count)
+    common = [data_title(exhibit), *held(exhibit), trials_text(*usual)]
+    others = {label: found for label, found in own.items() if found != usual}
+    each = [f"{label}: {trials_text(*found)}" for label, found in others.items()]
+    if len(each) > FEW:  # more than a line holds; the csv has every number
+        each = [f"others: {trials_text(*sorted(set().union(*others.values())))}"]
+    return " · ".join([*common, *each])
+
+
+def _counts(exhibit: Exhibit, measure: Measure) -> tuple[int, ...]:
+    """The numbers of trials that a method has at the points of an exhibit."""
+    return tuple(sorted({point.trials[measure.label] for point in exhibit.points}))
+
+
+def held(exhibit: Exhibit) -> list[str]:
+    """What the exhibit's sweep holds at one value, such as J = 10."""
+    values = {
+        key: list(dict.fromkeys(point.values[key] for point in exhibit.points))
+        for key in exhibit.swept
+    }
+    names = {"clients": "J"}
+    return [
+        f"{names.get(key, name_of(key))} = {found[0]}"
+        for key, found in values.items()
+        if len(found) == 1
+    ]
+
+
+def data_title(exhibit: Exhibit) -> str:
+    titles = [p.scenario.dataset.component.meta["title"] for p in exhibit.points]
+    return ", ".join(dict.fromkeys(titles))
+
+
+def trials_text(*counts: int) -> str:
+    return f"{' or '.join(map(str, counts))} {'trial' if counts == (1,) else 'trials'}"
+
+
+def draw_lines(
+    axes: Axes,
+    found: Mapping[str, Line],
+    look: Mapping[str, Look],
+    banded: Collection[str],
+    markers: int = 0,
+) -> None:
+    """Lines with bands of one sd. markers: at most so many on a line, 0 for one at each value."""
+    for label, line in found.items():
+        style = look[label]
+        if label in banded and any(line.sd):
+            strength = 0.13 if style.marker else 0.07
+            axes.fill_between(
+                line.x,
+                line.low,
+                line.high,
+                color=style.colour,
+                alpha=strength,
+                linewidth=0,
+                zorder=1,
+            )
+        every = math.ceil(len(line.x) / markers) if markers else None
+        axes.plot(line.x, line.mean, label=label, markevery=every, **style.line)
+
+
+def percent(axes: Axes) -> None:
+    """Shares on the axis, percent on its labels."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.6g}"))
+
+
+def mark(axes: Axes, low: float, high: float, name: str = "b") -> None:
+    """A grey band shows which part of the whole range the close-up holds."""
+    axes.axhspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
+    middle = (axes.get_yaxis_transform(), (low + high) / 2)
+    axes.text(1.015, middle[1], name, transform=middle[0], va="center", color=SOFT)
+
+
+def horizontal(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame) -> None:
+    axis = axis_of(exhibit)
+    values = sorted(set(axis.positions(numbers[axis.key])))
+    if len(values) <= 8:
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.set_xlabel(exhibit.settings.horizontal or axis.label)
+
+
+def legend_rows(count: int, columns: int = LEGEND_COLUMNS) -> int:
+    return max(2, math.ceil(count / columns))
+
+
+def handles_of(measures: Sequence[Measure], look: Mapping[str, Look]) -> list[Artist]:
+    from matplotlib.lines import Line2D
+
+    return [Line2D([], [], label=m.label, **look[m.label].line) for m in measures]
+
+
+def legend(drawn: Figure, handles: Sequence[Artist], bottom: float, rows: int) -> None:
+    """The legend at the foot of a figure; bottom in inches."""
+    drawn.legend(
+        handles=list(handles),
+        loc="lower center",
+        bbox_to_anchor=(0.5, bottom / drawn.get_figheight()),
+        ncols=math.ceil(len(handles) / rows),
+        handlelength=3.4,
+        columnspacing=1.6,
+        labelspacing=0.4,
+    )
+
+
+# -------------------------------------------------------------------------------------- images
+
+
+def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
+    """A figure as svg or png, without the date and version that matplotlib adds by itself."""
+    plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
+    image = io.BytesIO()
+    drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=plain[suffix])
+    return image.getvalue()
+
+
+@contextmanager
+def rules() -> Iterator[None]:
+    """matplotlib's defaults with the rules of `style`, for a while."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        for key, value in RULES.items():
+            matplotlib.rcParams[key] = value
+        yield

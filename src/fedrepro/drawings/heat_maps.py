@@ -1,0 +1,171 @@
+"""Drawing heat-maps: training accuracy and size over every pair of the parameters that vary.
+
+Where more than two vary, a map holds the others at their defaults, which its heading names. The
+csv has the whole grid.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import SIZES
+from fedrepro.drawings.canvas import (
+    final,
+    grid_of,
+    headings,
+    name_of,
+    new_figure,
+    select,
+)
+from fedrepro.planning.plan import Exhibit, Measure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CELL = 0.2  # inches, height of a row
+COLOURS = "cividis"  # one order of lightness, made for any colour vision
+
+
+@dataclass(frozen=True)
+class Shade:
+    """A metric as maps show it: its name, and how a value is written."""
+
+    metric: str
+    split: str
+    title: str
+    scale: float
+    form: str
+
+
+TRAINING = Shade("accuracy", "train", "training accuracy (%)", 100.0, "{:.1f}")
+
+
+def shades_of(exhibit: Exhibit) -> tuple[Shade, Shade]:
+    """Training accuracy, and the size that the exhibit asks for."""
+    size = SIZES[exhibit.settings.size]
+    form = "{:.0f}" if size.factor == 1 else "{:.2g}"
+    return TRAINING, Shade(size.metric, "", size.title.lower(), size.factor, form)
+
+
+@dataclass(frozen=True)
+class Map:
+    """One map: a pair of columns, and the values at which the others are held."""
+
+    across: str
+    up: str
+    held: dict[str, float]
+
+    @property
+    def heading(self) -> str:
+        return ", ".join(f"{name_of(key)} = {value:g}" for key, value in self.held.items())
+
+
+def heat_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """A row of maps for each metric; metrics side by side where there is a single pair."""
+    measure, rows = varied(exhibit, numbers)
+    maps = maps_of(exhibit, measure, rows)
+    shades = shades_of(exhibit)
+    pairs = [(shade, one) for shade in shades for one in maps]
+    columns = len(maps) if len(maps) > 1 else len(shades)
+    tall = max(rows[one.up].nunique() for one in maps)
+    lines = len(pairs) // columns
+    drawn = new_figure(0.85 + lines * (max(CELL * tall, 1.0) + 0.55) + 0.05)
+    margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42}
+    grid = grid_of(drawn, lines, columns, across=0.5, between=0.62, **margins)
+    ranges = {shade: _range(rows, shade, maps) for shade in shades}
+    for axes, (shade, one) in zip(itertools.chain(*grid), pairs, strict=True):
+        _draw(axes, table_of(rows, shade, one), shade, one, ranges[shade])
+    headings(drawn, exhibit)
+    return drawn
+
+
+def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[Measure, pd.DataFrame]:
+    """The method whose settings are shown, and its rows."""
+    found = [measure for measure in exhibit.measures if measure.show]
+    if len(found) != 1:
+        raise FedreproError(
+            f"{exhibit.key} maps the settings of one method, but {len(found)} of its methods "
+            "show every value of a parameter; name one (show: [...])"
+        )
+    rows = final(numbers)
+    return found[0], rows[rows["method"] == found[0].label]
+
+
+def maps_of(exhibit: Exhibit, measure: Measure, rows: pd.DataFrame) -> list[Map]:
+    """A map for each pair of columns with several values."""
+    several = [key for key in (*exhibit.swept, *measure.show) if rows[key].nunique() > 1]
+    if len(several) < 2:
+        raise FedreproError(f"{exhibit.key} is drawn as maps, but fewer than two parameters vary")
+    defaults = measure.spec.component.spec().values
+    held = {}
+    for key in several:
+        values = rows[key].astype(float).unique().tolist()
+        default = defaults.get(key)
+        held[key] = float(default) if default in values else values[len(values) // 2]  # type: ignore[arg-type]
+    return [
+        Map(a, b, {key: value for key, value in held.items() if key not in (a, b)})
+        for a, b in itertools.combinations(several, 2)
+    ]
+
+
+def table_of(rows: pd.DataFrame, shade: Shade, one: Map) -> pd.DataFrame:
+    """The means of a map: a row per value upwards, a column per value across."""
+    own = select(rows, shade.metric, shade.split)
+    if own.empty:
+        raise FedreproError(
+            f"the metrics lack {shade.metric} on the {shade.split or 'whole'} split, which heat "
+            "maps show; let the method evaluate it"
+        )
+    for key, value in one.held.items():
+        own = own[own[key].astype(float) == value]
+    return own.pivot(index=one.up, columns=one.across, values="mean")
+
+
+def _range(rows: pd.DataFrame, shade: Shade, maps: Sequence[Map]) -> tuple[float, float]:
+    """One colour scale for all maps of a metric; at least a point wide, or noise looks strong."""
+    tables = [table_of(rows, shade, one).to_numpy(float) for one in maps]
+    low = min(float(table.min()) for table in tables)
+    high = max(float(table.max()) for table in tables)
+    least = 0.01 if shade.metric == "accuracy" else 1.0
+    return low - max(0.0, least - (high - low)), high
+
+
+def _draw(
+    axes: Axes, table: pd.DataFrame, shade: Shade, one: Map, limits: tuple[float, float]
+) -> None:
+    axes.pcolormesh(table.to_numpy(float), cmap=COLOURS, vmin=limits[0], vmax=limits[1])
+    axes.grid(False)
+    axes.set_xticks([at + 0.5 for at in range(table.shape[1])], [f"{v:g}" for v in table.columns])
+    axes.set_yticks([at + 0.5 for at in range(table.shape[0])], [f"{v:g}" for v in table.index])
+    axes.tick_params(length=0)
+    axes.set_xlabel(name_of(one.across), labelpad=1)
+    axes.set_ylabel(name_of(one.up), labelpad=2)
+    title = f"{shade.title}; {one.heading}" if one.heading else shade.title
+    axes.set_title(title, loc="left", fontsize=7)
+    for (row, column), value in _cells(table):
+        dark = value - limits[0] < 0.55 * (limits[1] - limits[0])
+        axes.text(
+            column + 0.5,
+            row + 0.5,
+            shade.form.format(shade.scale * value),
+            ha="center",
+            va="center",
+            fontsize=6.5,
+            color="white" if dark else "black",
+        )
+
+
+def _cells(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:
+    values = table.to_numpy(float)
+    return [
+        ((r, c), float(values[r, c]))
+        for r in range(values.shape[0])
+        for c in range(values.shape[1])
+    ]

@@ -1,0 +1,65 @@
+"""Drawing accuracy-panels: test accuracy against the sweep, a panel for each case."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.drawings.canvas import (
+    LEGEND_ROW,
+    cases,
+    close_up,
+    draw_lines,
+    grid_of,
+    handles_of,
+    headings,
+    horizontal,
+    legend,
+    legend_rows,
+    lines,
+    mark,
+    new_figure,
+    of_case,
+    percent,
+)
+from fedrepro.drawings.style import looks
+from fedrepro.planning.plan import Exhibit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEIGHT = 4.7  # inches, with a legend of two rows
+LETTERS = "abcdefgh"
+
+
+def accuracy_panels(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """Above the whole range, below a close-up of the best; a column of both for each case."""
+    look = looks(exhibit.measures)
+    shown = cases(numbers)
+    rows = legend_rows(len(exhibit.measures))
+    added = LEGEND_ROW * (rows - 2)
+    drawn = new_figure(HEIGHT + added)
+    margins = {"left": 0.48, "right": 0.12, "top": 0.86, "bottom": 0.95 + added}
+    whole, close = grid_of(drawn, 2, len(shown), across=0.34, between=0.42, **margins)
+    for at, case in enumerate(shown):
+        own = of_case(numbers, case)
+        accuracy = lines(exhibit, own, "accuracy", "test")
+        low, high = close_up(exhibit, accuracy)
+        draw_lines(whole[at], accuracy, look, banded=set(accuracy))
+        inside = {k for k, x in accuracy.items() if min(x.mean) >= low}
+        draw_lines(close[at], accuracy, look, banded=inside)
+        whole[at].set_title(f"{LETTERS[at]}  {case}".replace(", ", "\n    "), loc="left")
+        whole[at].set_ylim(0, 1)
+        mark(whole[at], low, high, "")
+        close[at].set_title("close-up", loc="left", fontsize=7)
+        close[at].set_ylim(low, high)
+        for axes in (whole[at], close[at]):
+            percent(axes)
+            horizontal(axes, exhibit, own)
+        whole[at].set_xlabel("")
+    for row in (whole, close):
+        row[0].set_ylabel("test accuracy (%)", labelpad=2)
+    legend(drawn, handles_of(exhibit.measures, look), 0.08, rows)
+    headings(drawn, exhibit)
+    return drawn

@@ -1,0 +1,111 @@
+"""Drawing accuracy-against-rounds: test accuracy as rounds, or steps of a stream, go by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.canvas import (
+    LEGEND_ROW,
+    Line,
+    cases,
+    draw_lines,
+    final,
+    grid_of,
+    handles_of,
+    headings,
+    legend,
+    legend_rows,
+    line_of,
+    mark,
+    new_figure,
+    percent,
+    rounded,
+    select,
+)
+from fedrepro.drawings.style import looks
+from fedrepro.numbers.summary import ROUND
+from fedrepro.planning.plan import Exhibit
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+HEIGHT = 3.3  # inches, with a legend of two rows
+MARKERS = 10
+MANY = 1000  # rounds from which the axis is logarithmic
+NEAR = 0.2  # a method that ends further below the best is left out of the close-up
+
+
+def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """Whole range and close-up; a method without rounds is a level line across both.
+
+    Thousands of rounds are drawn on a logarithmic axis, or all that happens early is one stroke.
+    """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    if len(exhibit.points) > 1 or cases(numbers):
+        raise FedreproError(
+            f"{exhibit.key} is drawn against rounds, so it can have one point only, "
+            f"not {len(exhibit.points)}; give its sweep one value"
+        )
+    look = looks(exhibit.measures)
+    accuracy = round_lines(exhibit, numbers)
+    rows = legend_rows(len(exhibit.measures))
+    added = LEGEND_ROW * (rows - 2)
+    drawn = new_figure(HEIGHT + added)
+    margins = {"left": 0.45, "right": 0.3, "top": 0.72, "bottom": 0.95 + added}
+    ((whole, close),) = grid_of(drawn, 1, 2, across=0.55, **margins)
+    low, high = ends(exhibit, accuracy)
+    first = min(min(line.x) for line in accuracy.values())
+    last = max(max(line.x) for line in accuracy.values())
+    for axes in (whole, close):
+        draw_lines(axes, accuracy, look, banded=set(accuracy), markers=MARKERS)
+        axes.set_xlabel(exhibit.settings.horizontal or "communication rounds")
+        if last >= MANY:
+            axes.set_xscale("log")
+            axes.set_xlim(first / 1.15, last * 1.15)
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        else:
+            axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
+            axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
+        percent(axes)
+    whole.set_title("a  Test accuracy (%)", loc="left")
+    whole.set_ylim(0, 1)
+    close.set_title("b  Test accuracy (%), close-up", loc="left")
+    close.set_ylim(low, high)
+    mark(whole, low, high)
+    legend(drawn, handles_of(exhibit.measures, look), 0.08, rows)
+    headings(drawn, exhibit)
+    return drawn
+
+
+def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
+    """label -> accuracy after each measured round, or two equal ends for a method without."""
+    rows = select(numbers, "accuracy", "test")
+    done = rows[rows[ROUND].notna()]
+    last = float(done[ROUND].max()) if len(done) else 1.0
+    found: dict[str, Line] = {}
+    for measure in exhibit.measures:
+        own = done[done["method"] == measure.label]
+        if len(own):
+            found[measure.label] = line_of(own, own[ROUND].astype(float).tolist())
+            continue
+        level = final(rows)
+        level = level[level["method"] == measure.label]
+        if len(level):
+            mean = float(level["mean"].iloc[0])
+            start = 1.0 if last >= MANY else 0.0
+            found[measure.label] = Line([start, last], [mean, mean], [0.0, 0.0])
+    return found
+
+
+def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
+    """The range that rivals end in, from a little below the worst that ends near the best."""
+    bounds = {measure.label for measure in exhibit.measures if measure.reference}
+    last = [line.mean[-1] for label, line in accuracy.items() if label not in bounds]
+    best = max(last)
+    low = min(value for value in last if best - value <= NEAR)
+    high = max(max(line.mean) for line in accuracy.values())
+    return rounded(low - max(0.01, 0.1 * (high - low)), high)

@@ -1,0 +1,212 @@
+"""Drawings of the size of global models: against the sweep, and accuracy against size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.core.metrics import SIZES
+from fedrepro.drawings.canvas import (
+    LEGEND_ROW,
+    SOFT,
+    Line,
+    axis_of,
+    cases,
+    draw_lines,
+    final,
+    grid_of,
+    handles_of,
+    headings,
+    horizontal,
+    legend,
+    legend_rows,
+    line_of,
+    new_figure,
+    of_case,
+    percent,
+    rounded,
+    select,
+    size_lines,
+)
+from fedrepro.drawings.style import CASES, REFERENCES, Look, looks
+from fedrepro.planning.plan import Exhibit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SIZE_HEIGHT = 3.0  # inches
+PANEL = 1.75  # inches, height of a panel of accuracy against size
+APART = 16  # points between two named settings of a path
+REACH = 0.25  # accuracy further below the best than this is cut off
+
+
+def size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """The size of each method's model in each case, and its share of all clients' models."""
+    from matplotlib.lines import Line2D
+
+    drawn = new_figure(SIZE_HEIGHT)
+    margins = {"left": 0.45, "right": 0.35, "top": 0.72, "bottom": 0.85}
+    ((units, share),) = grid_of(drawn, 1, 2, across=0.6, **margins)
+    stack = exhibit.measures[-1].label
+    look: dict[str, Look] = {}
+    spare = iter(CASES)
+    for case, own in lines_of_cases(exhibit, numbers).items():
+        whole = own.pop(stack)
+        for label, line in own.items():
+            name = ", ".join(filter(None, (label, case)))
+            look[name] = next(spare)
+            draw_lines(units, {name: line}, look, banded=[name])
+            draw_lines(share, {name: _share(line, whole)}, look, banded=[name])
+        look[stack] = look.pop(stack, REFERENCES["concatenation"])
+        draw_lines(units, {stack: whole}, look, banded=[])
+    _finish_size(units, share, exhibit, numbers, look[stack])
+    handles = [Line2D([], [], label=name, **one.line) for name, one in look.items()]
+    legend(drawn, handles, 0.06, 2 if len(handles) > 4 else 1)
+    headings(drawn, exhibit)
+    return drawn
+
+
+def lines_of_cases(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, dict[str, Line]]:
+    """case -> label -> size. The last method of the exhibit is all models side by side."""
+    parts = {case: of_case(numbers, case) for case in cases(numbers)} or {"": numbers}
+    return {case: size_lines(exhibit, own) for case, own in parts.items()}
+
+
+def _share(line: Line, whole: Line) -> Line:
+    mean = [m / w for m, w in zip(line.mean, whole.mean, strict=True)]
+    return Line(line.x, mean, [s / w for s, w in zip(line.sd, whole.mean, strict=True)])
+
+
+def _finish_size(
+    units: Axes, share: Axes, exhibit: Exhibit, numbers: pd.DataFrame, stacked: Look
+) -> None:
+    what = SIZES[exhibit.settings.size]
+    units.set_title(f"a  {what.title}, global model", loc="left")
+    share.set_title(f"b  Share of all clients' {what.words} (%)", loc="left")
+    units.set_ylim(bottom=0)
+    share.set_ylim(0, 1.04)
+    share.axhline(1.0, color=stacked.colour, linestyle=stacked.dash, linewidth=stacked.width)
+    percent(share)
+    for axes in (units, share):
+        horizontal(axes, exhibit, numbers)
+
+
+# --------------------------------------------------------------------- accuracy against size
+
+
+def accuracy_against_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """A panel for each case and point: a method with shown settings is a path through them."""
+    look = looks(exhibit.measures)
+    shown = cases(numbers) or [""]
+    axis = axis_of(exhibit)
+    values = list(dict.fromkeys(numbers[axis.key]))
+    rows = legend_rows(len(exhibit.measures))
+    drawn = new_figure(0.72 + len(shown) * (PANEL + 0.45) + 0.5 + LEGEND_ROW * rows)
+    margins = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.62 + LEGEND_ROW * rows}
+    grid = grid_of(drawn, len(shown), len(values), across=0.38, between=0.42, **margins)
+    for row, case in zip(grid, shown, strict=True):
+        own = of_case(numbers, case) if case else numbers
+        for axes, value in zip(row, values, strict=True):
+            paths = paths_of(exhibit, own[own[axis.key] == value])
+            _draw_paths(axes, exhibit, paths, look)
+            place = f"{axis.symbol} = {value}"
+            axes.set_title(f"{case}, {place}" if case else place, loc="left")
+        row[0].set_ylabel("test accuracy (%)", labelpad=2)
+    for axes in grid[-1]:
+        axes.set_xlabel(f"{SIZES[exhibit.settings.size].title.lower()} of the global model")
+    legend(drawn, handles_of(exhibit.measures, look), 0.06, rows)
+    headings(drawn, exhibit)
+    return drawn
+
+
+Path = tuple[list[float], Line]  # values of the shown parameter, and (size, accuracy) at each
+
+
+def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
+    """label -> settings in order, with size and test accuracy of each."""
+    rows = final(numbers)
+    found: dict[str, Path] = {}
+    for measure in exhibit.measures:
+        own = rows[rows["method"] == measure.label]
+        accuracy = select(own, "accuracy", "test").set_index("setting")
+        size = SIZES[exhibit.settings.size]
+        sizes = select(own, size.metric, "").set_index("setting")["mean"] * size.factor
+        key = measure.show[0] if measure.show else None
+        at = accuracy[key].astype(float).tolist() if key else []
+        found[measure.label] = at, line_of(accuracy, sizes.loc[accuracy.index].tolist())
+    return found
+
+
+def _draw_paths(
+    axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path], look: Mapping[str, Look]
+) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
+    best = max(max(line.mean) for _, line in paths.values())
+    seen = [m for _, line in paths.values() for m in line.mean if best - m <= REACH]
+    axes.set_xscale("log")
+    axes.set_ylim(*rounded(min(seen), best))
+    for measure in exhibit.measures:
+        line = paths[measure.label][1]
+        style = dict(look[measure.label].line)
+        if not measure.show:
+            # a single size: a mark, or the level of a bound
+            if measure.reference:
+                axes.axhline(
+                    line.mean[0],
+                    **{k: style[k] for k in ("color", "linestyle", "linewidth", "zorder")},
+                )
+            else:
+                axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
+            continue
+        axes.errorbar(line.x, line.mean, line.sd, elinewidth=0.6, **style)
+    named = paths[exhibit.measures[0].label]
+    _name_values(axes, *named)
+    single = {m.label: paths[m.label][1].mean[0] for m in exhibit.measures if not m.show}
+    _name_lost(axes, {k: v for k, v in single.items() if v < axes.get_ylim()[0]})
+    percent(axes)
+    low, high = axes.get_xlim()
+    ticks = [t for t in (10, 20, 50, 100, 200, 500, 1000, 2000) if low <= t <= high]
+    axes.set_xticks(ticks)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _name_values(axes: Axes, values: list[float], line: Line) -> None:
+    """Settings written beside their points: both ends, and what lies well apart from others."""
+    low, high = axes.get_ylim()
+    named: list[float] = []
+    for at in sorted(range(len(values)), key=lambda at: at not in (len(values) - 1, 0)):
+        across = axes.transData.transform((line.x[at], low))[0] * 72 / axes.figure.dpi
+        if any(abs(across - other) < APART for other in named):
+            continue
+        named.append(across)
+        # a point below the frame is named at its lower edge
+        below = line.mean[at] < low
+        axes.annotate(
+            f"{values[at]:g} ↓" if below else f"{values[at]:g}",
+            (line.x[at], low if below else min(line.mean[at], high)),
+            (0, 5),
+            textcoords="offset points",
+            ha="center",
+            fontsize=6.5,
+            zorder=8,
+        )
+
+
+def _name_lost(axes: Axes, lost: Mapping[str, float]) -> None:
+    """Methods below the frame, with their accuracy in percent, at its lower right."""
+    for row, (label, mean) in enumerate(lost.items()):
+        axes.annotate(
+            f"↓ {label} {100 * mean:.0f} %",
+            (1, 0),
+            (-3, 3 + 8 * row),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha="right",
+            fontsize=6.5,
+            color=SOFT,
+        )

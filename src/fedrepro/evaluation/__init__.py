@@ -1,1 +1,0 @@
-"""Evaluation: metrics and costs."""

@@ -1,1 +1,0 @@
-"""Exhibits: figures and tables from tidy metrics."""

@@ -1,0 +1,179 @@
+"""What an exhibit is and where it comes from, as plain data: the json beside every figure.
+
+Everything that the page, the record and a comparison need is in it, so that these need neither
+the config nor the plan that the figure was made with. Nothing in it depends on the time of day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from fedrepro.api import NEEDS
+from fedrepro.core.artifacts import SCHEMA_VERSION
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.provenance import loaded, origins, versions
+from fedrepro.core.registry import components
+from fedrepro.core.spec import Spec, render
+from fedrepro.planning.config import ExhibitFile
+from fedrepro.planning.exhibit import CASE, KINDS
+from fedrepro.planning.plan import Exhibit, Measure, Plan, Run
+
+DRAWN_WITH = ("matplotlib", "pandas")
+
+Source = Mapping[str, Any]  # provenance of a run's metrics
+
+
+def command(scale: str, key: str) -> str:
+    """The command that makes an exhibit: its path."""
+    return f"snakemake --cores 2 reports/{scale}/{key}.svg"
+
+
+def about(
+    exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
+) -> dict[str, Any]:
+    """The description of an exhibit; `sources` are of the files of each of its runs."""
+    settings = exhibit.settings
+    every = [source for own in sources.values() for source in own]
+    return {
+        "kind": "exhibit",
+        "schema": SCHEMA_VERSION,
+        "key": exhibit.key,
+        "scale": plan.scale,
+        "command": command(plan.scale, exhibit.key),
+        "paper": {"name": file.paper, "title": file.title, "source": file.source},
+        "title": settings.title,
+        "place": settings.place,
+        "caption": settings.caption,
+        "notes": list(settings.notes),
+        "data": _data(exhibit, file, sources),
+        "scenario": _scenario(exhibit),
+        "cases": list(dict.fromkeys(p.values[CASE] for p in exhibit.points if CASE in p.values)),
+        "columns": {"points": exhibit.swept, "settings": exhibit.shown},
+        "sweep": {name: list(values) for name, values in settings.sweep.items()},
+        "trials": settings.trials,
+        "seed": plan.config.seed,
+        "methods": [_method(measure) for measure in exhibit.measures],
+        "settings": settings.model_dump(mode="json"),
+        "components": _components(exhibit, every),
+        "computed": origins(every),
+        "timings": [str(plan.run_pieces(run, trials)) for run, trials in exhibit.trials.items()],
+        "drawn": _drawn(),
+    }
+
+
+def _drawn() -> dict[str, Any]:
+    """What drew the exhibit, which need not be what computed it: all sources count here."""
+    own = loaded().whole
+    found = {name: metadata.version(name) for name in DRAWN_WITH}
+    return {"revision": own.revision, "digest": own.digest, "versions": versions() | found}
+
+
+def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Revision and versions of the drawing; earlier descriptions have them at the top."""
+    found: Mapping[str, Any] = about.get("drawn", about)
+    return found
+
+
+def _data(
+    exhibit: Exhibit, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
+) -> list[dict[str, Any]]:
+    """The data sets, with the checksum that all their runs agree on and any stand-in note."""
+    found: dict[Spec, dict[str, Any]] = {}
+    for run, source in ((run, source) for run, own in sources.items() for source in own):
+        spec = run.scenario.dataset
+        meta = spec.component.meta
+        entry = found.setdefault(
+            spec,
+            {
+                "name": spec.name,
+                "token": spec.token,
+                "title": meta["title"],
+                "about": spec.component.doc,
+                "licence": meta["licence"],
+                "citation": meta["citation"],
+                "sha256": source["data"],
+                # both may hold: other data than the paper's, and those in a reduced form
+                "stand_in": " ".join(
+                    filter(None, (stand_in(exhibit, file, spec), source.get("stand_in")))
+                ),
+            },
+        )
+        if entry["sha256"] != source["data"]:
+            raise FedreproError(
+                f"{exhibit.key}: its runs were computed on different data called {spec.token}; "
+                "delete their metrics and start again"
+            )
+    return list(found.values())
+
+
+def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
+    """Empty, or that this data set stands where the paper used another."""
+    here, there = exhibit.settings, file.settings(exhibit.name, "paper")
+    meant = {
+        there.component("dataset", case).name
+        for case in (here.cases or (None,))
+        if here.component("dataset", case).name == dataset.name
+        and (case is None or case in there.cases)
+    }
+    if not meant or dataset.name in meant:
+        return ""
+    titles = [components("dataset")[name].meta["title"] for name in sorted(meant)]
+    own = dataset.component.meta["title"]
+    return f"{own} stand in for {' and '.join(titles)}, the paper's data."
+
+
+def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
+    """Each component by kind, with its values as text; swept values one after another."""
+    found: dict[str, dict[str, Any]] = {}
+    for kind in KINDS:
+        specs = [getattr(point.scenario, kind) for point in exhibit.points]
+        keys = sorted({key for spec in specs for key in spec.values})
+        found[kind] = {
+            "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),
+            "values": {
+                key: ", ".join(
+                    dict.fromkeys(render(spec.values[key]) for spec in specs if key in spec.values)
+                )
+                for key in keys
+            },
+        }
+    return found
+
+
+def _method(measure: Measure) -> dict[str, Any]:
+    meta = measure.spec.component.meta
+    return {
+        "label": measure.label,
+        "name": measure.spec.name,
+        "about": measure.spec.component.doc,
+        "kind": meta["kind"],
+        "token": measure.spec.token,
+        "resolved": measure.spec.resolved,
+        "reference": measure.reference,
+        "trials": measure.trials,
+        "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
+        "swept": measure.chosen[0] if measure.chosen else None,
+        "choice": measure.choose if measure.chosen else None,
+        "shown": list(measure.show),
+    }
+
+
+def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
+    """Kind -> name, version and all parameters of every component that a run used.
+
+    As the files say; for files that do not say it yet, as the plan does.
+    """
+    said = [source["resolved"] for source in sources if "resolved" in source]
+    if len(said) < len(sources):
+        said += [
+            {spec.kind: [spec.resolved]}
+            for run in exhibit.runs
+            for spec in (*run.scenario.specs, run.method)
+        ]
+    found: dict[str, set[str]] = {}
+    for one in said:
+        for kind, resolved in one.items():
+            found.setdefault(kind, set()).update(resolved)
+    return {kind: sorted(resolved) for kind, resolved in found.items()}

@@ -1,0 +1,269 @@
+"""The numbers of an exhibit as claims read them: cells, the places they stand at, what is missing.
+
+An exhibit is the product of its cases, its sweep and each method's shown parameters, so a place
+that a method lacks can be told from one that never was: `grids` reads from an exhibit's json which
+places there should be.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from fedrepro.core.errors import unknown
+from fedrepro.core.spec import render
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CASE, ROUND = "case", "round"
+NOT_PLACES = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting", ROUND)
+WORDS = {"clients": "J"}  # columns that a reader knows by another name
+
+Place = dict[str, Any]  # column -> value
+Spot = tuple[tuple[str, Any], ...]  # the items of a place
+Grid = Mapping[str, Sequence[Any]]  # column -> every value that a method should have
+Trials = tuple[float, ...]  # a value for each trial 0, 1, …
+
+
+class Range(BaseModel):
+    """Values of a column from one on, up to one, or both, ends included."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    least: float = Field(-math.inf, alias="from")
+    most: float = Field(math.inf, alias="to")
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Range:
+        if math.isinf(self.least) and math.isinf(self.most):
+            raise ValueError("a range needs an end: from, to, or both")
+        return self
+
+    def __str__(self) -> str:
+        ends = {"from": self.least, "to": self.most}
+        return " ".join(f"{word} {end:g}" for word, end in ends.items() if math.isfinite(end))
+
+
+Wanted = list[Any] | Literal["first", "last"] | Range
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of an exhibit: its place, and its value in each trial."""
+
+    place: Place
+    trials: Trials
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The table of one exhibit, and what its json says that it should hold.
+
+    grid: method -> column -> its values; every: method -> rounds between measurements. Where either
+    is empty, nothing is known beyond the table itself.
+    """
+
+    frame: pd.DataFrame
+    grid: Mapping[str, Grid] = field(default_factory=dict)
+    every: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
+        """A table with what the json beside it says."""
+        entries = about["settings"]["methods"]
+        every = {
+            method["label"]: entry["measure_every"]
+            for method, entry in zip(about["methods"], entries, strict=True)
+        }
+        return cls(frame, grids(about), every)
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """What tells points and settings apart: the columns that a claim may name."""
+        return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
+
+    def need(self, names: Iterable[str], exhibit: str) -> None:
+        """Errors: FedreproError for a column that the exhibit does not have."""
+        for name in names:
+            if name not in self.columns:
+                raise unknown("column", name, self.columns, exhibit)
+
+    def rows(self, method: str, metric: str, split: str) -> list[dict[Any, Any]]:
+        """What a method has of one number: where it ended, and single rounds if there are any."""
+        own = self.frame[(self.frame["method"] == method) & (self.frame["metric"] == metric)]
+        own = own[own["split"] == split]
+        return own.to_dict("records")
+
+    def cells(
+        self, method: str, metric: str, split: str, where: Mapping[str, Wanted]
+    ) -> list[Cell]:
+        """What a method ended with at every place that `where` lets through."""
+        ended = (row for row in self.rows(method, metric, split) if not _given(row.get(ROUND, "")))
+        found = [Cell(self.place(row), _trials(row)) for row in ended]
+        kept = {id(place) for place in through([cell.place for cell in found], where)}
+        return [cell for cell in found if id(cell.place) in kept]
+
+    def rounds(self, method: str, metric: str, split: str) -> dict[Spot, dict[int, Trials]]:
+        """What a method had after single rounds, by the items of its place; rounds in order."""
+        found: dict[Spot, dict[int, Trials]] = {}
+        for row in self.rows(method, metric, split):
+            if _given(row.get(ROUND, "")):
+                spot = tuple(self.place(row).items())
+                found.setdefault(spot, {})[int(row[ROUND])] = _trials(row)
+        return {spot: dict(sorted(measured.items())) for spot, measured in found.items()}
+
+    def due(self, method: str, found: Sequence[int]) -> list[int]:
+        """Rounds up to the last one found that should have been measured, and were not."""
+        every = self.every.get(method) if found else None
+        return sorted({1, *range(every, max(found), every)} - set(found)) if every else []
+
+    def place(self, row: Mapping[Any, Any]) -> Place:
+        return {key: row[key] for key in self.columns if _given(row[key])}
+
+    def expected(self, method: str, own: Sequence[Place]) -> list[Place]:
+        """Every place that a method should have; from its own places where no grid is known."""
+        grid = self.grid.get(method) or _values(own)
+        return [
+            dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
+        ]
+
+
+Exhibits = Mapping[str, Numbers]  # by name, as figure-2a
+
+
+def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
+    """From an exhibit's json: method label -> the values of each column that it should have."""
+    swept = {name.rpartition(".")[2]: values for name, values in about["sweep"].items()}
+    swept[CASE] = about["cases"]
+    points = {key: _cells(swept[key]) for key in about["columns"]["points"]}
+    found: dict[str, Grid] = {}
+    for method, entry in zip(about["methods"], about["settings"]["methods"], strict=True):
+        own = {key: _cells(entry[key]) for key in method["shown"]}
+        found[str(method["label"])] = points | own
+    return found
+
+
+def _cells(values: Sequence[Any]) -> list[Any]:
+    """Values as they stand in a table: a list as in a token, 50@50."""
+    listed = (tuple(v) if isinstance(v, list) else v for v in values)
+    return [v if _number(v) else render(v) for v in listed]
+
+
+def _values(places: Sequence[Place]) -> dict[str, list[Any]]:
+    """The values of each column that all places have."""
+    common = [key for key in places[0] if all(key in place for place in places)] if places else []
+    return {key: list(dict.fromkeys(place[key] for place in places)) for key in common}
+
+
+def through(places: Sequence[Place], where: Mapping[str, Wanted]) -> list[Place]:
+    """The places that `where` lets through; one without a column is not held to it."""
+    kept = list(places)
+    for key, wanted in where.items():
+        found = {place[key] for place in kept if key in place}
+        allowed = _allowed(found, wanted)
+        kept = [place for place in kept if key not in place or place[key] in allowed]
+    return kept
+
+
+def _allowed(found: set[Any], wanted: Wanted) -> set[Any]:
+    if isinstance(wanted, Range):
+        return {v for v in found if _number(v) and wanted.least <= v <= wanted.most}
+    if isinstance(wanted, str):
+        ends = sorted(found, key=order)
+        return set(ends[-1:] if wanted == "last" else ends[:1])
+    texts = {text(value) for value in wanted}
+    return {value for value in found if text(value) in texts}
+
+
+def beside(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
+    """Each cell with the others at its place; a method may lack a parameter that another shows."""
+    indexes: dict[tuple[str, ...], Index] = {}
+    for cell in cells:
+        keys = tuple(cell.place)
+        if keys not in indexes:
+            indexes[keys] = _index(others, keys)
+        yield (
+            cell,
+            [
+                other
+                for common, at in indexes[keys].items()
+                for other in at.get(_key(cell.place, common), [])
+            ],
+        )
+
+
+Index = dict[tuple[str, ...], dict[tuple[str, ...], list[Cell]]]  # columns -> values -> cells
+
+
+def _index(cells: Sequence[Cell], keys: Sequence[str]) -> Index:
+    """Cells by the columns that they have of `keys`, and by their values there."""
+    found: Index = {}
+    for cell in cells:
+        common = tuple(key for key in keys if key in cell.place)
+        found.setdefault(common, {}).setdefault(_key(cell.place, common), []).append(cell)
+    return found
+
+
+def _key(place: Place, keys: Iterable[str]) -> tuple[str, ...]:
+    return tuple(text(place[key]) for key in keys)
+
+
+def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[Place, list[Cell]]]:
+    """Cells that differ in the columns `over` only, all of which they have."""
+    found: dict[tuple[Any, ...], list[Cell]] = {}
+    for cell in cells:
+        if all(key in cell.place for key in over):
+            rest = tuple((k, v) for k, v in cell.place.items() if k not in over)
+            found.setdefault(rest, []).append(cell)
+    return [(dict(place), group) for place, group in found.items()]
+
+
+def absent(
+    expected: Sequence[Place], found: Sequence[Place], where: Mapping[str, Wanted]
+) -> list[Place]:
+    """The expected places that `where` lets through and that are not among those found."""
+    there = {_key(place, sorted(place)) for place in found}
+    return [p for p in through(expected, where) if _key(p, sorted(p)) not in there]
+
+
+def order(value: Any) -> tuple[float, str]:
+    """Numbers by size; widths of layers, as 50@50, by their number and then their sum."""
+    if isinstance(value, str):
+        parts = value.split("@")
+        if all(part.replace(".", "", 1).isdigit() for part in parts):
+            return len(parts) + sum(map(float, parts)) * 1e-6, value
+        return 0.0, value
+    return float(value), ""
+
+
+def text(value: Any) -> str:
+    return f"{value:.10g}" if _number(value) else render(value)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def at(exhibit: str, place: Place) -> str:
+    """An exhibit and a place in words."""
+    words = [
+        str(value) if key == CASE else f"{WORDS.get(key, key)} = {text(value)}"
+        for key, value in place.items()
+    ]
+    return ", ".join([exhibit, *words])
+
+
+def _given(value: Any) -> bool:
+    missing = value is None or (isinstance(value, float) and math.isnan(value))
+    return value != "" and not missing
+
+
+def _trials(row: Mapping[Any, Any]) -> Trials:
+    return tuple(float(value) for value in row["by_trial"].split())

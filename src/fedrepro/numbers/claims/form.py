@@ -1,0 +1,179 @@
+"""What all forms of a check have: exhibits, the number that is looked at, where, and bounds."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from fedrepro.core.errors import unknown
+from fedrepro.core.metrics import METRICS
+from fedrepro.numbers.claims.cells import (
+    Cell,
+    Exhibits,
+    Numbers,
+    Wanted,
+    absent,
+    at,
+    beside,
+    text,
+    through,
+)
+from fedrepro.numbers.claims.statements import Statement
+
+BOUNDS = {"above": "above", "at_least": "at least", "below": "below", "at_most": "at most"}
+
+
+class Bounds(BaseModel):
+    """What is allowed, as at least one bound."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    above: float | None = None
+    at_least: float | None = None
+    below: float | None = None
+    at_most: float | None = None
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Bounds:
+        if not self.bounds:
+            raise ValueError("a check needs a bound: above, at_least, below or at_most")
+        return self
+
+    @property
+    def bounds(self) -> dict[str, float]:
+        given = {key: getattr(self, key) for key in BOUNDS}
+        return {key: value for key, value in given.items() if value is not None}
+
+
+class Form(Bounds):
+    """What all forms have: exhibits, the number that is looked at, where, and bounds."""
+
+    exhibits: list[str] = Field(min_length=1)
+    of: str = Field(description="method, by its label")
+    metric: str = "accuracy"
+    split: str = "test"
+    where: dict[str, Wanted] = Field(
+        default_factory=dict, description="only these values of a column"
+    )
+    points: Literal["every", "some", "mean"] = "every"
+    ragged: bool = Field(
+        False, description="the exhibit leaves out points of some methods by design"
+    )
+    shows: str = Field("", description="the word of the file's head that the bounds are for")
+
+    @field_validator("metric")
+    @classmethod
+    def _known(cls, metric: str) -> str:
+        if metric not in METRICS:
+            raise ValueError(str(unknown("metric", metric, METRICS)))
+        return metric
+
+    @property
+    def named(self) -> list[str]:
+        """Every exhibit that the check needs."""
+        return list(self.exhibits)
+
+    @property
+    def others(self) -> list[str]:
+        """The methods that it is set beside at the same place."""
+        return []
+
+    @property
+    def methods(self) -> list[str]:
+        """Every method that is needed in each exhibit."""
+        return [self.of, *self.others]
+
+    @property
+    def columns(self) -> list[str]:
+        """Every column that it names."""
+        return list(self.where)
+
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What is looked at, in words."""
+
+    @property
+    def bound(self) -> str:
+        """The bounds in words."""
+        found = " and ".join(f"{BOUNDS[key]} {value:g}" for key, value in self.bounds.items())
+        return f"{self.shows}, {found}" if self.shows else found
+
+    @property
+    def what(self) -> str:
+        split = f" ({self.split})" if self.split else ""
+        return f"{self.metric.replace('_', ' ')}{split} of {self.of}"
+
+    @abstractmethod
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        """What there is to say at each point of one exhibit."""
+
+    def cells(self, numbers: Numbers, method: str) -> list[Cell]:
+        """What a method ended with at every place that `where` lets through."""
+        return numbers.cells(method, self.metric, self.split, self.where)
+
+    def beside(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
+        """Each cell of the method with those of the others, where there are any."""
+        found = [cell for name in self.others for cell in self.cells(numbers, name)]
+        return (pair for pair in beside(self.cells(numbers, self.of), found) if pair[1])
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        """What one exhibit lacks of what the check names; nothing if it is whole."""
+        lacking = []
+        for name in dict.fromkeys(self.methods):
+            lacking += list(self.missing_of(name, exhibit, numbers[exhibit]))
+        own = numbers[exhibit].cells(self.of, self.metric, self.split, {})
+        for key in self.columns:
+            if own and not all(key in cell.place for cell in own):
+                lacking.append(f"{key} of {self.of} in {exhibit}")
+        yield from lacking
+        if not lacking and not self.ragged:
+            yield from self._alone(exhibit, numbers[exhibit])
+
+    def _alone(self, exhibit: str, numbers: Numbers) -> Iterator[str]:
+        """Places at which only one of two methods stands that are set beside each other."""
+        own = self.cells(numbers, self.of)
+        for name in self.others:
+            others = self.cells(numbers, name)
+            for have, cells, method in ((own, others, name), (others, own, self.of)):
+                alone = (cell for cell, found in beside(have, cells) if not found)
+                yield from (f"{method} at {at(exhibit, cell.place)}" for cell in alone)
+
+    def missing_of(self, method: str, exhibit: str, numbers: Numbers) -> Iterator[str]:
+        cells = numbers.cells(method, self.metric, self.split, {})
+        found = [cell.place for cell in cells]
+        if not cells:
+            yield f"{self.metric.replace('_', ' ')} of {method} in {exhibit}"
+            return
+        for key, wanted in self.where.items():
+            if isinstance(wanted, list):
+                there = {text(place[key]) for place in found if key in place}
+                lacking = [text(v) for v in wanted if text(v) not in there] if there else []
+                yield from (f"{key} = {value} of {method} in {exhibit}" for value in lacking)
+        if not through(found, self.where):
+            yield f"{method} in {exhibit} where {where_words(self.where)}"
+        if not self.ragged:
+            for place in absent(numbers.expected(method, found), found, self.where):
+                yield f"{method} at {at(exhibit, place)}"
+
+
+def where_words(where: Mapping[str, Wanted]) -> str:
+    """Which values of columns are looked at, in words."""
+    words = []
+    for key, wanted in where.items():
+        values = "/".join(map(text, wanted)) if isinstance(wanted, list) else str(wanted)
+        words.append(f"{key} {values}")
+    return ", ".join(words)
+
+
+def too_few(cells: Sequence[Cell], key: str, exhibit: str) -> Iterator[str]:
+    values = {text(cell.place[key]) for cell in cells if key in cell.place}
+    if len(values) < 2:
+        yield f"a second value of {key} in {exhibit}"
+
+
+def best_of(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"the larger of {' and '.join(names)}"

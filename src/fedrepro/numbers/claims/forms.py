@@ -1,0 +1,318 @@
+"""The forms of a check, each from the numbers of exhibits to statements.
+
+A claim is checked by forms such as "method A minus method B at every point, at least -0.02". Forms
+are data, not code: nothing of a claim's file is executed. Those with an extreme in them (the best
+of several rivals, a best number of clients, a spread, an effect) leave the choice of what is best
+to their intervals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from fedrepro.numbers.claims.cells import (
+    Cell,
+    Exhibits,
+    Numbers,
+    Place,
+    Trials,
+    at,
+    grouped,
+    order,
+    text,
+)
+from fedrepro.numbers.claims.form import Form, best_of, too_few
+from fedrepro.numbers.claims.intervals import Array, Contrast, mean, pairs
+from fedrepro.numbers.claims.statements import (
+    Contrasts,
+    Rounds,
+    Statement,
+    Together,
+    by_trial,
+    statement,
+    zero,
+)
+
+
+class Value(Form):
+    """The number itself."""
+
+    form: Literal["value"]
+
+    @property
+    def words(self) -> str:
+        return self.what
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        for cell in self.cells(numbers[exhibit], self.of):
+            yield statement(exhibit, cell.place, [cell.trials], [])
+
+
+class Difference(Form):
+    """The number minus that of another method, the best of several if a list is given."""
+
+    form: Literal["difference"]
+    minus: list[str] = Field(min_length=1)
+
+    @property
+    def others(self) -> list[str]:
+        return self.minus
+
+    @property
+    def words(self) -> str:
+        return f"{self.what} minus {best_of(self.minus)}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        for cell, rivals in self.beside(numbers[exhibit]):
+            yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
+
+
+class Ratio(Form):
+    """The number divided by that of another method."""
+
+    form: Literal["ratio"]
+    to: str
+
+    @property
+    def others(self) -> list[str]:
+        return [self.to]
+
+    @property
+    def words(self) -> str:
+        return f"{self.what} divided by {self.to}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        for cell, others in self.beside(numbers[exhibit]):
+            for other in others:
+                own, its = by_trial([cell.trials, other.trials]).T
+                ratio = float(own.mean() / its.mean())
+                # the ratio of means, and how each trial moves it, to first order
+                moved = ratio + (own - ratio * its) / float(its.mean())
+                yield statement(exhibit, cell.place, [tuple(moved)], [])
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        for cell in self.cells(numbers[exhibit], self.to):
+            if not any(cell.trials):
+                yield f"anything to divide by of {self.to} at {at(exhibit, cell.place)}"
+
+
+class Change(Form):
+    """The number at the end of a column minus that at its start, each or where it is highest."""
+
+    form: Literal["change"]
+    along: str
+    start: Literal["first", "best"] = "first"
+    end: Literal["last", "best"] = "last"
+    minus: str | None = Field(None, description="a method whose number is taken off first")
+
+    @property
+    def others(self) -> list[str]:
+        return [self.minus] if self.minus else []
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.where, self.along]
+
+    @property
+    def words(self) -> str:
+        less = f" minus {self.minus}" if self.minus else ""
+        return f"change of {self.what}{less} along {self.along}, {self.start} to {self.end}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        cells = list(self._cells(numbers[exhibit]))
+        for place, group in grouped(cells, [self.along]):
+            ordered = sorted(group, key=lambda cell: order(cell.place[self.along]))
+            best = ordered[int(mean(by_trial([cell.trials for cell in ordered])).argmax())]
+            start, starts = self._end(self.start, ordered[0], best, ordered)
+            end, ends = self._end(self.end, ordered[-1], best, ordered)
+            named = {self.along: f"{text(start)} to {text(end)}"}
+            yield statement(exhibit, place | named, ends, starts)
+
+    def _end(
+        self, which: str, fixed: Cell, best: Cell, ordered: Sequence[Cell]
+    ) -> tuple[Any, list[Trials]]:
+        """Where one end was measured to be, and the numbers it is the best of."""
+        if which == "best":
+            return best.place[self.along], [cell.trials for cell in ordered]
+        return fixed.place[self.along], [fixed.trials]
+
+    def _cells(self, numbers: Numbers) -> Iterator[Cell]:
+        if self.minus is None:
+            yield from self.cells(numbers, self.of)
+            return
+        for cell, others in self.beside(numbers):
+            for other in others:
+                one, its = by_trial([cell.trials, other.trials]).T
+                yield Cell(cell.place, tuple(one - its))
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        yield from too_few(self.cells(numbers[exhibit], self.of), self.along, exhibit)
+
+
+class Spread(Form):
+    """The largest minus the smallest number as columns vary; less another exhibit's, if named."""
+
+    form: Literal["spread"]
+    over: list[str] = Field(min_length=1)
+    minus_exhibit: str | None = None
+
+    @property
+    def named(self) -> list[str]:
+        return [*self.exhibits, *([self.minus_exhibit] if self.minus_exhibit else [])]
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.where, *self.over]
+
+    @property
+    def words(self) -> str:
+        less = f", less that of {self.minus_exhibit}" if self.minus_exhibit else ""
+        return f"spread of {self.what} over {', '.join(self.over)}{less}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        own = self._groups(numbers[exhibit])
+        if self.minus_exhibit is None:
+            for place, trials in own:
+                series = by_trial(trials)
+                yield Contrasts(
+                    at(exhibit, place), [Contrast(pairs(series), zero(series), least=0)]
+                )
+            return
+        others = self._groups(numbers[self.minus_exhibit])
+        for place, trials in own:
+            for its in (its for there, its in others if there == place):
+                both = by_trial([*trials, *its])
+                gains, rivals = both[:, : len(trials)], both[:, len(trials) :]
+                yield Contrasts(at(exhibit, place), [Contrast(pairs(gains), pairs(rivals))])
+
+    def _groups(self, numbers: Numbers) -> list[tuple[Place, list[Trials]]]:
+        groups = grouped(self.cells(numbers, self.of), self.over)
+        return [(place, [cell.trials for cell in group]) for place, group in groups]
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        for key in self.over:
+            yield from too_few(self.cells(numbers[exhibit], self.of), key, exhibit)
+        if self.minus_exhibit is None:
+            return
+        yield from self.missing_of(self.of, self.minus_exhibit, numbers[self.minus_exhibit])
+        there = [place for place, _ in self._groups(numbers[self.minus_exhibit])]
+        for place, _ in self._groups(numbers[exhibit]):
+            if place not in there:
+                yield f"{self.of} at {at(self.minus_exhibit, place)}"
+
+
+class Effect(Form):
+    """How far the means over all else lie apart for one column, less the most for any other."""
+
+    form: Literal["effect"]
+    over: str
+    than: list[str] = Field(min_length=1)
+
+    @property
+    def columns(self) -> list[str]:
+        return [*self.where, self.over, *self.than]
+
+    @property
+    def words(self) -> str:
+        return f"spread of {self.what} over {self.over}, less {best_of(self.than)}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        cells = self.cells(numbers[exhibit], self.of)
+        for place, group in grouped(cells, [self.over, *self.than]):
+            series = by_trial([cell.trials for cell in group])
+            spread = pairs(_means(self.over, group, series))
+            rivals = [pairs(_means(key, group, series)) for key in self.than]
+            yield Contrasts(at(exhibit, place), [Contrast(spread, np.column_stack(rivals))])
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        for key in (self.over, *self.than):
+            yield from too_few(self.cells(numbers[exhibit], self.of), key, exhibit)
+
+
+def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
+    """Means over all cells with the same value of a column: (trials, cells) -> (trials, values)."""
+    levels = [text(cell.place[key]) for cell in cells]
+    columns = [[own == level for own in levels] for level in dict.fromkeys(levels)]
+    return np.column_stack([series[:, own].mean(axis=1) for own in columns])
+
+
+class RoundsTo(Form):
+    """The first measured round in which a method is within reach of what another ended with."""
+
+    form: Literal["rounds_to"]
+    points: Literal["every", "some"] = "every"
+    reach: str
+    within: float = Field(0.0, ge=0)
+
+    @property
+    def others(self) -> list[str]:
+        return [self.reach]
+
+    @property
+    def words(self) -> str:
+        return f"rounds until {self.what} is within {self.within:g} of {self.reach}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
+        for cell, goals in self.beside(numbers[exhibit]):
+            own = measured.get(tuple(cell.place.items()), {})
+            if own:
+                series = by_trial([goals[0].trials, *own.values()])
+                behind = series[:, [0]] - self.within - series[:, 1:]
+                yield Rounds(at(exhibit, cell.place), list(own), behind)
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
+        for cell in self.cells(numbers[exhibit], self.of):
+            own = measured.get(tuple(cell.place.items()), {})
+            if not own:
+                yield f"single rounds of {self.of} at {at(exhibit, cell.place)}"
+            for done in numbers[exhibit].due(self.of, list(own)):
+                yield f"round {done} of {self.of} at {at(exhibit, cell.place)}"
+
+
+class Correlation(Form):
+    """Pearson's correlation of two methods' means over an exhibit's points (Fisher's interval)."""
+
+    form: Literal["correlation"]
+    points: Literal["every", "some"] = "every"
+    with_method: str
+
+    @property
+    def others(self) -> list[str]:
+        return [self.with_method]
+
+    @property
+    def words(self) -> str:
+        return f"correlation of {self.what} with {self.with_method}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        found = [
+            (cell.trials, other.trials)
+            for cell, others in self.beside(numbers[exhibit])
+            for other in others
+        ]
+        means = np.array([[np.mean(own), np.mean(its)] for own, its in found])
+        trials = min(len(one) for pair in found for one in pair)
+        yield Together(f"{exhibit}, all points", trials, means[:, 0], means[:, 1])
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, numbers)
+        count = len(list(self.beside(numbers[exhibit])))
+        if count < 4:
+            yield f"four points for a correlation in {exhibit}, which has {count}"
+
+
+Check = Annotated[
+    Value | Difference | Ratio | Change | Spread | Effect | RoundsTo | Correlation,
+    Field(discriminator="form"),
+]

@@ -1,0 +1,277 @@
+"""From statements to verdicts: of a point, of a check, of a claim.
+
+A check holds if the whole interval of each of its points keeps the bounds, and is refuted if the
+whole interval of one of them breaks one. It is incomplete if anything that it names is not there,
+so that less computing can never make a verdict of its own.
+
+**Many points.** That every point keeps its bounds is wrong only if a point that breaks one passes,
+which is as rare for forty points as for one. That *some* point breaks one is to look for the worst
+of many, and so is that some point keeps them all. Under the rule `holm` these two use Holm's method
+at its first step, which is all that a verdict needs: the surest point of m must pass at a
+confidence of 1 - 0.05/m. Where one point is enough to refute a claim, m counts the points of all
+its checks.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedrepro.numbers.claims.cells import Exhibits
+from fedrepro.numbers.claims.form import Bounds
+from fedrepro.numbers.claims.forms import Check
+from fedrepro.numbers.claims.intervals import Interval
+from fedrepro.numbers.claims.statements import (
+    Contrasts,
+    Statement,
+    mean_over_points,
+)
+
+CONFIDENCE = 0.95
+MOST_TIMES = 64  # more trials than that are not worth naming
+
+Verdict = Literal["holds", "refuted", "undecided", "depends", "incomplete", "not run"]
+
+
+class Rules(BaseModel):
+    """How the claims of a file are decided; the head of the file may say otherwise."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    trials: int = Field(default=5, ge=2, description="nothing is decided on fewer")
+    holm: bool = Field(default=True, description="whether points are corrected for being many")
+    words: dict[str, Bounds] = Field(
+        default_factory=dict, description="bounds by the word that checks use for them"
+    )
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found at a point, and the confidences at which it is kept and broken."""
+
+    statement: Statement
+    interval: Interval
+    verdict: Verdict
+    kept: float
+    broken: float
+
+    @property
+    def at(self) -> str:
+        return self.statement.at
+
+    @property
+    def trials(self) -> int:
+        return self.statement.trials
+
+    @property
+    def confidence(self) -> float:
+        """That of the interval."""
+        return self.kept if self.verdict == "holds" else self.broken
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One check: its verdict, the point that decides it, how many there were, and what lacks."""
+
+    check: Check
+    verdict: Verdict
+    deciding: Finding | None = None
+    points: int = 0
+    missing: Sequence[str] = field(default_factory=list)
+
+    @property
+    def exhibits(self) -> Sequence[str]:
+        """The exhibits that it was judged by."""
+        return self.check.exhibits if self.deciding else []
+
+    @property
+    def trials_needed(self) -> int | None:
+        """About how many trials would decide the point that leaves it undecided."""
+        if self.deciding is None or self.verdict != "undecided":
+            return None
+        return _needed(self.check, self.deciding)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a check has to say, or what it lacks; `run` is whether any of its exhibits is there."""
+
+    check: Check
+    statements: Sequence[Statement]
+    missing: Sequence[str]
+    run: bool
+
+    @property
+    def ways_to_break(self) -> int:
+        """How many points could each refute the check by themselves."""
+        return 1 if self.check.points == "some" else len(self.statements)
+
+
+def judge(check: Check, numbers: Exhibits, rules: Rules | None = None) -> Judged:
+    """One check by itself."""
+    return judge_all([check], numbers, rules or Rules())[0]
+
+
+def judge_all(checks: Sequence[Check], numbers: Exhibits, rules: Rules) -> list[Judged]:
+    """The checks of one claim, or of one reading of it.
+
+    Errors: FedreproError for a column that an exhibit does not have.
+    """
+    found = [_look(check, numbers, rules) for check in checks]
+    ways = sum(one.ways_to_break for one in found)
+    return [_judge(one, ways, rules) for one in found]
+
+
+def _look(check: Check, numbers: Exhibits, rules: Rules) -> _Found:
+    there = [name for name in check.named if name in numbers]
+    for name in there:
+        numbers[name].need(check.columns, name)
+    missing = [name for name in check.named if name not in numbers]
+    if not missing:
+        missing = [one for name in check.exhibits for one in check.missing(name, numbers)]
+    if missing:
+        return _Found(check, [], list(dict.fromkeys(missing)), bool(there))
+    statements: list[Statement] = []
+    for name in check.exhibits:
+        own = list(check.statements(name, numbers))
+        if not own:
+            missing.append(f"a point to judge by in {name}")
+        statements += [mean_over_points(own, name)] if own and check.points == "mean" else own
+    few = [one for one in statements if one.trials < rules.trials]
+    missing += [f"{_more(rules.trials - one.trials)} at {one.at}" for one in few]
+    return _Found(check, [] if missing else statements, missing, True)
+
+
+def _more(count: int) -> str:
+    return f"{count} more trial{'s' if count > 1 else ''}"
+
+
+def _judge(found: _Found, ways: int, rules: Rules) -> Judged:
+    if found.missing:
+        verdict: Verdict = "incomplete" if found.run else "not run"
+        return Judged(found.check, verdict, missing=found.missing)
+    return decide(found.check, found.statements, ways, rules)
+
+
+def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
+    """A check by what it has to say; `ways` is in how many its claim could be refuted."""
+    keeping = len(statements) if check.points == "some" else 1
+    kept, broken = (_confidence(count if rules.holm else 1) for count in (keeping, ways))
+    points = [_point(check, one, kept, broken) for one in statements]
+    whole = _some_of(points) if check.points == "some" else _all_of(p.verdict for p in points)
+    # of the points with that verdict, the one furthest out of bounds, or, for `some`, furthest in
+    alike = [point for point in points if point.verdict == whole]
+    pick = max if check.points == "some" else min
+    deciding = pick(alike, key=lambda point: margin(check, point.interval.value))
+    return Judged(check, whole, deciding, len(points))
+
+
+def _confidence(ways: int) -> float:
+    return 1 - (1 - CONFIDENCE) / ways
+
+
+def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
+    """A point, with the interval that its verdict rests on."""
+    inside = statement.interval(kept)
+    if keeps(check, inside):
+        return Finding(statement, inside, "holds", kept, broken)
+    outside = statement.interval(broken)
+    verdict: Verdict = "refuted" if breaks(check, outside) else "undecided"
+    return Finding(statement, outside, verdict, kept, broken)
+
+
+def keeps(check: Bounds, found: Interval) -> bool:
+    """Whether a whole interval keeps the bounds."""
+    ends = {"above": found.low, "at_least": found.low, "below": found.high, "at_most": found.high}
+    return all(_KEEPS[key](ends[key], bound) for key, bound in check.bounds.items())
+
+
+def breaks(check: Bounds, found: Interval) -> bool:
+    """Whether a whole interval breaks one of the bounds."""
+    ends = {"above": found.high, "at_least": found.high, "below": found.low, "at_most": found.low}
+    return any(not _KEEPS[key](ends[key], bound) for key, bound in check.bounds.items())
+
+
+_KEEPS = {
+    "above": lambda end, bound: end > bound,
+    "at_least": lambda end, bound: end >= bound,
+    "below": lambda end, bound: end < bound,
+    "at_most": lambda end, bound: end <= bound,
+}
+
+
+def margin(check: Bounds, value: float) -> float:
+    """How far inside its nearest bound a value lies; negative outside."""
+    lower = {"above", "at_least"}
+    return min(value - b if key in lower else b - value for key, b in check.bounds.items())
+
+
+def _needed(check: Bounds, found: Finding) -> int | None:
+    """About how many trials would decide a point, if its values and scatter stayed as they are.
+
+    Found by repeating the trials there are. None for what is no mean over trials, and beyond
+    MOST_TIMES as many.
+    """
+    statement = found.statement
+    if not isinstance(statement, Contrasts):
+        return None
+
+    def decides(times: int) -> bool:
+        more = statement.repeated(times)
+        inside, outside = more.interval(found.kept), more.interval(found.broken)
+        return keeps(check, inside) or breaks(check, outside)
+
+    enough = next((times for times in _doubled() if decides(times)), None)
+    if enough is None:
+        return None
+    times = range(enough // 2 + 1, enough + 1)
+    return statement.trials * times[bisect_left(times, True, key=decides)]
+
+
+def _doubled() -> Iterator[int]:
+    times = 2
+    while times <= MOST_TIMES:
+        yield times
+        times *= 2
+
+
+def _some_of(points: Sequence[Finding]) -> Verdict:
+    verdicts = {point.verdict for point in points}
+    if "holds" in verdicts:
+        return "holds"
+    return "refuted" if verdicts == {"refuted"} else "undecided"
+
+
+def _all_of(verdicts: Iterable[Verdict]) -> Verdict:
+    """All have to hold, and one that is refuted is enough."""
+    found = set(verdicts)
+    if found == {"not run"}:
+        return "not run"
+    if found & {"incomplete", "not run"}:
+        return "incomplete"
+    if "refuted" in found:
+        return "refuted"
+    return "holds" if found == {"holds"} else "undecided"
+
+
+def verdict(judged: Sequence[Judged]) -> Verdict:
+    """A claim holds if all its checks do, and is refuted if one is."""
+    return _all_of(one.verdict for one in judged)
+
+
+def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
+    """What can be said if the paper may be read in several ways: what all readings say.
+
+    It depends as soon as one reading holds and another is refuted, and is open where none is
+    refuted or none holds, but not all agree.
+    """
+    found = set(verdicts)
+    if len(found) == 1:
+        return verdicts[0]
+    if found & {"incomplete", "not run"}:
+        return "incomplete"
+    return "depends" if {"holds", "refuted"} <= found else "undecided"

@@ -1,0 +1,114 @@
+"""What forms find at the points of exhibits: statements, each with an interval at any confidence.
+
+What is looked at is computed in each trial by itself, from the trials that all its numbers have:
+methods share a trial's partition and local models, so their difference scatters less than either.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from fedrepro.numbers.claims.cells import Place, Trials, at
+from fedrepro.numbers.claims.intervals import (
+    Array,
+    Contrast,
+    Interval,
+    correlation,
+    first_closed,
+    mean_of_contrasts,
+)
+
+
+class Statement(Protocol):
+    """What a form says at one point; `trials` is how many it rests on."""
+
+    @property
+    def at(self) -> str: ...
+    @property
+    def trials(self) -> int: ...
+    def interval(self, confidence: float) -> Interval: ...
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """A difference of two extremes, or the mean of several over points."""
+
+    at: str
+    parts: Sequence[Contrast]
+
+    @property
+    def trials(self) -> int:
+        return min(part.trials for part in self.parts)
+
+    def interval(self, confidence: float) -> Interval:
+        return mean_of_contrasts(self.parts, confidence)
+
+    def repeated(self, times: int) -> Contrasts:
+        """As if each trial had been found so many times over."""
+        return Contrasts(self.at, [part.repeated(times) for part in self.parts])
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """How far a method stays behind its goal, (trials, rounds)."""
+
+    at: str
+    rounds: Sequence[int]
+    behind: Array
+
+    @property
+    def trials(self) -> int:
+        return len(self.behind)
+
+    def interval(self, confidence: float) -> Interval:
+        return first_closed(self.rounds, self.behind, confidence)
+
+
+@dataclass(frozen=True)
+class Together:
+    """Two rows of means over points, (points,)."""
+
+    at: str
+    trials: int
+    one: Array
+    other: Array
+
+    def interval(self, confidence: float) -> Interval:
+        return correlation(self.one, self.other, confidence)
+
+
+def mean_over_points(statements: Sequence[Statement], exhibit: str) -> Contrasts:
+    """The mean over the points of one exhibit, in each trial that all of them have."""
+    parts = [part for one in statements if isinstance(one, Contrasts) for part in one.parts]
+    return Contrasts(f"{exhibit}, mean of {len(parts)} points", parts)
+
+
+def statement(
+    exhibit: str, place: Place, gains: Sequence[Trials], rivals: Sequence[Trials]
+) -> Contrasts:
+    """The best of some numbers, less the best of others if there are any.
+
+    What stands on both sides limits what it can be: a best is not below any that it is best of.
+    """
+    both = by_trial([*gains, *rivals])
+    own, others = both[:, : len(gains)], both[:, len(gains) :]
+    least = 0.0 if rivals and all(one in gains for one in rivals) else -math.inf
+    most = 0.0 if rivals and all(one in rivals for one in gains) else math.inf
+    others = others if rivals else zero(own)
+    return Contrasts(at(exhibit, place), [Contrast(own, others, least, most)])
+
+
+def zero(gains: Array) -> Array:
+    """A rival that is nothing in every trial."""
+    return np.zeros((len(gains), 1))
+
+
+def by_trial(numbers: Sequence[Trials]) -> Array:
+    """(trials, numbers) in the trials that all have: the first ones, as trials count from 0."""
+    count = min(map(len, numbers))
+    return np.array([trials[:count] for trials in numbers], dtype=np.float64).T

@@ -1,0 +1,162 @@
+"""The table of a paper's claims, claims.csv: a row for each check, with the same columns always."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.core.artifacts import damaged
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.claims.cells import Exhibits, Numbers
+from fedrepro.numbers.claims.form import Form, where_words
+from fedrepro.numbers.claims.judging import (
+    Finding,
+    Judged,
+    Rules,
+    judge_all,
+    verdict,
+    verdict_of_readings,
+)
+from fedrepro.numbers.claims.published import Claim, load_claims
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedrepro.numbers.files import ExhibitFiles
+
+COLUMNS = (
+    "claim",
+    "verdict",
+    "label",
+    "fixed",
+    "place",
+    "says",
+    "reading",
+    "check",
+    "check_verdict",
+    "at",
+    "value",
+    "low",
+    "high",
+    "confidence",
+    "bound",
+    "points",
+    "trials",
+    "trials_needed",
+    "missing",
+    "reason",
+    "data",
+)
+NUMERIC = ("value", "low", "high", "confidence", "points", "trials", "trials_needed")
+MOST_NAMED = 4  # of what is missing
+COUNTED = {"every": "at every point", "some": "at some point", "mean": "on average"}
+
+
+def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
+    """The verdicts of a paper's claims (COLUMNS) from exhibits in `reports`, named paper/name."""
+    import pandas as pd
+
+    from fedrepro.numbers.files import open_exhibit
+
+    file = load_claims(published)
+    opened = {Path(key).name: open_exhibit(reports, key, reports.name) for key in exhibits}
+    numbers = {name: _numbers(files) for name, files in opened.items()}
+    stand_ins = {
+        name: " ".join(filter(None, dict.fromkeys(d["stand_in"] for d in files.about["data"])))
+        for name, files in opened.items()
+    }
+    found = list(rows(file.claims, numbers, stand_ins, file.rules))
+    # numbers as numbers in every file, also where a column is empty
+    return pd.DataFrame(found, columns=list(COLUMNS)).astype(dict.fromkeys(NUMERIC, float))
+
+
+def _numbers(files: ExhibitFiles) -> Numbers:
+    path = f"{files.base}.csv"
+    frame = files.table(".csv")
+    try:
+        if "by_trial" not in frame:
+            raise FedreproError(
+                f"{path} has no column by_trial, so it is of an older version; delete it, and make "
+                "the figure again from the results that are there"
+            )
+        for at, (values, trials) in enumerate(zip(frame["by_trial"], frame["trials"], strict=True)):
+            if len([float(value) for value in values.split()]) != trials:
+                raise ValueError(f"row {at + 1} has not a value for each of its trials")
+        return Numbers.described(frame, files.about)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise damaged(path, error) from error
+
+
+def rows(
+    claims: Sequence[Claim],
+    numbers: Exhibits,
+    stand_ins: Mapping[str, str],
+    rules: Rules,
+) -> Iterator[dict[str, Any]]:
+    """A row per check, or one for a claim without, each with all COLUMNS.
+
+    stand_ins: exhibit -> empty, or what its data stand in for. Errors: FedreproError for a column
+    that an exhibit does not have.
+    """
+    for claim in claims:
+        for row in _rows_of(claim, numbers, stand_ins, rules):
+            yield dict.fromkeys(COLUMNS, "") | dict.fromkeys(NUMERIC) | row
+
+
+def _rows_of(
+    claim: Claim, numbers: Exhibits, stand_ins: Mapping[str, str], rules: Rules
+) -> Iterator[dict[str, Any]]:
+    head = {"claim": claim.id, "place": claim.place, "says": claim.says, "label": claim.label}
+    if claim.untested:
+        yield {"verdict": "no verdict", **head, "reason": claim.untested}
+        return
+    head |= {"fixed": claim.fixed, "reason": claim.reason}
+    try:
+        judged = {
+            reading: judge_all(checks, numbers, rules) for reading, checks in claim.groups.items()
+        }
+    except FedreproError as error:
+        raise FedreproError(f"claim {claim.id}: {error}") from None
+    whole = verdict_of_readings([verdict(own) for own in judged.values()])
+    for reading, own in judged.items():
+        for one in own:
+            notes = dict.fromkeys(stand_ins.get(name, "") for name in one.exhibits)
+            data = " ".join(filter(None, notes))
+            yield {"verdict": whole, **head, "reading": reading, **_row(one), "data": data}
+
+
+def _row(judged: Judged) -> dict[str, Any]:
+    return {
+        "check": sentence(judged.check),
+        "check_verdict": judged.verdict,
+        "bound": judged.check.bound,
+        "points": judged.points or None,
+        "missing": _named(judged.missing),
+        **(_found(judged.deciding) if judged.deciding else {}),
+        "trials_needed": judged.trials_needed,
+    }
+
+
+def _found(finding: Finding) -> dict[str, Any]:
+    """What decides a check; an end that nothing is known of stays empty."""
+    own = finding.interval
+    ends = {"value": own.value, "low": own.low, "high": own.high}
+    return {
+        "at": finding.at,
+        **{key: end if math.isfinite(end) else None for key, end in ends.items()},
+        "confidence": finding.confidence,
+        "trials": finding.trials,
+    }
+
+
+def _named(missing: Sequence[str]) -> str:
+    more = f"; {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+    return "; ".join(missing[:MOST_NAMED]) + more
+
+
+def sentence(check: Form) -> str:
+    """A check in words: what is looked at, how points count, and the bounds."""
+    at = f", {where_words(check.where)}" if check.where else ""
+    return f"{check.words}{at}, {COUNTED[check.points]}: {check.bound}"

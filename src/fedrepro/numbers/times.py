@@ -1,0 +1,93 @@
+"""Measured seconds and memory of the runs behind an exhibit, by stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedrepro.core.artifacts import read_provenance, read_table
+from fedrepro.planning.paths import Block, FolderPieces
+
+STAGES = {"models": "train", "metrics": "aggregate", "federated": "federate"}
+
+
+def timings_of(about: Mapping[str, Any]) -> list[Path]:
+    """The tables of what the runs behind an exhibit took, as its json names them."""
+    folders = (folder for text in about["timings"] for folder in FolderPieces.parse(text).folders)
+    return [Path(folder, "timings.parquet") for folder in folders]
+
+
+def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
+    """Seconds of each stage behind these jobs, their local models included where known."""
+    trained = training_seconds(timings)
+    found = {} if trained is None or not trained else {"train": trained}
+    return found | measured_seconds(timings)
+
+
+def measured_seconds(timings: Iterable[Path]) -> dict[str, float]:
+    """Seconds of each stage in these tables of one-shot, federated and training jobs."""
+    found: dict[str, float] = {}
+    for path in dict.fromkeys(timings):
+        seconds = read_table(path, "timings")["seconds"].to_pylist()
+        stage = _stage(path)
+        found[stage] = found.get(stage, 0.0) + sum(seconds)
+    return {stage: found[stage] for stage in STAGES.values() if stage in found}
+
+
+def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
+    """What whole jobs took by stage, local models' jobs included: measuring and reading too.
+
+    `cpu_seconds` are summed over jobs, `peak_bytes` are those of the hungriest job. A stage with a
+    job that did not write down what it took is left out.
+    """
+    trained = [path for folder in _training(timings) for path in _training_tables(folder)]
+    jobs: dict[str, list[dict[str, Any]]] = {}
+    for path in dict.fromkeys([*trained, *timings]):
+        jobs.setdefault(_stage(path), []).append(read_provenance(read_table(path, "timings")))
+    known = [
+        stage for stage in STAGES.values() if all("cpu_seconds" in j for j in jobs.get(stage, [{}]))
+    ]
+    return {
+        "cpu_seconds": {stage: sum(j["cpu_seconds"] for j in jobs[stage]) for stage in known},
+        "peak_bytes": {stage: max(j["peak_bytes"] for j in jobs[stage]) for stage in known},
+    }
+
+
+def training_seconds(timings: Sequence[Path]) -> float | None:
+    """Seconds that the local models below these one-shot jobs took to train, each counted once.
+
+    However training was cut into jobs, a model is one (trial, client) of its scenario. None if
+    times of any model are not there.
+    """
+    total = 0.0
+    for folder in _training(timings):
+        trials = set(Block.parse(folder.name.partition("=")[2]))
+        tables = [read_table(path, "timings") for path in _training_tables(folder)]
+        rows = [row for table in tables for row in table.to_pylist()]
+        seconds = {(row["trial"], row["client"]): row["seconds"] for row in reversed(rows)}
+        if not trials <= {trial for trial, _ in seconds}:
+            return None
+        total += sum(seconds.values())
+    return total
+
+
+def _training(timings: Sequence[Path]) -> list[Path]:
+    """The folders of the local models, a block of trials each, below these one-shot jobs."""
+    found: dict[Path, None] = {}
+    for path in timings:
+        if _stage(path) == "aggregate":
+            scenario = path.parent.parent.parent
+            parts = list(scenario.parts)
+            at = len(parts) - 1 - parts[::-1].index("metrics")
+            found[Path(*parts[:at], "models", *parts[at + 1 :], path.parent.name)] = None
+    return list(found)
+
+
+def _training_tables(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/timings.parquet"))
+
+
+def _stage(path: Path) -> str:
+    """The stage that wrote a table, from the tree it lies in."""
+    return next((STAGES[part] for part in reversed(path.parts) if part in STAGES), "other")

@@ -1,0 +1,1 @@
+"""From the configuration to the list of artifacts, in pure Python."""

@@ -1,0 +1,333 @@
+"""The typed configuration: what config/config.yaml and config/exhibits/*.yaml may say.
+
+The JSON schemas in workflow/schemas and the tables of config/README.md are generated from these
+classes; a test holds them in step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from fedrepro.core.errors import FedreproError, shown, unknown
+
+Scale = Literal["tiny", "quick", "paper"]
+SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
+Trials = Annotated[int, Field(ge=1, le=10_000)]
+
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Granularity(Strict):
+    """How much one job does. Results do not depend on it."""
+
+    clients_per_job: Literal["all"] | Annotated[int, Field(ge=1)] = Field(
+        "all", description="clients trained by one job"
+    )
+    trials_per_job: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
+        "auto",
+        description="trials that one job computes and one file holds; auto: 1 at paper scale, 5 at "
+        "quick, 2 at tiny. A job computes whole blocks, so that raising the number of trials adds "
+        "files and renames none; with 10, an exhibit of 12 trials computes 20",
+    )
+
+
+class Config(Strict):
+    """config/config.yaml: which scale and exhibits, how much one job does, where data come from."""
+
+    scale: Scale = Field("quick", description="scale that the default target draws")
+    exhibits: Literal["headline", "all"] | list[str] = Field(
+        "headline",
+        description="which exhibits the report holds: headline (one or two per paper), all, or a "
+        "list such as [pfnm/figure-2a]",
+    )
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random draw")
+    mirror: str = Field(
+        "",
+        pattern="^[^\\x00]*$",
+        description="folder with local copies of the data sets, tried before any download; the "
+        "environment variable FEDREPRO_MIRROR wins over it",
+    )
+    device: Literal["cpu", "cuda"] = Field("cpu", description="where training and matching run")
+    granularity: Granularity = Field(
+        default_factory=lambda: Granularity.model_validate({}),
+        description="how much one job does",
+    )
+    checkpoint_seconds: float = Field(
+        20.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="seconds between checkpoints of methods that run in rounds",
+    )
+    preload: bool = Field(
+        True,
+        description="jobs on this machine start from a process that has all packages loaded "
+        "(Linux, one thread, no GPU; other jobs start by themselves); results do not depend on "
+        "it, and the environment variable FEDREPRO_PRELOAD=0 switches it off too",
+    )
+
+    def mirror_folder(self) -> str:
+        return os.environ.get("FEDREPRO_MIRROR") or self.mirror
+
+
+class Component(BaseModel):
+    """A component by name, with parameters that differ from their defaults beside it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class MethodEntry(Component):
+    """A method of an exhibit. A list for one of its parameters is a sweep."""
+
+    label: str | None = Field(None, description="name in the legend")
+    trials: Trials | Literal["kd_trials"] | None = Field(
+        None, description="trials, where they differ from the exhibit's"
+    )
+    choose: Literal["pooled_train", "client_train"] | None = Field(
+        None,
+        description="how one setting of a sweep is chosen, over all trials: by training accuracy "
+        "on the pooled training data, or by the mean over clients of the accuracy on their own",
+    )
+    show: list[str] = Field(
+        default_factory=list,
+        description="swept parameters of which every value is shown; of the others one is chosen",
+    )
+    measure_every: int = Field(
+        1,
+        ge=1,
+        description="rounds between two measurements of a method in rounds; the first and the "
+        "last round are always measured",
+    )
+    reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
+
+
+Drawing = Literal[
+    "accuracy-and-size",
+    "accuracy-panels",
+    "accuracy-against-rounds",
+    "accuracy-against-size",
+    "heat-maps",
+    "size",
+    "table",
+]
+
+
+def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(changes.get("name", ""), str):
+        raise ValueError(f"its name must be a text, not {shown(changes['name'])}")
+    return changes
+
+
+Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
+
+
+class Case(Strict):
+    """One of several scenarios that an exhibit sets side by side: what differs from the others.
+
+    Shown by its label, with the data set's title before it where cases differ in their data.
+    """
+
+    label: str = Field(description="how it is called in the figure")
+    dataset: Changes = Field(default_factory=dict)
+    partition: Changes = Field(default_factory=dict)
+    model: Changes = Field(default_factory=dict)
+    training: Changes = Field(default_factory=dict)
+    trials: Trials | None = Field(
+        None, description="seeded repetitions, where they differ from the exhibit's"
+    )
+    kd_trials: Trials | None = Field(
+        None, description="repetitions of distillation, where they differ from the exhibit's"
+    )
+
+
+class ExhibitSettings(Strict):
+    """One figure or table at one scale, after defaults and the scale's settings are merged."""
+
+    title: str = Field(description="what it shows, in a line")
+    place: str = Field(description="where it stands in the paper")
+    caption: str = Field(description="sentence under the figure")
+    headline: bool = Field(False, description="part of the default set")
+    scales: list[Scale] = Field(
+        default_factory=lambda: list(SCALES), description="scales at which there is such an exhibit"
+    )
+    drawing: Drawing = Field(description="how it is drawn")
+    size: Literal["hidden_units", "parameters", "megabytes"] = Field(
+        "parameters",
+        description="which size of models is drawn; hidden_units means something for fully "
+        "connected networks only",
+    )
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        description="parameters that vary along the horizontal axis, as component.parameter"
+    )
+    horizontal: str = Field("", description="what the horizontal axis is called, if not by itself")
+    cases: dict[str, Case] = Field(
+        default_factory=dict,
+        description="scenarios that are set side by side: a label, and what differs of dataset, "
+        "partition, model and training",
+    )
+    dataset: Component
+    partition: Component
+    model: Component
+    training: Component
+    methods: list[MethodEntry] = Field(min_length=1)
+    trials: Trials = Field(description="seeded repetitions")
+    kd_trials: Trials = Field(description="repetitions of knowledge distillation, which costs most")
+    notes: list[str] = Field(
+        default_factory=list, description="what this project chose where the paper is silent"
+    )
+
+    def component(self, kind: str, case: str | None = None) -> Component:
+        """The data set, partition, model or training of the exhibit, or of one of its cases."""
+        base: Component = getattr(self, kind)
+        if case is None:
+            return base
+        own = {kind: getattr(self.cases[case], kind)}
+        merged = merge({kind: {"name": base.name, **base.parameters}}, own)
+        return Component.model_validate(merged[kind])
+
+
+class At(Strict):
+    """What differs at a scale, below `at:`."""
+
+    tiny: dict[str, Any] | None = None
+    quick: dict[str, Any] | None = None
+    paper: dict[str, Any] | None = None
+
+
+class Scales(BaseModel):
+    scales: list[Scale]
+
+
+def _not_claims(name: str) -> str:
+    if name == "claims":
+        raise ValueError("no exhibit may be called claims: their verdicts lie at its place")
+    return name
+
+
+ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_claims)]
+
+
+class ExhibitFile(Strict):
+    """config/exhibits/<paper>.yaml: every exhibit of a paper as data."""
+
+    paper: str = Field(pattern="^[a-z0-9]+$", description="short name of the paper")
+    title: str = Field(description="its title")
+    source: str = Field(description="authors, place, year")
+    defaults: dict[str, Any] = Field(
+        default_factory=dict, description="settings that all exhibits of the file start from"
+    )
+    exhibits: dict[ExhibitName, dict[str, Any]] = Field(
+        description="exhibits by name; `at:` holds what differs at a scale"
+    )
+
+    def names(self, scale: str) -> list[str]:
+        """The exhibits that there are at a scale."""
+        return [name for name in self.exhibits if scale in self._scales(name, scale)]
+
+    def settings(self, name: str, scale: str) -> ExhibitSettings:
+        """The settings of one exhibit at one scale."""
+        return _validated(ExhibitSettings, self._merged(name, scale), self._where(name, scale))
+
+    def _scales(self, name: str, scale: str) -> list[Scale]:
+        return _validated(Scales, self._merged(name, scale), self._where(name, scale)).scales
+
+    def _where(self, name: str, scale: str) -> str:
+        return f"config/exhibits/{self.paper}.yaml, {name} at scale {scale}"
+
+    def _merged(self, name: str, scale: str) -> dict[str, Any]:
+        merged: dict[str, Any] = {"scales": list(SCALES)}
+        for title, layer in (("defaults", self.defaults), (name, self.exhibits[name])):
+            merged = merge(merged, {k: v for k, v in layer.items() if k != "at"})
+            where = f"config/exhibits/{self.paper}.yaml, at of {title}"
+            at = _validated(At, layer.get("at") or {}, where)
+            merged = merge(merged, getattr(at, scale) or {})
+        return merged
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings merge key by key; anything else, and a component with another name, is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _same_name(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
+    return "name" not in above or above["name"] == below.get("name")
+
+
+def read_config(values: Mapping[str, Any]) -> Config:
+    """The typed config from what Snakemake or a file holds."""
+    return _validated(Config, values, "config/config.yaml")
+
+
+def load_config(path: Path = Path("config/config.yaml")) -> Config:
+    """The typed config of a working folder."""
+    return read_config(_load_yaml(path))
+
+
+def load_exhibits(folder: Path = Path("config/exhibits")) -> dict[str, ExhibitFile]:
+    """All exhibit files by paper."""
+    files = sorted(folder.glob("*.yaml"))
+    if not files:
+        raise FedreproError(f"no exhibit files in {folder}; start in the root of the repository")
+    found = {}
+    for path in files:
+        file = _validated(ExhibitFile, _load_yaml(path), str(path))
+        if file.paper != path.stem:
+            raise FedreproError(f"{path}: paper must be '{path.stem}', not '{file.paper}'")
+        found[file.paper] = file
+    return found
+
+
+def _load_yaml(path: Path) -> dict[str, Any]:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FedreproError(f"{path} is missing; start in the root of the repository") from None
+    except OSError as error:
+        raise FedreproError(f"{path} cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        raise FedreproError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise FedreproError(f"{path} must hold keys and values")
+    return found
+
+
+def _validated(model: type[T], values: Any, where: str) -> T:
+    given = dict(values) if isinstance(values, Mapping) else values
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise _sentence(model, error, where) from None
+
+
+def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> FedreproError:
+    """The first problem of a validation, as a sentence."""
+    first = error.errors()[0]
+    at = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return unknown("key", str(first["loc"][-1]), model.model_fields, where)
+    if first["type"] == "missing":
+        return FedreproError(f"{where}: the key '{at}' is missing")
+    what = f"'{at}'" if at else "it"
+    return FedreproError(f"{where}: {what} is {shown(first['input'])}; {first['msg'].lower()}")

@@ -1,0 +1,177 @@
+"""What a drawing needs of an exhibit, asked before anything is computed for it.
+
+A figure is drawn last, from numbers that took hours; what cannot be drawn is refused when the
+exhibit is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.spec import Spec
+
+CASE = "case"
+PANELS = 8  # letters and columns that a figure has room for
+LOOKS = 10  # lines that can be told apart in a drawing of sizes
+
+Method = Any  # a `points.Measure`
+Points = Sequence[Mapping[str, Any]]  # the swept values of each point
+
+
+def require_drawable(
+    where: str, drawing: str, measures: Sequence[Method], points: Points, axis: Sequence[str]
+) -> None:
+    """Errors: FedreproError with the first reason why these settings cannot be drawn so.
+
+    points: the values of each point; axis: the swept parameters, without the case.
+    """
+    doubts = [*_choices(measures), *DRAWINGS[drawing](measures, points, axis)]
+    for words in doubts:
+        raise FedreproError(f"{where}: {words}")
+
+
+def _choices(measures: Sequence[Method]) -> Iterator[str]:
+    for measure in measures:
+        if measure.choose and measure.chosen and "train" not in _splits(measure.spec):
+            yield (
+                f"method '{measure.spec.name}' is not measured on training data, so none of its "
+                f"settings can be chosen by {measure.choose}; show them all (show: [...])"
+            )
+
+
+def _splits(spec: Spec) -> Sequence[str]:
+    found: Sequence[str] = spec.component.meta["evaluate"]
+    return found
+
+
+def _lines(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    """One line a method, against one swept parameter."""
+    yield from _one_axis(points, axis)
+    yield from _nothing_shown(measures)
+
+
+def _one_axis(points: Points, axis: Sequence[str]) -> Iterator[str]:
+    several = [key for key in axis if len(_values(points, key)) > 1] or list(axis)[:1]
+    if len(several) != 1:
+        yield (
+            f"it is drawn against one swept parameter, but {len(several)} of its sweep vary; "
+            "sweep one, or draw it as a table"
+        )
+        return
+    (key,) = several
+    found = [str(value) for value in _values(points, key)]
+    depths = {text.count("@") for text in found}
+    if not (key == "hidden" and len(depths) > 1) and not all(map(_is_number, found)):
+        given = ", ".join(found)
+        yield f"it is drawn along '{key}', but {given} are no numbers; draw it as a table"
+
+
+def _nothing_shown(measures: Sequence[Method]) -> Iterator[str]:
+    for measure in measures:
+        if measure.show:
+            yield (
+                f"method '{measure.spec.name}' shows every value of {measure.show[0]}, which has "
+                "no place in this drawing; choose one, or draw it as a table"
+            )
+
+
+def _accuracy_and_size(
+    measures: Sequence[Method], points: Points, axis: Sequence[str]
+) -> Iterator[str]:
+    if CASE in points[0]:
+        yield "it has cases; draw it as accuracy-panels, a panel for each, or as a table"
+    yield from _lines(measures, points, axis)
+
+
+def _panels(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    count = len(_values(points, CASE))
+    if not 1 <= count <= PANELS:
+        yield f"it has a panel for each of its cases, 1 to {PANELS} of them, not {count}"
+    yield from _lines(measures, points, axis)
+
+
+def _rounds(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    if len(points) > 1 or CASE in points[0]:
+        yield f"it is drawn against rounds, so it has one point and no cases, not {len(points)}"
+    yield from _nothing_shown(measures)
+    yield from _a_rival(measures)
+
+
+def _against_size(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    yield from _one_axis(points, axis)
+    for measure in measures:
+        if len(measure.show) > 1:
+            yield f"method '{measure.spec.name}' shows more than one parameter along its path"
+        yield from _numbers_shown(measure)
+
+
+def _heat_maps(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    showing = [measure for measure in measures if measure.show]
+    if len(showing) != 1 or CASE in points[0]:
+        yield (
+            "heat maps are of one method that shows every value of a parameter (show: [...]), "
+            f"without cases; {len(showing)} of its methods do"
+        )
+        return
+    (measure,) = showing
+    several = [key for key in axis if len(_values(points, key)) > 1]
+    if len(several) + len(measure.show) < 2:
+        yield "heat maps need two parameters that vary; show one more, or sweep one"
+    if "train" not in _splits(measure.spec):
+        yield f"heat maps show training accuracy, and '{measure.spec.name}' is not measured for it"
+    for key in several:
+        if not all(_is_number(str(value)) for value in _values(points, key)):
+            yield f"heat maps are drawn along numbers, which those of '{key}' are not"
+    yield from _numbers_shown(measure)
+
+
+def _size(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    yield from _lines(measures, points, axis)
+    if measures[-1].spec.name != "concatenation":
+        yield "sizes are shares of all clients' units, so its last method must be concatenation"
+    count = len(measures) * max(1, len(_values(points, CASE)))
+    if count > LOOKS:
+        yield f"it has {count} lines, of which {LOOKS} can be told apart; show fewer"
+
+
+def _table(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    yield from _a_rival(measures)
+
+
+def _a_rival(measures: Sequence[Method]) -> Iterator[str]:
+    if all(measure.reference for measure in measures):
+        yield "all its methods are references; one at least must be a rival"
+
+
+def _numbers_shown(measure: Method) -> Iterator[str]:
+    for key in measure.show:
+        values = [str(setting[key]) for setting in measure.spec.expand()]
+        if not all(map(_is_number, values)):
+            yield f"it is drawn along '{key}' of '{measure.spec.name}', which is no number"
+
+
+def _values(points: Points, key: str) -> list[Any]:
+    return list(dict.fromkeys(point[key] for point in points if key in point))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+Reasons = Callable[[Sequence[Method], Points, Sequence[str]], Iterator[str]]
+
+DRAWINGS: dict[str, Reasons] = {
+    "accuracy-and-size": _accuracy_and_size,
+    "accuracy-panels": _panels,
+    "accuracy-against-rounds": _rounds,
+    "accuracy-against-size": _against_size,
+    "heat-maps": _heat_maps,
+    "size": _size,
+    "table": _table,
+}

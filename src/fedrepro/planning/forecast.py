@@ -1,0 +1,267 @@
+"""How many jobs, hours and GiB a target takes before it starts, from what was measured before.
+
+Jobs are counted exactly: those whose file is not there. Seconds come from, in this order,
+
+1. the timings of finished jobs of the same method or the same training, per trial and client,
+2. the recorded run of the same exhibit, or of another one of the scale (reports/record), shared
+   by trials, clients and settings,
+3. the measured microseconds of a minibatch (benchmarks/results/training.json), for training only.
+
+On other data or another network, seconds of methods are taken to grow with the parameters of a
+local model times the examples: most of what a method costs is predicting all of them.
+What has none of these is named, and counts nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.spec import Spec
+from fedrepro.data.prepared import PREPARED_FILES, read_info
+from fedrepro.planning.config import SCALES, Config, ExhibitFile
+from fedrepro.planning.paths import Block, Scenario
+from fedrepro.planning.plan import Exhibit, Plan, Run, most_trials
+
+RATES = Path("benchmarks/results/training.json")
+# Form of one example, classes and training examples, until a data set is prepared and says itself.
+FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
+    "digits": ((8, 8), 10, 1437),
+    "mnist": ((28, 28), 10, 60_000),
+    "fashion_mnist": ((28, 28), 10, 60_000),
+    "cifar10": ((3, 32, 32), 10, 50_000),
+}
+HOUR = 3600.0
+LEAST_PARAMETERS = 10_000  # below, overhead counts more than a network's size
+STAGES = ("prepare", "partition", "train", "aggregate", "federate", "exhibit")
+
+
+@dataclass
+class Forecast:
+    """Jobs by stage, seconds of one core and bytes; where the seconds come from, in words."""
+
+    jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    bytes: float = 0.0
+    sources: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    unknown: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    @property
+    def hours(self) -> float:
+        """Of one core."""
+        return sum(self.seconds.values()) / HOUR
+
+    def add(self, stage: str, what: str, estimate: tuple[float, str] | None) -> None:
+        self.jobs[stage] += 1
+        if estimate is None:
+            self.unknown[what] += 1
+            return
+        seconds, source = estimate
+        self.seconds[stage] += seconds
+        self.sources[source] += 1
+
+
+def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Forecast:
+    """What `target` still takes: an exhibit's path, or reports/<scale>/index.html for a scale."""
+    scale, key = parse_target(target, config)
+    plan = Plan(config, files, scale)
+    chosen = plan.selected if key is None else [plan.exhibit(key)]
+    found = Forecast()
+    rates = Rates(plan)
+    jobs = [
+        Job(run, block)
+        for run, trials in most_trials(chosen).items()
+        for block in plan.blocks(trials)
+        if not job_file(plan, run, block).exists()
+    ]
+    recorded = {run: exhibit for exhibit in reversed(chosen) for run in exhibit.runs}
+    _data(plan, jobs, found)
+    for scenario, trials, clients in _training(plan, jobs):
+        found.add("train", scenario.model.name, rates.training(scenario, trials, clients))
+        found.bytes += 4.0 * rates.parameters(scenario) * trials * clients
+    for job in jobs:
+        estimate = rates.methods(job, recorded[job.run])
+        found.add(job.stage, job.run.method.name, estimate)
+    found.jobs["exhibit"] = sum(
+        not Path(plan.paths.exhibit(e.key, ".svg")).exists() for e in chosen
+    )
+    return found
+
+
+@dataclass(frozen=True)
+class Job:
+    """A method in a block of trials: what one job measures."""
+
+    run: Run
+    trials: Block
+
+    @property
+    def stage(self) -> str:
+        return "aggregate" if self.run.every is None else "federate"
+
+
+def job_file(plan: Plan, run: Run, trials: Block) -> Path:
+    """The metrics that one job writes."""
+    return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every))
+
+
+def parse_target(target: str, config: Config) -> tuple[str, str | None]:
+    """Scale and exhibit (None: all that are selected) of a path or of a word such as pfnm/x."""
+    parts = PurePosixPath(target).with_suffix("").parts
+    if parts[:1] == ("reports",):
+        parts = parts[1:]
+    scale = config.scale
+    if parts and parts[0] in SCALES:
+        scale, parts = parts[0], parts[1:]
+    if not parts or parts == ("index",):
+        return scale, None
+    if len(parts) != 2:
+        raise FedreproError(
+            f"'{target}' is no target; name one such as reports/paper/pfnm/figure-2a.svg, "
+            "or reports/quick/index.html for a whole scale"
+        )
+    return scale, "/".join(parts)
+
+
+def _data(plan: Plan, jobs: Sequence[Job], found: Forecast) -> None:
+    """Preparing data sets and cutting them: seconds of start-up, so only their number counts."""
+    folders = {plan.paths.dataset(job.run.scenario.dataset) for job in jobs}
+    found.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
+    cuts = {
+        plan.partition_file(job.run.scenario.dataset, job.run.scenario.partition, job.trials)
+        for job in jobs
+    }
+    found.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
+
+
+def _training(plan: Plan, jobs: Sequence[Job]) -> Iterator[tuple[Scenario, int, int]]:
+    """Training jobs whose file is missing: scenario, number of trials and of clients."""
+    wanted = dict.fromkeys((j.run.scenario, j.trials) for j in jobs if j.stage == "aggregate")
+    for scenario, trials in wanted:
+        files = plan.model_files(scenario, trials)
+        for path, clients in zip(files, plan.client_pieces(scenario), strict=True):
+            if not Path(path).exists():
+                yield scenario, len(trials), len(clients)
+
+
+class Rates:
+    """Measured speeds of this folder: finished jobs, recorded runs, benchmarks."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.models: dict[str, list[float]] = defaultdict(list)  # seconds of a model by its token
+        self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and its work
+        for run, trials in plan.trials.items():
+            for block in plan.blocks(trials):
+                self._read_methods(run, block)
+        trained = {
+            (run.scenario, block)
+            for run, trials in plan.trials.items()
+            for block in plan.blocks(trials)
+            if run.every is None
+        }
+        for scenario, block in trained:
+            self._read_training(scenario, block)
+
+    def _read_methods(self, run: Run, trials: Block) -> None:
+        path = job_file(self.plan, run, trials).with_name("timings.parquet")
+        if not path.exists():
+            return
+        table = read_table(path, "timings")
+        rows = table.to_pylist()
+        # reading and measuring belong to no setting alone: they are shared out by its seconds
+        whole = read_provenance(table).get("cpu_seconds", 0.0)
+        more = max(1.0, whole / max(1e-9, sum(row["seconds"] for row in rows)))
+        for row in rows:
+            seconds = row["seconds"] * more / self.work(run.scenario)
+            self.trials[run.method.name].append(seconds)
+
+    def _read_training(self, scenario: Scenario, trials: Block) -> None:
+        for model in self.plan.model_files(scenario, trials):
+            times = Path(model).with_name("timings.parquet")
+            if times.exists():
+                given = read_table(times, "timings")["seconds"].to_pylist()
+                each = sum(given) / len(given)
+                self.models[self._kind(scenario)].append(each * scenario.clients)
+
+    def _kind(self, scenario: Scenario) -> str:
+        return "/".join(s.token for s in (scenario.dataset, scenario.model, scenario.training))
+
+    def training(self, scenario: Scenario, trials: int, clients: int) -> tuple[float, str] | None:
+        """Seconds to train these models: all clients of a trial together see the data once."""
+        share = trials * clients / scenario.clients
+        known = self.models[self._kind(scenario)]
+        if known:
+            return sum(known) / len(known) * share, "timings of finished training jobs"
+        form = self.form(scenario.dataset)
+        if form is None or not RATES.exists():
+            return None
+        steps = self.steps(scenario, form[2]) * share
+        measured = read_json_of(RATES, {"microseconds_a_minibatch": float, "parameters": int})
+        rate = measured["microseconds_a_minibatch"] * 1e-6
+        # the cost of a minibatch grows with the parameters; small models cost their overhead
+        rate *= max(0.2, self.parameters(scenario) / measured["parameters"])
+        return steps * rate, "the training benchmark's seconds for a minibatch"
+
+    def methods(self, job: Job, exhibit: Exhibit) -> tuple[float, str] | None:
+        """Seconds of a method over the trials of a job."""
+        run = job.run
+        known = self.trials.get(run.method.name)
+        if known:
+            each = sum(known) / len(known) * len(list(run.method.expand()))
+            return each * len(job.trials) * self.work(run.scenario), "timings of the same methods"
+        for other in (exhibit, *self.plan.exhibits.values()):
+            path = Path(f"reports/record/{self.plan.scale}/{other.key}.run.json")
+            like = {
+                r: n for r, n in other.trials.items() if (r.every is None) == (run.every is None)
+            }
+            whole = sum(self._size(one, self._computed(n)) for one, n in like.items())
+            if path.exists() and whole:
+                took = read_json_of(path, {"seconds": dict})
+                total = float((took["seconds"] | took.get("cpu_seconds", {})).get(job.stage, 0.0))
+                share = self._size(run, len(job.trials)) / whole
+                return total * share, f"the recorded run of {other.key}"
+        return None
+
+    def work(self, scenario: Scenario) -> float:
+        """What seconds of a trial are taken to grow with: clients, size of a model, examples."""
+        form = self.form(scenario.dataset)
+        examples = form[2] if form else 1
+        return float(scenario.clients * max(LEAST_PARAMETERS, self.parameters(scenario)) * examples)
+
+    def _computed(self, trials: int) -> int:
+        """Trials that jobs compute where so many are asked for: whole blocks."""
+        return sum(map(len, self.plan.blocks(trials)))
+
+    def _size(self, run: Run, trials: int) -> float:
+        return trials * len(list(run.method.expand())) * self.work(run.scenario)
+
+    def parameters(self, scenario: Scenario) -> int:
+        """Numbers in one model; 0 where the form of the data is not known yet."""
+        from fedrepro.networks.predict import network_of
+
+        form = self.form(scenario.dataset)
+        if form is None:
+            return 0
+        shapes = network_of(scenario.model, form[0], form[1]).shapes.values()
+        return sum(math.prod(shape) for shape in shapes)
+
+    def steps(self, scenario: Scenario, examples: int) -> float:
+        """Minibatches of one trial of all clients."""
+        values: Any = scenario.training.values
+        each = math.ceil(examples / scenario.clients / values["batch_size"])
+        return float(each * scenario.clients * values["epochs"])
+
+    def form(self, dataset: Spec) -> tuple[tuple[int, ...], int, int] | None:
+        """Shape of an example, classes, training examples."""
+        folder = Path(self.plan.paths.dataset(dataset))
+        if Path(folder, PREPARED_FILES[0]).exists():
+            info = read_info(folder)
+            return tuple(info["shape"]), len(info["classes"]), sum(info["counts"]["train"])
+        return FORMS.get(dataset.name)

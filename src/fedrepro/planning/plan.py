@@ -1,0 +1,146 @@
+"""From exhibits to the list of artifacts, in pure Python: no torch, no Snakemake, no pandas.
+
+A path says what is in its file, so two exhibits that need the same run, or the same local models,
+share them. What an exhibit asks for never depends on the others: a file holds one method and a
+whole block of trials, so more exhibits, methods or trials add files and rename none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+from fedrepro.core.errors import unknown
+from fedrepro.core.spec import Spec
+from fedrepro.planning.config import Config, ExhibitFile
+from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
+from fedrepro.planning.paths import (
+    Block,
+    FolderPieces,
+    Paths,
+    Pieces,
+    Scenario,
+    method_name,
+    model_files,
+    names_of,
+    whole_blocks,
+)
+
+__all__ = ["Exhibit", "Measure", "Plan", "Point", "Run"]
+
+# Trials that share a file, by `trials_per_job: auto`. At the small scales starting a job takes
+# longer than what it does; at the paper's a job of one trial loses least when it is killed.
+AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
+
+
+def most_trials(exhibits: Iterable[Exhibit]) -> dict[Run, int]:
+    """The runs of these exhibits, each with the most trials that any of them asks for."""
+    found: dict[Run, int] = {}
+    for exhibit in exhibits:
+        for run, trials in exhibit.trials.items():
+            found[run] = max(found.get(run, 0), trials)
+    return found
+
+
+class Plan:
+    """All exhibits of one scale, the selected ones, and where their artifacts lie."""
+
+    def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
+        self.config = config
+        self.scale = scale
+        self.paths = Paths(scale, config.seed)
+        size = config.granularity.trials_per_job
+        self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
+        exhibits = [
+            exhibit_of(file, name, scale) for file in files.values() for name in file.names(scale)
+        ]
+        self.exhibits = {exhibit.key: exhibit for exhibit in exhibits}
+
+    @cached_property
+    def selected(self) -> list[Exhibit]:
+        """The exhibits that the config asks for."""
+        wanted = self.config.exhibits
+        if wanted == "all":
+            return list(self.exhibits.values())
+        if wanted == "headline":
+            return [e for e in self.exhibits.values() if e.settings.headline]
+        return [self.exhibit(key) for key in wanted]
+
+    def selected_of(self, paper: str) -> list[Exhibit]:
+        """The selected exhibits of one paper."""
+        return [exhibit for exhibit in self.selected if exhibit.paper == paper]
+
+    def exhibit(self, key: str) -> Exhibit:
+        if key not in self.exhibits:
+            raise unknown("exhibit", key, self.exhibits, "config/exhibits")
+        return self.exhibits[key]
+
+    @cached_property
+    def trials(self) -> dict[Run, int]:
+        """The distinct runs of every exhibit of this scale, selected or not, and their trials."""
+        return most_trials(self.exhibits.values())
+
+    @property
+    def runs(self) -> list[Run]:
+        """The distinct runs of every exhibit of this scale, selected or not."""
+        return list(self.trials)
+
+    @cached_property
+    def tokens(self) -> dict[tuple[str, str], str]:
+        """(kind, name in a path) -> full token, for every component of this scale."""
+        found: dict[tuple[str, str], str] = {}
+        for run in self.runs:
+            specs = run.scenario.specs
+            # the name of a component depends on those that stand in the path with it
+            for together in (specs, specs[:2], specs[:1]):
+                for spec, name in zip(together, names_of(together), strict=True):
+                    found[spec.kind, name] = spec.token
+            found["methods", method_name(run.method)] = run.method.token
+        return found
+
+    @property
+    def shortened(self) -> list[tuple[str, str, str]]:
+        """(kind, name, full token) of every name that is too long to stand in a path."""
+        return sorted((k, name, token) for (k, name), token in self.tokens.items() if name != token)
+
+    def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
+        """(data set, partition) -> the exhibits, of these, that are about it, controls aside."""
+        found: dict[tuple[Spec, Spec], list[str]] = {}
+        for key in dict.fromkeys(keys):
+            points = [point.scenario for point in self.exhibit(key).points]
+            for pair in dict.fromkeys((s.dataset, s.partition) for s in points):
+                found.setdefault(pair, []).append(key)
+        return found
+
+    def blocks(self, trials: int) -> list[Block]:
+        """The blocks of trials whose files together hold this many."""
+        return whole_blocks(trials, self.trials_per_job)
+
+    def partition_file(self, dataset: Spec, partition: Spec, trials: Block) -> str:
+        """The partition in a block of trials."""
+        return self.paths.partition(dataset, partition, trials)
+
+    def model_files(self, scenario: Scenario, trials: Block) -> list[str]:
+        """The local models of a block of trials, one path per training job."""
+        return model_files(self.paths.models_of(scenario), trials, self.client_pieces(scenario))
+
+    def client_pieces(self, scenario: Scenario) -> Pieces:
+        """The clients of the training jobs of a scenario."""
+        size = self.config.granularity.clients_per_job
+        each = scenario.clients if size == "all" else size
+        return Pieces(Block(0, scenario.clients - 1), each)
+
+    def run_files(self, run: Run, trials: int) -> list[str]:
+        """The metrics of a run that hold this many trials."""
+        return [str(path / "metrics.parquet") for path in self.run_pieces(run, trials).folders]
+
+    def run_pieces(self, run: Run, trials: int) -> FolderPieces:
+        """The folders of the same, in one word."""
+        pieces = Pieces(Block(0, self.blocks(trials)[-1].last), self.trials_per_job)
+        return FolderPieces(self.paths.metrics_of(run.scenario, run.method, run.every), pieces)
+
+    def metrics_files(self, exhibit: Exhibit) -> list[str]:
+        """The metrics of all runs of an exhibit."""
+        return [
+            path for run, trials in exhibit.trials.items() for path in self.run_files(run, trials)
+        ]

@@ -1,0 +1,1 @@
+"""What we measured, kept, and compared with what others measure."""
