@@ -66,7 +66,7 @@ def jobs(
 
     from fedrepro.cli import preload
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.paths import Block, Scenario
+    from fedrepro.planning.paths import Scenario, TrialBlock
     from fedrepro.stages import aggregate, data, federate, train
 
     for name in preload.MODULES:
@@ -75,7 +75,7 @@ def jobs(
     training = "adam" if epochs == 10 else f"adam+epochs~{epochs}"
     kinds = {"dataset": "mnist", "model": "mlp", "training": training}
     own = {kind: parse_token(kind, token) for kind, token in kinds.items()}
-    scenario, one = Scenario(partition=partition, **own), Block(0, 0)
+    scenario, one = Scenario(partition=partition, **own), TrialBlock(0, 0)
     rounds = parse_token("method", "downpour_sgd")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
@@ -90,7 +90,7 @@ def jobs(
         work: dict[str, Callable[[], None]] = {
             "partition": lambda: data.partition(paths[0], partition, one, 0, paths[1]),
             "train": lambda: train.run(
-                scenario, *paths, one, Block(0, clients - 1), 0, "cpu", models, times
+                scenario, *paths, one, TrialBlock(0, clients - 1), 0, "cpu", models, times
             ),
             **{name: measured(name) for name in names},
             "downpour_sgd": lambda: federate.run(

@@ -82,7 +82,7 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
     import torch
 
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.paths import Block, Scenario
+    from fedrepro.planning.paths import Scenario, TrialBlock
     from fedrepro.stages import aggregate, data, train
 
     torch.set_num_threads(1)
@@ -92,20 +92,22 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
         home = Path(folder)
         generate(home / "data", clients * EXAMPLES)
         partition = spec("partition", f"homogeneous+clients~{clients}")
-        data.partition(home / "data", partition, Block(0, 0), 0, home / "members.parquet")
+        data.partition(home / "data", partition, TrialBlock(0, 0), 0, home / "members.parquet")
         training = spec("training", f"adam+epochs~{epochs}" if epochs != 10 else "adam")
         scenario = Scenario(spec("dataset", "mnist"), partition, spec("model", "mlp"), training)
         paths = home / "data", home / "members.parquet"
         models = home / "local.parquet"
 
         def trained() -> None:
-            everyone = Block(0, clients - 1)
-            train.run(scenario, *paths, Block(0, 0), everyone, 0, "cpu", models, home / "t.parquet")
+            everyone = TrialBlock(0, clients - 1)
+            train.run(
+                scenario, *paths, TrialBlock(0, 0), everyone, 0, "cpu", models, home / "t.parquet"
+            )
 
         def averaged() -> None:
             method = spec("method", "average")
             out = home / "metrics.parquet", home / "timings.parquet"
-            aggregate.run(scenario, method, *paths, [models], Block(0, 0), 0, "cpu", *out)
+            aggregate.run(scenario, method, *paths, [models], TrialBlock(0, 0), 0, "cpu", *out)
 
         found = {"train": clock(trained), "average": clock(averaged)}
         found["pfnm"] = clock(lambda: match_block(models, home, min(block, clients)))

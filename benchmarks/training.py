@@ -27,7 +27,7 @@ from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import Rng  # noqa: E402
 from fedrepro.data.membership import read_partition  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
-from fedrepro.planning.paths import Block  # noqa: E402
+from fedrepro.planning.paths import TrialBlock  # noqa: E402
 from fedrepro.stages.common import examples_of  # noqa: E402
 from fedrepro.stages.data import partition  # noqa: E402
 from fedrepro.training.clients import own_starts  # noqa: E402
@@ -52,7 +52,7 @@ class Work:
         split = parse_token("partition", f"homogeneous+clients~{clients}")
         with tempfile.TemporaryDirectory() as folder:
             members = Path(folder, "partition.parquet")
-            partition(self.data.folder, split, Block(0, 0), 0, members)
+            partition(self.data.folder, split, TrialBlock(0, 0), 0, members)
             self.rows = read_partition(members, 0).train
         self.inputs = torch.from_numpy(self.data.inputs("train"))
         self.labels = torch.from_numpy(np.array(self.data.labels("train")))

@@ -50,7 +50,7 @@ from fedrepro.data.table import COLUMNS, read_dataset_table  # noqa: E402
 from fedrepro.numbers.summary import csv_text, read_metrics, summarise  # noqa: E402
 from fedrepro.numbers.times import exhibit_seconds, spent  # noqa: E402
 from fedrepro.planning.config import Config, load_exhibits  # noqa: E402
-from fedrepro.planning.paths import Block  # noqa: E402
+from fedrepro.planning.paths import TrialBlock  # noqa: E402
 from fedrepro.planning.plan import Plan, Run  # noqa: E402
 from fedrepro.record.keep import RECORD, SUFFIXES, compare, record  # noqa: E402
 from fedrepro.report.page import load, load_claims, load_maps, page  # noqa: E402
@@ -95,7 +95,7 @@ def make_run() -> Plan:
     return plan
 
 
-def _compute(plan: Plan, run: Run, trials: Block, out: Path) -> None:
+def _compute(plan: Plan, run: Run, trials: TrialBlock, out: Path) -> None:
     """One job of a method, with what it needs and is not there yet."""
     scenario, seed = run.scenario, plan.config.seed
     folder = Path(plan.paths.dataset(scenario.dataset))

@@ -12,7 +12,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import Prepared
-from fedrepro.data.split import Examples, Split
+from fedrepro.data.split import Owners, TrainingLabels
 
 NAMES = sorted(components("partition"))
 
@@ -59,9 +59,9 @@ def grouped(
     return data
 
 
-def examples_of(labels: np.ndarray) -> Examples:
+def examples_of(labels: np.ndarray) -> TrainingLabels:
     """Examples without groups."""
-    return Examples(labels, int(labels.max()) + 1, np.full(labels.size, -1, np.int32))
+    return TrainingLabels(labels, int(labels.max()) + 1, np.full(labels.size, -1, np.int32))
 
 
 def spec_of(name: str, clients: int | None, **values: Any) -> Spec:
@@ -82,9 +82,9 @@ def fitting(name: str, labels: np.ndarray, clients: int) -> Spec:
     return spec_of(name, **{"clients": clients, **fits.get(name, {})})
 
 
-def split_of(name: str, labels: np.ndarray, clients: int | None, rng: Rng, **values: Any) -> Split:
+def split_of(name: str, labels: np.ndarray, clients: int | None, rng: Rng, **values: Any) -> Owners:
     spec = spec_of(name, clients, **values)
-    split: Split = spec.component.fn(examples_of(labels), rng, **spec.values)
+    split: Owners = spec.component.fn(examples_of(labels), rng, **spec.values)
     return split
 
 

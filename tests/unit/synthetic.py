@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from fedrepro.core.artifacts import read_json, write_table
-from fedrepro.core.metrics import Row, Table
+from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import Loaded, Sources
 from fedrepro.numbers.files import write_exhibit
 from fedrepro.numbers.summary import read_metrics
@@ -76,7 +76,7 @@ def tables_of(made: Plan, key: str = KEY, values: Values = plausible) -> dict[Ru
 def _rows(setting, clients: int, trial: int, values: Values):
     def row(metric, split=None, **place):
         value = values(setting.token, clients, trial, metric, split or "")
-        return Row(trial, setting, metric, value, split, **place)
+        return MetricRow(trial, setting, metric, value, split, **place)
 
     yield from (row("accuracy", s) for s in setting.component.meta["evaluate"])
     yield row("hidden_units")

@@ -25,7 +25,7 @@ from problems import CLASSES, FEATURES, problem  # noqa: E402
 
 from fedrepro.core.registry import KINDS, components  # noqa: E402
 from fedrepro.core.rng import Rng  # noqa: E402
-from fedrepro.data.split import Examples  # noqa: E402
+from fedrepro.data.split import TrainingLabels  # noqa: E402
 
 
 def summary(*arrays: np.ndarray) -> list[float]:
@@ -57,7 +57,7 @@ def of_feature(item):
 
 def of_partition(item):
     groups = (np.arange(600) % 13 - 1).astype(np.int32)
-    examples = Examples(np.arange(600) * 7 % 10, 10, groups, tuple("abcdefghijkl"))
+    examples = TrainingLabels(np.arange(600) * 7 % 10, 10, groups, tuple("abcdefghijkl"))
     values = {p.name: 4 for p in item.params.values() if p.required}
     split = item.fn(examples, Rng(0), **item.spec(values).values)
     return summary(split.owner, *(split.noise,) * (split.noise is not None))

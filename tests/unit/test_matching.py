@@ -22,7 +22,7 @@ from fedrepro.matching.rewards import (
     posterior_mean,
     reward_matrix,
 )
-from fedrepro.matching.sums import Layer, Prior
+from fedrepro.matching.sums import MatchedLayer, Prior
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -36,7 +36,7 @@ def layer_of(vectors, classed, variance=1.0, prior_variance=10.0, shares=None, b
     mean[-1:] = bias
     prior = Prior(mean, np.zeros(classed), prior_variance)
     outgoing = tuple(v[:, v.shape[1] - classed :] for v in vectors)
-    return Layer(uniform, outgoing, variance, shares / variance, prior)
+    return MatchedLayer(uniform, outgoing, variance, shares / variance, prior)
 
 
 def literal_of(layer, rule, visits):

@@ -17,7 +17,7 @@ from fedrepro.core.metrics import METRICS
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.numbers.measure import Split, correct, measure, measure_alone
+from fedrepro.numbers.measure import EvaluationSplit, correct, measure, measure_alone
 from fedrepro.training.clients import own_starts
 
 METHODS = components("method")
@@ -50,7 +50,7 @@ def each(made):
 
 
 def as_split(given):
-    return Split(given.clients.examples, given.labels, (FEATURES,), CLASSES, given.rows)
+    return EvaluationSplit(given.clients.examples, given.labels, (FEATURES,), CLASSES, given.rows)
 
 
 def scores_of(model, given):

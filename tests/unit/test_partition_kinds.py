@@ -16,7 +16,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.data.membership import Membership, build_partition
-from fedrepro.data.split import NOBODY, Examples, require_examples
+from fedrepro.data.split import NOBODY, TrainingLabels, require_examples
 from fedrepro.planning.paths import Scenario
 
 
@@ -444,7 +444,7 @@ def test_without_noise_the_inputs_are_not_copied() -> None:
 
 
 def test_a_partition_that_leaves_out_examples_says_nobody() -> None:
-    examples = Examples(np.zeros(3, int), 1, np.array([-1, 0, 1], np.int32), ("a", "b"))
+    examples = TrainingLabels(np.zeros(3, int), 1, np.array([-1, 0, 1], np.int32), ("a", "b"))
     spec = spec_of("natural", 1)
     split = spec.component.fn(examples, Rng(0), **spec.values)
     assert split.owner.tolist() == [NOBODY, 0, NOBODY]

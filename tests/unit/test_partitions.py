@@ -18,7 +18,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
 from fedrepro.data.membership import build_partition, read_partition, write_partition
 from fedrepro.data.skew import distances, skew_of
-from fedrepro.data.split import Examples, Split
+from fedrepro.data.split import Owners, TrainingLabels
 from fedrepro.planning.paths import Scenario
 
 # which draw nothing: every example's owner follows from its label or group
@@ -92,7 +92,7 @@ def test_which_examples_of_a_class_a_client_holds_is_drawn(name: str) -> None:
     spec = spec_of(name, 2, **({"each": 1} if name == "shards" else {}))
     if name == "shards":
         labels = np.repeat([0, 1], [600, 400])
-    examples = Examples(labels, 2, np.full(1000, -1, np.int32))
+    examples = TrainingLabels(labels, 2, np.full(1000, -1, np.int32))
     owner = spec.component.fn(examples, Rng(0), **spec.values).owner
     index = np.flatnonzero(labels == 0)
     first, second = (index[owner[index] == client] for client in (0, 1))
@@ -184,8 +184,8 @@ def test_distance_is_the_largest_difference_over_sets_of_classes() -> None:
 
 
 def test_a_partition_that_leaves_a_client_empty_is_refused() -> None:
-    def lopsided(examples: Examples, rng: Rng) -> Split:
-        return Split((np.arange(len(examples)) % 2).astype(np.int32), clients=4)
+    def lopsided(examples: TrainingLabels, rng: Rng) -> Owners:
+        return Owners((np.arange(len(examples)) % 2).astype(np.int32), clients=4)
 
     spec = Component("partition", "lopsided", 1, lopsided).spec()
     with pytest.raises(

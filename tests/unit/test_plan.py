@@ -16,9 +16,9 @@ from fedrepro.planning.config import Config, ExhibitFile, Granularity, load_exhi
 from fedrepro.planning.paths import (
     METHODS_ROOM,
     SCENARIO_ROOM,
-    Block,
     FolderPieces,
     Pieces,
+    TrialBlock,
     blocks,
     method_name,
     names_of,
@@ -346,7 +346,7 @@ def test_blocks_cover_everything_once(count, size):
     found = blocks(count, size)
     assert [i for block in found for i in block] == list(range(count))
     assert all(size is None or len(list(block)) <= size for block in found)
-    assert [Block.parse(str(block)) for block in found] == found
+    assert [TrialBlock.parse(str(block)) for block in found] == found
 
 
 @given(st.integers(1, 200), st.integers(1, 200), st.integers(1, 50))
@@ -359,15 +359,15 @@ def test_blocks_of_more_trials_are_those_of_fewer_and_further_ones(few, many, si
 
 
 def test_a_range_of_one_has_one_name():
-    assert str(Block(3, 3)) == "3"
+    assert str(TrialBlock(3, 3)) == "3"
     with pytest.raises(FedreproError, match="'3-3' is a range of one; write '3'"):
-        Block.parse("3-3")
+        TrialBlock.parse("3-3")
 
 
 @pytest.mark.parametrize("text", ["5-2", "a-b", "1-2-3", ""])
 def test_a_bad_range_is_a_sentence(text):
     with pytest.raises(FedreproError, match="is not a range; write first-last"):
-        Block.parse(text)
+        TrialBlock.parse(text)
 
 
 def test_what_had_to_be_shortened_can_be_looked_up():
@@ -392,7 +392,7 @@ def test_folders_of_a_runs_trials_are_written_and_read():
 
 @pytest.mark.parametrize(("first", "last", "size"), [(0, 9, 3), (4, 4, 1), (3, 10, 20)])
 def test_pieces_of_a_range_are_written_and_read(first, last, size):
-    pieces = Pieces(Block(first, last), size)
+    pieces = Pieces(TrialBlock(first, last), size)
     assert Pieces.parse(str(pieces)) == pieces
     assert [i for block in pieces for i in block] == list(range(first, last + 1))
     assert all(block.last - block.first < size for block in pieces)

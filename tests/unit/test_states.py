@@ -18,7 +18,7 @@ from fedrepro.core.artifacts import load_state, save_state
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.states import packed, settled, unpacked
-from fedrepro.numbers.measure import Split
+from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.stages import federate
 from fedrepro.stages.federate import Keeper, run_trial
 
@@ -174,7 +174,7 @@ def given():
 
 
 def as_split(given):
-    return Split(given.clients.examples, given.labels, (6,), 3, given.rows)
+    return EvaluationSplit(given.clients.examples, given.labels, (6,), 3, given.rows)
 
 
 def bytes_of(progress, path):

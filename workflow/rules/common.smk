@@ -9,7 +9,7 @@ from fedrepro.planning.config import load_exhibits, read_config
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
-from fedrepro.planning.paths import Block, Scenario
+from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
 from fedrepro.core.registry import components, parse_token
 from snakemake.exceptions import WorkflowError
@@ -114,7 +114,7 @@ def partition_file(wildcards):
 
 
 def model_files(wildcards):
-    trials = Block.parse(wildcards.trials)
+    trials = TrialBlock.parse(wildcards.trials)
     return plan_of(wildcards.scale).model_files(scenario_of(wildcards), trials)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.matching.assign import Matching, Rule
 from fedrepro.matching.networks import (
-    Network,
+    UnitArrays,
     Variances,
     class_shares,
     match_networks,
@@ -40,7 +40,7 @@ UNREADABLE = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class CaseFinding:
     """One thing compared: what, whether it agrees, and a few words."""
 
     what: str
@@ -50,7 +50,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class CheckReport:
-    findings: tuple[Finding, ...]
+    findings: tuple[CaseFinding, ...]
 
     @property
     def agrees(self) -> bool:
@@ -58,10 +58,10 @@ class CheckReport:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedCase:
     """A recorded case, validated. widths: int64 (J, hidden layers)."""
 
-    networks: list[Network]
+    networks: list[UnitArrays]
     widths: np.ndarray
     variances: Variances
     gamma0: float
@@ -98,7 +98,9 @@ def run_check(path: Path, echo: Callable[[str], object]) -> int:
     return 0 if report.agrees else 1
 
 
-def _matching_findings(case: Recorded, matchings: tuple[Matching, ...]) -> Iterator[Finding]:
+def _matching_findings(
+    case: RecordedCase, matchings: tuple[Matching, ...]
+) -> Iterator[CaseFinding]:
     """Layer 0 of a recorded case is the top hidden layer."""
     for layer, matching in enumerate(matchings):
         ours = np.full_like(case.assignments[layer], -1)  # the padding of narrow clients
@@ -106,23 +108,23 @@ def _matching_findings(case: Recorded, matchings: tuple[Matching, ...]) -> Itera
             ours[client, : len(atoms)] = atoms
         same = ours == case.assignments[layer]
         words = f"{same.sum()} of {same.size} units"
-        yield Finding(f"layer {layer} assignments", bool(same.all()), words)
+        yield CaseFinding(f"layer {layer} assignments", bool(same.all()), words)
         size, recorded = len(matching.counts), case.sizes[layer]
-        yield Finding(f"layer {layer} size", size == recorded, f"{size}, recorded {recorded}")
+        yield CaseFinding(f"layer {layer} size", size == recorded, f"{size}, recorded {recorded}")
         counts = case.counts[layer]
         equal = np.array_equal(counts, matching.counts)
         words = f"{counts.sum()} units recorded, {matching.counts.sum()} in {size} atoms here"
-        yield Finding(f"layer {layer} counts", equal, words)
+        yield CaseFinding(f"layer {layer} counts", equal, words)
 
 
-def _network_findings(case: Recorded, network: Network) -> Iterator[Finding]:
+def _network_findings(case: RecordedCase, network: UnitArrays) -> Iterator[CaseFinding]:
     for block, (ours, theirs) in enumerate(zip(network, case.out, strict=True)):
         name = f"out_{block} ({'bias' if block % 2 else 'weight'}{block // 2})"
         if ours.shape != theirs.shape:
-            yield Finding(name, False, f"shape {ours.shape}, recorded {theirs.shape}")
+            yield CaseFinding(name, False, f"shape {ours.shape}, recorded {theirs.shape}")
             continue
         most = float(np.abs(ours - theirs).max(initial=0.0))
-        yield Finding(name, most <= TOLERANCE, f"largest difference {most:.1e}")
+        yield CaseFinding(name, most <= TOLERANCE, f"largest difference {most:.1e}")
 
 
 class _Arrays:
@@ -180,7 +182,7 @@ def _shown(shape: tuple[int | None, ...]) -> str:
     return "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
 
 
-def _validated(arrays: _Arrays) -> Recorded:
+def _validated(arrays: _Arrays) -> RecordedCase:
     clients, dims = int(arrays.whole("J", ())), arrays.whole("dims", (None,))
     if clients < 1 or len(dims) < 2 or (dims < 1).any():
         raise arrays.error("'J' and 'dims' must describe at least one client and one layer")
@@ -193,7 +195,7 @@ def _validated(arrays: _Arrays) -> Recorded:
     if (label_counts < 0).any():
         raise arrays.error("'freqs' has counts below 0")
     tops = range(layers)
-    return Recorded(
+    return RecordedCase(
         _networks(arrays, widths, dims),
         widths,
         Variances(arrays.positive("sigma"), arrays.positive("sigma0"), bias=0.1),
@@ -226,7 +228,7 @@ def _assignments(arrays: _Arrays, layer: int, widths: np.ndarray) -> np.ndarray:
     return found
 
 
-def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[Network]:
+def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[UnitArrays]:
     """The clients' networks without the padding up to the widest client."""
     clients, padded = len(widths), "widths" in arrays
     inputs, *hidden, classes = (int(n) for n in dims)
@@ -243,7 +245,7 @@ def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[Net
 
 def _network(
     arrays: _Arrays, blocks: list[np.ndarray], sizes: tuple[int, ...], client: int
-) -> Network:
+) -> UnitArrays:
     """One client's blocks cut to its layer sizes."""
     network = []
     for i, block in enumerate(blocks):

@@ -185,7 +185,7 @@ def _type(hint: Any) -> str:
     if hint is type(None):
         return "nothing"
     names = {str: "text", int: "whole number", float: "number", bool: "true or false", Any: "any"}
-    return names.get(hint, "component" if hint.__name__ == "Component" else hint.__name__)
+    return names.get(hint, "component" if hint.__name__ == "ComponentEntry" else hint.__name__)
 
 
 def _component(item: Component) -> str:

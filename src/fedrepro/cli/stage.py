@@ -58,9 +58,9 @@ def _method(token: str, rounds: bool) -> Any:
 
 
 def _block(text: str) -> Any:
-    from fedrepro.planning.paths import Block
+    from fedrepro.planning.paths import TrialBlock
 
-    return Block.parse(text)
+    return TrialBlock.parse(text)
 
 
 def _scenario(options: Options) -> Any:

@@ -72,7 +72,7 @@ def size_text(value: float, size: Size) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class MetricRow:
     """One measured number. `round` and `client` are None where they do not apply."""
 
     trial: int
@@ -89,9 +89,9 @@ class Table:
     """Rows of one job, with the scenario they belong to."""
 
     scenario: Sequence[Spec]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[MetricRow] = field(default_factory=list)
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[MetricRow]) -> None:
         for row in rows:
             if row.metric not in METRICS:
                 raise KeyError(f"metric {row.metric!r} is not in METRICS")

@@ -22,7 +22,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.skew import skew_of
-from fedrepro.data.split import NOBODY, Examples, Split
+from fedrepro.data.split import NOBODY, Owners, TrainingLabels
 from fedrepro.data.stratify import apportion
 
 if TYPE_CHECKING:
@@ -151,12 +151,12 @@ def _by_client(client: np.ndarray, index: np.ndarray, clients: int) -> list[np.n
     return np.split(index, np.cumsum(np.bincount(client, minlength=clients))[:-1])
 
 
-def _examples(prepared: Prepared) -> Examples:
+def _examples(prepared: Prepared) -> TrainingLabels:
     labels = labels_of(prepared, "train")
     if prepared.classes:
         _require_classes(labels, prepared)
     groups = np.asarray(prepared.groups("train"))
-    return Examples(labels, max(1, len(prepared.classes)), groups, prepared.group_names)
+    return TrainingLabels(labels, max(1, len(prepared.classes)), groups, prepared.group_names)
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
@@ -165,7 +165,7 @@ def labels_of(prepared: Prepared, split: str) -> np.ndarray:
     return labels if prepared.classes else np.zeros(labels.size, np.int64)
 
 
-def _counts(examples: Examples, split: Split) -> np.ndarray:
+def _counts(examples: TrainingLabels, split: Owners) -> np.ndarray:
     """Training examples of each client and class: int64 (J, K)."""
     held = split.owner != NOBODY
     cells = split.owner[held].astype(np.int64) * examples.classes + examples.labels[held]
@@ -183,7 +183,7 @@ def _require_classes(labels: np.ndarray, prepared: Prepared) -> None:
         )
 
 
-def _require_full_clients(split: Split, spec: Spec, trial: int) -> None:
+def _require_full_clients(split: Owners, spec: Spec, trial: int) -> None:
     empty = np.flatnonzero(split.sizes == 0)
     if empty.size:
         raise FedreproError(
@@ -193,7 +193,7 @@ def _require_full_clients(split: Split, spec: Spec, trial: int) -> None:
         )
 
 
-def _followers(examples: Examples, split: Split, prepared: Prepared, rng: Rng) -> np.ndarray:
+def _followers(examples: TrainingLabels, split: Owners, prepared: Prepared, rng: Rng) -> np.ndarray:
     """Owner of each validation example: int32 (M,)."""
     if split.groups is not None:
         return _follow_groups(split.groups, np.asarray(prepared.groups("validation")))
@@ -210,7 +210,9 @@ def _follow_groups(groups: np.ndarray, others: np.ndarray) -> np.ndarray:
     return found
 
 
-def _follow_classes(examples: Examples, split: Split, others: np.ndarray, rng: Rng) -> np.ndarray:
+def _follow_classes(
+    examples: TrainingLabels, split: Owners, others: np.ndarray, rng: Rng
+) -> np.ndarray:
     """Per class in proportion to training examples; of a class that nobody holds to nobody."""
     generator = rng.stream("partition-validation")
     owner = np.full(others.size, NOBODY, np.int32)

@@ -1,6 +1,6 @@
 """What partition components see and return, and how they deal examples out.
 
-A component is `fn(examples, rng, **parameters) -> Split`; `membership` makes the stored table.
+A component is `fn(examples, rng, **parameters) -> Owners`; `membership` makes the stored table.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NOBODY = -1  # the owner of an example that no client holds
 
 
 @dataclass(frozen=True)
-class Examples:
+class TrainingLabels:
     """What a partition component sees of the training examples: never the inputs.
 
     labels: int64 (N,), 0 .. classes-1; where data have targets instead, they are one class.
@@ -36,7 +36,7 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class Split:
+class Owners:
     """What a partition component returns.
 
     owner: int32 (N,), the client of each training example, NOBODY for one that is left out.
@@ -57,7 +57,7 @@ class Split:
         return np.bincount(self.owner[self.owner != NOBODY], minlength=self.clients)
 
 
-def require_examples(examples: Examples, clients: int, each: int = 1) -> None:
+def require_examples(examples: TrainingLabels, clients: int, each: int = 1) -> None:
     """An error if the training examples cannot give every client `each` of them."""
     if clients > len(examples):
         raise FedreproError(
@@ -83,7 +83,7 @@ def deal_sizes(sizes: np.ndarray, rng: Rng) -> np.ndarray:
     return rng.stream("partition").permutation(owner)
 
 
-def deal_classes(examples: Examples, held: Sequence[Sequence[int]], rng: Rng) -> np.ndarray:
+def deal_classes(examples: TrainingLabels, held: Sequence[Sequence[int]], rng: Rng) -> np.ndarray:
     """Owners when client j holds the classes held[j]: int32 (N,).
 
     A class that several clients hold is dealt out among them at random, in parts that differ by

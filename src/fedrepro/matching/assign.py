@@ -16,7 +16,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.matching.rewards import Array, Ints, habit, novelty, popularity, reward_matrix
-from fedrepro.matching.sums import Atoms, Layer, Past, RunningSums, atoms_of, no_past
+from fedrepro.matching.sums import Atoms, MatchedLayer, Past, RunningSums, atoms_of, no_past
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Matching:
     atoms: Atoms
 
 
-def match(layer: Layer, rule: Rule, visits: Ints) -> Matching:
+def match(layer: MatchedLayer, rule: Rule, visits: Ints) -> Matching:
     """Match the units of one layer. visits: (passes, J), the order of the clients in each pass.
 
     Raises FedreproError for values that are not finite, for rows of `visits` that are not
@@ -54,7 +54,7 @@ def match(layer: Layer, rule: Rule, visits: Ints) -> Matching:
     return _matched(layer, _Crowd(rule, layer.clients), no_past(layer), rule.width_cap, visits)
 
 
-def match_step(layer: Layer, rule: Rule, visits: Ints, past: Past, step: int) -> Matching:
+def match_step(layer: MatchedLayer, rule: Rule, visits: Ints, past: Past, step: int) -> Matching:
     """Match the units that one step of a stream brought, 1 being the first step.
 
     The atoms of the past stay the first ones, in their order. Popularity is by a client's own
@@ -64,7 +64,9 @@ def match_step(layer: Layer, rule: Rule, visits: Ints, past: Past, step: int) ->
     return _matched(layer, terms, past, rule.width_cap, visits)
 
 
-def _matched(layer: Layer, terms: _Terms, past: Past, width_cap: int, visits: Ints) -> Matching:
+def _matched(
+    layer: MatchedLayer, terms: _Terms, past: Past, width_cap: int, visits: Ints
+) -> Matching:
     _check(layer, visits)
     with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses what is not finite
         table = _Table(layer, terms, past, width_cap)
@@ -157,7 +159,7 @@ def best_columns(rewards: Array) -> Ints:
 class _Table:
     """Who sits where: slots of all units, members per slot, and the order of the atoms."""
 
-    def __init__(self, layer: Layer, terms: _Terms, past: Past, width_cap: int) -> None:
+    def __init__(self, layer: MatchedLayer, terms: _Terms, past: Past, width_cap: int) -> None:
         self.layer = layer
         self.terms = terms
         self.width_cap = width_cap
@@ -260,7 +262,7 @@ class _Table:
         return columns
 
 
-def _check(layer: Layer, visits: Ints) -> None:
+def _check(layer: MatchedLayer, visits: Ints) -> None:
     for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
         if not all(np.isfinite(block).all() for block in blocks):
             raise FedreproError(

@@ -17,9 +17,9 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.matching.assign import Matching, Rule, match
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
-from fedrepro.matching.sums import Atoms, Layer, Prior
+from fedrepro.matching.sums import Atoms, MatchedLayer, Prior
 
-Network = tuple[Array, ...]
+UnitArrays = tuple[Array, ...]
 
 LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
 
@@ -60,14 +60,14 @@ class Variances:
         return found
 
 
-def networks_of(tensors: Mapping[str, np.ndarray]) -> list[Network]:
+def networks_of(tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
     """The networks of J clients, float64, from stacked tensors weight0 (J, D, L), bias0, ..."""
     names = tensor_names(len(tensors))
     stacked = [np.asarray(tensors[name], dtype=np.float64) for name in names]
     return list(zip(*stacked, strict=True))
 
 
-def tensors_of(network: Network) -> dict[str, np.ndarray]:
+def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
     """A network as stacked tensors of one model, float32: weight0 (1, D, L), bias0, ..."""
     names = tensor_names(len(network))
     return {
@@ -80,7 +80,7 @@ def tensor_names(count: int) -> list[str]:
     return [f"{kind}{layer}" for layer in range(count // 2) for kind in ("weight", "bias")]
 
 
-def hidden_layers(network: Network) -> int:
+def hidden_layers(network: UnitArrays) -> int:
     return len(network) // 2 - 1
 
 
@@ -96,12 +96,12 @@ def class_shares(label_counts: np.ndarray) -> Array:
 
 
 def match_networks(
-    networks: Sequence[Network],
+    networks: Sequence[UnitArrays],
     shares: Array,
     variances: Variances,
     rule: Rule,
     orders: Sequence[Ints],
-) -> tuple[Network, tuple[Matching, ...]]:
+) -> tuple[UnitArrays, tuple[Matching, ...]]:
     """One global network from those of J clients, and the matching of each hidden layer.
 
     networks: float64, of equal depth, widths may differ; shares: (J, K), the precision of a
@@ -120,10 +120,10 @@ def match_networks(
 
 
 def match_down(
-    networks: Sequence[Network],
+    networks: Sequence[UnitArrays],
     shares: Array,
     variances: Variances,
-    matched: Callable[[int, Layer], Matching],
+    matched: Callable[[int, MatchedLayer], Matching],
 ) -> tuple[Matching, ...]:
     """Match layer after layer from the top (supplement, Algorithm 1); the top one comes first.
 
@@ -139,20 +139,20 @@ def match_down(
 
 
 def top_layer(
-    networks: Sequence[Network], shares: Array, variances: Variances, noise: float
-) -> Layer:
+    networks: Sequence[UnitArrays], shares: Array, variances: Variances, noise: float
+) -> MatchedLayer:
     """Units of the highest hidden layer: their weights to the classes count by class share."""
     layer = hidden_layers(networks[0]) - 1
     uniform = tuple(_own_part(network, layer) for network in networks)
     outgoing = tuple(network[-2] for network in networks)
     mean = _prior_mean(uniform[0].shape[1], uniform[0].shape[1] - 1, variances.bias)
     prior = Prior(mean, np.zeros(outgoing[0].shape[1]), variances.sigma02)
-    return Layer(uniform, outgoing, noise, shares / noise, prior)
+    return MatchedLayer(uniform, outgoing, noise, shares / noise, prior)
 
 
 def inner_layer(
-    networks: Sequence[Network], layer: int, above: Matching, variances: Variances, noise: float
-) -> Layer:
+    networks: Sequence[UnitArrays], layer: int, above: Matching, variances: Variances, noise: float
+) -> MatchedLayer:
     """Units of a lower hidden layer, their outgoing weights over the global units above.
 
     Global units that a client lacks count as weights of 0, with full precision as in the authors'
@@ -169,10 +169,10 @@ def inner_layer(
     mean = _prior_mean(uniform[0].shape[1], uniform[0].shape[1] - width - 1, variances.bias)
     nothing = tuple(np.empty((len(units), 0)) for units in uniform)
     prior = Prior(mean, np.empty(0), variances.sigma02)
-    return Layer(tuple(uniform), nothing, noise, np.empty((len(networks), 0)), prior)
+    return MatchedLayer(tuple(uniform), nothing, noise, np.empty((len(networks), 0)), prior)
 
 
-def _own_part(network: Network, layer: int) -> Array:
+def _own_part(network: UnitArrays, layer: int) -> Array:
     """What of a hidden unit needs no layer above: inputs (lowest layer only) and bias, (L, .)."""
     bias = network[2 * layer + 1][:, None]
     return bias if layer else np.hstack([network[0].T, bias])
@@ -184,7 +184,7 @@ def _prior_mean(dims: int, at: int, bias: float) -> Array:
     return mean
 
 
-def network_of(atoms: Sequence[Atoms], inputs: int, bias: Array) -> Network:
+def network_of(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
     """The network of these atoms, lowest hidden layer first, and an output bias (K,).
 
     Weights into a layer are the outgoing weights of the atoms below it.

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedrepro.matching.networks import Network, Variances, hidden_layers
+from fedrepro.matching.networks import UnitArrays, Variances, hidden_layers
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
 
 
-def side_by_side(networks: Sequence[Network], bias: Array) -> Network:
+def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
     """Hidden units of all networks, each connected as it was: its outputs are the sum of theirs.
 
     Weights between hidden layers are block-diagonal. bias: (K,), the output bias.
@@ -39,7 +39,7 @@ def block_diagonal(blocks: Sequence[Array]) -> Array:
     return joined
 
 
-def alone(network: Network, shares: Array, variances: Variances) -> Network:
+def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
     """A network as the posterior has it where each unit is the only member of its atom.
 
     shares: (K,), the precision of weights to a class in units of 1 / sigma2. A weight v is drawn
@@ -62,7 +62,7 @@ def alone(network: Network, shares: Array, variances: Variances) -> Network:
     return (*blocks, network[-1])
 
 
-def strength(network: Network, layer: int) -> Array:
+def strength(network: UnitArrays, layer: int) -> Array:
     """How strong the units of a hidden layer are: norm of the way in times norm of the way out.
 
     The way in counts the bias. The product does not change where a unit is scaled by a factor and
@@ -76,7 +76,7 @@ def strength(network: Network, layer: int) -> Array:
     return product
 
 
-def pruned(network: Network, units: int) -> Network:
+def pruned(network: UnitArrays, units: int) -> UnitArrays:
     """The network with the `units` strongest units of each hidden layer, in their order."""
     kept: list[Ints] = []
     for layer in range(hidden_layers(network)):

@@ -14,14 +14,14 @@ import numpy as np
 
 from fedrepro.matching.assign import Matching, Rule, match, match_step
 from fedrepro.matching.networks import (
-    Network,
+    UnitArrays,
     Variances,
     hidden_layers,
     match_down,
     network_of,
 )
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
-from fedrepro.matching.sums import Atoms, Layer, Past, no_past
+from fedrepro.matching.sums import Atoms, MatchedLayer, Past, no_past
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Posterior:
     bias_precision: Array
 
     @property
-    def network(self) -> Network:
+    def network(self) -> UnitArrays:
         """The global network: posterior means."""
         bias = posterior_mean(self.bias, self.bias_precision)
         return network_of([layer.atoms for layer in self.layers], self.inputs, bias)
 
 
-def before_data(networks: Sequence[Network], variances: Variances) -> Posterior:
+def before_data(networks: Sequence[UnitArrays], variances: Variances) -> Posterior:
     """The prior: no atoms in any layer, and the prior mean as output bias."""
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
     depth = hidden_layers(networks[0])
@@ -59,7 +59,7 @@ def before_data(networks: Sequence[Network], variances: Variances) -> Posterior:
 
 def update(
     before: Posterior,
-    networks: Sequence[Network],
+    networks: Sequence[UnitArrays],
     shares: Array,
     variances: Variances,
     rule: Rule,
@@ -77,7 +77,7 @@ def update(
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1
 
-    def matched(layer: int, units: Layer) -> Matching:
+    def matched(layer: int, units: MatchedLayer) -> Matching:
         if step == 1 and crowd_first:
             return match(units, rule, visits[layer])
         past = _widened(before.layers[layer], units)
@@ -99,7 +99,7 @@ def update(
     return after, matchings
 
 
-def _widened(past: Past, units: Layer) -> Past:
+def _widened(past: Past, units: MatchedLayer) -> Past:
     """The atoms of the past over as many global units above as there are now.
 
     Earlier members lack the units that are new above, which counts as weights of 0.
@@ -143,7 +143,7 @@ def start_of(
     fresh: int,
     noise_sd: float,
     stream: np.random.Generator,
-) -> Network:
+) -> UnitArrays:
     """A client's weights before its next step: units of the global network by popularity.
 
     widths: of the client's hidden layers. In each layer the subsampled global units, connected as

@@ -27,7 +27,7 @@ class Prior:
 
 
 @dataclass(frozen=True)
-class Layer:
+class MatchedLayer:
     """The hidden units of one layer of J clients.
 
     uniform[j]: float64 (L_j, P); classed[j]: float64 (L_j, Q). variance: of the noise on the
@@ -85,14 +85,14 @@ class Past:
     members: Ints
 
 
-def no_past(layer: Layer) -> Past:
+def no_past(layer: MatchedLayer) -> Past:
     """Before the first step: no atoms."""
     inputs, classes = layer.uniform[0].shape[1], layer.classed[0].shape[1]
     none = Atoms(np.empty((0, inputs)), np.empty(0), *np.empty((2, 0, classes)))
     return Past(none, np.empty((layer.clients, 0), np.int64))
 
 
-def atoms_of(layer: Layer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
+def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
     """Prior plus members, summed once per atom in the order of the clients (Proposition 1).
 
     The atoms of the past come first, and what they were then is their prior now (supplement
@@ -185,7 +185,7 @@ class RunningSums:
     The atoms of the past hold the first slots.
     """
 
-    def __init__(self, layer: Layer, past: Past) -> None:
+    def __init__(self, layer: MatchedLayer, past: Past) -> None:
         prior, before = layer.prior, past.atoms
         ends = np.cumsum(layer.widths)
         self.units = [slice(end - n, end) for end, n in zip(ends, layer.widths, strict=True)]

@@ -13,7 +13,7 @@ from fedrepro.training.examples import Examples
 
 
 @dataclass(frozen=True)
-class Split:
+class EvaluationSplit:
     """Examples of one shape, their labels (N,) and, for training data, each client's rows."""
 
     examples: Examples
@@ -23,10 +23,10 @@ class Split:
     rows: Sequence[np.ndarray] = ()
 
 
-Numbers = list[tuple[str, str | None, float]]  # metric, split, value
+Values = list[tuple[str, str | None, float]]  # metric, split, value
 
 
-def correct(model: GlobalModel, split: Split) -> np.ndarray:
+def correct(model: GlobalModel, split: EvaluationSplit) -> np.ndarray:
     """Whether each example is predicted right, bool (N,)."""
     network = network_of(model.model, split.shape, split.classes)
     scores = probabilities(network, model.tensors, model.weights, split.examples)
@@ -34,9 +34,9 @@ def correct(model: GlobalModel, split: Split) -> np.ndarray:
     return found
 
 
-def measure(model: GlobalModel, splits: Mapping[str, Split]) -> Numbers:
+def measure(model: GlobalModel, splits: Mapping[str, EvaluationSplit]) -> Values:
     """Accuracy on each split, sizes, and what the method reports of itself."""
-    numbers: Numbers = []
+    numbers: Values = []
     for name, split in splits.items():
         right = correct(model, split)
         numbers.append(("accuracy", name, float(right.mean())))
@@ -49,21 +49,21 @@ def measure(model: GlobalModel, splits: Mapping[str, Split]) -> Numbers:
 
 
 def measure_alone(
-    models: Sequence[GlobalModel], splits: Mapping[str, Split]
-) -> tuple[Numbers, list[float]]:
+    models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit]
+) -> tuple[Values, list[float]]:
     """Clients that predict by themselves: the mean and the worst, and each one's test accuracy."""
     each = [float(correct(model, splits["test"]).mean()) for model in models]
-    numbers: Numbers = [
+    numbers: Values = [
         ("accuracy", "test", float(np.mean(each))),
         ("accuracy_worst", "test", min(each)),
     ]
     return numbers + size(models[0], splits["test"]), each
 
 
-def size(model: GlobalModel, split: Split) -> Numbers:
+def size(model: GlobalModel, split: EvaluationSplit) -> Values:
     """Parameters and forward passes of what predicts, and its hidden units if it has such."""
     units = network_of(model.model, split.shape, split.classes).hidden_units(model.tensors)
-    numbers: Numbers = [] if units is None else [("hidden_units", None, float(units))]
+    numbers: Values = [] if units is None else [("hidden_units", None, float(units))]
     parameters = sum(value.size for value in model.tensors.values())
     return [
         *numbers,
@@ -72,7 +72,7 @@ def size(model: GlobalModel, split: Split) -> Numbers:
     ]
 
 
-def communication(model_bytes: int, rounds: int, up: int, down: int) -> Numbers:
+def communication(model_bytes: int, rounds: int, up: int, down: int) -> Values:
     """Cost of `rounds` in each of which the clients send `up` models and receive `down`."""
     return [
         ("rounds", None, float(rounds)),

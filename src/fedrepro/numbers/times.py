@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.core.artifacts import read_provenance, read_table
-from fedrepro.planning.paths import Block, FolderPieces
+from fedrepro.planning.paths import FolderPieces, TrialBlock
 
 STAGES = {"models": "train", "metrics": "aggregate", "federated": "federate"}
 
@@ -62,7 +62,7 @@ def training_seconds(timings: Sequence[Path]) -> float | None:
     """
     total = 0.0
     for folder in _training(timings):
-        trials = set(Block.parse(folder.name.partition("=")[2]))
+        trials = set(TrialBlock.parse(folder.name.partition("=")[2]))
         tables = [read_table(path, "timings") for path in _training_tables(folder)]
         rows = [row for table in tables for row in table.to_pylist()]
         seconds = {(row["trial"], row["client"]): row["seconds"] for row in reversed(rows)}

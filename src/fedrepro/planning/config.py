@@ -80,7 +80,7 @@ class Config(Strict):
         return os.environ.get("FEDREPRO_MIRROR") or self.mirror
 
 
-class Component(BaseModel):
+class ComponentEntry(BaseModel):
     """A component by name, with parameters that differ from their defaults beside it."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
@@ -91,7 +91,7 @@ class Component(BaseModel):
         return dict(self.model_extra or {})
 
 
-class MethodEntry(Component):
+class MethodEntry(ComponentEntry):
     """A method of an exhibit. A list for one of its parameters is a sweep."""
 
     label: str | None = Field(None, description="name in the legend")
@@ -180,10 +180,10 @@ class ExhibitSettings(Strict):
         description="scenarios that are set side by side: a label, and what differs of dataset, "
         "partition, model and training",
     )
-    dataset: Component
-    partition: Component
-    model: Component
-    training: Component
+    dataset: ComponentEntry
+    partition: ComponentEntry
+    model: ComponentEntry
+    training: ComponentEntry
     methods: list[MethodEntry] = Field(min_length=1)
     trials: Trials = Field(description="seeded repetitions")
     kd_trials: Trials = Field(description="repetitions of knowledge distillation, which costs most")
@@ -191,14 +191,14 @@ class ExhibitSettings(Strict):
         default_factory=list, description="what this project chose where the paper is silent"
     )
 
-    def component(self, kind: str, case: str | None = None) -> Component:
+    def component(self, kind: str, case: str | None = None) -> ComponentEntry:
         """The data set, partition, model or training of the exhibit, or of one of its cases."""
-        base: Component = getattr(self, kind)
+        base: ComponentEntry = getattr(self, kind)
         if case is None:
             return base
         own = {kind: getattr(self.cases[case], kind)}
         merged = merge({kind: {"name": base.name, **base.parameters}}, own)
-        return Component.model_validate(merged[kind])
+        return ComponentEntry.model_validate(merged[kind])
 
 
 class At(Strict):

@@ -17,7 +17,7 @@ from fedrepro.api import CHOICES
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, Value, render
-from fedrepro.planning.config import Component, ExhibitFile, ExhibitSettings, MethodEntry
+from fedrepro.planning.config import ComponentEntry, ExhibitFile, ExhibitSettings, MethodEntry
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
 from fedrepro.planning.paths import Scenario
@@ -228,7 +228,9 @@ def _measure(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Measu
     return measure
 
 
-def _spec(kind: str, entry: Component, where: str, extra: Mapping[str, Any] | None = None) -> Spec:
+def _spec(
+    kind: str, entry: ComponentEntry, where: str, extra: Mapping[str, Any] | None = None
+) -> Spec:
     known = components(kind)
     if entry.name not in known:
         raise unknown(kind, entry.name, known, where)

@@ -26,7 +26,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.config import SCALES, Config, ExhibitFile
-from fedrepro.planning.paths import Block, Scenario
+from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.planning.plan import Exhibit, Plan, Run, most_trials
 
 RATES = Path("benchmarks/results/training.json")
@@ -75,7 +75,7 @@ def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Fore
     found = Forecast()
     rates = Rates(plan)
     jobs = [
-        Job(run, block)
+        PlannedJob(run, block)
         for run, trials in most_trials(chosen).items()
         for block in plan.blocks(trials)
         if not job_file(plan, run, block).exists()
@@ -95,18 +95,18 @@ def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Fore
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedJob:
     """A method in a block of trials: what one job measures."""
 
     run: Run
-    trials: Block
+    trials: TrialBlock
 
     @property
     def stage(self) -> str:
         return "aggregate" if self.run.every is None else "federate"
 
 
-def job_file(plan: Plan, run: Run, trials: Block) -> Path:
+def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
     """The metrics that one job writes."""
     return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every))
 
@@ -129,7 +129,7 @@ def parse_target(target: str, config: Config) -> tuple[str, str | None]:
     return scale, "/".join(parts)
 
 
-def _data(plan: Plan, jobs: Sequence[Job], found: Forecast) -> None:
+def _data(plan: Plan, jobs: Sequence[PlannedJob], found: Forecast) -> None:
     """Preparing data sets and cutting them: seconds of start-up, so only their number counts."""
     folders = {plan.paths.dataset(job.run.scenario.dataset) for job in jobs}
     found.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
@@ -140,7 +140,7 @@ def _data(plan: Plan, jobs: Sequence[Job], found: Forecast) -> None:
     found.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
 
 
-def _training(plan: Plan, jobs: Sequence[Job]) -> Iterator[tuple[Scenario, int, int]]:
+def _training(plan: Plan, jobs: Sequence[PlannedJob]) -> Iterator[tuple[Scenario, int, int]]:
     """Training jobs whose file is missing: scenario, number of trials and of clients."""
     wanted = dict.fromkeys((j.run.scenario, j.trials) for j in jobs if j.stage == "aggregate")
     for scenario, trials in wanted:
@@ -169,7 +169,7 @@ class Rates:
         for scenario, block in trained:
             self._read_training(scenario, block)
 
-    def _read_methods(self, run: Run, trials: Block) -> None:
+    def _read_methods(self, run: Run, trials: TrialBlock) -> None:
         path = job_file(self.plan, run, trials).with_name("timings.parquet")
         if not path.exists():
             return
@@ -182,7 +182,7 @@ class Rates:
             seconds = row["seconds"] * more / self.work(run.scenario)
             self.trials[run.method.name].append(seconds)
 
-    def _read_training(self, scenario: Scenario, trials: Block) -> None:
+    def _read_training(self, scenario: Scenario, trials: TrialBlock) -> None:
         for model in self.plan.model_files(scenario, trials):
             times = Path(model).with_name("timings.parquet")
             if times.exists():
@@ -209,7 +209,7 @@ class Rates:
         rate *= max(0.2, self.parameters(scenario) / measured["parameters"])
         return steps * rate, "the training benchmark's seconds for a minibatch"
 
-    def methods(self, job: Job, exhibit: Exhibit) -> tuple[float, str] | None:
+    def methods(self, job: PlannedJob, exhibit: Exhibit) -> tuple[float, str] | None:
         """Seconds of a method over the trials of a job."""
         run = job.run
         known = self.trials.get(run.method.name)

@@ -24,7 +24,7 @@ BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
 
 
 @dataclass(frozen=True)
-class Block:
+class TrialBlock:
     """A range of trials or clients, both ends included; written 0-9, or 3 if it is one alone."""
 
     first: int
@@ -40,9 +40,9 @@ class Block:
         return self.last - self.first + 1
 
     @staticmethod
-    def parse(text: str) -> Block:
+    def parse(text: str) -> TrialBlock:
         match = BLOCK.fullmatch(text)
-        found = Block(int(match[1]), int(match[2] or match[1])) if match else None
+        found = TrialBlock(int(match[1]), int(match[2] or match[1])) if match else None
         if found is None or found.first > found.last:
             raise FedreproError(f"'{text}' is not a range; write first-last, such as 0-9, or 3")
         if str(found) != text:
@@ -50,18 +50,18 @@ class Block:
         return found
 
 
-def blocks(count: int, size: int | None) -> list[Block]:
+def blocks(count: int, size: int | None) -> list[TrialBlock]:
     """0 … count-1 in ranges of `size` (None: all in one)."""
     size = size or count
-    return [Block(at, min(at + size, count) - 1) for at in range(0, count, size)]
+    return [TrialBlock(at, min(at + size, count) - 1) for at in range(0, count, size)]
 
 
-def whole_blocks(count: int, size: int) -> list[Block]:
+def whole_blocks(count: int, size: int) -> list[TrialBlock]:
     """Ranges of `size` that together hold 0 … count-1; the last one is whole as well.
 
     So the ranges of more trials are these and further ones: what was computed keeps its name.
     """
-    return [Block(at, at + size - 1) for at in range(0, count, size)]
+    return [TrialBlock(at, at + size - 1) for at in range(0, count, size)]
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class Pieces:
     So a command names thousands of files in a few letters: one word of it may have 128 KiB.
     """
 
-    whole: Block
+    whole: TrialBlock
     size: int
 
     def __str__(self) -> str:
         return f"{self.whole}:{self.size}"
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[TrialBlock]:
         for at in range(self.whole.first, self.whole.last + 1, self.size):
-            yield Block(at, min(at + self.size - 1, self.whole.last))
+            yield TrialBlock(at, min(at + self.size - 1, self.whole.last))
 
     @staticmethod
     def parse(text: str) -> Pieces:
@@ -87,7 +87,7 @@ class Pieces:
         whole, _, size = text.partition(":")
         if not size.isdecimal() or int(size) < 1:
             raise FedreproError(f"'{text}' is not a range cut in pieces; write 0-999:10")
-        return Pieces(Block.parse(whole), int(size))
+        return Pieces(TrialBlock.parse(whole), int(size))
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class FolderPieces:
         return FolderPieces(folder, Pieces.parse(trials))
 
 
-def model_files(folder: str, trials: Block, clients: Pieces) -> list[str]:
+def model_files(folder: str, trials: TrialBlock, clients: Pieces) -> list[str]:
     """The files of local models of a scenario that hold these trials, one per training job."""
     return [f"{folder}/trials={trials}/clients={block}/local.parquet" for block in clients]
 
@@ -189,11 +189,11 @@ class Paths:
     def dataset(self, dataset: Spec) -> str:
         return str(self.base / "datasets" / folder_of([dataset]))
 
-    def partition(self, dataset: Spec, partition: Spec, trials: Block) -> str:
+    def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
         folder = self.tree / "partitions" / folder_of([dataset, partition])
         return str(folder / f"trials={trials}" / "partition.parquet")
 
-    def models(self, scenario: Scenario, trials: Block, clients: Block) -> str:
+    def models(self, scenario: Scenario, trials: TrialBlock, clients: TrialBlock) -> str:
         return f"{self.models_of(scenario)}/trials={trials}/clients={clients}/local.parquet"
 
     def models_of(self, scenario: Scenario) -> str:
@@ -201,7 +201,9 @@ class Paths:
         # as text: joining paths costs more than all else in planning many jobs
         return f"{self.tree}/models/{scenario.folder}"
 
-    def metrics(self, scenario: Scenario, method: Spec, trials: Block, every: int | None) -> str:
+    def metrics(
+        self, scenario: Scenario, method: Spec, trials: TrialBlock, every: int | None
+    ) -> str:
         """The metrics of a method in a block of trials; see `metrics_of`."""
         return f"{self.metrics_of(scenario, method, every)}/trials={trials}/metrics.parquet"
 

@@ -15,11 +15,11 @@ from fedrepro.core.spec import Spec
 from fedrepro.planning.config import Config, ExhibitFile
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
 from fedrepro.planning.paths import (
-    Block,
     FolderPieces,
     Paths,
     Pieces,
     Scenario,
+    TrialBlock,
     method_name,
     model_files,
     names_of,
@@ -112,15 +112,15 @@ class Plan:
                 found.setdefault(pair, []).append(key)
         return found
 
-    def blocks(self, trials: int) -> list[Block]:
+    def blocks(self, trials: int) -> list[TrialBlock]:
         """The blocks of trials whose files together hold this many."""
         return whole_blocks(trials, self.trials_per_job)
 
-    def partition_file(self, dataset: Spec, partition: Spec, trials: Block) -> str:
+    def partition_file(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
         """The partition in a block of trials."""
         return self.paths.partition(dataset, partition, trials)
 
-    def model_files(self, scenario: Scenario, trials: Block) -> list[str]:
+    def model_files(self, scenario: Scenario, trials: TrialBlock) -> list[str]:
         """The local models of a block of trials, one path per training job."""
         return model_files(self.paths.models_of(scenario), trials, self.client_pieces(scenario))
 
@@ -128,7 +128,7 @@ class Plan:
         """The clients of the training jobs of a scenario."""
         size = self.config.granularity.clients_per_job
         each = scenario.clients if size == "all" else size
-        return Pieces(Block(0, scenario.clients - 1), each)
+        return Pieces(TrialBlock(0, scenario.clients - 1), each)
 
     def run_files(self, run: Run, trials: int) -> list[str]:
         """The metrics of a run that hold this many trials."""
@@ -136,7 +136,7 @@ class Plan:
 
     def run_pieces(self, run: Run, trials: int) -> FolderPieces:
         """The folders of the same, in one word."""
-        pieces = Pieces(Block(0, self.blocks(trials)[-1].last), self.trials_per_job)
+        pieces = Pieces(TrialBlock(0, self.blocks(trials)[-1].last), self.trials_per_job)
         return FolderPieces(self.paths.metrics_of(run.scenario, run.method, run.every), pieces)
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:

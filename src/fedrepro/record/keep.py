@@ -178,7 +178,7 @@ def _write(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
 
 
 @dataclass(frozen=True)
-class Difference:
+class CsvDifference:
     """One number, ours beside the recorded one; None where a side does not have it.
 
     errors: the difference in combined standard errors, None if either side has no sd.
@@ -205,7 +205,7 @@ class Difference:
 class Comparison:
     """Every number of an exhibit beside the record, and what it comes to in a sentence."""
 
-    rows: list[Difference]
+    rows: list[CsvDifference]
     verdict: str
     same_bytes: bool
     notes: list[str]
@@ -234,7 +234,7 @@ def _kept(scale: str, key: str, recorded: Path) -> ExhibitFiles:
     return open_recorded(recorded / scale, key, scale)
 
 
-def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[Difference]:
+def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[CsvDifference]:
     from fedrepro.numbers.summary import leading_columns
 
     frames = [ours, theirs]
@@ -264,10 +264,10 @@ def _difference(
     key: tuple[Any, ...],
     ours: Mapping[str, Any] | None,
     theirs: Mapping[str, Any] | None,
-) -> Difference:
+) -> CsvDifference:
     method, metric, split = key[len(swept) :]
     both = ours is not None and theirs is not None
-    return Difference(
+    return CsvDifference(
         point=dict(zip(swept, key, strict=False)),
         method=method,
         metric=metric,
@@ -291,7 +291,7 @@ def _errors(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float | None:
     return float(abs(ours["mean"] - theirs["mean"]) / math.sqrt(variance))
 
 
-def _verdict(key: str, rows: Sequence[Difference], same_bytes: bool) -> str:
+def _verdict(key: str, rows: Sequence[CsvDifference], same_bytes: bool) -> str:
     if same_bytes:
         return f"{key}: the same bytes as the record, {len(rows)} numbers"
     missing = [row for row in rows if row.difference is None]
@@ -310,7 +310,7 @@ def _verdict(key: str, rows: Sequence[Difference], same_bytes: bool) -> str:
     )
 
 
-def _other_settings(rows: Sequence[Difference]) -> list[str]:
+def _other_settings(rows: Sequence[CsvDifference]) -> list[str]:
     """Where another setting of a sweep was chosen than in the record."""
     found = {
         row.where: f"{row.setting} was chosen for {row.where}, {row.recorded_setting} in the record"

@@ -51,7 +51,7 @@ LABELS = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One method at one point, as text: accuracy, size, and the chosen setting."""
 
     accuracy: str
@@ -64,12 +64,12 @@ MOST_ROWS = 40  # of a table; a longer one is left to the csv
 
 
 @dataclass(frozen=True)
-class Row:
+class MethodRow:
     """One method of a table, or one of its settings that are all shown."""
 
     label: str
     reference: bool
-    cells: list[Cell]
+    cells: list[TableCell]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Shown:
         return found
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[MethodRow]:
         """Accuracy and size per method and point; the best of the rivals is marked.
 
         None if there would be too many to read.
@@ -132,7 +132,7 @@ class Shown:
             for p in self.points
         ]
         return [
-            Row(
+            MethodRow(
                 _named(method),
                 method["reference"],
                 [self._cell(method, p, top) for p, top in zip(self.points, best, strict=True)],
@@ -182,14 +182,14 @@ class Shown:
     def _mean(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> float:
         return _value(self._at(method, point), "accuracy", "test")[0]
 
-    def _cell(self, method: Mapping[str, Any], point: Mapping[str, Any], best: float) -> Cell:
+    def _cell(self, method: Mapping[str, Any], point: Mapping[str, Any], best: float) -> TableCell:
         rows = self._at(method, point)
         mean, sd = _value(rows, "accuracy", "test")
         units, parameters = (_value(rows, metric, "")[0] for metric in SIZE_METRICS)
         stacked = self._stacked(point) if "matched_share" in set(rows["metric"]) else 0.0
         size = _size(units, parameters, stacked)
         chosen = self._chosen(method, point) if method["swept"] else ""
-        return Cell(_percent(mean, sd), size, chosen, not method["reference"] and mean == best)
+        return TableCell(_percent(mean, sd), size, chosen, not method["reference"] and mean == best)
 
     def _stacked(self, point: Mapping[str, Any]) -> float:
         """Hidden units of all clients side by side, as measured on the control that does so."""

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.artifacts import TrialModels, read_models, write_table
-from fedrepro.core.metrics import FLOAT_BYTES, Row, Table
+from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Table
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import Numbers, communication, measure, measure_alone
-from fedrepro.planning.paths import Block, Scenario
+from fedrepro.numbers.measure import Values, communication, measure, measure_alone
+from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import client_info, prepared_for, say, splits_as_held
 from fedrepro.stages.devices import device_of
 from fedrepro.training.flat import Layout
@@ -28,7 +28,7 @@ def run(
     data: Path,
     partition: Path,
     local_models: Sequence[Path],
-    trials: Block,
+    trials: TrialBlock,
     seed: int,
     device: str,
     out: Path,
@@ -46,9 +46,9 @@ def run(
         for setting, numbers, alone, seconds in _trial(
             scenario, method, prepared, members, found[trial], Rng(seed, trial), where
         ):
-            table.add(Row(trial, setting, m, value, split) for m, split, value in numbers)
+            table.add(MetricRow(trial, setting, m, value, split) for m, split, value in numbers)
             table.add(
-                Row(trial, setting, "accuracy", value, "test", client=j)
+                MetricRow(trial, setting, "accuracy", value, "test", client=j)
                 for j, value in enumerate(alone)
             )
             measured.append((trial, setting.token, seconds))
@@ -75,7 +75,7 @@ def _trial(
     models: TrialModels,
     rng: Rng,
     device: str,
-) -> Iterator[tuple[Spec, Numbers, list[float], float]]:
+) -> Iterator[tuple[Spec, Values, list[float], float]]:
     """Every setting of a method in one trial: spec, numbers, per-client accuracies, seconds."""
     clients = LocalModels(scenario.model, prepared.shape, len(prepared.classes), models.tensors)
     info = client_info(method, scenario.training, prepared, members, rng, device)

@@ -15,7 +15,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.membership import Membership
 from fedrepro.data.prepared import Prepared, load_prepared
-from fedrepro.numbers.measure import Split
+from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.planning.paths import Scenario
 from fedrepro.training.examples import Examples, tensor_of
 
@@ -67,7 +67,7 @@ def splits_as_held(
     members: Membership,
     rng: Rng,
     device: str,
-) -> dict[str, Split]:
+) -> dict[str, EvaluationSplit]:
     """The splits to measure models on in a trial; rng is at the seed and trial.
 
     Training examples are as the clients hold them, noise included, with who holds which, so that
@@ -82,7 +82,7 @@ def splits_as_held(
             else examples_of(prepared, name, device)
         )
         rows = members.train if held else ()
-        found[name] = Split(
+        found[name] = EvaluationSplit(
             examples, prepared.labels(name), prepared.shape, len(prepared.classes), rows
         )
     return found

@@ -12,7 +12,7 @@ from fedrepro.data.membership import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files, read_dataset_table
-from fedrepro.planning.paths import Block
+from fedrepro.planning.paths import TrialBlock
 from fedrepro.stages.common import say
 
 MIB = 2**20
@@ -70,7 +70,7 @@ def _device(dataset: Spec) -> str:
     return best_device()
 
 
-def partition(data: Path, spec: Spec, trials: Block, seed: int, out: Path) -> None:
+def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
     """Who holds which examples, for all trials."""
     prepared = load_prepared(data)
     table = build_partition(spec, prepared, range(trials.first, trials.last + 1), seed)

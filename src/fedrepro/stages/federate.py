@@ -13,7 +13,7 @@ from typing import Any
 from fedrepro.api import Federated
 from fedrepro.core.artifacts import load_state, save_state, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import FLOAT_BYTES, Row, Table
+from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Table
 from fedrepro.core.provenance import origin, provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
@@ -21,15 +21,15 @@ from fedrepro.core.states import packed, settled, unpacked
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import Numbers, Split, communication, measure
-from fedrepro.planning.paths import Block, Scenario
+from fedrepro.numbers.measure import EvaluationSplit, Values, communication, measure
+from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import held_examples, prepared_for, say, splits_as_held
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import Clients
 from fedrepro.training.flat import Layout
 from fedrepro.training.settings import settings_of
 
-Recorded = list[tuple[int, str, str | None, float]]  # round, metric, split, value
+RoundValues = list[tuple[int, str, str | None, float]]  # round, metric, split, value
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Progress:
 
     done: int
     state: dict[str, Any]
-    recorded: Recorded
+    recorded: RoundValues
     seconds: float
 
 
@@ -47,7 +47,7 @@ def run(
     method: Spec,
     data: Path,
     partition: Path,
-    trials: Block,
+    trials: TrialBlock,
     seed: int,
     device: str,
     checkpoint_seconds: float,
@@ -77,7 +77,7 @@ def run(
         method_object = method.component.fn(**method.values)
         progress = run_trial(method_object, clients, rng, splits["test"], keeper, measure_every)
         table.add(
-            Row(trial, method, metric, value, split, round=done)
+            MetricRow(trial, method, metric, value, split, round=done)
             for done, metric, split, value in progress.recorded
         )
         sent = Layout(clients.network.shapes).numbers * FLOAT_BYTES
@@ -86,7 +86,9 @@ def run(
         numbers = measure(final, splits)
         exchanges = method_object.rounds * getattr(method_object, "exchanges", 1)
         numbers += communication(sent, exchanges, up, down)
-        table.add(Row(trial, method, metric, value, split) for metric, split, value in numbers)
+        table.add(
+            MetricRow(trial, method, metric, value, split) for metric, split, value in numbers
+        )
         models[trial] = progress.state
         seconds.append(progress.seconds)
         say(f"trial {trial}: {method_object.rounds} rounds, {progress.seconds:.1f} s")
@@ -119,7 +121,12 @@ def meaning_of(specs: Sequence[Spec], data: str, measure_every: int, device: str
 
 
 def run_trial(
-    method: Federated, clients: Clients, rng: Rng, test: Split, keeper: Keeper, every: int = 1
+    method: Federated,
+    clients: Clients,
+    rng: Rng,
+    test: EvaluationSplit,
+    keeper: Keeper,
+    every: int = 1,
 ) -> Progress:
     """One trial, round by round, from the last checkpoint if there is one."""
     progress = keeper.load() or Progress(0, settled(method.init(clients, rng)), [], 0.0)
@@ -146,9 +153,9 @@ def _round_numbers(
     method: Federated,
     state: dict[str, Any],
     clients: Clients,
-    test: Split,
+    test: EvaluationSplit,
     diagnostics: Mapping[str, float],
-) -> Numbers:
+) -> Values:
     right = measure(method.model(state, clients), {"test": test})
     accuracy = [number for number in right if number[0] == "accuracy"]
     return accuracy + [(name, None, value) for name, value in sorted(diagnostics.items())]

@@ -15,7 +15,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.paths import Block, Scenario
+from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import held_examples, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import own_starts
@@ -32,8 +32,8 @@ def run(
     scenario: Scenario,
     data: Path,
     partition: Path,
-    trials: Block,
-    clients: Block,
+    trials: TrialBlock,
+    clients: TrialBlock,
     seed: int,
     device: str,
     out: Path,
@@ -110,7 +110,7 @@ def _groups(memberships: dict[int, Membership]) -> list[dict[int, Membership]]:
 
 
 def _slices(
-    memberships: dict[int, Membership], clients: Block, seed: int, network: Network
+    memberships: dict[int, Membership], clients: TrialBlock, seed: int, network: Network
 ) -> Iterator[list[Task]]:
     """The models of these trials and clients, as many at a time as memory should hold."""
     tasks = [

@@ -21,7 +21,7 @@ from fedrepro.training.gradients import (
 from fedrepro.training.minibatches import Chunk, Task
 from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS
-from fedrepro.training.paths import Path
+from fedrepro.training.paths import StepPath
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Proximal, Term
 
@@ -53,7 +53,7 @@ class Procedure:
         given = self.settings
         return given.optimiser == "sgd" and not (given.momentum or given.l2 or self.pulls)
 
-    def layout(self, path: Path) -> Layout:
+    def layout(self, path: StepPath) -> Layout:
         """Tensors of the network, then those of the terms, as the path wants them in memory."""
         shapes = dict(self.network.shapes)
         for term in self.losses:
@@ -71,7 +71,7 @@ class Block:
     def __init__(
         self,
         procedure: Procedure,
-        path: Path,
+        path: StepPath,
         layout: Layout,
         examples: Examples,
         capacity: int,

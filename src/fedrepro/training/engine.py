@@ -21,7 +21,7 @@ from fedrepro.training.block import Block, Procedure
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout
 from fedrepro.training.minibatches import Task, schedule
-from fedrepro.training.paths import Path, choose, require
+from fedrepro.training.paths import StepPath, choose, require
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Proximal, Term
 
@@ -68,7 +68,7 @@ def train(
     terms: Sequence[Term | Proximal] = (),
     keep_gradients: bool = False,
     block: int | None = None,
-    path: Path | None = None,
+    path: StepPath | None = None,
 ) -> Trained:
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
@@ -98,7 +98,7 @@ def average(
     *,
     terms: Sequence[Term | Proximal] = (),
     block: int | None = None,
-    path: Path | None = None,
+    path: StepPath | None = None,
 ) -> Averaged:
     """sum_i weights[i] · (model of task i after training), as `train` trains them.
 
@@ -127,7 +127,7 @@ class _Work:
         tasks: Sequence[Task],
         keep_gradients: bool,
         block: int | None,
-        path: Path | None,
+        path: StepPath | None,
     ) -> None:
         _check_filled(tasks)
         given, network, losses = procedure.settings, procedure.network, procedure.losses

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
-from fedrepro.training.terms import Look, Term
+from fedrepro.training.terms import Term, TermInputs
 
 if TYPE_CHECKING:
     import torch
@@ -141,7 +141,7 @@ class AutogradGradients:
         losses = cross_entropy(logits, y, weight)
         if self.terms:
             start = {name: value[:count] for name, value in self.start.items()}
-            look = Look(self.network, leaves, start, x, weight, run)
+            look = TermInputs(self.network, leaves, start, x, weight, run)
             for term in self.terms:
                 losses = losses + term.loss(look)
         found = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)

@@ -17,18 +17,18 @@ from fedrepro.networks.network import Network
 # hand: written-out gradients of dense networks. grouped, unfold: stacked forward pass, with
 # grouped convolutions or products over unfolded patches. vmap: one model's, mapped. loop: models
 # one after another.
-Path = Literal["hand", "grouped", "unfold", "vmap", "loop"]
-PATHS: tuple[Path, ...] = get_args(Path)
+StepPath = Literal["hand", "grouped", "unfold", "vmap", "loop"]
+PATHS: tuple[StepPath, ...] = get_args(StepPath)
 
 
 @cache
-def table() -> dict[str, dict[str, Path]]:
+def table() -> dict[str, dict[str, StepPath]]:
     """The measured choice: device type, kind of network, path."""
     text = resources.files("fedrepro.training").joinpath("paths.json").read_text("utf-8")
-    return cast(dict[str, dict[str, Path]], json.loads(text))
+    return cast(dict[str, dict[str, StepPath]], json.loads(text))
 
 
-def choose(network: Network, device: str, terms: Sequence[object]) -> Path:
+def choose(network: Network, device: str, terms: Sequence[object]) -> StepPath:
     """The path for this network; losses with further terms are differentiated automatically."""
     path = table()["cuda" if device == "cuda" else "cpu"][network.kind]
     if path == "hand" and (network.sizes is None or terms):
@@ -36,9 +36,9 @@ def choose(network: Network, device: str, terms: Sequence[object]) -> Path:
     return path
 
 
-def possible(network: Network, terms: Sequence[object]) -> tuple[Path, ...]:
+def possible(network: Network, terms: Sequence[object]) -> tuple[StepPath, ...]:
     """The paths that can train this network."""
-    found: list[Path] = ["grouped", "loop"]
+    found: list[StepPath] = ["grouped", "loop"]
     if network.sizes is not None and not terms:
         found.append("hand")
     if network.kind == "convolutional":
@@ -48,7 +48,7 @@ def possible(network: Network, terms: Sequence[object]) -> tuple[Path, ...]:
     return tuple(path for path in PATHS if path in found)
 
 
-def require(path: Path, network: Network, terms: Sequence[object]) -> Path:
+def require(path: StepPath, network: Network, terms: Sequence[object]) -> StepPath:
     """The path itself, or an error if it cannot train this network."""
     if path not in possible(network, terms):
         raise FedreproError(

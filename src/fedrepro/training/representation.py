@@ -24,7 +24,7 @@ from fedrepro.networks.layers import (
     beside,
 )
 from fedrepro.networks.network import Network
-from fedrepro.training.terms import Look
+from fedrepro.training.terms import TermInputs
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +64,7 @@ class RepresentationMatching:
                 found[f"match{j}_{name}"] = values.astype(np.float32)
         return found
 
-    def loss(self, look: Look) -> torch.Tensor:
+    def loss(self, look: TermInputs) -> torch.Tensor:
         """(A,); no gradient goes through the received model or the positions of the pooling."""
         import torch
 

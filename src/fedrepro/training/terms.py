@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Look:
+class TermInputs:
     """What a term sees of a step of A models.
 
     tensors: as trained now, and start: as received, (A, *shape) by name. x: (A, B, D); weight:
@@ -40,7 +40,7 @@ class Term(Protocol):
         """Trained tensors of its own, by name; their start is given with the model's."""
         ...
 
-    def loss(self, look: Look) -> torch.Tensor: ...
+    def loss(self, look: TermInputs) -> torch.Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Entropy:
         """None."""
         return {}
 
-    def loss(self, look: Look) -> torch.Tensor:
+    def loss(self, look: TermInputs) -> torch.Tensor:
         """(A,)."""
         import torch
 
@@ -99,7 +99,7 @@ class GaussianPrior:
         """None."""
         return {}
 
-    def loss(self, look: Look) -> torch.Tensor:
+    def loss(self, look: TermInputs) -> torch.Tensor:
         """(A,): log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½, summed over the weights."""
         from torch.nn.functional import softplus
 

@@ -9,7 +9,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import Network, class_shares, networks_of, tensors_of
+from fedrepro.matching.networks import UnitArrays, class_shares, networks_of, tensors_of
 from fedrepro.matching.stacking import side_by_side
 
 ClassWeights = Annotated[
@@ -43,7 +43,7 @@ def concatenation(
     return GlobalModel(clients.model, tensors_of(whole))
 
 
-def joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> Network:
+def joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> UnitArrays:
     """The clients' networks side by side, outgoing weights of the top layer times their share."""
     shares = class_shares(label_counts)
     if not class_weights:

@@ -12,7 +12,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Examples, Split, deal_classes, require_examples
+from fedrepro.data.split import Owners, TrainingLabels, deal_classes, require_examples
 
 # (classes, clients) -> classes of each client, where table 4 does not follow `runs`
 TABLE_4: dict[tuple[int, int], Sequence[Sequence[int]]] = {
@@ -23,11 +23,11 @@ TABLE_4: dict[tuple[int, int], Sequence[Sequence[int]]] = {
 
 @register("partition", "by_label", version=1, title="By label")
 def by_label(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
-) -> Split:
+) -> Owners:
     """Each client holds all examples of a run of classes: client j those from jK/J to (j+1)K/J - 1.
 
     Source: GEMS, table 4. Of its nine rows seven are such runs (MNIST and CIFAR-10, K = 10
@@ -43,7 +43,7 @@ def by_label(
             f"lower `clients` to {examples.classes}, or take partition 'one_class' or 'shards'"
         )
     held = TABLE_4.get((examples.classes, clients)) or runs(examples.classes, clients)
-    return Split(deal_classes(examples, held, rng), clients)
+    return Owners(deal_classes(examples, held, rng), clients)
 
 
 def runs(classes: int, clients: int) -> list[range]:

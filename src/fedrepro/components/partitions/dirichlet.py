@@ -14,14 +14,14 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Examples, Split, require_examples, shuffled_by_class
+from fedrepro.data.split import Owners, TrainingLabels, require_examples, shuffled_by_class
 
 BLOCK = 1 << 18  # numbers drawn at a time when many draws are needed: a few MB
 
 
 @register("partition", "dirichlet", version=1, title="Dirichlet")
 def dirichlet(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
@@ -35,7 +35,7 @@ def dirichlet(
         bool, Arg("a client that holds its even part (N / clients) gets nothing of later classes")
     ] = False,
     max_redraws: Annotated[int, Arg("repeated draws before giving up", least=0)] = 10_000,
-) -> Split:
+) -> Owners:
     """For each class k, shares p_k ~ Dir_J(alpha) of its examples go to the J clients.
 
     Source: PFNM, section 4, with alpha = 0.2. The text neither asks for a least number of examples
@@ -55,7 +55,7 @@ def dirichlet(
             holders = np.tile(np.arange(clients, dtype=np.int32), examples.classes)
             order = shuffled_by_class(examples.labels, rng.stream("partition"))
             owner[order] = np.repeat(holders, block[good[0]].reshape(-1))
-            return Split(owner, clients, redraws=attempts + int(good[0]))
+            return Owners(owner, clients, redraws=attempts + int(good[0]))
         attempts += len(block)
     raise FedreproError(
         f"partition 'dirichlet': {max_redraws + 1} draws of trial {rng.trial} all left one of "

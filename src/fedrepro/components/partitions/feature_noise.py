@@ -15,19 +15,19 @@ from fedrepro.components.partitions.homogeneous import homogeneous
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Examples, Split
+from fedrepro.data.split import Owners, TrainingLabels
 
 
 @register("partition", "feature_noise", version=1, title="Feature noise")
 def feature_noise(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
     sigma: Annotated[
         float, Arg("variance of the noise at the last client, inputs being in [0, 1]", least=0)
     ] = 0.1,
-) -> Split:
+) -> Owners:
     """A homogeneous split; client j = 1 .. J adds N(0, sigma · j / J) to each of its inputs.
 
     sigma · j / J is a variance. The noise itself is drawn when inputs are used

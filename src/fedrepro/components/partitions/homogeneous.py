@@ -13,16 +13,16 @@ import numpy as np
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Examples, Split, require_examples, shuffled_by_class
+from fedrepro.data.split import Owners, TrainingLabels, require_examples, shuffled_by_class
 
 
 @register("partition", "homogeneous", version=1, title="Homogeneous")
 def homogeneous(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
-) -> Split:
+) -> Owners:
     """Each class is split into near-equal parts, one per client.
 
     Neither the parts of a class nor the sizes of two clients differ by more than one example:
@@ -37,4 +37,4 @@ def homogeneous(
     owner = np.empty(len(examples), np.int32)
     order = shuffled_by_class(examples.labels, generator)
     owner[order] = seats[np.arange(len(examples)) % clients]
-    return Split(owner, clients)
+    return Owners(owner, clients)

@@ -14,17 +14,17 @@ import numpy as np
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Examples, Split, deal_sizes, require_examples
+from fedrepro.data.split import Owners, TrainingLabels, deal_sizes, require_examples
 from fedrepro.data.stratify import apportion
 
 
 @register("partition", "iid", version=1, title="IID, equal sizes")
 def iid(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
-) -> Split:
+) -> Owners:
     """All examples are shuffled and dealt out in parts of N / J, whatever their labels.
 
     Classes are not evened out as in `homogeneous`: a small client has them by chance. Sizes differ
@@ -34,4 +34,4 @@ def iid(
     require_examples(examples, clients)
     even = np.ones(clients, np.int64)
     sizes = apportion(len(examples), even, rng.stream("partition-sizes"))
-    return Split(deal_sizes(sizes, rng), clients)
+    return Owners(deal_sizes(sizes, rng), clients)

@@ -12,7 +12,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Examples, Split, deal_classes
+from fedrepro.data.split import Owners, TrainingLabels, deal_classes
 
 
 @register(
@@ -23,13 +23,13 @@ from fedrepro.data.split import Examples, Split, deal_classes
     clients=lambda values: len(values["lists"]),
 )
 def label_lists(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     lists: Annotated[
         tuple[str, ...], Arg("for each client its classes by number, joined by -, such as 0-1-2")
     ] = ("0-1-2-3-4", "5-6-7-8-9"),
-) -> Split:
+) -> Owners:
     """Client j holds the classes of the j-th list; a class on several lists is shared evenly.
 
     Examples of a class on no list are left out. Source: P2P, section 5.2.2: case (a) is the
@@ -38,7 +38,7 @@ def label_lists(
     the data do not have.
     """
     held = [parse_list(text, examples.classes) for text in lists]
-    return Split(deal_classes(examples, held, rng), len(held))
+    return Owners(deal_classes(examples, held, rng), len(held))
 
 
 def parse_list(text: str, classes: int) -> list[int]:

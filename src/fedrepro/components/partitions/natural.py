@@ -14,12 +14,12 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import NOBODY, Examples, Split
+from fedrepro.data.split import NOBODY, Owners, TrainingLabels
 
 
 @register("partition", "natural", version=1, title="Natural groups")
 def natural(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     clients: Annotated[
@@ -31,7 +31,7 @@ def natural(
     min_examples: Annotated[
         int, Arg("groups with less training examples are left out", unit="examples", least=1)
     ] = 1,
-) -> Split:
+) -> Owners:
     """Each natural group of the data set is a client, in the order of the groups.
 
     Examples without a group, and those of groups that are left out, belong to nobody. Validation
@@ -57,4 +57,4 @@ def natural(
     groups = groups[:clients].astype(np.int32)
     client_of = np.full(sizes.size + 1, NOBODY, np.int32)  # the last entry serves group -1
     client_of[groups] = np.arange(groups.size)
-    return Split(client_of[examples.groups], groups.size, groups=groups)
+    return Owners(client_of[examples.groups], groups.size, groups=groups)

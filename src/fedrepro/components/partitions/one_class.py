@@ -12,16 +12,16 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Examples, Split, deal_classes, require_examples
+from fedrepro.data.split import Owners, TrainingLabels, deal_classes, require_examples
 
 
 @register("partition", "one_class", version=1, title="One class per client")
 def one_class(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)] = 10,
-) -> Split:
+) -> Owners:
     """Client j holds examples of class j modulo the number of classes K only.
 
     With more clients than classes, those of one class share it evenly at random.
@@ -37,4 +37,4 @@ def one_class(
             "partition 'by_label'"
         )
     held = [[client % examples.classes] for client in range(clients)]
-    return Split(deal_classes(examples, held, rng), clients)
+    return Owners(deal_classes(examples, held, rng), clients)

@@ -6,10 +6,10 @@ import numpy as np
 
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
-from fedrepro.data.split import Examples, Split
+from fedrepro.data.split import Owners, TrainingLabels
 
 
 @register("partition", "pooled", version=1, title="Pooled")
-def pooled(examples: Examples, rng: Rng) -> Split:
+def pooled(examples: TrainingLabels, rng: Rng) -> Owners:
     """A single client holds all examples. Nothing is drawn."""
-    return Split(np.zeros(len(examples), np.int32), clients=1)
+    return Owners(np.zeros(len(examples), np.int32), clients=1)

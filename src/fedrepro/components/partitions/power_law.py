@@ -13,7 +13,7 @@ import numpy as np
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Examples, Split, deal_sizes, require_examples
+from fedrepro.data.split import Owners, TrainingLabels, deal_sizes, require_examples
 from fedrepro.data.stratify import apportion
 
 RESOLUTION = 1e9  # weights are whole numbers when examples are shared out
@@ -21,7 +21,7 @@ RESOLUTION = 1e9  # weights are whole numbers when examples are shared out
 
 @register("partition", "power_law", version=1, title="Quantity skew, power law")
 def power_law(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
@@ -31,7 +31,7 @@ def power_law(
     min_examples: Annotated[
         int, Arg("what every client gets before the rest is shared out", unit="examples", least=1)
     ] = 1,
-) -> Split:
+) -> Owners:
     """The client of rank r gets a part of the shuffled examples in proportion to r^-exponent.
 
     Every client first gets `min_examples`; the rest follows the power law. Which client has which
@@ -43,4 +43,4 @@ def power_law(
     rank = 1.0 + generator.permutation(clients)
     weights = np.ceil(RESOLUTION * rank**-exponent).astype(np.int64)
     rest = len(examples) - clients * min_examples
-    return Split(deal_sizes(min_examples + apportion(rest, weights, generator), rng), clients)
+    return Owners(deal_sizes(min_examples + apportion(rest, weights, generator), rng), clients)

@@ -14,12 +14,12 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Examples, Split, deal_sizes, require_examples
+from fedrepro.data.split import Owners, TrainingLabels, deal_sizes, require_examples
 
 
 @register("partition", "quantity_skew", version=1, title="Quantity skew, Dirichlet")
 def quantity_skew(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
@@ -31,7 +31,7 @@ def quantity_skew(
         int, Arg("draws that leave a client with less are repeated", unit="examples", least=1)
     ] = 10,
     max_redraws: Annotated[int, Arg("repeated draws before giving up", least=0)] = 10_000,
-) -> Split:
+) -> Owners:
     """Shares q ~ Dir_J(alpha) of all shuffled examples go to the J clients.
 
     Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with
@@ -46,7 +46,7 @@ def quantity_skew(
         bounds[-1] = len(examples)
         sizes = np.diff(bounds, prepend=0)
         if sizes.min() >= min_examples:
-            return Split(deal_sizes(sizes, rng), clients, redraws)
+            return Owners(deal_sizes(sizes, rng), clients, redraws)
     raise FedreproError(
         f"partition 'quantity_skew': {max_redraws + 1} draws of trial {rng.trial} all left one of "
         f"{clients} clients with fewer than {min_examples} of {len(examples)} examples: "

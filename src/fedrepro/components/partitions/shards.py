@@ -14,17 +14,17 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.split import Examples, Split, require_examples, shuffled_by_class
+from fedrepro.data.split import Owners, TrainingLabels, require_examples, shuffled_by_class
 
 
 @register("partition", "shards", version=1, title="Shards")
 def shards(
-    examples: Examples,
+    examples: TrainingLabels,
     rng: Rng,
     *,
     clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
     each: Annotated[int, Arg("shards that a client holds", unit="shards", least=1)] = 2,
-) -> Split:
+) -> Owners:
     """Examples sorted by label are cut into J · each equal shards; a client gets `each` at random.
 
     Most clients then hold `each` classes. Shards differ by one example at most, in random order
@@ -44,4 +44,4 @@ def shards(
     owner = np.empty(len(examples), np.int32)
     # position i of N lies in shard floor(i · count / N)
     owner[order] = holder[np.arange(len(examples)) * count // len(examples)]
-    return Split(owner, clients)
+    return Owners(owner, clients)
