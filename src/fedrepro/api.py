@@ -9,7 +9,7 @@ pure functions, `init` and `round`, and `model` to read the global model off the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -29,6 +29,7 @@ Kind = Literal["one_shot", "federated", "peer", "control"]
 NEEDS = {
     "example_counts": "number of training examples of each client",
     "label_counts": "number of training examples of each client and class",
+    "own_train_accuracy": "each client's accuracy on its own training data",
     "pooled_inputs": "the training inputs of all clients in one place",
     "pooled_labels": "the training labels of all clients in one place",
     "rounds": "work done by the clients in many rounds",
@@ -61,15 +62,16 @@ class LocalModels:
 class ClientInfo:
     """What a method declared in `needs`; everything else is None.
 
-    example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
-    pooled_labels: int64 (N,). `training` is the scenario's local training procedure, `device`
-    where to compute.
+    example_counts: int64 (J,); label_counts: int64 (J, K); own_train_accuracy: float64 (J,), that
+    of each client's model; pooled_inputs: float32 (N, D); pooled_labels: int64 (N,). `training` is
+    the scenario's local training procedure, `device` where to compute.
     """
 
     training: Spec
     device: str = "cpu"
     example_counts: np.ndarray | None = None
     label_counts: np.ndarray | None = None
+    own_train_accuracy: np.ndarray | None = None
     pooled_inputs: np.ndarray | None = None
     pooled_labels: np.ndarray | None = None
 
@@ -119,6 +121,11 @@ class Federated(Protocol):
     def messages(self, clients: int) -> tuple[int, int]: ...
 
 
+# What a one-shot method or a control gives: a model, one for each client, or nothing where it has
+# none of these clients, as of a size that they have not enough units for. The setting is then left
+# out of tables and figures, in all trials.
+Made = GlobalModel | Sequence[GlobalModel] | None
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -132,13 +139,14 @@ def method(
     paper: str = "",
     label: str = "",
     evaluate: tuple[str, ...] = ("test",),
-    scenario: Mapping[str, str] | None = None,
+    scenario: Mapping[str, str | Mapping[str, Any]] | None = None,
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
     needs: keys of NEEDS. models: model names it can combine (empty: any). evaluate: splits on
     which the harness measures it; "train" is asked for where a parameter is chosen by it.
-    scenario: components it sets itself (pooled training takes the partition `pooled`).
+    scenario: components it sets itself (pooled training takes the partition `pooled`), or
+    parameters of them (averaging from a shared start sets `shared_init` of the training).
     """
     strangers = set(needs) - set(NEEDS)
     if strangers:

@@ -126,7 +126,7 @@ Path = tuple[list[float], Line]  # values of the shown parameter, and (size, acc
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
-    """label -> settings in order, with size and test accuracy of each."""
+    """label -> settings in order, with size and test accuracy of each that was not left out."""
     rows = final(numbers)
     found: dict[str, Path] = {}
     for measure in exhibit.measures:
@@ -145,7 +145,7 @@ def _draw_paths(
 ) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    best = max(max(line.mean) for _, line in paths.values())
+    best = max(max(line.mean) for _, line in paths.values() if line.mean)
     seen = [m for _, line in paths.values() for m in line.mean if best - m <= REACH]
     axes.set_xscale("log")
     axes.set_ylim(*rounded(min(seen), best))

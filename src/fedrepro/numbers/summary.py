@@ -49,6 +49,7 @@ CRITERIA = {
     "client_train": ("accuracy_clients", "train"),
 }
 TEST = ("accuracy", "test")
+LEFT_OUT = "left_out"
 TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this they are a tie
 
 Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
@@ -160,7 +161,13 @@ def _series(frame: pd.DataFrame, setting: Spec, trials: int, where: str) -> Seri
 
 
 def _by_metric(own: pd.DataFrame, setting: Spec, trials: int, where: str) -> Series:
-    """(metric, split) -> a value per trial; every trial must be there, once."""
+    """(metric, split) -> a value per trial; every trial must be there, once.
+
+    A setting that a method left out in some trial has nothing but in which trials it did.
+    """
+    out = set(own.loc[own["metric"] == LEFT_OUT, "trial"])
+    if out:
+        return {(LEFT_OUT, ""): [float(trial in out) for trial in range(trials)]}
     found: dict[tuple[str, str], Sequence[float]] = {}
     for key, group in own.groupby(["metric", "split"], sort=False):
         if group["trial"].tolist() != list(range(trials)):

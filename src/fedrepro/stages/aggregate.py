@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from fedrepro.api import GlobalModel, LocalModels
@@ -15,7 +16,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import Values, communication, measure, measure_alone
+from fedrepro.numbers.measure import Values, communication, measure, measure_alone, own_accuracy
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import client_info, prepared_for, say, splits_as_held
 from fedrepro.stages.devices import device_of
@@ -79,6 +80,9 @@ def _trial(
     """Every setting of a method in one trial: spec, numbers, per-client accuracies, seconds."""
     clients = LocalModels(scenario.model, prepared.shape, len(prepared.classes), models.tensors)
     info = client_info(method, scenario.training, prepared, members, rng, device)
+    if "own_train_accuracy" in method.component.meta["needs"]:
+        held = splits_as_held(["train"], prepared, members, rng, device)["train"]
+        info = replace(info, own_train_accuracy=own_accuracy(clients, held))
     wanted = method.component.meta["evaluate"]
     splits = splits_as_held(wanted, prepared, members, rng, device)
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
@@ -88,6 +92,9 @@ def _trial(
         made = setting.component.fn(clients, info, rng=rng, **setting.values)
         seconds = time.perf_counter() - began
         alone: list[float] = []
+        if made is None:
+            yield setting, [("left_out", None, 1.0)], alone, seconds
+            continue
         if isinstance(made, GlobalModel):
             numbers = measure(made, splits)
         else:
