@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.components.methods._widths import Units, asked, within_reach
@@ -14,10 +13,15 @@ from fedrepro.core.spec import Arg
 from fedrepro.networks.dense import widths
 
 LEAST, MOST = 1e-9, 1e6  # of sigma2
+STEP = 8.0  # between two sigma2 that may hold the size between them
 NEAR = 1.01  # factor within which the smallest sigma2 of a size is looked for
-ALIKE = 1.00001  # factor below which two sigma2 are not told apart
+ALIKE = 1.002  # factor within which bisection looks for a size that it has not met
+ORDERS = 50  # of the clients, tried where bisection did not meet the size
 
-Sized = tuple[int, GlobalModel]
+
+class Matched(Protocol):
+    def __call__(self, sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
+        """Hidden units, over all layers, and the network at a sigma2 and an order of the clients."""
 
 
 @method(
@@ -37,32 +41,33 @@ def pfnm_sized(
     sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
     gamma0: Annotated[float, Arg("mass of the Beta process: more mass, more units", above=0)] = 1.0,
 ) -> GlobalModel | None:
-    """PFNM at the smallest sigma2 found whose network has `units` units, in the mean over layers.
+    """PFNM at the smallest sigma2 met whose network has `units` units, in the mean over layers.
 
     The size falls as sigma2 rises, though not at every step, so sigma2 is bisected on its logarithm
-    between a network that is larger and one that is not. Nothing is given where no network that
-    was met has that size, or all clients together have fewer units. All else is as in `pfnm`.
+    between a network that is larger and one that is not. Where that jumps over the size, clients
+    are visited in other orders at the sigma2 of the jump, which moves the size by a few units.
+    Nothing is given where none of these networks has the size, or all clients together have fewer
+    units. All else is as in `pfnm`.
     """
     if not within_reach(clients, units):
         return None
 
-    def at(sigma2: float) -> Sized:
-        made = pfnm(clients, info, rng=rng, sigma2=sigma2, sigma02=sigma02, gamma0=gamma0)
+    def at(sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
+        place = rng.at(call=order)
+        made = pfnm(clients, info, rng=place, sigma2=sigma2, sigma02=sigma02, gamma0=gamma0)
         named = replace(made, diagnostics={**made.diagnostics, "solved_sigma2": sigma2})
         return sum(widths(made.tensors)), named
 
     return solved(at, sum(asked(clients, units)))
 
 
-def solved(at: Callable[[float], Sized], size: int) -> GlobalModel | None:
-    """The model of the smallest sigma2 met that has this size, or None.
-
-    at: sigma2 -> size and model. Sizes between the ends of the search need not be monotone.
-    """
-    ends = _ends(at, size)
-    if ends is None:
+def solved(at: Matched, size: int) -> GlobalModel | None:
+    """The network of this size at the smallest sigma2 that has one, as far as it was looked for."""
+    low, high = _ends(at, size)
+    if high > MOST:
         return None
-    low, high, found = ends
+    units, made = at(high)
+    found = made if units == size else None
     while high > low * (NEAR if found is not None else ALIKE):
         middle = (low * high) ** 0.5
         units, made = at(middle)
@@ -71,30 +76,23 @@ def solved(at: Callable[[float], Sized], size: int) -> GlobalModel | None:
         else:
             high = middle
             found = made if units == size else found
-    return found
+    if found is not None:
+        return found
+    others = (at(high, order) for order in range(1, ORDERS + 1))
+    return next((made for units, made in others if units == size), None)
 
 
-def _ends(
-    at: Callable[[float], Sized], size: int
-) -> tuple[float, float, GlobalModel | None] | None:
-    """A sigma2 whose network is larger, one whose network is not, and its model if it has the size.
+def _ends(at: Matched, size: int) -> tuple[float, float]:
+    """A sigma2 whose network is larger than this, and one whose network is not.
 
-    Without a larger one, as where the size is that of all clients, both are the smallest sigma2.
+    The second one is beyond MOST where all networks are larger. Where none is, as for the size of
+    all clients together, both are the smallest sigma2.
     """
-    units, made = at(1.0)
-    low = high = 1.0
-    if units > size:
-        while units > size:
-            low, high = high, high * 8
-            if high > MOST:
-                return None
-            units, made = at(high)
-        return low, high, made if units == size else None
-    found = made if units == size else None
-    while units <= size:
-        high, found = low, made if units == size else None
-        low /= 8
-        if low < LEAST:
-            return high, high, found
-        units, made = at(low)
-    return low, high, found
+    sigma2 = 1.0
+    if at(sigma2)[0] > size:
+        while sigma2 <= MOST and at(sigma2 * STEP)[0] > size:
+            sigma2 *= STEP
+        return sigma2, sigma2 * STEP
+    while sigma2 >= LEAST and at(sigma2 / STEP)[0] <= size:
+        sigma2 /= STEP
+    return (sigma2, sigma2) if sigma2 < LEAST else (sigma2 / STEP, sigma2)
