@@ -50,7 +50,7 @@ LOOKS: dict[str, Look] = {
     "pruned_concatenation": Look("#8C510A", "P", (0, (1.5, 0.7))),
     "average": Look("#56B4E9", "X", (0, (1.2, 0.9))),
     "average_shared": Look("#1B4F8A", "*", (0, (1.2, 0.9))),
-    "whole_clients": Look("#000000", "p"),
+    "whole_clients": Look("#6A3D9A", "h"),
     "best_clients": Look("#8A8A8A", "d", (0, (2.5, 1))),
     "kmeans_units": Look("#D55E00", "s"),
     "ot_fusion": Look("#009E73", "^", (0, (5, 1.2))),

@@ -21,7 +21,7 @@ ORDERS = 50  # of the clients, tried where bisection did not meet the size
 
 class Matched(Protocol):
     def __call__(self, sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
-        """Hidden units, over all layers, and the network at a sigma2 and an order of the clients."""
+        """Hidden units of all layers, and the network, at a sigma2 and an order of the clients."""
 
 
 @method(
