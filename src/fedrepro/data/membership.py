@@ -110,7 +110,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         }
     )
     found = {"trials": list(trials), "redraws": redraws, "skew": skews, "noise": noise}
-    return table.replace_schema_metadata({"fedrepro.core.provenance": json.dumps(found)})
+    return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(found)})
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
