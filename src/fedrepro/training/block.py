@@ -12,12 +12,7 @@ from fedrepro.networks.layers import Convolution
 from fedrepro.networks.network import Network
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout
-from fedrepro.training.gradients import (
-    AutogradGradients,
-    Gradients,
-    HandGradients,
-    VmapGradients,
-)
+from fedrepro.training.gradients import AutogradGradients, Gradients, HandGradients
 from fedrepro.training.minibatches import Chunk, Task
 from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS
@@ -87,10 +82,7 @@ class Block:
         self.summed = torch.zeros_like(self.flat) if keep_gradients else None
         self.own_rates = own_rates
         self.direct = (
-            path not in ("hand", "vmap")
-            and not own_rates
-            and not keep_gradients
-            and procedure.is_plain_descent
+            path != "hand" and not own_rates and not keep_gradients and procedure.is_plain_descent
         )
         # descending directly writes no gradients, so there is no buffer to clear
         self.gradient = self.flat if self.direct else torch.zeros_like(self.flat)
@@ -104,11 +96,8 @@ class Block:
         if self.path == "hand":
             batch = procedure.settings.batch_size
             return HandGradients(procedure.network, weights, gradients, batch)
-        if self.path == "vmap":
-            return VmapGradients(procedure.network, weights, gradients)
-        convolution: Convolution = "unfold" if self.path == "unfold" else "grouped"
-        if self.path == "loop" and self.device.type == "cpu":
-            convolution = "channels_last"
+        alone = self.path == "loop" and self.device.type == "cpu"
+        convolution: Convolution = "channels_last" if alone else "grouped"
         return AutogradGradients(
             procedure.network,
             weights,

@@ -2,15 +2,15 @@
 
 Fully connected networks are written out by hand: stacked matrix products into buffers that are
 allocated once, a dozen kernels a step for all models together, nothing recorded for automatic
-differentiation. Other networks, and losses with further terms, are differentiated automatically:
-through the stacked forward pass, or through `torch.func.vmap` of one model's.
+differentiation. Other networks, and losses with further terms, are differentiated automatically,
+through the stacked forward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
@@ -153,33 +153,6 @@ class AutogradGradients:
         else:
             torch._foreach_copy_([value[:count] for value in self.gradients.values()], found)
         return losses.detach()
-
-
-@dataclass
-class VmapGradients:
-    """Automatic differentiation of one model, mapped over all; for losses without terms."""
-
-    network: Network
-    weights: Tensors
-    gradients: Tensors
-
-    def step(
-        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
-    ) -> torch.Tensor:
-        """See `Gradients`."""
-        from torch.func import grad_and_value, vmap
-
-        count = len(x)
-        now = {name: value[:count] for name, value in self.weights.items()}
-        found, losses = vmap(grad_and_value(self._loss))(now, x, y, weight)
-        for name, gradient in self.gradients.items():
-            gradient[:count].copy_(found[name])
-        return losses  # type: ignore[no-any-return]
-
-    def _loss(self, tensors: Tensors, x: Any, y: Any, weight: Any) -> Any:
-        lifted = {name: value.unsqueeze(0) for name, value in tensors.items()}
-        logits = self.network.forward(lifted, x.unsqueeze(0), Pass())
-        return cross_entropy(logits, y.unsqueeze(0), weight.unsqueeze(0)).squeeze(0)
 
 
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
