@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,16 +40,19 @@ class Clients:
         epochs: int,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
-        steps: Sequence[int] | None = None,
+        steps: Sequence[int] | int | None = None,
         terms: Sequence[Term | Proximal] = (),
+        private: Mapping[str, np.ndarray] | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
         """The chosen clients (all by default) train from `start`: (1, *shape), shared, or one each.
 
         rng: the place of the round. Minibatches follow (seed, trial, client, round, epoch), so a
         method that trains a client more than once in a round gives each time a `call` of its own,
-        rng.at(call=1). lr: for all, or one each; steps: minibatches of each, instead of whole
-        epochs. Results are in the order of `chosen`. Raises FedreproError outside a round.
+        rng.at(call=1). lr, and steps (minibatches, instead of whole epochs): for all, or one each.
+        private: tensors of the terms, (chosen, *shape), which the result hands back trained.
+        Results are in the order of `chosen` and say which models are finite: the others are for the
+        method to reject, or an error by `checked`. Raises FedreproError outside a round.
         """
         return train(
             self.network,
@@ -58,6 +61,7 @@ class Clients:
             replace(self.settings, epochs=epochs),
             start,
             terms=terms,
+            private=private,
             keep_gradients=keep_gradients,
         )
 
@@ -70,10 +74,14 @@ class Clients:
         epochs: int,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
-        steps: Sequence[int] | None = None,
+        steps: Sequence[int] | int | None = None,
         terms: Sequence[Term | Proximal] = (),
+        private: Mapping[str, np.ndarray] | None = None,
     ) -> Averaged:
-        """sum_j weights[j] · w_j over the chosen clients, folded as they are done; see `train`."""
+        """sum_j weights[j] · w_j over the chosen clients, folded as they are done; see `train`.
+
+        Models that are not finite are left out; the result says what weight went in.
+        """
         return average(
             self.network,
             self.examples,
@@ -82,6 +90,7 @@ class Clients:
             start,
             weights,
             terms=terms,
+            private=private,
         )
 
     def _tasks(
@@ -89,7 +98,7 @@ class Clients:
         rng: Rng,
         chosen: Sequence[int] | None,
         lr: Sequence[float] | float | None,
-        steps: Sequence[int] | None,
+        steps: Sequence[int] | int | None,
     ) -> list[Task]:
         if rng.round < 0:
             raise FedreproError(
@@ -100,10 +109,11 @@ class Clients:
         members = range(self.count) if chosen is None else chosen
         tasks = [Task(self.rows[j], rng.at(client=j)) for j in members]
         if lr is not None:
-            rates = [lr] * len(tasks) if isinstance(lr, float) else lr
+            rates = [lr] * len(tasks) if isinstance(lr, int | float) else lr
             tasks = [replace(task, lr=rate) for task, rate in zip(tasks, rates, strict=True)]
         if steps is not None:
-            tasks = [replace(task, steps=n) for task, n in zip(tasks, steps, strict=True)]
+            counts = [steps] * len(tasks) if isinstance(steps, int) else steps
+            tasks = [replace(task, steps=n) for task, n in zip(tasks, counts, strict=True)]
         return tasks
 
 

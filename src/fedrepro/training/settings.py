@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from fedrepro.core.spec import Spec
 from fedrepro.networks.network import Init
 
+Augment = Literal["none", "crop_flip"]
+
 
 @dataclass(frozen=True)
 class Settings:
-    """A training procedure with all its numbers; `optimiser` is adam or sgd."""
+    """A training procedure with all its numbers; `optimiser` is adam or sgd.
+
+    batch_size: None takes all of a client's examples in each step. augment: crop_flip trains on
+    random crops and mirror images (`augment.py`).
+    """
 
     optimiser: str
     lr: float
     l2: float
-    batch_size: int
+    batch_size: int | None
     epochs: int
     weight_sd: float
     bias: float
@@ -26,6 +33,7 @@ class Settings:
     eps: float = 1e-8
     amsgrad: bool = False
     momentum: float = 0.0
+    augment: Augment = "none"
 
 
 def settings_of(training: Spec) -> Settings:

@@ -90,7 +90,7 @@ class DownpourSgd:
             rng,
             epochs=epochs,
             keep_gradients=True,
-        )
+        ).checked()
         assert trained.gradients is not None
         return layout.pack(trained.gradients) / trained.steps[:, None].astype(np.float32)
 
@@ -153,6 +153,8 @@ def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
     A client goes through its examples in a random order, then in another, without end; round r
     takes the r-th stretch of count * batch_size of them. So all clients take equally many steps.
     """
+    if clients.settings.batch_size is None:
+        raise FedreproError("downpour SGD counts minibatches, so training needs a batch_size")
     wanted = count * clients.settings.batch_size
     rows = []
     for client, held in enumerate(clients.rows):

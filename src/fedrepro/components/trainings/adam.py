@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fedrepro.components.trainings._numbers import (
     L2,
+    Augmented,
     BatchSize,
     Bias,
     Epochs,
@@ -34,6 +35,7 @@ def adam(
     bias: Bias = 0.1,
     shared_init: Shared = False,
     init: Start = "normal",
+    augment: Augmented = "none",
 ) -> Settings:
     """Adam, each client from its own start. Source: PFNM, supplement Table 1 and authors' code."""
     return Settings(
@@ -46,6 +48,7 @@ def adam(
         bias=bias,
         shared_init=shared_init,
         init=init,
+        augment=augment,
         beta1=beta1,
         beta2=beta2,
         eps=eps,

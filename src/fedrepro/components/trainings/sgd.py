@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fedrepro.components.trainings._numbers import (
     L2,
+    Augmented,
     BatchSize,
     Bias,
     Epochs,
@@ -31,6 +32,7 @@ def sgd(
     bias: Bias = 0.1,
     shared_init: Shared = False,
     init: Start = "normal",
+    augment: Augmented = "none",
 ) -> Settings:
     """Stochastic gradient descent, with heavy-ball momentum if wished."""
     return Settings(
@@ -43,5 +45,6 @@ def sgd(
         bias=bias,
         shared_init=shared_init,
         init=init,
+        augment=augment,
         momentum=momentum,
     )
