@@ -120,7 +120,7 @@ class PfnmStreaming:
         here = arriving(clients, before.step, self.rounds, rng)
         epochs = clients.settings.epochs
         start = self._starts(before, clients, rng)
-        trained = here.train(start, rng, epochs=epochs)
+        trained = here.train(start, rng, epochs=epochs).checked()
         shares = class_shares(here.label_counts)
         after, _ = update(
             before,
