@@ -301,7 +301,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
              "claims", "report"},
         ),
         (
-            "training/settings.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
+            "components/trainings/adam.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
             {"train", "aggregate", "federate", "exhibit", "claims", "report"},
         ),
         (
@@ -324,7 +324,7 @@ def test_a_changed_default_or_version_reruns_what_it_touches(
             old, new = '@method("pfnm",', '@method("pfnm", version=9,'
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    if file == "training/settings.py":
+    if file == "components/trainings/adam.py":
         # the exhibit names the step size; it must not, for the default to count
         edit(folder / "config/exhibits/pfnm.yaml", "lr: 0.01, ", "")
     assert planned(folder, PYTHONPATH=str(folder / "src")) == rules

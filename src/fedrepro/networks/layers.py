@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 # grouped: all models by one call. channels_last: that memory format, for one model at a time; on
-# the CPU it makes convolutions twice and poolings twenty times as fast. unfold: stacked products.
-Convolution = Literal["grouped", "channels_last", "unfold"]
+# the CPU it makes convolutions twice and poolings twenty times as fast.
+Convolution = Literal["grouped", "channels_last"]
 
 
 @dataclass(frozen=True)
@@ -267,8 +267,6 @@ class Convolution2d:
 
     def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
         """(A, B, C, H, W) to (A, B, channels, H', W')."""
-        if run.convolution == "unfold":
-            return self._unfolded(own, x)
         import torch
         from torch.nn.functional import conv2d
 
@@ -279,18 +277,6 @@ class Convolution2d:
             weight = weight.contiguous(memory_format=torch.channels_last)
         out = conv2d(given, weight, own["bias"].flatten(), padding=self.padding, groups=models)
         return apart(out, models)
-
-    def _unfolded(self, own: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        """The same by one stacked matrix product over the unfolded patches."""
-        import torch
-        from torch.nn.functional import unfold
-
-        models, batch = x.shape[:2]
-        patches = unfold(x.flatten(0, 1), self.kernel, padding=self.padding)
-        patches = patches.view(models, batch, *patches.shape[1:])
-        out = torch.einsum("aok,abkl->abol", own["weight"].flatten(2), patches)
-        out = out + own["bias"][:, None, :, None]
-        return out.reshape(models, batch, *self.output(tuple(x.shape[2:])))
 
 
 class MaxPool(Plain):

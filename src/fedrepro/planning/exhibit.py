@@ -297,7 +297,8 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
     own = {spec.kind: spec for spec in scenario.specs}
     for kind, given in method.component.meta["scenario"].items():
         if isinstance(given, str):
-            own[kind] = components(kind)[given].spec()
+            # examples that are set aside stay so for bounds and controls
+            own[kind] = components(kind)[given].spec(own[kind].common)
         else:
             own[kind] = own[kind].component.spec({**own[kind].values, **given})
     return Scenario(**own)

@@ -8,6 +8,7 @@ from typing import Annotated, Protocol
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.components.methods._widths import Units, asked, within_reach
 from fedrepro.components.methods.pfnm import pfnm
+from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.networks.dense import widths
@@ -31,6 +32,7 @@ class Matched(Protocol):
     models={"mlp"},
     paper="pfnm",
     label="PFNM",
+    metrics={"solved_sigma2": Metric("sigma2 that gives the size", "variance", 0, None, 0)},
 )
 def pfnm_sized(
     clients: LocalModels,
