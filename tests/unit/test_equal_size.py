@@ -288,7 +288,7 @@ def test_the_smallest_sigma2_of_a_size_is_found(size, edge):
 
 def test_a_size_that_sigma2_jumps_over_is_looked_for_in_other_orders():
     at, calls = stepwise(STEPS)
-    assert solved(at, 56).diagnostics["solved_sigma2"] == pytest.approx(3.0, rel=0.01)
+    assert 3.0 <= solved(at, 56).diagnostics["solved_sigma2"] <= 1.011 * 3.0
     assert calls[-1][1] == 1
 
 
