@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fedrepro.api import CHOICES
-from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.registry import components
-from fedrepro.core.spec import Spec, Value, render
-from fedrepro.planning.config import ComponentEntry, ExhibitFile, ExhibitSettings, MethodEntry
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.spec import Spec, render
+from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
+from fedrepro.planning.entries import Case, ExhibitSettings
+from fedrepro.planning.measures import Measure as Measure
+from fedrepro.planning.measures import in_rounds, measure_of, spec_of
 from fedrepro.planning.paths import Scenario
-
-KINDS = ("dataset", "partition", "model", "training")
 
 
 @dataclass(frozen=True)
@@ -36,43 +36,6 @@ class Run:
     scenario: Scenario
     method: Spec
     every: int | None = None
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One method of an exhibit: its spec (perhaps a sweep), how it is shown and chosen.
-
-    show: swept parameters of which every value is shown; of the others one setting is chosen.
-    """
-
-    spec: Spec
-    label: str
-    trials: int
-    choose: str | None
-    reference: bool
-    show: tuple[str, ...] = ()
-    measure_every: int = 1
-    distilled: bool = False  # its trials are the exhibit's or the case's `kd_trials`
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """What the method sees beyond weights, with what choosing its setting reads."""
-        given: frozenset[str] = self.spec.component.meta["needs"]
-        chosen = {CHOICES[self.choose]} if self.choose else set()
-        return (given - set(CHOICES.values())) | chosen
-
-    @property
-    def chosen(self) -> tuple[str, ...]:
-        """The swept parameters of which one setting is chosen."""
-        return tuple(key for key in self.spec.swept if key not in self.show)
-
-    @cached_property
-    def groups(self) -> dict[tuple[Value, ...], list[Spec]]:
-        """Values of the shown parameters -> the settings that one is chosen from."""
-        found: dict[tuple[Value, ...], list[Spec]] = {}
-        for setting in self.spec.expand():
-            found.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
-        return found
 
 
 @dataclass(frozen=True)
@@ -134,27 +97,24 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Place:
-    """A point before its runs are known, with the repetitions of its case, if it has its own."""
+    """A point before its runs are known, with what its case, if it has one, says of trials."""
 
     values: Mapping[str, Any]
     scenario: Scenario
-    own_trials: int | None = None
-    own_kd_trials: int | None = None
+    usual: int  # trials of methods that have no number of their own
+    case: Case | None = None
 
     def trials(self, measure: Measure) -> int:
-        own = self.own_kd_trials if measure.distilled else self.own_trials
-        return own or measure.trials
-
-
-def in_rounds(method: Spec) -> bool:
-    return method.component.meta["kind"] in ("federated", "peer")
+        """The case's word on the method, the method's own, the case's, the exhibit's."""
+        of_case = self.case.trials_of.get(measure.label) if self.case else None
+        return of_case or measure.trials or (self.case and self.case.trials) or self.usual
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     """The points and methods of one exhibit at one scale."""
     settings = file.settings(name, scale)
     where = f"config/exhibits/{file.paper}.yaml, {name} at scale {scale}"
-    measures = tuple(_measure(entry, settings, where) for entry in settings.methods)
+    measures = tuple(measure_of(entry, settings, where) for entry in settings.methods)
     places = tuple(_places(settings, where))
     _require_distinct(where, "methods are called", [measure.label for measure in measures])
     _require_distinct(where, "points are", [_at(place.values) for place in places])
@@ -196,61 +156,18 @@ def _at(values: Mapping[str, Any]) -> str:
     )
 
 
-def _measure(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Measure:
-    spec = _spec("method", entry, where)
-    trials = settings.kd_trials if entry.trials == "kd_trials" else entry.trials
-    measure = Measure(
-        spec=spec,
-        label=entry.label or spec.component.meta["label"],
-        trials=trials or settings.trials,
-        choose=entry.choose,
-        reference=entry.reference,
-        show=tuple(entry.show),
-        measure_every=entry.measure_every,
-        distilled=entry.trials == "kd_trials",
-    )
-    idle = [key for key in measure.show if key not in spec.swept]
-    if idle:
-        raise FedreproError(
-            f"{where}: method '{spec.name}' shows every value of {idle[0]}, "
-            "but lists no values of it"
-        )
-    if len(measure.chosen) > 1:
-        raise FedreproError(
-            f"{where}: method '{spec.name}' sweeps {' and '.join(measure.chosen)}; sweep one, or "
-            "name those of which every value is shown (show: [...])"
-        )
-    if measure.chosen and not entry.choose:
-        raise FedreproError(
-            f"{where}: method '{spec.name}' lists several values of {measure.chosen[0]}; "
-            "say how one is chosen (choose: pooled_train or client_train)"
-        )
-    return measure
-
-
-def _spec(
-    kind: str, entry: ComponentEntry, where: str, extra: Mapping[str, Any] | None = None
-) -> Spec:
-    known = components(kind)
-    if entry.name not in known:
-        raise unknown(kind, entry.name, known, where)
-    spec = known[entry.name].spec({**entry.parameters, **(extra or {})}, where)
-    return spec if kind == "method" else spec.single(where)
-
-
 def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
     """Swept values and scenario of each point; cases, if there are any, vary slowest."""
     names = case_names(settings, where)
     for case in names or (None,):
         named = {CASE: names[case]} if case is not None else {}
         own = settings.cases.get(case or "")
-        repetitions = (own.trials, own.kd_trials) if own else (None, None)
         for values in _grid(settings.sweep, where):
             parts = {
-                kind: _spec(kind, settings.component(kind, case), where, values.get(kind))
-                for kind in KINDS
+                kind: spec_of(kind, settings.component(kind, case), where, values.get(kind))
+                for kind in SCENARIO
             }
-            yield Place(named | _shown(parts, values), Scenario(**parts), *repetitions)
+            yield Place(named | _shown(parts, values), Scenario(**parts), settings.trials, own)
 
 
 def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -266,7 +183,7 @@ def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -
 def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     """What each case is called: its label, after the data's title where cases differ in data."""
     data = {
-        case: _spec("dataset", settings.component("dataset", case), where)
+        case: spec_of("dataset", settings.component("dataset", case), where)
         for case in settings.cases
     }
     titles = {case: spec.component.meta["title"] for case, spec in data.items()}
@@ -283,7 +200,7 @@ def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict
         point: dict[str, dict[str, Any]] = {}
         for key, value in zip(sweep, combination, strict=True):
             kind, dot, parameter = key.partition(".")
-            if not dot or kind not in KINDS:
+            if not dot or kind not in SCENARIO:
                 raise FedreproError(
                     f"{where}: sweep '{key}' is not of the form component.parameter, "
                     "such as partition.clients"
