@@ -13,7 +13,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import METRICS
 from fedrepro.core.registry import components
 from fedrepro.numbers.choice import Candidate, choose, criterion_of
-from fedrepro.planning.measures import Measure
+from fedrepro.planning.measures import Measure, Setting
 
 FEDERATED = {"name": "downpour_sgd", "label": "D", "rounds": [2, 3]}
 
@@ -34,7 +34,7 @@ def curves(metric: str, split: str, *each: dict[int, float]) -> pd.DataFrame:
 
 
 def read(rows: pd.DataFrame, choice: Choice, trials: int, series=None):
-    setting = components("method")["downpour_sgd"].spec()
+    setting = Setting(components("method")["downpour_sgd"].spec())
     return criterion_of(rows, series or {}, choice, setting, trials, "here")
 
 
@@ -90,8 +90,8 @@ def test_a_trial_without_the_curve_is_a_sentence():
 def chosen(choice: Choice, *means: float) -> int:
     """Which of as many settings, with these criteria, is chosen."""
     spec = components("method")["downpour_sgd"].spec({"rounds": list(range(1, 1 + len(means)))})
-    settings = list(spec.expand())
-    measure = Measure(spec, "D", None, choice, reference=False)
+    settings = [Setting(one) for one in spec.expand()]
+    measure = Measure(spec, "D", None, choice, reference=False, settings=tuple(settings))
     found = {s: Candidate({}, [mean]) for s, mean in zip(settings, means, strict=True)}
     return settings.index(choose(found, measure, "here"))
 

@@ -54,7 +54,7 @@ def about(
         "sweep": {name: list(values) for name, values in settings.sweep.items()},
         "trials": settings.trials,
         "seed": plan.config.seed,
-        "methods": [_method(measure, settings.trials) for measure in exhibit.measures],
+        "methods": [_method(exhibit, measure) for measure in exhibit.measures],
         "settings": settings.model_dump(mode="json"),
         "components": _components(exhibit, every),
         "computed": origins(every),
@@ -142,7 +142,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _method(measure: Measure, usual: int) -> dict[str, Any]:
+def _method(exhibit: Exhibit, measure: Measure) -> dict[str, Any]:
     meta = measure.spec.component.meta
     return {
         "label": measure.label,
@@ -151,15 +151,37 @@ def _method(measure: Measure, usual: int) -> dict[str, Any]:
         "kind": meta["kind"],
         "token": measure.spec.token,
         "resolved": measure.spec.resolved,
+        "of_case": _of_cases(exhibit, measure),
+        "training": _training(measure),
         "reference": measure.reference,
-        "trials": measure.trials or usual,
+        "trials": measure.trials or exhibit.settings.trials,
         "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
-        "swept": measure.chosen[0] if measure.chosen else None,
+        "swept": ", ".join(measure.chosen) if measure.chosen else None,
         "discloses": {key: DISCLOSED[key] for key in sorted(measure.discloses)},
         "choice": measure.choose.name if measure.chosen and measure.choose else None,
         "criterion": measure.choose.words if measure.chosen and measure.choose else None,
         "shown": list(measure.show),
     }
+
+
+def _of_cases(exhibit: Exhibit, measure: Measure) -> dict[str, str]:
+    """Case -> the method in its parameters there, where a case has one of its own."""
+    found = {
+        point.values[CASE]: own.spec.resolved
+        for point in exhibit.points
+        for own in point.measures
+        if own.label == measure.label and own.spec != measure.spec
+    }
+    return {str(case): resolved for case, resolved in found.items()}
+
+
+def _training(measure: Measure) -> dict[str, str]:
+    """What a method changes of the local training; the values of a sweep one after another."""
+    values: dict[str, dict[str, None]] = {}
+    for setting in measure.settings:
+        for key, value in setting.training:
+            values.setdefault(key, {})[render(value)] = None
+    return {key: ", ".join(found) for key, found in values.items()}
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.api import Choice, Over
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import METRICS
-from fedrepro.core.spec import Spec, render
+from fedrepro.core.spec import render
 from fedrepro.numbers.series import Series, end_series, is_final, mean, of_setting, sd
-from fedrepro.planning.plan import Measure
+from fedrepro.planning.measures import Measure, Setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,12 +52,12 @@ class Candidate:
 
 
 def candidates(
-    rows: Mapping[Spec, pd.DataFrame], measure: Measure, trials: int, where: str
-) -> dict[Spec, Candidate]:
+    rows: Mapping[Setting, pd.DataFrame], measure: Measure, trials: int, where: str
+) -> dict[Setting, Candidate]:
     """The settings of a group, in order; rows: of each, the metrics of its run."""
     found = {}
     for setting, frame in rows.items():
-        own = of_setting(frame, setting.token, trials)
+        own = of_setting(frame, setting.method.token, trials)
         series = end_series(own, setting.token, trials, where)
         criterion: Sequence[float] = ()
         if measure.choose and measure.chosen:
@@ -67,7 +67,7 @@ def candidates(
 
 
 def criterion_of(
-    own: pd.DataFrame, series: Series, choice: Choice, setting: Spec, trials: int, where: str
+    own: pd.DataFrame, series: Series, choice: Choice, setting: Setting, trials: int, where: str
 ) -> Sequence[float]:
     """What a setting is chosen by, a value per trial. Errors: FedreproError if metrics lack it."""
     key = choice.metric, choice.split
@@ -125,7 +125,7 @@ CURVES: dict[Over, Callable[[Curve, int], float]] = {
 }
 
 
-def choose(settings: Mapping[Spec, Candidate], measure: Measure, where: str) -> Spec:
+def choose(settings: Mapping[Setting, Candidate], measure: Measure, where: str) -> Setting:
     """The setting with the best mean over trials of its criterion; ties go to the first.
 
     A setting whose criterion is not a number in some trial has failed and is never chosen.
@@ -149,11 +149,10 @@ def _lost(value: float) -> bool:
 
 
 def choice_rows(
-    settings: Mapping[Spec, Candidate], measure: Measure, chosen: Spec
+    settings: Mapping[Setting, Candidate], measure: Measure, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
     """A row per setting: what it was chosen by, and what it reached."""
     assert measure.choose is not None
-    (parameter,) = measure.chosen
     for setting, candidate in settings.items():
         series = candidate.series
         test = series.get(TEST, ())
@@ -161,8 +160,8 @@ def choice_rows(
         yield {
             "method": measure.label,
             "setting": setting.token,
-            "parameter": parameter,
-            "value": render(setting.values[parameter]),
+            "parameter": ", ".join(measure.chosen),
+            "value": ", ".join(render(setting[key]) for key in measure.chosen),
             "criterion": measure.choose.name,
             "criterion_mean": mean(candidate.criterion),
             "criterion_sd": sd(candidate.criterion),

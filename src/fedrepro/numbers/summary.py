@@ -18,9 +18,10 @@ import pandas as pd
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import METRICS
-from fedrepro.core.spec import Spec, Value, render
+from fedrepro.core.spec import Value, render
 from fedrepro.numbers.choice import CHOICE, candidates, choice_rows, choose
 from fedrepro.numbers.series import Series, by_metric, global_rows, is_final, mean, of_setting, sd
+from fedrepro.planning.exhibit import Setting
 from fedrepro.planning.plan import Exhibit, Point, Run
 
 if TYPE_CHECKING:
@@ -62,11 +63,11 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
     choices: list[dict[str, Any]] = []
     for point in exhibit.points:
         where = f"{exhibit.key}, {_at(point)}"
-        for measure in exhibit.measures:
+        for measure in point.measures:
             trials = point.trials[measure.label]
             for values, group in measure.groups.items():
                 place = {**point.values, **dict(zip(measure.show, map(_cell, values), strict=True))}
-                own = {s: frames[point.runs[measure.label, s.token]] for s in group}
+                own = {s: frames[point.runs[measure.label, s]] for s in group}
                 settings = candidates(own, measure, trials, where)
                 chosen = group[0]
                 if measure.chosen:
@@ -95,10 +96,10 @@ def _cell(value: Value) -> Any:
 
 
 def _round_rows(
-    frame: pd.DataFrame, setting: Spec, trials: int, where: str
+    frame: pd.DataFrame, setting: Setting, trials: int, where: str
 ) -> Iterator[dict[str, Any]]:
     """The numbers of single rounds; none for a method that has no rounds."""
-    own = of_setting(frame, setting.token, trials)
+    own = of_setting(frame, setting.method.token, trials)
     own = own[~is_final(own)]
     for done in sorted({int(value) for value in own["round"]}):
         series = by_metric(
@@ -108,7 +109,7 @@ def _round_rows(
             yield {ROUND: done, **row}
 
 
-def _number_rows(series: Series, setting: Spec) -> Iterator[dict[str, Any]]:
+def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
     order = list(METRICS)
     for metric, split in sorted(series, key=lambda key: (order.index(key[0]), key[1])):
         values = series[metric, split]
@@ -157,11 +158,12 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
     wanted: dict[tuple[Run, str], int] = {}
     for point in exhibit.points:
         for (label, setting), run in point.runs.items():
-            wanted[run, setting] = max(wanted.get((run, setting), 0), point.trials[label])
+            key = run, setting.method.token
+            wanted[key] = max(wanted.get(key, 0), point.trials[label])
     parts = []
-    for (run, setting), trials in wanted.items():
+    for (run, token), trials in wanted.items():
         rows = tables[run]
-        own = pc.and_(pc.equal(rows["method"], setting), pc.less(rows["trial"], trials))
+        own = pc.and_(pc.equal(rows["method"], token), pc.less(rows["trial"], trials))
         parts.append(rows.filter(own))
     whole = pa.concat_tables(parts, promote_options="permissive")
     names = next(iter(tables.values())).column_names

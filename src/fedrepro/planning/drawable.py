@@ -131,7 +131,7 @@ def _a_rival(measures: Sequence[Method]) -> Iterator[str]:
 
 def _numbers_shown(measure: Method) -> Iterator[str]:
     for key in measure.show:
-        values = [str(setting[key]) for setting in measure.spec.expand()]
+        values = [str(setting[key]) for setting in measure.settings]
         if not all(map(_is_number, values)):
             yield f"it is drawn along '{key}' of '{measure.spec.name}', which is no number"
 

@@ -30,6 +30,20 @@ class ComponentEntry(BaseModel):
     def parameters(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
 
+    def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
+        """The entry with these parameters, or another component if they name one."""
+        merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
+        return ComponentEntry.model_validate(merged["it"])
+
+
+def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(changes.get("name", ""), str):
+        raise ValueError(f"its name must be a text, not {shown(changes['name'])}")
+    return changes
+
+
+Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
+
 
 def _rule(name: str) -> str:
     if name not in CHOICES:
@@ -99,6 +113,15 @@ class MethodEntry(ComponentEntry):
         description="how one setting of a sweep is chosen, over all trials: a rule by its name, "
         "or the metric, the split and what is taken over rounds",
     )
+    settings: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="settings listed one by one, such as [{epochs: 1, lr: 0.1}, {epochs: 5, lr: "
+        "0.02}], where a sweep would take every combination",
+    )
+    training: Changes = Field(
+        default_factory=dict,
+        description="what differs in the local training of this method; a list is a sweep",
+    )
     show: list[str] = Field(
         default_factory=list,
         description="swept parameters of which every value is shown; of the others one is chosen",
@@ -123,15 +146,6 @@ Drawing = Literal[
 ]
 
 
-def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(changes.get("name", ""), str):
-        raise ValueError(f"its name must be a text, not {shown(changes['name'])}")
-    return changes
-
-
-Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
-
-
 class Case(Strict):
     """One of several scenarios that an exhibit sets side by side: what differs from the others.
 
@@ -145,6 +159,15 @@ class Case(Strict):
     training: Changes = Field(default_factory=dict)
     trials: Trials | None = Field(
         None, description="seeded repetitions, where they differ from the exhibit's"
+    )
+    methods: list[MethodEntry] = Field(
+        default_factory=list,
+        description="methods of this case: one with the label of one of the exhibit's stands in "
+        "its place, others are added",
+    )
+    without: list[str] = Field(
+        default_factory=list,
+        description="labels of methods of the exhibit that this case leaves out",
     )
     trials_of: dict[str, Trials] = Field(
         default_factory=dict,
@@ -195,11 +218,7 @@ class ExhibitSettings(Strict):
     def component(self, kind: str, case: str | None = None) -> ComponentEntry:
         """The data set, partition, model or training of the exhibit, or of one of its cases."""
         base: ComponentEntry = getattr(self, kind)
-        if case is None:
-            return base
-        own = {kind: getattr(self.cases[case], kind)}
-        merged = merge({kind: {"name": base.name, **base.parameters}}, own)
-        return ComponentEntry.model_validate(merged[kind])
+        return base if case is None else base.changed(getattr(self.cases[case], kind))
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

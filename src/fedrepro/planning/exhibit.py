@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,9 +19,10 @@ from fedrepro.core.spec import Spec, render
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
-from fedrepro.planning.entries import Case, ExhibitSettings
+from fedrepro.planning.entries import Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.measures import Measure as Measure
-from fedrepro.planning.measures import in_rounds, measure_of, spec_of
+from fedrepro.planning.measures import Setting as Setting
+from fedrepro.planning.measures import in_rounds, measures_of, spec_of
 from fedrepro.planning.paths import Scenario
 
 
@@ -42,18 +43,25 @@ class Run:
 class Point:
     """One point of an exhibit's sweep: the swept values, the scenario, and what is measured there.
 
-    runs: (label of the method, token of the setting) -> run. trials: label -> how many of them.
+    measures: the methods of its case. runs: (label of the method, setting) -> run. trials: label
+    -> how many of them. case: the key of its case in the config.
     """
 
     values: Mapping[str, Any]
     scenario: Scenario
-    runs: Mapping[tuple[str, str], Run]
+    measures: tuple[Measure, ...]
+    runs: Mapping[tuple[str, Setting], Run]
     trials: Mapping[str, int]
+    case: str | None = None
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A figure or table at one scale, ready to be computed."""
+    """A figure or table at one scale, ready to be computed.
+
+    measures: the methods of all its points, each label once; a case may have another method in
+    the place of one of them, which its points hold.
+    """
 
     paper: str
     name: str
@@ -79,6 +87,16 @@ class Exhibit:
                 found[run] = max(found.get(run, 0), point.trials[label])
         return found
 
+    @cached_property
+    def evaluate(self) -> dict[Run, set[str]]:
+        """The splits that each run has to be measured on."""
+        found: dict[Run, set[str]] = {}
+        for point in self.points:
+            splits = {measure.label: measure.evaluate for measure in point.measures}
+            for (label, _), run in point.runs.items():
+                found.setdefault(run, set()).update(splits[label])
+        return found
+
     @property
     def swept(self) -> list[str]:
         """What differs between points: the leading columns of the exhibit's numbers."""
@@ -101,8 +119,10 @@ class Place:
 
     values: Mapping[str, Any]
     scenario: Scenario
+    measures: Sequence[Measure]
     usual: int  # trials of methods that have no number of their own
     case: Case | None = None
+    name: str | None = None  # the case's key in the config
 
     def trials(self, measure: Measure) -> int:
         """The case's word on the method, the method's own, the case's, the exhibit's."""
@@ -114,38 +134,56 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     """The points and methods of one exhibit at one scale."""
     settings = file.settings(name, scale)
     where = f"config/exhibits/{file.paper}.yaml, {name} at scale {scale}"
-    measures = tuple(measure_of(entry, settings, where) for entry in settings.methods)
     places = tuple(_places(settings, where))
-    _require_distinct(where, "methods are called", [measure.label for measure in measures])
-    _require_distinct(where, "points are", [_at(place.values) for place in places])
+    _require_distinct_points(where, [_at(place.values) for place in places])
+    measures = _distinct(places)
     values = [place.values for place in places]
     axis = [key for key in values[0] if key != CASE]
     require_drawable(where, settings.drawing, measures, values, axis)
-    points = tuple(_point(place, measures, where) for place in places)
+    points = tuple(_point(place, where) for place in places)
     return Exhibit(file.paper, name, settings, measures, points)
 
 
-def _point(place: Place, measures: Sequence[Measure], where: str) -> Point:
+def _distinct(places: Sequence[Place]) -> tuple[Measure, ...]:
+    """The methods of all places in the order of first appearance, each label once."""
+    found: dict[str, Measure] = {}
+    for place in places:
+        for measure in place.measures:
+            found.setdefault(measure.label, measure)
+    return tuple(found.values())
+
+
+def _point(place: Place, where: str) -> Point:
     """The run of each setting. A sweep is one run, but a method in rounds has one a setting."""
     runs = {}
-    for measure in measures:
+    for measure in place.measures:
         _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
-        for setting in measure.spec.expand():
-            if in_rounds(setting):
-                run = Run(own, setting, measure.measure_every)
+        for setting in measure.settings:
+            there = replace(own, training=_training(own.training, measure, setting, where))
+            if in_rounds(setting.method):
+                run = Run(there, setting.method, measure.measure_every)
             else:
-                run = Run(own, measure.spec)
-            runs[measure.label, setting.token] = run
-    trials = {measure.label: place.trials(measure) for measure in measures}
-    return Point(place.values, place.scenario, runs, trials)
+                run = Run(there, measure.spec)
+            runs[measure.label, setting] = run
+    trials = {measure.label: place.trials(measure) for measure in place.measures}
+    return Point(place.values, place.scenario, tuple(place.measures), runs, trials, place.name)
 
 
-def _require_distinct(where: str, what: str, names: Sequence[str]) -> None:
-    """Tables and figures tell methods by their labels, and points by their values."""
+def _training(usual: Spec, measure: Measure, setting: Setting, where: str) -> Spec:
+    """The local training of a setting: the scenario's, with what the method changes of it."""
+    if not measure.training:
+        return usual
+    entry = ComponentEntry.model_validate({"name": usual.name, **usual.values})
+    changes = {**measure.training, **dict(setting.training)}
+    return spec_of("training", entry.changed(changes), where)
+
+
+def _require_distinct_points(where: str, names: Sequence[str]) -> None:
+    """Tables and figures tell points by their values."""
     for name, count in Counter(names).items():
         if count > 1:
-            raise FedreproError(f"{where}: two of its {what} '{name}'; tell them apart")
+            raise FedreproError(f"{where}: two of its points are '{name}'; tell them apart")
 
 
 def _at(values: Mapping[str, Any]) -> str:
@@ -162,12 +200,14 @@ def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
     for case in names or (None,):
         named = {CASE: names[case]} if case is not None else {}
         own = settings.cases.get(case or "")
+        measures = list(measures_of(settings, case, where).values())
         for values in _grid(settings.sweep, where):
             parts = {
                 kind: spec_of(kind, settings.component(kind, case), where, values.get(kind))
                 for kind in SCENARIO
             }
-            yield Place(named | _shown(parts, values), Scenario(**parts), settings.trials, own)
+            shown, scenario = named | _shown(parts, values), Scenario(**parts)
+            yield Place(shown, scenario, measures, settings.trials, own, case)
 
 
 def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

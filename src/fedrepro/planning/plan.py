@@ -92,6 +92,15 @@ class Plan:
         """The distinct runs of every exhibit of this scale, selected or not, and their trials."""
         return most_trials(self.exhibits.values())
 
+    @cached_property
+    def evaluate(self) -> dict[Run, tuple[str, ...]]:
+        """The splits that each run of the scale is to be measured on, for every exhibit of it."""
+        found: dict[Run, dict[str, None]] = {}
+        for exhibit in self.exhibits.values():
+            for run, splits in exhibit.evaluate.items():
+                found.setdefault(run, {}).update(dict.fromkeys(splits))
+        return {run: tuple(sorted(splits)) for run, splits in found.items()}
+
     @property
     def runs(self) -> list[Run]:
         """The distinct runs of every exhibit of this scale, selected or not."""
