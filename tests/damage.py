@@ -52,7 +52,8 @@ from fedrepro.numbers.times import exhibit_seconds, spent  # noqa: E402
 from fedrepro.planning.config import Config, load_exhibits  # noqa: E402
 from fedrepro.planning.paths import TrialBlock  # noqa: E402
 from fedrepro.planning.plan import Plan, Run  # noqa: E402
-from fedrepro.record.keep import RECORD, SUFFIXES, compare, record  # noqa: E402
+from fedrepro.record.compare import compare  # noqa: E402
+from fedrepro.record.keep import RECORD, SUFFIXES, record  # noqa: E402
 from fedrepro.report.page import load, load_claims, load_maps, page  # noqa: E402
 from fedrepro.stages import aggregate, claims, data, exhibit, federate, maps, train  # noqa: E402
 

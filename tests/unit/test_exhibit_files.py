@@ -12,7 +12,8 @@ from fedrepro.cli.documents import recorded_verdicts
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.files import RUN, SUFFIXES, open_exhibit, open_recorded, sha256_of
-from fedrepro.record.keep import RECORD, compare, exhibits_in, record
+from fedrepro.record.compare import compare
+from fedrepro.record.keep import RECORD, exhibits_in, record
 from fedrepro.report.page import load, load_claims, load_maps
 from fedrepro.stages import claims
 

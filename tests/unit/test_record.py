@@ -24,7 +24,8 @@ from synthetic import (
 
 from fedrepro.core.artifacts import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.record.keep import RECORD, SUFFIXES, compare, exhibits_in, record
+from fedrepro.record.compare import compare
+from fedrepro.record.keep import RECORD, SUFFIXES, exhibits_in, record
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")

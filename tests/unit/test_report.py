@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from synthetic import KEY, ORIGIN, draw, plan, undrawn, workplace, write_training_times
 
-from fedrepro.api import NEEDS
+from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.summary import read_csv
@@ -147,7 +147,7 @@ def test_page_says_what_every_method_sees():
     for measure in plan().exhibit(KEY).measures:
         for need in measure.needs:
             assert NEEDS[need] in text
-    assert NEEDS["pooled_train_accuracy"] in text
+    assert DISCLOSED["pooled_train_accuracy"] in text
     assert "The test split is not read for it." in text
 
 

@@ -263,7 +263,7 @@ def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path
     assert len(new) == 4  # two partitions, two numbers of clients
     assert all("/methods=concatenation+" in path for path in new)
 
-    fewer = "      trials: 2\n      kd_trials: 1\n"
+    fewer = "      trials: 2\n      trials_of: {KD: 1}\n"
     edit(exhibits, fewer, fewer.replace("trials: 2", "trials: 3", 1))
     new = made_anew(folder)
     assert not had & set(new)

@@ -11,7 +11,7 @@ from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
-from fedrepro.core.registry import components, parse_token
+from fedrepro.core.registry import SCENARIO, components, parse_token
 from snakemake.exceptions import WorkflowError
 
 put_on_path()
@@ -30,9 +30,7 @@ onstart:
         lifeline = preload.start()
 
 
-SCENARIO_FOLDER = (
-    "dataset={dataset}/partition={partition}/model={model}/training={training}"
-)
+SCENARIO_FOLDER = "/".join(f"{kind}={{{kind}}}" for kind in SCENARIO)
 GPUS = int(CONFIG.device == "cuda")
 
 
@@ -80,8 +78,7 @@ def spec_named(kind, token):
 
 
 def scenario_of(wildcards):
-    kinds = ("dataset", "partition", "model", "training")
-    return Scenario(**{kind: spec_of(wildcards, kind) for kind in kinds})
+    return Scenario(**{kind: spec_of(wildcards, kind) for kind in SCENARIO})
 
 
 def resolved(*kinds):
@@ -96,9 +93,8 @@ def resolved(*kinds):
 
 def scenario_options(wildcards):
     """The scenario as options of a stage."""
-    kinds = ("dataset", "partition", "model", "training")
     return [
-        part for kind in kinds for part in (f"--{kind}", full_token(wildcards, kind))
+        part for kind in SCENARIO for part in (f"--{kind}", full_token(wildcards, kind))
     ]
 
 

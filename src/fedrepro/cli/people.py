@@ -182,7 +182,7 @@ def compare(
     all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
 ) -> None:
     """Your numbers beside the recorded ones, with the difference in combined standard errors."""
-    from fedrepro.record.keep import compare as beside
+    from fedrepro.record.compare import compare as beside
 
     found = beside(scale, key, reports, recorded)
     table = Table("where", "metric", "split", "ours", "recorded", "difference", "std errors")

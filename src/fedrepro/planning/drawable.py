@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.spec import Spec
 
 CASE = "case"
 PANELS = 8  # letters and columns that a figure has room for
@@ -27,23 +26,8 @@ def require_drawable(
 
     points: the values of each point; axis: the swept parameters, without the case.
     """
-    doubts = [*_choices(measures), *DRAWINGS[drawing](measures, points, axis)]
-    for words in doubts:
+    for words in DRAWINGS[drawing](measures, points, axis):
         raise FedreproError(f"{where}: {words}")
-
-
-def _choices(measures: Sequence[Method]) -> Iterator[str]:
-    for measure in measures:
-        if measure.choose and measure.chosen and "train" not in _splits(measure.spec):
-            yield (
-                f"method '{measure.spec.name}' is not measured on training data, so none of its "
-                f"settings can be chosen by {measure.choose}; show them all (show: [...])"
-            )
-
-
-def _splits(spec: Spec) -> Sequence[str]:
-    found: Sequence[str] = spec.component.meta["evaluate"]
-    return found
 
 
 def _lines(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
@@ -119,7 +103,7 @@ def _heat_maps(measures: Sequence[Method], points: Points, axis: Sequence[str]) 
     several = [key for key in axis if len(_values(points, key)) > 1]
     if len(several) + len(measure.show) < 2:
         yield "heat maps need two parameters that vary; show one more, or sweep one"
-    if "train" not in _splits(measure.spec):
+    if "train" not in measure.evaluate:
         yield f"heat maps show training accuracy, and '{measure.spec.name}' is not measured for it"
     for key in several:
         if not all(_is_number(str(value)) for value in _values(points, key)):
@@ -147,7 +131,7 @@ def _a_rival(measures: Sequence[Method]) -> Iterator[str]:
 
 def _numbers_shown(measure: Method) -> Iterator[str]:
     for key in measure.show:
-        values = [str(setting[key]) for setting in measure.spec.expand()]
+        values = [str(setting[key]) for setting in measure.settings]
         if not all(map(_is_number, values)):
             yield f"it is drawn along '{key}' of '{measure.spec.name}', which is no number"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 
+from fedrepro.api import CHOICES
 from fedrepro.core.artifacts import read_json_of
 from fedrepro.core.metrics import SIZES, size_text
 from fedrepro.numbers.claims.judging import CONFIDENCE
@@ -36,10 +37,6 @@ STAGES = {
     "train": "training local models",
     "aggregate": "one-shot methods and controls",
     "federate": "methods in rounds",
-}
-RULES_OF_CHOICE = {
-    "pooled_train": "mean accuracy over all trials on the pooled training data",
-    "client_train": "mean accuracy over all trials and clients on the clients' own training data",
 }
 SIZE_METRICS = ("hidden_units", "parameters")
 
@@ -258,8 +255,13 @@ def page(
         labels=LABELS,
         stand_ins=list(dict.fromkeys(note for note in notes if note)),
         kinds=KINDS,
-        rules_of_choice=RULES_OF_CHOICE,
+        criterion=criterion,
     )
+
+
+def criterion(method: Mapping[str, Any]) -> str:
+    """What a setting of a method was chosen by, in words; earlier descriptions name the rule."""
+    return str(method.get("criterion") or CHOICES[method["choice"]].words)
 
 
 def interval(row: Mapping[str, str]) -> str:
