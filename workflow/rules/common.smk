@@ -5,10 +5,11 @@ from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import hand_over, preload, put_on_path
-from fedrepro.planning.config import load_exhibits, read_config
+from fedrepro.planning.config import load_exhibits, read_config, table_names
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.printed import published_file, require_printed
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
 from fedrepro.core.registry import SCENARIO, components, parse_token
@@ -31,6 +32,8 @@ onstart:
 
 
 SCENARIO_FOLDER = "/".join(f"{kind}={{{kind}}}" for kind in SCENARIO)
+# the names of exhibits that are written as tables; every other one is drawn
+TABLES = "|".join(table_names(EXHIBITS)) or "(?!)"
 GPUS = int(CONFIG.device == "cuda")
 
 
@@ -38,7 +41,7 @@ wildcard_constraints:
     scale="tiny|quick|paper",
     seed=str(CONFIG.seed),
     paper="[a-z0-9]+",
-    exhibit=r"(?!claims\.)[a-z0-9-]+",
+    exhibit=rf"(?!(?:claims|{TABLES})\.)[a-z0-9-]+",
     dataset="[^/]+",
     partition="[^/]+",
     model="[^/]+",
@@ -53,7 +56,9 @@ wildcard_constraints:
 def plan_of(scale):
     """The plan of a scale; a mistake in the exhibits becomes one sentence."""
     try:
-        return Plan(CONFIG, EXHIBITS, scale)
+        plan = Plan(CONFIG, EXHIBITS, scale)
+        require_printed(plan)
+        return plan
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
 
@@ -172,6 +177,11 @@ def timings_files(wildcards):
     ]
 
 
+def published_values(wildcards):
+    """What the paper printed, if there is such a file: the table stands it beside ours."""
+    return [str(path) for path in [published_file(wildcards.paper)] if path.exists()]
+
+
 def exhibit_settings(wildcards):
     """Everything that the drawing depends on; a changed label redraws and recomputes nothing."""
     return exhibit_of(wildcards).settings.model_dump_json()
@@ -218,7 +228,9 @@ def claims_of_selected(wildcards):
 
 
 def selected_files(wildcards):
-    return [f"reports/{wildcards.scale}/{key}.csv" for key in selected_keys(wildcards)]
+    """What people look at: a table or a figure."""
+    plan = plan_of(wildcards.scale)
+    return [plan.paths.exhibit(e.key, e.suffix) for e in plan.selected]
 
 
 def selected_timings(wildcards):

@@ -20,7 +20,7 @@ from fedrepro.core.registry import COMMON, KINDS, components
 from fedrepro.core.spec import Component, Param, read_signature, render
 from fedrepro.numbers.files import open_recorded, read_claims
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
+from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry, TableEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 
 TITLES = {
@@ -141,6 +141,7 @@ def readme() -> str:
         "the name.\n",
         _keys(ExhibitSettings),
     ]
+    parts += ["### The table of an exhibit\n", _keys(TableEntry)]
     parts += ["### A case of an exhibit\n", _keys(Case)]
     parts += ["### A method of an exhibit\n", _keys(MethodEntry)]
     parts += ["### How a setting is chosen\n", "`choose:` names one of these,\n", _choices()]

@@ -69,13 +69,13 @@ def methods() -> None:
 @app.command()
 def exhibits(scale: Scale = "quick") -> None:
     """Every figure and table, with the command that makes it."""
+    from fedrepro.numbers.about import command_of
     from fedrepro.planning.config import load_config, load_exhibits
     from fedrepro.planning.plan import Plan
 
     table = Table("exhibit", "title", "command")
     for key, exhibit in Plan(load_config(), load_exhibits(), scale).exhibits.items():
-        command = f"snakemake --cores 2 reports/{scale}/{key}.svg"
-        table.add_row(key, exhibit.settings.title, command)
+        table.add_row(key, exhibit.settings.title, command_of(exhibit, scale))
     console.print(table)
 
 

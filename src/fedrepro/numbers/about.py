@@ -25,9 +25,14 @@ DRAWN_WITH = ("matplotlib", "pandas")
 Source = Mapping[str, Any]  # provenance of a run's metrics
 
 
-def command(scale: str, key: str) -> str:
+def command(scale: str, key: str, suffix: str = ".csv") -> str:
     """The command that makes an exhibit: its path."""
-    return f"snakemake --cores 2 reports/{scale}/{key}.svg"
+    return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
+
+
+def command_of(exhibit: Exhibit, scale: str) -> str:
+    """The same, naming what people look at: a figure or a table."""
+    return command(scale, exhibit.key, exhibit.suffix)
 
 
 def about(
@@ -41,7 +46,7 @@ def about(
         "schema": SCHEMA_VERSION,
         "key": exhibit.key,
         "scale": plan.scale,
-        "command": command(plan.scale, exhibit.key),
+        "command": command_of(exhibit, plan.scale),
         "paper": {"name": file.paper, "title": file.title, "source": file.source},
         "title": settings.title,
         "place": settings.place,

@@ -62,9 +62,17 @@ def by_metric(own: pd.DataFrame, token: str, trials: int, where: str) -> Series:
     return found
 
 
+def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
+    """The rows of one metric on one split."""
+    return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
+
+
 def mean(values: Sequence[float]) -> float:
-    """The mean, exact before it is rounded; not a number if one of them is none."""
-    return statistics.mean(values) if all(map(math.isfinite, values)) else math.nan
+    """The mean, exact before it is rounded; not a number if one of them is none.
+
+    Infinite, as rounds to a target that was not reached are, if one of them is.
+    """
+    return statistics.mean(values) if all(map(math.isfinite, values)) else sum(values)
 
 
 def sd(values: Sequence[float]) -> float | None:

@@ -136,7 +136,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 def read_csv(text: str) -> pd.DataFrame:
     """A frame back from `csv_text`; only an empty field is a missing number."""
     texts = dict.fromkeys(("method", "metric", "split", "setting", "parameter", "value"), str)
-    texts |= dict.fromkeys(("criterion", "chosen", "by_trial"), str)
+    texts |= dict.fromkeys(("criterion", "chosen", "by_trial", "verdict", "note"), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
     for name in frame.select_dtypes(bool):
         frame[name] = frame[name].map({True: "true", False: "false"})

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.planning.entries import SCALES as SCALES
+from fedrepro.planning.entries import TABLE, ExhibitSettings, Scale, Strict, merge
 from fedrepro.planning.entries import ComponentEntry as ComponentEntry
-from fedrepro.planning.entries import ExhibitSettings, Scale, Strict, merge
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -116,6 +116,10 @@ class ExhibitFile(Strict):
         """The settings of one exhibit at one scale."""
         return _validated(ExhibitSettings, self._merged(name, scale), self._where(name, scale))
 
+    def is_table(self, name: str, scale: str) -> bool:
+        """Whether an exhibit is written as a table rather than drawn."""
+        return bool(self._merged(name, scale).get("drawing") == TABLE)
+
     def _scales(self, name: str, scale: str) -> list[Scale]:
         return _validated(Scales, self._merged(name, scale), self._where(name, scale)).scales
 
@@ -154,6 +158,24 @@ def load_exhibits(folder: Path = Path("config/exhibits")) -> dict[str, ExhibitFi
             raise FedreproError(f"{path}: paper must be '{path.stem}', not '{file.paper}'")
         found[file.paper] = file
     return found
+
+
+def table_names(files: Mapping[str, ExhibitFile]) -> list[str]:
+    """The names of exhibits that are written as tables, whichever paper they are of.
+
+    Errors: FedreproError for a name that is a table here and a figure there: files are told by it.
+    """
+    kinds: dict[str, set[bool]] = {}
+    for file in files.values():
+        for name in file.exhibits:
+            kinds.setdefault(name, set()).update(file.is_table(name, scale) for scale in SCALES)
+    both = sorted(name for name, found in kinds.items() if len(found) > 1)
+    if both:
+        raise FedreproError(
+            f"exhibit '{both[0]}' is a table at one scale or in one paper and a figure elsewhere; "
+            "give one of them another name"
+        )
+    return sorted(name for name, found in kinds.items() if found == {True})
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:

@@ -15,18 +15,24 @@ CASE = "case"
 PANELS = 8  # letters and columns that a figure has room for
 LOOKS = 10  # lines that can be told apart in a drawing of sizes
 
-Method = Any  # a `points.Measure`
+Method = Any  # a `Measure`
+Settings = Any  # the `ExhibitSettings`
 Points = Sequence[Mapping[str, Any]]  # the swept values of each point
 
 
 def require_drawable(
-    where: str, drawing: str, measures: Sequence[Method], points: Points, axis: Sequence[str]
+    where: str,
+    settings: Settings,
+    measures: Sequence[Method],
+    points: Points,
+    axis: Sequence[str],
 ) -> None:
     """Errors: FedreproError with the first reason why these settings cannot be drawn so.
 
     points: the values of each point; axis: the swept parameters, without the case.
     """
-    for words in DRAWINGS[drawing](measures, points, axis):
+    arranged = _arranged(settings, measures, points) if settings.drawing == "table" else ()
+    for words in (*DRAWINGS[settings.drawing](measures, points, axis), *arranged):
         raise FedreproError(f"{where}: {words}")
 
 
@@ -122,6 +128,25 @@ def _size(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> It
 
 def _table(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
     yield from _a_rival(measures)
+
+
+def _arranged(settings: Settings, measures: Sequence[Method], points: Points) -> Iterator[str]:
+    """Everything that takes several values goes down or across, once."""
+    shown = [key for measure in measures for key in measure.show]
+    known = dict.fromkeys(["method", *points[0], *shown])
+    rows = settings.table.rows or ["method", *dict.fromkeys(shown)]
+    columns = settings.table.columns or [key for key in points[0] if key not in rows]
+    placed = [*rows, *columns]
+    for key in placed:
+        if key not in known:
+            yield f"its table has '{key}' in rows or columns; what it has is {', '.join(known)}"
+        if placed.count(key) > 1:
+            yield f"its table has '{key}' twice in rows and columns; take one out"
+    varied = ["method"] if len(measures) > 1 else []
+    varied += [key for key in points[0] if len(_values(points, key)) > 1]
+    for key in (*varied, *shown):
+        if key not in placed:
+            yield f"'{key}' takes several values, but its table has it in neither rows nor columns"
 
 
 def _a_rival(measures: Sequence[Method]) -> Iterator[str]:

@@ -135,6 +135,7 @@ class MethodEntry(ComponentEntry):
     reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
 
 
+TABLE = "table"  # the one drawing that is written rather than drawn
 Drawing = Literal[
     "accuracy-and-size",
     "accuracy-panels",
@@ -175,6 +176,31 @@ class Case(Strict):
     )
 
 
+def _known_metric(name: str) -> str:
+    if name not in METRICS:
+        raise ValueError(f"the metrics are {', '.join(METRICS)}")
+    return name
+
+
+class TableEntry(Strict):
+    """What goes where in a table: `method`, `case`, swept and shown parameters by their names."""
+
+    rows: list[str] = Field(
+        default_factory=list, description="what goes down; by itself methods and their settings"
+    )
+    columns: list[str] = Field(
+        default_factory=list, description="what goes across; by itself cases and swept parameters"
+    )
+    metric: Annotated[str, AfterValidator(_known_metric)] = Field(
+        "accuracy", description="the number in each cell"
+    )
+    split: str = Field("test", description="split on which it is measured; empty if on none")
+    sizes: bool = Field(True, description="the size of the model stands under each number")
+    best: Literal["column", "row", "none"] = Field(
+        "column", description="where the best of the rivals is marked; ties never are"
+    )
+
+
 class ExhibitSettings(Strict):
     """One figure or table at one scale, after defaults and the scale's settings are merged."""
 
@@ -186,6 +212,10 @@ class ExhibitSettings(Strict):
         default_factory=lambda: list(SCALES), description="scales at which there is such an exhibit"
     )
     drawing: Drawing = Field(description="how it is drawn")
+    table: TableEntry = Field(
+        default_factory=lambda: TableEntry.model_validate({}),
+        description="of an exhibit that is a table: what goes where, and which number",
+    )
     size: Literal["hidden_units", "parameters", "megabytes"] = Field(
         "parameters",
         description="which size of models is drawn; hidden_units means something for fully "

@@ -19,7 +19,7 @@ from fedrepro.core.spec import Spec, render
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
-from fedrepro.planning.entries import Case, ComponentEntry, ExhibitSettings
+from fedrepro.planning.entries import TABLE, Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
 from fedrepro.planning.measures import in_rounds, measures_of, spec_of
@@ -108,6 +108,16 @@ class Exhibit:
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @property
+    def is_table(self) -> bool:
+        """Whether it is written as a table, rather than drawn."""
+        return self.settings.drawing == TABLE
+
+    @property
+    def suffix(self) -> str:
+        """Of the file that people look at."""
+        return ".html" if self.is_table else ".svg"
+
+    @property
     def by_rounds(self) -> bool:
         """Whether single rounds are shown, in a column of their own."""
         return self.settings.drawing == "accuracy-against-rounds"
@@ -139,7 +149,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     measures = _distinct(places)
     values = [place.values for place in places]
     axis = [key for key in values[0] if key != CASE]
-    require_drawable(where, settings.drawing, measures, values, axis)
+    require_drawable(where, settings, measures, values, axis)
     points = tuple(_point(place, where) for place in places)
     return Exhibit(file.paper, name, settings, measures, points)
 

@@ -18,7 +18,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.about import drawn_of
 from fedrepro.numbers.files import (
     RUN,
-    SUFFIXES,
     ExhibitFiles,
     open_exhibit,
     sha256_of,
@@ -85,7 +84,7 @@ def _judge(scale: str, paper: str, target: Path) -> list[Path]:
 def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
     """The files of one exhibit by suffix, checked, with the run's record at the end."""
     files = open_exhibit(source / scale, key, scale)
-    contents = {suffix: files.read(suffix) for suffix in SUFFIXES}
+    contents = {suffix: files.read(suffix) for suffix in files.suffixes}
     read_table(f"{files.base}.metrics.parquet", "metrics")
     warnings.extend(_doubts(files.about))
     run = _run(files, warnings)
