@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.examples import Examples
 
+ROOT = Path(__file__).parents[2]
 CLIENTS, UNITS, CLASSES = 5, 20, 10
 
 
@@ -150,6 +152,20 @@ def test_a_mixture_is_kept_with_its_weights(trained, files, capsys):
     models = LocalModels.from_state_dicts(trained[0])
     with pytest.raises(FedreproError, match="mixture of 5 networks"):
         fedrepro.combine(models, "uniform_ensemble").state_dict()
+
+
+def test_the_page_says_what_works(trained, files, digits, capsys):
+    """docs/combine.md, word for word: the command, and the block in Python."""
+    page = (ROOT / "docs/combine.md").read_text()
+    (command,) = re.findall(r"^    fedrepro (combine .*)$", page, re.M)
+    words = [sorted(map(str, Path().glob(w))) if "*" in w else [w] for w in command.split()]
+    assert main([part for word in words for part in word]) == 0
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    torch.save(torch.from_numpy(trained[1]), "counts.pt")
+    names: dict[str, object] = {}
+    exec(code, names)  # the page's own text
+    state = torch.load("global.pt", weights_only=True)
+    assert all(torch.equal(state[k], v) for k, v in names["network"].state_dict().items())
 
 
 class Named(nn.Module):

@@ -34,6 +34,7 @@ OTHER = {
     "numbers/summary.py": "draws",
     "numbers/times.py": "draws",
     "drawings/": "draws",
+    "stages/chosen.py": "keeps models that are made in the same way elsewhere",
     "stages/claims.py": "judges",
     "stages/combine.py": "combines models of one's own",
     "stages/exhibit.py": "draws",

@@ -119,7 +119,7 @@ def run(
         names=names,
     )
     made = combine(models, spec, seed=seed)
-    save_state(out, _as_state(made, models.classes))
+    save_state(out, as_state(made, models.classes))
     return Combined(made, (*_assumed(models), *said, _made(made, out)))
 
 
@@ -197,7 +197,7 @@ def _row_of(file: Path, rows: Sequence[list[str]], path: Path) -> list[str]:
     return found[0]
 
 
-def _as_state(made: GlobalModel, classes: int) -> Any:
+def as_state(made: GlobalModel, classes: int) -> Any:
     """A state dict; for a mixture all of them, and the weight of each network and class."""
     import torch
 
