@@ -198,6 +198,22 @@ def compare(
 
 
 @app.command()
+def results(
+    scale: Scale = "quick",
+    wide: Annotated[bool, typer.Option(help="a row per method, a column per metric")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
+    reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
+) -> None:
+    """Every method in every scenario that a drawn exhibit shows: final values, chosen settings."""
+    from fedrepro.numbers.results import as_csv, collect, shown
+
+    found = collect(scale, wide=wide, reports=reports)
+    for note in found.notes:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(as_csv(found) if csv else "\n".join(shown(found)), nl=not csv)
+
+
+@app.command()
 def combine(
     method: Annotated[str, typer.Argument(help="such as pfnm, or pfnm+sigma2~0.1")],
     files: Annotated[list[Path], typer.Argument(help="a state dict of each client, .pt")],

@@ -20,7 +20,7 @@ import pandas as pd
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import METRICS
+from fedrepro.core.metrics import LEADING, METRICS, with_leading
 from fedrepro.core.spec import Spec, Value, render
 from fedrepro.planning.plan import Exhibit, Measure, Point, Run
 
@@ -75,7 +75,7 @@ def read_metrics(files: Sequence[Path | str]) -> Metrics:
     import pyarrow as pa
 
     tables = [read_table(path, "metrics") for path in files]
-    rows = pa.concat_tables([table.replace_schema_metadata() for table in tables])
+    rows = pa.concat_tables([with_leading(t.replace_schema_metadata()) for t in tables])
     return Metrics(rows, [read_provenance(table) for table in tables])
 
 
@@ -277,5 +277,4 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
         own = pc.and_(pc.equal(rows["method"], setting), pc.less(rows["trial"], trials))
         parts.append(rows.filter(own))
     whole = pa.concat_tables(parts, promote_options="permissive")
-    leading = next(iter(tables.values())).column_names[:7]
-    return whole.select([*leading, *sorted(set(whole.column_names) - set(leading))])
+    return whole.select([*LEADING, *sorted(set(whole.column_names) - set(LEADING))])
