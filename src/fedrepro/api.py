@@ -5,6 +5,9 @@ pure functions, `init` and `round`, and `model` to read the global model off the
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel: ...
+
+What a method is handed follows from `needs`, for both kinds: `ClientInfo` holds what is declared,
+and `Clients`, who keep their data, do what is declared.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import METRICS, Metric
 from fedrepro.core.registry import read_token, register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
@@ -33,6 +37,13 @@ NEEDS = {
     "pooled_inputs": "the training inputs of all clients in one place",
     "pooled_labels": "the training labels of all clients in one place",
     "rounds": "work done by the clients in many rounds",
+    "client_training": "clients that train again after they have sent their models",
+    "client_evaluation": "candidate weights evaluated by the clients on their training examples",
+    "client_validation": "candidate weights evaluated by the clients on validation examples",
+    "client_inputs": "training inputs of single clients",
+    "client_labels": "training labels of single clients",
+    "public_examples": "a labelled sample at the server that no client holds",
+    "server_validation": "validation examples at the server that no client holds",
     "pooled_train_accuracy": "training accuracy on pooled data, by which a setting is chosen",
     "client_train_accuracy": "each client's training accuracy, by which a setting is chosen",
 }
@@ -93,8 +104,9 @@ class ClientInfo:
     """What a method declared in `needs`; everything else is None.
 
     example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
-    pooled_labels: int64 (N,). `training` is the scenario's local training procedure, `device`
-    where to compute.
+    pooled_labels: int64 (N,); the same of the public sample and of the server's validation
+    examples. clients: those of a one-shot method that lets them train or evaluate once more.
+    `training` is the scenario's local training procedure, `device` where to compute.
     """
 
     training: Spec
@@ -103,6 +115,45 @@ class ClientInfo:
     label_counts: np.ndarray | None = None
     pooled_inputs: np.ndarray | None = None
     pooled_labels: np.ndarray | None = None
+    public_inputs: np.ndarray | None = None
+    public_labels: np.ndarray | None = None
+    validation_inputs: np.ndarray | None = None
+    validation_labels: np.ndarray | None = None
+    clients: Clients | None = None
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Messages between the server and the clients, and their size in bytes."""
+
+    messages_up: int = 0
+    messages_down: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.messages_up + other.messages_up,
+            self.messages_down + other.messages_down,
+            self.bytes_up + other.bytes_up,
+            self.bytes_down + other.bytes_down,
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a round tells of itself, beside the next state.
+
+    metrics: named numbers, of METRICS or declared by the method. clients: the same per client,
+    (J,), NaN for those that took no part. traffic: what was sent; None is what `Clients` counted,
+    a model down and one up for every client that trained. exchanges: of all clients with the
+    server in this round.
+    """
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    clients: Mapping[str, np.ndarray] = field(default_factory=dict)
+    traffic: Traffic | None = None
+    exchanges: int = 1
 
 
 @dataclass(frozen=True)
@@ -112,18 +163,26 @@ class GlobalModel:
     tensors[name]: (m, *shape), widths may differ from the clients'. weights: (m, K), whose columns
     sum to one if the mixture is one of probabilities, or None for a single network. The prediction
     is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. diagnostics: named numbers that
-    become metrics. layers: what the clients' state dicts call the layers, if they came as such.
+    become metrics, of METRICS or declared by the method. traffic: what a one-shot method sent, if
+    it is not every client's model once. layers: what the clients' state dicts call the layers, if
+    the models came as such.
     """
 
     model: Spec
     tensors: Mapping[str, np.ndarray]
     weights: np.ndarray | None = None
     diagnostics: Mapping[str, float] = field(default_factory=dict)
+    traffic: Traffic | None = None
     layers: tuple[str, ...] | None = None
 
     @property
     def networks(self) -> int:
         return len(next(iter(self.tensors.values())))
+
+    @property
+    def finite(self) -> bool:
+        """Whether all weights are numbers: a model that is not predicts nothing."""
+        return all(bool(np.isfinite(value).all()) for value in self.tensors.values())
 
     def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
         """The network as plain PyTorch loads it: torch tensors, float32, weights as (out, in).
@@ -151,23 +210,19 @@ State = dict[str, Any]
 class Federated(Protocol):
     """A method in rounds. The state is plain data, arrays and tensors: `states.py` says which.
 
-    `init` and `round` are pure: the next state depends on the state, the clients and the random
-    place (rng.round is the round's number) only. `round` also returns named numbers to record.
-    `messages` counts the models or gradients sent up and down in one exchange of all clients with
-    the server. A round is one exchange, unless the method says in `exchanges` how many it has.
+    `init` and `round` are pure: the next state depends on the state, what the clients do, the
+    declared information and the random place (rng.round is the round's number) only.
     """
 
     rounds: int
 
-    def init(self, clients: Clients, rng: Rng) -> State: ...
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State: ...
 
     def round(
-        self, state: State, clients: Clients, rng: Rng
-    ) -> tuple[State, Mapping[str, float]]: ...
+        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]: ...
 
     def model(self, state: State, clients: Clients) -> GlobalModel: ...
-
-    def messages(self, clients: int) -> tuple[int, int]: ...
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -184,16 +239,24 @@ def method(
     label: str = "",
     evaluate: tuple[str, ...] = ("test",),
     scenario: Mapping[str, str] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    prepare: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
     needs: keys of NEEDS. models: model names it can combine (empty: any). evaluate: splits on
     which the harness measures it; "train" is asked for where a parameter is chosen by it.
-    scenario: components it sets itself (pooled training takes the partition `pooled`).
+    scenario: components it sets itself (pooled training takes the partition `pooled`). metrics:
+    what it reports that METRICS does not have. prepare: of a one-shot method, a function of
+    (clients, info, *, rng, and some of its parameters) that is called once for all settings of a
+    trial with equal values of those; what it returns is handed over as `prepared`.
     """
     strangers = set(needs) - set(NEEDS)
     if strangers:
         raise ValueError(f"method {name!r} needs something unknown: {sorted(strangers)}")
+    taken = set(metrics or ()) & set(METRICS)
+    if taken:
+        raise ValueError(f"method {name!r} declares metrics that are there: {sorted(taken)}")
     return register(
         "method",
         name,
@@ -205,4 +268,6 @@ def method(
         label=label or name,
         evaluate=evaluate,
         scenario=dict(scenario or {}),
+        metrics=dict(metrics or {}),
+        prepare=prepare,
     )

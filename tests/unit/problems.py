@@ -11,7 +11,7 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
-from fedrepro.training.clients import Clients, own_starts
+from fedrepro.training.clients import ClientData, Clients, own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
@@ -62,7 +62,7 @@ def problem(hidden: tuple[int, ...] = (8,), count: int = 4, **training_values: o
         labels,
         rows,
         training,
-        Clients(model, network, settings, examples, rows),
+        Clients(model, network, settings, ClientData(examples, rows)),
         LocalModels(model, (FEATURES,), CLASSES, trained.tensors),
         ClientInfo(
             training=training,

@@ -107,7 +107,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "default": float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", "20")),
         "help": "between checkpoints",
     },
-    "measure_every": {"type": int, "default": 1, "help": "rounds between measurements"},
+    "measure_every": {
+        "default": "1",
+        "help": "rounds between measurements, or auto; +until~0.97 ends at that test accuracy",
+    },
+    "evaluate": {"nargs": "*", "default": (), "help": "further splits to measure on at the end"},
+    "follow": {"nargs": "*", "default": (), "help": "further splits to measure on in rounds"},
     "published": {"type": Path, "required": True, "help": "the paper's claims, yaml"},
     "reports": {
         "type": Path,
@@ -185,14 +190,14 @@ def _aggregate(options: Options) -> None:
         options.device,
         options.out,
         options.timings,
+        options.evaluate,
     )
 
 
 def _federate(options: Options) -> None:
+    from fedrepro.core.measuring import Measuring
     from fedrepro.stages import federate
 
-    if options.measure_every < 1:
-        raise FedreproError("--measure-every counts rounds: it must be at least 1")
     federate.run(
         _scenario(options),
         _method(options.method, rounds=True),
@@ -205,7 +210,9 @@ def _federate(options: Options) -> None:
         options.out,
         options.timings,
         options.global_model,
-        options.measure_every,
+        Measuring.parse(options.measure_every),
+        options.evaluate,
+        options.follow,
     )
 
 
@@ -285,12 +292,21 @@ STAGES: dict[str, Stage] = {
     ),
     "aggregate": (
         "one-shot methods and controls: metrics from local models",
-        _with(*SCENARIO, "method", "local", "local_clients", *COMPUTE),
+        _with(*SCENARIO, "method", "local", "local_clients", "evaluate", *COMPUTE),
         _aggregate,
     ),
     "federate": (
         "a method in rounds, with checkpoints",
-        _with(*SCENARIO, "method", "checkpoint_seconds", "measure_every", "global_model", *COMPUTE),
+        _with(
+            *SCENARIO,
+            "method",
+            "checkpoint_seconds",
+            "measure_every",
+            "evaluate",
+            "follow",
+            "global_model",
+            *COMPUTE,
+        ),
         _federate,
     ),
     "tokens": (

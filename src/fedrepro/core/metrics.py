@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fedrepro.core.errors import unknown
 from fedrepro.core.spec import Spec, render
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Metric:
 
     title: str
     unit: str
-    least: float
+    least: float | None
     most: float | None
     better: int
 
@@ -39,10 +40,30 @@ METRICS = {
     "messages": Metric("messages between clients and server", "messages", 0, None, -1),
     "bytes_up": Metric("sent by all clients", "bytes", 0, None, -1),
     "bytes_down": Metric("received by all clients", "bytes", 0, None, -1),
+    "rounds_to_target": Metric("rounds to the target accuracy", "rounds", 0, None, -1),
+    "train_loss": Metric("mean minibatch loss of the clients in a round", "nats", 0, None, -1),
+    "clients_selected": Metric("clients that trained in a round", "clients", 0, None, 0),
+    "updates_rejected": Metric("updates so far that were not finite", "updates", 0, None, -1),
     "matched_share": Metric(
         "local hidden units that share their global unit with another client", "share", 0, 1, 0
     ),
 }
+
+
+# Kept of every measured round, for those who ask; bytes are those of all rounds so far. The csv
+# of an exhibit has its rounds' accuracy, and what methods tell of themselves.
+OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "bytes_down")
+
+
+def metrics_of(method: Spec) -> Mapping[str, Metric]:
+    """What a method may report: METRICS, and what its decorator declares."""
+    return METRICS | dict(method.component.meta.get("metrics", {}))
+
+
+def require_metric(name: str, method: Spec) -> None:
+    """Errors: FedreproError for a number that nobody has said the meaning of."""
+    if name not in metrics_of(method):
+        raise unknown("metric", name, metrics_of(method), f"what method '{method.name}' reports")
 
 
 @dataclass(frozen=True)
@@ -99,8 +120,7 @@ class Table:
 
     def add(self, rows: Iterable[MetricRow]) -> None:
         for row in rows:
-            if row.metric not in METRICS:
-                raise KeyError(f"metric {row.metric!r} is not in METRICS")
+            require_metric(row.metric, row.method)
             self.rows.append(row)
 
     def arrow(self) -> pa.Table:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedrepro.api import GlobalModel
+from fedrepro.api import GlobalModel, Traffic
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.examples import Examples
 
@@ -27,7 +27,9 @@ Values = list[tuple[str, str | None, float]]  # metric, split, value
 
 
 def correct(model: GlobalModel, split: EvaluationSplit) -> np.ndarray:
-    """Whether each example is predicted right, bool (N,)."""
+    """Whether each example is predicted right, bool (N,); NaN for a model that is not finite."""
+    if not model.finite:
+        return np.full(len(split.labels), np.nan)
     network = network_of(model.model, split.shape, split.classes)
     scores = probabilities(network, model.tensors, model.weights, split.examples)
     found: np.ndarray = scores.argmax(1).cpu().numpy() == split.labels
@@ -72,11 +74,11 @@ def size(model: GlobalModel, split: EvaluationSplit) -> Values:
     ]
 
 
-def communication(model_bytes: int, rounds: int, up: int, down: int) -> Values:
-    """Cost of `rounds` in each of which the clients send `up` models and receive `down`."""
+def communication(rounds: int, sent: Traffic) -> Values:
+    """The cost of a run: its exchanges with the server, and all messages of them."""
     return [
         ("rounds", None, float(rounds)),
-        ("messages", None, float(rounds * (up + down))),
-        ("bytes_up", None, float(rounds * up * model_bytes)),
-        ("bytes_down", None, float(rounds * down * model_bytes)),
+        ("messages", None, float(sent.messages_up + sent.messages_down)),
+        ("bytes_up", None, float(sent.bytes_up)),
+        ("bytes_down", None, float(sent.bytes_down)),
     ]

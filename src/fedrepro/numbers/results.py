@@ -142,7 +142,8 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     Methods that were measured in several numbers of trials have a row for each.
     """
     names = (table["metric"] + " " + table["split"]).str.strip()
-    order = list(METRICS)
+    # those of METRICS first, then what methods declare
+    order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
     columns = sorted(
         dict.fromkeys(zip(table["metric"], names, strict=True)),
         key=lambda pair: (order.index(pair[0]), pair[1]),

@@ -20,7 +20,7 @@ import pandas as pd
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import LEADING, METRICS, with_leading
+from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.spec import Spec, Value, render
 from fedrepro.planning.plan import Exhibit, Measure, Point, Run
 
@@ -178,7 +178,7 @@ def _round_rows(
 ) -> Iterator[dict[str, Any]]:
     """The numbers of single rounds; none for a method that has no rounds."""
     own = frame[(frame["method"] == setting.token) & frame["round"].notna()]
-    own = own[own["trial"] < trials]
+    own = own[(own["trial"] < trials) & ~own["metric"].isin(OF_ROUNDS)]
     for done in sorted({int(value) for value in own["round"]}):
         series = _by_metric(own[own["round"] == done], setting, trials, f"{where}, round {done}")
         for row in _number_rows(series, setting):
@@ -186,7 +186,7 @@ def _round_rows(
 
 
 def _number_rows(series: Series, setting: Spec) -> Iterator[dict[str, Any]]:
-    order = list(METRICS)
+    order = list(metrics_of(setting))
     for metric, split in sorted(series, key=lambda key: (order.index(key[0]), key[1])):
         values = series[metric, split]
         yield {

@@ -296,7 +296,8 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
     """The scenario with the components that a method sets itself."""
     own = {spec.kind: spec for spec in scenario.specs}
     for kind, name in method.component.meta["scenario"].items():
-        own[kind] = components(kind)[name].spec()
+        # examples that are set aside stay so for bounds and controls
+        own[kind] = components(kind)[name].spec(own[kind].common)
     return Scenario(**own)
 
 

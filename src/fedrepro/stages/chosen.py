@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedrepro.api import GlobalModel, LocalModels
+from fedrepro.api import GlobalModel
 from fedrepro.core.artifacts import (
     checksum_of_file,
     read_models,
@@ -27,8 +27,9 @@ from fedrepro.core.spec import Spec, shorten
 from fedrepro.data.membership import read_partition
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.plan import Exhibit, Plan, Run
+from fedrepro.stages.aggregate import Prepare, handed
 from fedrepro.stages.combine import as_state
-from fedrepro.stages.common import client_info, prepared_for, say
+from fedrepro.stages.common import prepared_for, say
 from fedrepro.stages.devices import device_of
 
 NAME_ROOM = 120  # bytes of a setting in a file's name
@@ -119,11 +120,11 @@ def _made(
         for trial in trials:
             rng = Rng(seed, trial)
             members = read_partition(partition, trial)
-            classes = len(prepared.classes)
-            clients = LocalModels(scenario.model, prepared.shape, classes, found[trial].tensors)
-            info = client_info(one.setting, scenario.training, prepared, members, rng, device)
-            made = one.setting.component.fn(clients, info, rng=rng, **one.setting.values)
-            yield trial, made, classes
+            given = (prepared, members, found[trial], rng, device)
+            local, info = handed(scenario, one.setting, *given)
+            costly = Prepare(one.setting.component.meta["prepare"], local, info, rng)
+            values = {**one.setting.values, **costly(one.setting)}
+            yield trial, one.setting.component.fn(local, info, rng=rng, **values), local.classes
 
 
 def _kept(made: GlobalModel, classes: int, path: Path) -> str:

@@ -19,10 +19,11 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
+from fedrepro.stages.aggregate import Prepare
 
-# what label counts answer; needs of choosing a setting do not arise, because one is given
+# what label counts answer, and what does not arise, because one setting is given
 COUNTED = {"example_counts", "label_counts"}
-OUT_OF_REACH = {"pooled_inputs", "pooled_labels", "public"}
+OF_CHOICE = {"pooled_train_accuracy", "client_train_accuracy"}
 CLIENT = "client"  # the column of a table of label counts that names files
 
 
@@ -54,7 +55,9 @@ def combine(
         label_counts=counts if "label_counts" in needs else None,
     )
     bare = replace(models, label_counts=None, layers=None)
-    made: GlobalModel = spec.component.fn(bare, info, rng=Rng(seed, 0), **spec.values)
+    rng = Rng(seed, 0)
+    costly = Prepare(spec.component.meta["prepare"], bare, info, rng)
+    made: GlobalModel = spec.component.fn(bare, info, rng=rng, **spec.values, **costly(spec))
     return replace(made, layers=models.layers)
 
 
@@ -75,7 +78,7 @@ def _require_able(method: Spec, models: LocalModels) -> None:
             f"method '{method.name}' combines {', '.join(sorted(meta['models']))} models, not "
             f"'{models.model.token}'"
         )
-    lacking = sorted(meta["needs"] & OUT_OF_REACH)
+    lacking = sorted(meta["needs"] - COUNTED - OF_CHOICE)
     if lacking:
         raise FedreproError(
             f"method '{method.name}' needs {NEEDS[lacking[0]]}, which files of models do not hold"
