@@ -242,6 +242,12 @@ def _exhibit(options: Options) -> None:
     exhibit.run(options.exhibit, _plan(options), options.out)
 
 
+def _models(options: Options) -> None:
+    from fedrepro.stages import chosen
+
+    chosen.run(options.exhibit, _plan(options), options.reports, options.device, options.out)
+
+
 def _report(options: Options) -> None:
     from fedrepro.stages import report
 
@@ -311,6 +317,11 @@ STAGES: dict[str, Stage] = {
         "one figure with its tables",
         _with("scale", "seed", "trials_per_job", "exhibit", "out"),
         _exhibit,
+    ),
+    "models": (
+        "the chosen global models of an exhibit's one-shot methods",
+        _with("scale", "seed", "trials_per_job", "exhibit", "reports", "device", "out"),
+        _models,
     ),
     "claims": (
         "what a paper's exhibits say of its claims",

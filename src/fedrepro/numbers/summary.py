@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fedrepro.core.artifacts import read_provenance, read_table
-from fedrepro.core.metrics import OF_ROUNDS, metrics_of
+from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.spec import Value, render
 from fedrepro.numbers.choice import CHOICE, candidates, choice_rows, choose
 from fedrepro.numbers.series import Series, by_metric, global_rows, is_final, mean, of_setting, sd
@@ -52,7 +52,7 @@ def read_metrics(files: Sequence[Path | str]) -> Metrics:
     import pyarrow as pa
 
     tables = [read_table(path, "metrics") for path in files]
-    rows = pa.concat_tables([table.replace_schema_metadata() for table in tables])
+    rows = pa.concat_tables([with_leading(t.replace_schema_metadata()) for t in tables])
     return Metrics(rows, [read_provenance(table) for table in tables])
 
 
@@ -166,6 +166,4 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
         own = pc.and_(pc.equal(rows["method"], token), pc.less(rows["trial"], trials))
         parts.append(rows.filter(own))
     whole = pa.concat_tables(parts, promote_options="permissive")
-    names = next(iter(tables.values())).column_names
-    leading = names[: names.index("value") + 1]
-    return whole.select([*leading, *sorted(set(whole.column_names) - set(leading))])
+    return whole.select([*LEADING, *sorted(set(whole.column_names) - set(LEADING))])
