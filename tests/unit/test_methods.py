@@ -17,6 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import METRICS
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.measure import EvaluationSplit, correct, measure, measure_alone
 from fedrepro.training.clients import Clients, own_starts
@@ -42,6 +43,9 @@ def call(name, given, **values):
     item = METHODS[name]
     if "partition" in item.meta["scenario"]:  # pooled training is a scenario of one client
         given = problem(count=1)
+    if "training" in item.meta["scenario"]:
+        hidden = widths(given.models.tensors)
+        given = problem(hidden=hidden, **item.meta["scenario"]["training"])
     spec = item.spec(values)
     return item.fn(given.models, allowed(given.info, item), rng=Rng(0), **spec.values)
 
@@ -200,9 +204,10 @@ def test_distillation_has_its_own_width_and_follows_the_ensemble(given):
 
 @pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].meta["kind"] != "control"])
 def test_every_method_works_on_several_hidden_layers(name):
-    """The average is given networks from one start; matching a small sigma2."""
+    """The average is given networks from one start; matching a small sigma2, or a large size."""
     deep = problem(hidden=(8, 7), shared_init=name == "average")
-    values = {"sigma2": 0.05} if name.startswith("pfnm") else {}
+    values = {"sigma2": 0.05} if "sigma2" in METHODS[name].params else {}
+    values |= {"units": 20} if name == "pfnm_sized" else {}
     if name in FEDERATED:
         values |= {"rounds": 40} if name == "downpour_sgd" else {"steps": 4}
         made = METHODS[name].fn(**values)
