@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import METRICS, Metric
-from fedrepro.core.registry import register
+from fedrepro.core.registry import read_token, register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 
@@ -43,25 +44,123 @@ NEEDS = {
     "client_labels": "training labels of single clients",
     "public_examples": "a labelled sample at the server that no client holds",
     "server_validation": "validation examples at the server that no client holds",
-    "pooled_train_accuracy": "training accuracy on pooled data, by which a setting is chosen",
-    "client_train_accuracy": "each client's training accuracy, by which a setting is chosen",
 }
 
-# What choosing one setting of a sweep needs, by the way it is chosen.
-CHOICES = {"pooled_train": "pooled_train_accuracy", "client_train": "client_train_accuracy"}
+# What choosing one setting of a sweep reads, beside what the method itself is handed.
+DISCLOSED = {
+    "pooled_train_accuracy": "training accuracy on pooled data, by which a setting is chosen",
+    "client_train_accuracy": "each client's training accuracy, by which a setting is chosen",
+    "server_validation": "labelled examples at the server, by which a setting is chosen",
+    "client_validation": "each client's own validation examples, by which a setting is chosen",
+    "public": "labelled examples that everybody may see, by which a setting is chosen",
+}
+
+Over = Literal["end", "best", "area"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rule by which one setting of a sweep is chosen: the best mean over trials of a number.
+
+    metric, split: which number. over: its value at the end of a run, the best of all measured
+    rounds, or the area under its curve, divided by the rounds. need: a key of DISCLOSED. words:
+    the number, in words.
+    """
+
+    name: str
+    metric: str
+    split: str
+    over: Over
+    need: str
+    words: str
+
+
+_PRESETS = (
+    Choice(
+        "pooled_train",
+        "accuracy",
+        "train",
+        "end",
+        "pooled_train_accuracy",
+        "mean accuracy over all trials on the pooled training data",
+    ),
+    Choice(
+        "client_train",
+        "accuracy_clients",
+        "train",
+        "end",
+        "client_train_accuracy",
+        "mean accuracy over all trials and clients on the clients' own training data",
+    ),
+    Choice(
+        "server",
+        "accuracy",
+        "server_validation",
+        "end",
+        "server_validation",
+        "mean accuracy over all trials on labelled examples at the server",
+    ),
+    Choice(
+        "client_validation",
+        "accuracy_clients",
+        "client_validation",
+        "end",
+        "client_validation",
+        "mean accuracy over all trials and clients on the clients' own validation examples",
+    ),
+    Choice(
+        "public",
+        "accuracy",
+        "public",
+        "end",
+        "public",
+        "mean accuracy over all trials on the labelled public sample",
+    ),
+)
+CHOICES = {choice.name: choice for choice in _PRESETS}
 
 
 @dataclass(frozen=True)
 class LocalModels:
     """The models of J clients of one trial; `tensors[name]` is float32 (J, *shape).
 
-    shape: of one example; classes: outputs of the models.
+    shape: of one example; classes: outputs of the models. Models of one's own also carry what
+    came with them, which no method is handed: label_counts, int64 (J, K), and what their state
+    dicts call the layers.
     """
 
     model: Spec
     shape: tuple[int, ...]
     classes: int
     tensors: Mapping[str, np.ndarray]
+    label_counts: np.ndarray | None = None
+    layers: tuple[str, ...] | None = None
+
+    @staticmethod
+    def from_state_dicts(
+        state_dicts: Sequence[Mapping[str, Any]],
+        *,
+        label_counts: np.ndarray | None = None,
+        model: str | None = None,
+        shape: Sequence[int] | None = None,
+        layers: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> LocalModels:
+        """Models that plain PyTorch trained, one state dict per client; `combine` takes them.
+
+        label_counts: examples of each client and class, (J, K). model: token of the architecture;
+        without it, fully connected layers with ReLU between them. shape: of one example, for a
+        model with convolutions. layers: their names in order, where file and names leave it open.
+        names: of the clients, for sentences. Errors: FedreproError; see `networks.state_dicts`.
+        """
+        from fedrepro.networks.state_dicts import checked_counts, stack
+
+        spec = read_token("model", model) if model else None
+        found = stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
+        counts = checked_counts(label_counts, len(state_dicts), found.classes)
+        return LocalModels(
+            found.model, found.shape, found.classes, found.tensors, counts, found.layers
+        )
 
     @property
     def clients(self) -> int:
@@ -133,7 +232,8 @@ class GlobalModel:
     sum to one if the mixture is one of probabilities, or None for a single network. The prediction
     is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. diagnostics: named numbers that
     become metrics, of METRICS or declared by the method. traffic: what a one-shot method sent, if
-    it is not every client's model once.
+    it is not every client's model once. layers: what the clients' state dicts call the layers, if
+    the models came as such.
     """
 
     model: Spec
@@ -141,6 +241,7 @@ class GlobalModel:
     weights: np.ndarray | None = None
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     traffic: Traffic | None = None
+    layers: tuple[str, ...] | None = None
 
     @property
     def networks(self) -> int:
@@ -150,6 +251,25 @@ class GlobalModel:
     def finite(self) -> bool:
         """Whether all weights are numbers: a model that is not predicts nothing."""
         return all(bool(np.isfinite(value).all()) for value in self.tensors.values())
+
+    def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
+        """The network as plain PyTorch loads it: torch tensors, float32, weights as (out, in).
+
+        layers: what to call them; by default as the clients' state dicts do, or else as in an
+        `nn.Sequential` of the model's layers. Errors: FedreproError for several networks.
+        """
+        if self.networks > 1:
+            raise FedreproError(
+                f"this model is a mixture of {self.networks} networks, which no single state dict "
+                "holds; take state_dicts(), and weigh their probabilities by `weights`"
+            )
+        return self.state_dicts(layers)[0]
+
+    def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """The same for each of the m networks."""
+        from fedrepro.networks.state_dicts import unstack
+
+        return unstack(self.model, self.tensors, layers or self.layers)
 
 
 State = dict[str, Any]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import SCENARIO
 
 Options = argparse.Namespace
 Stage = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Options], None]]
@@ -66,8 +67,7 @@ def _block(text: str) -> Any:
 def _scenario(options: Options) -> Any:
     from fedrepro.planning.paths import Scenario
 
-    kinds = ("dataset", "partition", "model", "training")
-    return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in kinds})
+    return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in SCENARIO})
 
 
 def _add(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -242,6 +242,12 @@ def _exhibit(options: Options) -> None:
     exhibit.run(options.exhibit, _plan(options), options.out)
 
 
+def _models(options: Options) -> None:
+    from fedrepro.stages import chosen
+
+    chosen.run(options.exhibit, _plan(options), options.reports, options.device, options.out)
+
+
 def _report(options: Options) -> None:
     from fedrepro.stages import report
 
@@ -264,7 +270,6 @@ def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
     return lambda parser: _add(parser, *names)
 
 
-SCENARIO = ("dataset", "partition", "model", "training")
 COMPUTE = ("data", "members", "trials", "seed", "device", "out", "timings")
 
 STAGES: dict[str, Stage] = {
@@ -312,6 +317,11 @@ STAGES: dict[str, Stage] = {
         "one figure with its tables",
         _with("scale", "seed", "trials_per_job", "exhibit", "out"),
         _exhibit,
+    ),
+    "models": (
+        "the chosen global models of an exhibit's one-shot methods",
+        _with("scale", "seed", "trials_per_job", "exhibit", "reports", "device", "out"),
+        _models,
     ),
     "claims": (
         "what a paper's exhibits say of its claims",

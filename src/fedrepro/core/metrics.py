@@ -106,6 +106,12 @@ class MetricRow:
     client: int | None = None
 
 
+# the first columns of every table of metrics, in this order
+PLACE = ("trial", "method", "setting", "client", "round", "phase")
+LEADING = (*PLACE, "split", "metric", "value")
+FINAL, IN_ROUND = "final", "round"
+
+
 @dataclass
 class Table:
     """Rows of one job, with the scenario they belong to."""
@@ -121,9 +127,10 @@ class Table:
     def arrow(self) -> pa.Table:
         """Tidy columns, and the parsed parameters of every component as typed columns.
 
-        Columns: trial, method (token), round, client, split, metric, value; then for each
-        component <kind>_name and <kind>_<parameter>. No column is named like a folder key that
-        holds several of its values.
+        Columns: those of LEADING; then for each component <kind>_name and <kind>_<parameter>.
+        method and setting are the token of the method with its parameters, as an exhibit's tables
+        call it; phase is `final` for what a run ended with and `round` for what was measured in
+        between. No column is named like a folder key that holds several of its values.
         """
         import pyarrow as pa
 
@@ -131,8 +138,10 @@ class Table:
         columns: dict[str, Any] = {
             "trial": pa.array([r.trial for r in rows], pa.int32()),
             "method": pa.array([r.method.token for r in rows], pa.string()),
-            "round": pa.array([r.round for r in rows], pa.int32()),
+            "setting": pa.array([r.method.token for r in rows], pa.string()),
             "client": pa.array([r.client for r in rows], pa.int32()),
+            "round": pa.array([r.round for r in rows], pa.int32()),
+            "phase": pa.array([phase_of(r.round) for r in rows], pa.string()),
             "split": pa.array([r.split for r in rows], pa.string()),
             "metric": pa.array([r.metric for r in rows], pa.string()),
             "value": pa.array([float(r.value) for r in rows], pa.float64()),
@@ -141,6 +150,28 @@ class Table:
             columns |= _parameters(spec.kind, [spec] * len(rows))
         columns |= _parameters("method", [r.method for r in rows])
         return pa.table(columns)
+
+
+def phase_of(round: int | None) -> str:
+    """Whether a number is one of a single round or what a run ended with."""
+    return FINAL if round is None else IN_ROUND
+
+
+def with_leading(table: pa.Table) -> pa.Table:
+    """A table of metrics with all columns of LEADING in front.
+
+    Older files, as in the record, have no setting and no phase; both follow from what they have.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if "setting" not in table.column_names:
+        table = table.append_column("setting", table["method"])
+    if "phase" not in table.column_names:
+        phases = pc.if_else(pc.is_null(table["round"]), FINAL, IN_ROUND)
+        table = table.append_column("phase", phases.cast(pa.string()))
+    others = [name for name in table.column_names if name not in LEADING]
+    return table.select([*LEADING, *others])
 
 
 def _parameters(kind: str, specs: Sequence[Spec]) -> dict[str, Any]:

@@ -22,6 +22,8 @@ KINDS = {
     "feature": "fedrepro.components.features",
     "method": "fedrepro.components.methods",
 }
+# the kinds that make a scenario, in the order in which they stand in a path
+SCENARIO = ("dataset", "partition", "model", "training")
 
 
 def _set_aside(

@@ -117,12 +117,13 @@ class Plain:
         return shape
 
 
-def _affine(own: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+def _affine(own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
     """x @ weight + bias: (A, B, *shape) to (A, B, units)."""
     import torch
 
-    if len(x) == 1:
-        # the gradient of a plain product is a third faster than that of a stack of one
+    if len(x) == 1 and run.convolution == "channels_last":
+        # The gradient of a plain product is a third faster than that of a stack of one. But it
+        # rounds otherwise, so in a stack that has shrunk to one model it stays a stack.
         return torch.addmm(own["bias"][0], x[0].flatten(1), own["weight"][0]).unsqueeze(0)
     return torch.baddbmm(own["bias"].unsqueeze(1), x.flatten(2), own["weight"])
 
@@ -148,7 +149,7 @@ class Affine:
     def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
         """(A, B, *shape) to (A, B, units)."""
         if run.descend is None:
-            return _affine(own, x)
+            return _affine(own, x, run)
         moved: torch.Tensor = descending().apply(
             x.flatten(2), own["weight"], own["bias"], run.descend
         )
@@ -218,7 +219,7 @@ class Variational:
             for name, mean in drawn.items():
                 deviation = softplus(own[f"{name}_spread"])
                 drawn[name] = mean + deviation * run.noise.normal(mean)
-        return _affine(drawn, x)
+        return _affine(drawn, x, run)
 
 
 class Relu(Plain):

@@ -92,12 +92,8 @@ def _trial(
     evaluate: Sequence[str],
 ) -> Iterator[tuple[Spec, Values, list[float], float]]:
     """Every setting of a method in one trial: spec, numbers, per-client accuracies, seconds."""
-    local = LocalModels(scenario.model, prepared.shape, len(prepared.classes), models.tensors)
+    local, info = handed(scenario, method, prepared, members, models, rng, device)
     meta = method.component.meta
-    clients = None
-    if meta["needs"] & AT_CLIENTS:
-        clients = clients_of(scenario, method, prepared, members, rng, device)
-    info = client_info(method, scenario.training, prepared, members, rng, device, clients)
     wanted = dict.fromkeys((*meta["evaluate"], *evaluate))
     splits = splits_as_held(wanted, prepared, members, rng, device)
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
@@ -121,6 +117,24 @@ def _trial(
         once = int(meta["kind"] == "one_shot")
         numbers += communication(once, sent or models_sent(network, once * local.clients, 0))
         yield setting, numbers, alone, seconds
+
+
+def handed(
+    scenario: Scenario,
+    method: Spec,
+    prepared: Prepared,
+    members: Membership,
+    models: TrialModels,
+    rng: Rng,
+    device: str,
+) -> tuple[LocalModels, ClientInfo]:
+    """What a one-shot method or control is handed in one trial; rng is at the seed and trial."""
+    local = LocalModels(scenario.model, prepared.shape, len(prepared.classes), models.tensors)
+    clients = None
+    if method.component.meta["needs"] & AT_CLIENTS:
+        clients = clients_of(scenario, method, prepared, members, rng, device)
+    info = client_info(method, scenario.training, prepared, members, rng, device, clients)
+    return local, info
 
 
 @dataclass

@@ -110,8 +110,9 @@ def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chun
     pieces = -(-sizes // piece)
     index = np.zeros((pieces.max(), len(tasks), piece), np.int64)
     for i, task in enumerate(tasks):
-        index[:, i] = task.rows[0]
-        index[: pieces[i], i].reshape(-1)[: sizes[i]] = task.rows
+        filled = np.full(len(index) * piece, task.rows[0])
+        filled[: sizes[i]] = task.rows
+        index[:, i] = filled.reshape(len(index), piece)
     begins = np.arange(len(index))[:, None] * piece
     size = np.clip(sizes - begins, 0, piece)
     for step in range(totals[0]):

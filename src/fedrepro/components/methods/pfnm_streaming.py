@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "pfnm_streaming",
     kind="federated",
     version=2,
-    needs={"rounds", "label_counts", "pooled_train_accuracy"},
+    needs={"rounds", "label_counts"},
     models={"mlp"},
     paper="pfnm",
     label="PFNM-Streaming",
