@@ -272,7 +272,7 @@ def _resumed(path: Path) -> object:
     """A checkpoint as a job that goes on from it sees it; what cannot be read is said."""
     meaning = load_state(path)["meaning"]  # as the job would put it together anew
     found = federate.Keeper(path, meaning, 0.0).load()
-    return json.dumps(_plain(vars(found)), sort_keys=True)
+    return json.dumps(_plain(found.packed()), sort_keys=True)
 
 
 def _page() -> object:

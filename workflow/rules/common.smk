@@ -182,6 +182,41 @@ def published_values(wildcards):
     return [str(path) for path in [published_file(wildcards.paper)] if path.exists()]
 
 
+def one_shot_blocks(wildcards):
+    """The scenarios and blocks of trials in which an exhibit has one-shot methods."""
+    plan = plan_of(wildcards.scale)
+    return dict.fromkeys(
+        (run.scenario, block)
+        for run, trials in exhibit_of(wildcards).trials.items()
+        if run.method.component.meta["kind"] == "one_shot"
+        for block in plan.blocks(trials)
+    )
+
+
+def data_of_exhibit(wildcards):
+    paths = plan_of(wildcards.scale).paths
+    return list(
+        dict.fromkeys(paths.dataset(s.dataset) for s, _ in one_shot_blocks(wildcards))
+    )
+
+
+def partitions_of_exhibit(wildcards):
+    plan = plan_of(wildcards.scale)
+    return [
+        plan.partition_file(scenario.dataset, scenario.partition, block)
+        for scenario, block in one_shot_blocks(wildcards)
+    ]
+
+
+def models_of_exhibit(wildcards):
+    plan = plan_of(wildcards.scale)
+    return [
+        path
+        for scenario, block in one_shot_blocks(wildcards)
+        for path in plan.model_files(scenario, block)
+    ]
+
+
 def exhibit_settings(wildcards):
     """Everything that the drawing depends on; a changed label redraws and recomputes nothing."""
     return exhibit_of(wildcards).settings.model_dump_json()

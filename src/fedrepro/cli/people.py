@@ -197,6 +197,50 @@ def compare(
     console.print(found.verdict)
 
 
+@app.command()
+def results(
+    scale: Scale = "quick",
+    wide: Annotated[bool, typer.Option(help="a row per method, a column per metric")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
+    reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
+) -> None:
+    """Every method in every scenario that a drawn exhibit shows: final values, chosen settings."""
+    from fedrepro.numbers.results import as_csv, collect, shown
+
+    found = collect(scale, wide=wide, reports=reports)
+    for note in found.notes:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(as_csv(found) if csv else "\n".join(shown(found)), nl=not csv)
+
+
+@app.command()
+def combine(
+    method: Annotated[str, typer.Argument(help="such as pfnm, or pfnm+sigma2~0.1")],
+    files: Annotated[list[Path], typer.Argument(help="a state dict of each client, .pt")],
+    out: Annotated[Path, typer.Option(help="file to write, .pt")],
+    labels: Annotated[
+        Path | None, typer.Option(help="examples of each client (row) and class (column), csv")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="a parameter of the method, name=value")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
+    model: Annotated[
+        str | None, typer.Option(help="token of the architecture, if it has convolutions")
+    ] = None,
+    shape: Annotated[str | None, typer.Option(help="of one example, such as 1,28,28")] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="names of the layers in order, if the files leave it open")
+    ] = None,
+) -> None:
+    """Models that you trained with plain PyTorch, made into one by a one-shot method."""
+    from fedrepro.stages.combine import run
+
+    found = run(method, files, out, labels, settings or (), seed, model, shape, layers)
+    for note in found.notes:
+        console.print(note, soft_wrap=True, markup=False)
+
+
 @draw_app.callback()
 def _draw() -> None:
     """Draw what a setting means."""

@@ -154,17 +154,33 @@ def render(value: Value) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A registered function with its parameters; `meta` holds what its kind adds."""
+    """A registered function with its parameters; `meta` holds what its kind adds.
+
+    common: a function whose parameters every component of the kind has beside its own; they are
+    not handed to `fn`.
+    """
 
     kind: str
     name: str
     version: int
     fn: Callable[..., Any]
     meta: Mapping[str, Any] = field(default_factory=dict)
+    common: Callable[..., Any] | None = None
+
+    @cached_property
+    def own_params(self) -> dict[str, Param]:
+        """The parameters of `fn`."""
+        return read_signature(self.fn)
+
+    @cached_property
+    def common_params(self) -> dict[str, Param]:
+        """Those that all components of the kind have."""
+        return read_signature(self.common) if self.common else {}
 
     @cached_property
     def params(self) -> dict[str, Param]:
-        return read_signature(self.fn)
+        """All parameters by name."""
+        return self.own_params | self.common_params
 
     @property
     def doc(self) -> str:
@@ -240,6 +256,16 @@ class Spec:
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
+
+    @property
+    def own(self) -> dict[str, Value]:
+        """The values that the component's function takes."""
+        return {key: self.values[key] for key in self.component.own_params}
+
+    @property
+    def common(self) -> dict[str, Value]:
+        """The values of what all components of the kind have."""
+        return {key: self.values[key] for key in self.component.common_params}
 
     def __hash__(self) -> int:
         return hash((self.kind, self.token))

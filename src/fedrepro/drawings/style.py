@@ -51,23 +51,28 @@ LOOKS: dict[str, Look] = {
     "downpour_sgd": Look("#D55E00", "v", (0, (2.5, 1))),
     "pruned_concatenation": Look("#8C510A", "P", (0, (1.5, 0.7))),
     "average": Look("#56B4E9", "X", (0, (1.2, 0.9))),
+    "average_shared": Look("#1EB4C3", "*", (0, (1.2, 0.9))),
+    "whole_clients": Look("#8700C3", "h", (0, (6, 1.5))),
+    "best_clients": Look("#2D4B1E", "d", (0, (2.5, 1))),
+    "kmeans_units": Look("#A52D3C", "s", (0, (8, 1.5))),
+    "ot_fusion": Look("#3C69FF", "^", (0, (3, 1, 1, 1))),
+    "weight_matching": Look("#A5A55A", "D", (0, (3.5, 1.5))),
 }
 # for methods that have no look of their own: far from those above and from one another, also with
 # the commonest kinds of colour blindness; each has a marker and a dash that no other has
 SPARE = (
-    Look("#3C69FF", "p", (0, (6, 1.5))),
-    Look("#A5A55A", "h", (0, (6, 1.5, 1, 1.5))),
-    Look("#A52D3C", "<", (0, (3, 1))),
     Look("#780F78", ">", (0, (1.5, 1))),
     Look("#8796FF", "*", (0, (8, 1.5))),
-    Look("#693C5A", "d", (0, (3, 1, 1, 1, 1, 1))),
-    Look("#2D4B1E", "H", (0, (4.5, 1))),
+    Look("#693C5A", "H", (0, (3, 1, 1, 1, 1, 1))),
     Look("#D29696", "8", (0, (2, 1.5))),
-    Look("#1EB4C3", "p", (0, (5, 1, 2, 1))),
-    Look("#F03C3C", "h", (0, (3.5, 1.5))),
+    Look("#F03C3C", "p", (0, (3.5, 1.5))),
     Look("#5A3CA5", "<", (0, (7, 1, 1, 1))),
     Look("#0000FF", ">", (0, (1, 0.6))),
-    Look("#8700C3", "*", (0, (2, 0.8, 4, 0.8))),
+    Look("#006978", "p", (0, (5, 1, 2, 1))),
+    Look("#E10F5A", "<", (0, (6, 1.5))),
+    Look("#C34BD2", "8", (0, (4.5, 1))),
+    Look("#C30087", "h", (0, (6, 1.5, 1, 1.5))),
+    Look("#78B478", "H", (0, (3, 1))),
     Look("#000000", "d", (0, (5, 2))),
 )
 REFERENCES = {
@@ -141,7 +146,7 @@ RULES: dict[Any, Any] = TEXT | {
 }
 
 
-ALIASES = {"downpour_streaming": "downpour_sgd"}
+ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm"}
 
 
 def looks(measures: Sequence[Measure]) -> dict[str, Look]:
@@ -180,7 +185,7 @@ def look_of(method: str, *, reference: bool = False) -> Look:
 
 
 def _family(method: str) -> str:
-    """The same method on a stream of data looks the same."""
+    """The same method on a stream of data, or of a chosen size, looks the same."""
     return ALIASES.get(method, method.removesuffix("_streaming"))
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from fedrepro.core.artifacts import read_provenance, read_table
-from fedrepro.core.metrics import METRICS
+from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.spec import Value, render
 from fedrepro.numbers.choice import CHOICE, candidates, choice_rows, choose
 from fedrepro.numbers.series import Series, by_metric, global_rows, is_final, mean, of_setting, sd
@@ -52,7 +52,7 @@ def read_metrics(files: Sequence[Path | str]) -> Metrics:
     import pyarrow as pa
 
     tables = [read_table(path, "metrics") for path in files]
-    rows = pa.concat_tables([table.replace_schema_metadata() for table in tables])
+    rows = pa.concat_tables([with_leading(t.replace_schema_metadata()) for t in tables])
     return Metrics(rows, [read_provenance(table) for table in tables])
 
 
@@ -100,7 +100,7 @@ def _round_rows(
 ) -> Iterator[dict[str, Any]]:
     """The numbers of single rounds; none for a method that has no rounds."""
     own = of_setting(frame, setting.method.token, trials)
-    own = own[~is_final(own)]
+    own = own[~is_final(own) & ~own["metric"].isin(OF_ROUNDS)]
     for done in sorted({int(value) for value in own["round"]}):
         series = by_metric(
             own[own["round"] == done], setting.token, trials, f"{where}, round {done}"
@@ -110,7 +110,7 @@ def _round_rows(
 
 
 def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
-    order = list(METRICS)
+    order = list(metrics_of(setting.method))
     for metric, split in sorted(series, key=lambda key: (order.index(key[0]), key[1])):
         values = series[metric, split]
         yield {
@@ -166,6 +166,4 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
         own = pc.and_(pc.equal(rows["method"], token), pc.less(rows["trial"], trials))
         parts.append(rows.filter(own))
     whole = pa.concat_tables(parts, promote_options="permissive")
-    names = next(iter(tables.values())).column_names
-    leading = names[: names.index("value") + 1]
-    return whole.select([*leading, *sorted(set(whole.column_names) - set(leading))])
+    return whole.select([*LEADING, *sorted(set(whole.column_names) - set(LEADING))])
