@@ -27,6 +27,7 @@ from synthetic import (
     plan,
     plausible,
     tables_of,
+    undrawn,
     workplace,
     write_runs,
 )
@@ -42,7 +43,7 @@ from fedrepro.numbers.times import timings_of
 from fedrepro.planning.measures import Measure
 from fedrepro.stages import exhibit as stage
 
-__all__ = ["workplace"]
+__all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
 
 OUTPUTS = {".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet"}
@@ -317,6 +318,7 @@ def test_an_exhibit_says_of_its_runs_what_their_files_say():
     assert sorted(one["revision"] for one in about["computed"]) == [REVISION, "earlier"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_at_the_papers_own_data_nothing_stands_in():
     base = draw(plan("paper"))
     about = json.loads(Path(f"{base}.json").read_text())
