@@ -37,7 +37,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.canvas import close_up, lines, rules
 from fedrepro.drawings.draw import figure, render
-from fedrepro.drawings.style import LOOKS, REFERENCES, SPARE, looks
+from fedrepro.drawings.style import LOOKS, REFERENCES, SPARE, family_of, looks
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.numbers.times import timings_of
 from fedrepro.planning.measures import Measure
@@ -173,7 +173,7 @@ def test_a_method_has_one_look_under_any_label_and_in_any_company():
             item.spec(dict.fromkeys(item.params.keys() & {"rounds"}, 1)), name, None, None, False
         )
         for name, item in components("method").items()
-        if not name.endswith("_streaming")
+        if family_of(name) == name
     ]
     together = looks(rivals)
     assert len(set(together.values())) == len(rivals)

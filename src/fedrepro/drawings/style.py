@@ -173,10 +173,10 @@ def looks(measures: Sequence[Measure]) -> dict[str, Look]:
 def look_of(method: str, *, reference: bool = False) -> Look:
     """The look of a method: one written above, or a spare one that no other method has."""
     known, spare = (REFERENCES, SPARE_REFERENCES) if reference else (LOOKS, SPARE)
-    name = _family(method)
+    name = family_of(method)
     if name in known:
         return known[name]
-    names = {_family(other) for other in (*components("method"), method)} - set(known)
+    names = {family_of(other) for other in (*components("method"), method)} - set(known)
     # bounds come last: as rivals they are rare
     found: dict[str, Look] = {}
     for other in sorted(names, key=lambda other: (other in REFERENCES, _number(other))):
@@ -184,7 +184,7 @@ def look_of(method: str, *, reference: bool = False) -> Look:
     return found[name]
 
 
-def _family(method: str) -> str:
+def family_of(method: str) -> str:
     """The same method on a stream of data, or of a chosen size, looks the same."""
     return ALIASES.get(method, method.removesuffix("_streaming"))
 
