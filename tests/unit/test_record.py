@@ -122,7 +122,7 @@ def test_a_missing_file_is_named_with_the_command_and_nothing_is_recorded(made, 
     with pytest.raises(FedreproError) as error:
         record("tiny", [KEY])
     assert f"figure-2a{suffix} is missing" in str(error.value)
-    assert f"make it with: snakemake --cores 2 reports/tiny/{KEY}.svg" in str(error.value)
+    assert f"make it with: snakemake --cores 2 reports/tiny/{KEY}{suffix}" in str(error.value)
     assert not RECORD.exists()
 
 
