@@ -21,12 +21,13 @@ rule aggregate:
         scenario=scenario_options,
         method=lambda wildcards: full_token(wildcards, "methods"),
         models=model_options,
+        splits=measured_splits,
         device=CONFIG.device,
         resolved=resolved(*SCENARIO, "methods"),
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}"
     shell:
         "fedrepro stage aggregate {params.scenario:q} --method {params.method:q}"
-        " --data {input.data:q} --members {input.members:q} {params.models:q}"
+        " --data {input.data:q} --members {input.members:q} {params.models:q} {params.splits:q}"
         " --trials {wildcards.trials} --seed {wildcards.seed} --device {params.device}"
         " --threads {threads} --out {output.metrics:q} --timings {output.timings:q} 2> {log:q}"

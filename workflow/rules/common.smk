@@ -47,7 +47,7 @@ wildcard_constraints:
     model="[^/]+",
     training="[^/]+",
     methods="[^/]+",
-    every=r"\d+",
+    every=r"(\d+|auto)(\+until~[\d.]+)?",
     trials=r"\d+(-\d+)?",
     clients=r"\d+(-\d+)?",
 
@@ -124,6 +124,17 @@ def model_options(wildcards):
     plan, scenario = plan_of(wildcards.scale), scenario_of(wildcards)
     folder, clients = plan.paths.models_of(scenario), plan.client_pieces(scenario)
     return ["--local", folder, "--local-clients", str(clients)]
+
+
+def measured_splits(wildcards, output):
+    """The splits to measure on, for every exhibit that shows this run."""
+    evaluate, follow = plan_of(wildcards.scale).splits_at(output.metrics)
+    return [
+        word
+        for option, splits in (("--evaluate", evaluate), ("--follow", follow))
+        if splits
+        for word in (option, *splits)
+    ]
 
 
 def exhibit_of(wildcards):
