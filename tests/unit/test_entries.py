@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
+import pandas as pd
 import pytest
 from small_exhibits import file_of, small
 
@@ -11,6 +13,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
+from fedrepro.numbers.about import about
+from fedrepro.numbers.claims.cells import Numbers, grids
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config
 from fedrepro.planning.entries import Case, ExhibitSettings, MethodEntry
@@ -208,3 +212,20 @@ def test_when_a_run_is_measured_and_ends_is_part_of_its_path():
 
 def made_plan(**settings) -> Plan:
     return Plan(Config(), {"small": file_of(**settings)}, "quick")
+
+
+def test_claims_know_in_which_cases_and_settings_a_method_should_be():
+    shown = {"name": "pfnm", "label": "P", "training": {"lr": [0.1, 0.2]}, "show": ["lr"]}
+    cases = {"usual": {"label": "usual"}, "more": {"label": "more", "methods": [shown]}}
+    file = file_of(methods=TWO, cases={**cases, "fewer": {"label": "fewer", "without": ["B"]}})
+    made = Plan(Config(), {"small": file}, "quick")
+    said = json.loads(json.dumps(about(made.exhibit("small/x"), made, file, {})))
+    found = grids(said)
+    assert {label: grid["case"] for label, grid in found.items()} == {
+        "A": ["usual", "more", "fewer"],
+        "B": ["usual", "more"],
+        "P": ["more"],
+    }
+    assert found["P"]["lr"] == [0.1, 0.2]
+    assert Numbers.described(pd.DataFrame(), said).every == {"A": 1, "B": 1, "P": 1}
+    assert said["methods"][2]["training"] == {"lr": "0.1, 0.2"}

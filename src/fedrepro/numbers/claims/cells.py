@@ -79,11 +79,7 @@ class Numbers:
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
         """A table with what the json beside it says."""
-        entries = about["settings"]["methods"]
-        every = {
-            method["label"]: entry["measure_every"]
-            for method, entry in zip(about["methods"], entries, strict=True)
-        }
+        every = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
         return cls(frame, grids(about), every)
 
     @cached_property
@@ -150,9 +146,24 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
     swept[CASE] = about["cases"]
     points = {key: _cells(swept[key]) for key in about["columns"]["points"]}
     found: dict[str, Grid] = {}
-    for method, entry in zip(about["methods"], about["settings"]["methods"], strict=True):
-        own = {key: _cells(entry[key]) for key in method["shown"]}
+    for method in about["methods"]:
+        # descriptions of before methods could be those of single cases name no values
+        values = method.get("values") or _entry(about, method)
+        own = {key: _cells(values[key]) for key in method["shown"]}
+        if method.get("cases"):
+            own[CASE] = method["cases"]
         found[str(method["label"])] = points | own
+    return found
+
+
+def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the config says of a method: among the exhibit's, or among those of its cases."""
+    settings = about["settings"]
+    cases = (entry for case in settings["cases"].values() for entry in case.get("methods", ()))
+    entries = [*settings["methods"], *cases]
+    by_label = [entry for entry in entries if entry["label"] == method["label"]]
+    unnamed = [e for e in entries if not e["label"] and e["name"] == method["name"]]
+    found: Mapping[str, Any] = (by_label + unnamed)[0]
     return found
 
 
