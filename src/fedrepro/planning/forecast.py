@@ -89,7 +89,7 @@ def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Fore
         estimate = rates.methods(job, recorded[job.run])
         found.add(job.stage, job.run.method.name, estimate)
     found.jobs["exhibit"] = sum(
-        not Path(plan.paths.exhibit(e.key, ".svg")).exists() for e in chosen
+        not Path(plan.paths.exhibit(e.key, e.suffix)).exists() for e in chosen
     )
     return found
 
