@@ -125,6 +125,13 @@ def test_training_small(tmp_path):
     assert found["minibatches"] == 45
 
 
+def test_revisions_small(tmp_path):
+    words = ("--runs", 1, "--before", ROOT, "--works", "lr-mnist")
+    _, found = bench("revisions", tmp_path, *words)
+    assert set(found["contenders"]) == {"lr-mnist before", "lr-mnist now"}
+    assert found["targets"][0]["ratio"] > 0
+
+
 def test_memory_small(tmp_path):
     _, found = bench("memory", tmp_path, "--clients", 2, 4, "--block", 2)
     assert 0 < found["targets"][0]["ratio"] < 4
