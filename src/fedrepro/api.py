@@ -232,7 +232,7 @@ def method(
     name: str,
     *,
     kind: Kind,
-    version: int = 1,
+    version: int | Literal["dev"] = 1,
     needs: Collection[str] = (),
     models: Collection[str] = (),
     paper: str = "",
@@ -244,12 +244,13 @@ def method(
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
-    needs: keys of NEEDS. models: model names it can combine (empty: any). evaluate: splits on
-    which the harness measures it; "train" is asked for where a parameter is chosen by it.
-    scenario: components it sets itself (pooled training takes the partition `pooled`). metrics:
-    what it reports that METRICS does not have. prepare: of a one-shot method, a function of
-    (clients, info, *, rng, and some of its parameters) that is called once for all settings of a
-    trial with equal values of those; what it returns is handed over as `prepared`.
+    version: see `registry.register`. needs: keys of NEEDS. models: model names it can combine
+    (empty: any). evaluate: splits on which the harness measures it; "train" is asked for where a
+    parameter is chosen by it. scenario: components it sets itself (pooled training takes the
+    partition `pooled`). metrics: what it reports that METRICS does not have. prepare: of a
+    one-shot method, a function of (clients, info, *, rng, and some of its parameters) that is
+    called once for all settings of a trial with equal values of those; what it returns is handed
+    over as `prepared`.
     """
     strangers = set(needs) - set(NEEDS)
     if strangers:
