@@ -44,12 +44,80 @@ NEEDS = {
     "client_labels": "training labels of single clients",
     "public_examples": "a labelled sample at the server that no client holds",
     "server_validation": "validation examples at the server that no client holds",
-    "pooled_train_accuracy": "training accuracy on pooled data, by which a setting is chosen",
-    "client_train_accuracy": "each client's training accuracy, by which a setting is chosen",
 }
 
-# What choosing one setting of a sweep needs, by the way it is chosen.
-CHOICES = {"pooled_train": "pooled_train_accuracy", "client_train": "client_train_accuracy"}
+# What choosing one setting of a sweep reads, beside what the method itself is handed.
+DISCLOSED = {
+    "pooled_train_accuracy": "training accuracy on pooled data, by which a setting is chosen",
+    "client_train_accuracy": "each client's training accuracy, by which a setting is chosen",
+    "server_validation": "labelled examples at the server, by which a setting is chosen",
+    "client_validation": "each client's own validation examples, by which a setting is chosen",
+    "public": "labelled examples that everybody may see, by which a setting is chosen",
+}
+
+Over = Literal["end", "best", "area"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rule by which one setting of a sweep is chosen: the best mean over trials of a number.
+
+    metric, split: which number. over: its value at the end of a run, the best of all measured
+    rounds, or the area under its curve, divided by the rounds. need: a key of DISCLOSED. words:
+    the number, in words.
+    """
+
+    name: str
+    metric: str
+    split: str
+    over: Over
+    need: str
+    words: str
+
+
+_PRESETS = (
+    Choice(
+        "pooled_train",
+        "accuracy",
+        "train",
+        "end",
+        "pooled_train_accuracy",
+        "mean accuracy over all trials on the pooled training data",
+    ),
+    Choice(
+        "client_train",
+        "accuracy_clients",
+        "train",
+        "end",
+        "client_train_accuracy",
+        "mean accuracy over all trials and clients on the clients' own training data",
+    ),
+    Choice(
+        "server",
+        "accuracy",
+        "server_validation",
+        "end",
+        "server_validation",
+        "mean accuracy over all trials on labelled examples at the server",
+    ),
+    Choice(
+        "client_validation",
+        "accuracy_clients",
+        "client_validation",
+        "end",
+        "client_validation",
+        "mean accuracy over all trials and clients on the clients' own validation examples",
+    ),
+    Choice(
+        "public",
+        "accuracy",
+        "public",
+        "end",
+        "public",
+        "mean accuracy over all trials on the labelled public sample",
+    ),
+)
+CHOICES = {choice.name: choice for choice in _PRESETS}
 
 
 @dataclass(frozen=True)

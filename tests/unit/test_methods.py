@@ -258,6 +258,24 @@ def test_downpour_takes_a_step_per_message_or_one_a_round(given):
         given.clients.ledger.begin()
 
 
+@pytest.mark.parametrize("minibatches", [None, 1, 2])
+@pytest.mark.parametrize("messages", ["sequential", "averaged"])
+def test_the_master_does_not_follow_a_client_that_diverges(given, messages, minibatches):
+    """Its update is counted as rejected, and those of the others are taken."""
+    inputs = given.inputs.copy()
+    inputs[given.rows[1]] = np.nan
+    examples = replace(given.clients.data.examples, inputs=torch.from_numpy(inputs))
+    ill = replace(given.clients, data=replace(given.clients.data, examples=examples))
+    made = METHODS["downpour_sgd"].fn(messages=messages, minibatches=minibatches)
+    ill.ledger.begin()
+    before = made.init(ill, NOTHING, Rng(0))
+    state, _ = made.round(before, ill, NOTHING, Rng(0).at(round=0))
+    assert made.model(state, ill).finite
+    assert not torch.equal(state["flat"], before["flat"])
+    assert (ill.ledger.rejected, ill.ledger.selected) == (1, 4)
+    assert np.isfinite(ill.ledger.train_loss)
+
+
 @pytest.mark.parametrize("messages", ["sequential", "averaged"])
 def test_downpour_with_minibatches_goes_through_all_examples_in_turn(given, messages):
     made = METHODS["downpour_sgd"].fn(rounds=60, minibatches=1, messages=messages)

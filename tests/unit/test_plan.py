@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrepro.api import CHOICES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.planning.config import Config, ExhibitFile, Granularity, load_exhibits
@@ -70,7 +71,7 @@ def test_figure_2_at_paper_scale_is_what_the_paper_says():
         assert set(trials.values()) == {10}
         pfnm = next(m for m in exhibit.measures if m.spec.name == "pfnm")
         assert set(pfnm.spec["sigma2"]) == {10, 5, 2, 1, 0.5, 0.1, 0.05, 0.01}
-        assert pfnm.choose == "pooled_train"
+        assert pfnm.choose is CHOICES["pooled_train"]
 
 
 def test_the_pooled_control_is_one_run_for_all_points():
@@ -217,7 +218,7 @@ MEDIAN = {"name": "concatenation", "class_weights": False, "label": "more"}
     [
         {"trials": 11},
         {"trials": 40},
-        {"kd_trials": 3},
+        {"trials_of": {"KD": 3}},
         {"methods": [*FILES["pfnm"].defaults["methods"], MEDIAN]},
         {"sweep": {"partition.clients": [5, 10, 15, 20, 25, 30, 50]}},
     ],

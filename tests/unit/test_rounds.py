@@ -135,6 +135,8 @@ def test_a_round_reports_what_happened_at_the_clients_that_took_part(federate):
     assert list(in_round(frame, 4, "bytes_up")) == list(up)
     assert list(in_round(frame, 2, "bytes_up")) == list(up / 2)
     assert list(final(frame, "bytes_down")) == list(up)
+    losses = [in_round(frame, done, "train_loss").mean() for done in (1, 4)]
+    assert losses[1] < losses[0]
     each = frame[frame["client"].notna()]
     assert set(each["metric"]) == {"drift"}
     assert (each.groupby(["trial", "round"]).size() == 2).all()

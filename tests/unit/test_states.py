@@ -23,7 +23,7 @@ from fedrepro.core.spec import Component
 from fedrepro.core.states import packed, settled, unpacked
 from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.stages import federate
-from fedrepro.stages.federate import Keeper, Rounds
+from fedrepro.stages.federate import Keeper, TrialRounds
 
 STATES = {
     "array": np.arange(6.0).reshape(2, 3),
@@ -192,7 +192,7 @@ def trial(given, folder, method=None):
     meta = {"kind": "federated", "needs": frozenset(), "metrics": {"drift": drift}}
     spec = Component("method", "drifting", 1, method or Drifting, meta).spec()
     splits = {"test": as_split(given)}
-    return Rounds(spec, given.clients, given.info, Measuring(), splits).run(Rng(3), keeper)
+    return TrialRounds(spec, given.clients, given.info, Measuring(), splits).run(Rng(3), keeper)
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])

@@ -268,7 +268,7 @@ def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path
     assert len(new) == 4  # two partitions, two numbers of clients
     assert all("/methods=concatenation+" in path for path in new)
 
-    fewer = "      trials: 2\n      kd_trials: 1\n"
+    fewer = "      trials: 2\n      trials_of: {KD: 1}\n"
     edit(exhibits, fewer, fewer.replace("trials: 2", "trials: 3", 1))
     new = made_anew(folder)
     assert not had & set(new)
@@ -306,7 +306,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
              "claims", "report"},
         ),
         (
-            "training/settings.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
+            "components/trainings/adam.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
             {"train", "aggregate", "federate", "exhibit", "claims", "report"},
         ),
         (
@@ -329,7 +329,7 @@ def test_a_changed_default_or_version_reruns_what_it_touches(
             old, new = '@method("pfnm",', '@method("pfnm", version=9,'
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    if file == "training/settings.py":
+    if file == "components/trainings/adam.py":
         # the exhibit names the step size; it must not, for the default to count
         edit(folder / "config/exhibits/pfnm.yaml", "lr: 0.01, ", "")
     assert planned(folder, PYTHONPATH=str(folder / "src")) == rules

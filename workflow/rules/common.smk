@@ -7,13 +7,19 @@ from pathlib import Path
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import hand_over, preload, put_on_path
 from fedrepro.planning.changed import changed_components
-from fedrepro.planning.config import SCALES, load_exhibits, read_config
+from fedrepro.planning.config import (
+    SCALES,
+    load_exhibits,
+    read_config,
+    table_names,
+)
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.printed import published_file, require_printed
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
-from fedrepro.core.registry import components, parse_token
+from fedrepro.core.registry import SCENARIO, components, parse_token
 from snakemake.exceptions import WorkflowError
 
 put_on_path()
@@ -32,9 +38,9 @@ onstart:
         lifeline = preload.start()
 
 
-SCENARIO_FOLDER = (
-    "dataset={dataset}/partition={partition}/model={model}/training={training}"
-)
+SCENARIO_FOLDER = "/".join(f"{kind}={{{kind}}}" for kind in SCENARIO)
+# the names of exhibits that are written as tables; every other one is drawn
+TABLES = "|".join(table_names(EXHIBITS)) or "(?!)"
 GPUS = int(CONFIG.device == "cuda")
 
 
@@ -42,7 +48,7 @@ wildcard_constraints:
     scale="tiny|quick|paper",
     seed=str(CONFIG.seed),
     paper="[a-z0-9]+",
-    exhibit=r"(?!claims\.)[a-z0-9-]+",
+    exhibit=rf"(?!(?:claims|{TABLES})\.)[a-z0-9-]+",
     dataset="[^/]+",
     partition="[^/]+",
     model="[^/]+",
@@ -57,7 +63,9 @@ wildcard_constraints:
 def plan_of(scale):
     """The plan of a scale; a mistake in the exhibits becomes one sentence."""
     try:
-        return Plan(CONFIG, EXHIBITS, scale)
+        plan = Plan(CONFIG, EXHIBITS, scale)
+        require_printed(plan)
+        return plan
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
 
@@ -95,8 +103,7 @@ def spec_named(kind, token):
 
 
 def scenario_of(wildcards):
-    kinds = ("dataset", "partition", "model", "training")
-    return Scenario(**{kind: spec_of(wildcards, kind) for kind in kinds})
+    return Scenario(**{kind: spec_of(wildcards, kind) for kind in SCENARIO})
 
 
 def resolved(*kinds):
@@ -111,9 +118,8 @@ def resolved(*kinds):
 
 def scenario_options(wildcards):
     """The scenario as options of a stage."""
-    kinds = ("dataset", "partition", "model", "training")
     return [
-        part for kind in kinds for part in (f"--{kind}", full_token(wildcards, kind))
+        part for kind in SCENARIO for part in (f"--{kind}", full_token(wildcards, kind))
     ]
 
 
@@ -189,6 +195,11 @@ def timings_files(wildcards):
         str(Path(path).with_name("timings.parquet"))
         for path in metrics_files(wildcards)
     ]
+
+
+def published_values(wildcards):
+    """What the paper printed, if there is such a file: the table stands it beside ours."""
+    return [str(path) for path in [published_file(wildcards.paper)] if path.exists()]
 
 
 def one_shot_blocks(wildcards):
@@ -272,7 +283,9 @@ def claims_of_selected(wildcards):
 
 
 def selected_files(wildcards):
-    return [f"reports/{wildcards.scale}/{key}.csv" for key in selected_keys(wildcards)]
+    """What people look at: a table or a figure."""
+    plan = plan_of(wildcards.scale)
+    return [plan.paths.exhibit(e.key, e.suffix) for e in plan.selected]
 
 
 def selected_timings(wildcards):

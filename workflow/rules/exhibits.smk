@@ -33,6 +33,29 @@ rule exhibit:
         " --out {params.out:q} 2> {log:q}"
 
 
+use rule exhibit as table with:
+    input:
+        metrics=metrics_files,
+        timings=timings_files,
+        published=published_values,
+    output:
+        multiext(
+            "reports/{scale}/{paper}/{exhibit}",
+            ".html",
+            ".md",
+            ".tex",
+            ".csv",
+            ".choice.csv",
+            ".printed.csv",
+            ".json",
+            ".metrics.parquet",
+        ),
+    wildcard_constraints:
+        exhibit=TABLES,
+    message:
+        "writing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
+
+
 rule models:
     input:
         numbers="reports/{scale}/{paper}/{exhibit}.csv",

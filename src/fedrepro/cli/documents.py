@@ -15,18 +15,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedrepro.api import NEEDS
+from fedrepro.api import CHOICES, DISCLOSED, NEEDS
 from fedrepro.core.registry import COMMON, KINDS, components
 from fedrepro.core.spec import Component, Param, read_signature, render
 from fedrepro.numbers.files import open_recorded, read_claims
-from fedrepro.planning.config import (
-    Case,
-    Config,
-    ExhibitFile,
-    ExhibitSettings,
-    Granularity,
-    MethodEntry,
-)
+from fedrepro.planning.config import Config, ExhibitFile, Granularity
+from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry, TableEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 
 TITLES = {
@@ -147,8 +141,11 @@ def readme() -> str:
         "the name.\n",
         _keys(ExhibitSettings),
     ]
+    parts += ["### The table of an exhibit\n", _keys(TableEntry)]
     parts += ["### A case of an exhibit\n", _keys(Case)]
     parts += ["### A method of an exhibit\n", _keys(MethodEntry)]
+    parts += ["### How a setting is chosen\n", "`choose:` names one of these,\n", _choices()]
+    parts += ["or says it in full:\n", _keys(ChoiceEntry)]
     for kind in KINDS:
         parts.append(f"## {TITLES[kind]}\n")
         if kind in COMMON:
@@ -156,6 +153,11 @@ def readme() -> str:
         parts += [_component(item) for _, item in sorted(components(kind).items())]
     parts += ["## What methods may need\n", _table(["need", "meaning"], sorted(NEEDS.items()))]
     return "\n".join(parts)
+
+
+def _choices() -> str:
+    rows = [(f"`{c.name}`", c.words, DISCLOSED[c.need].partition(",")[0]) for c in CHOICES.values()]
+    return _table(["name", "the highest", "what it reads"], rows)
 
 
 def _keys(model: type[BaseModel], skip: set[str] = frozenset()) -> str:  # type: ignore[assignment]

@@ -69,13 +69,13 @@ def methods() -> None:
 @app.command()
 def exhibits(scale: Scale = "quick") -> None:
     """Every figure and table, with the command that makes it."""
+    from fedrepro.numbers.about import command_of
     from fedrepro.planning.config import load_config, load_exhibits
     from fedrepro.planning.plan import Plan
 
     table = Table("exhibit", "title", "command")
     for key, exhibit in Plan(load_config(), load_exhibits(), scale).exhibits.items():
-        command = f"snakemake --cores 2 reports/{scale}/{key}.svg"
-        table.add_row(key, exhibit.settings.title, command)
+        table.add_row(key, exhibit.settings.title, command_of(exhibit, scale))
     console.print(table)
 
 
@@ -182,7 +182,7 @@ def compare(
     all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
 ) -> None:
     """Your numbers beside the recorded ones, with the difference in combined standard errors."""
-    from fedrepro.record.keep import compare as beside
+    from fedrepro.record.compare import compare as beside
 
     found = beside(scale, key, reports, recorded)
     table = Table("where", "metric", "split", "ours", "recorded", "difference", "std errors")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import SCENARIO
 
 Options = argparse.Namespace
 Stage = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Options], None]]
@@ -66,8 +67,7 @@ def _block(text: str) -> Any:
 def _scenario(options: Options) -> Any:
     from fedrepro.planning.paths import Scenario
 
-    kinds = ("dataset", "partition", "model", "training")
-    return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in kinds})
+    return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in SCENARIO})
 
 
 def _add(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -270,7 +270,6 @@ def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
     return lambda parser: _add(parser, *names)
 
 
-SCENARIO = ("dataset", "partition", "model", "training")
 COMPUTE = ("data", "members", "trials", "seed", "device", "out", "timings")
 
 STAGES: dict[str, Stage] = {

@@ -1,4 +1,4 @@
-"""Components find themselves: every module of datasets/, partitions/, models/, methods/ … is read.
+"""Components find themselves: every module of datasets/, models/, trainings/ … is read.
 
 Component modules import neither torch nor torchvision nor scikit-learn at module level, so that
 listing them, and planning, costs milliseconds.
@@ -20,10 +20,12 @@ KINDS = {
     "dataset": "fedrepro.components.datasets",
     "partition": "fedrepro.components.partitions",
     "model": "fedrepro.components.models",
-    "training": "fedrepro.training.settings",
+    "training": "fedrepro.components.trainings",
     "feature": "fedrepro.components.features",
     "method": "fedrepro.components.methods",
 }
+# the kinds that make a scenario, in the order in which they stand in a path
+SCENARIO = ("dataset", "partition", "model", "training")
 
 
 def _set_aside(

@@ -87,20 +87,17 @@ def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
     for place, point in enumerate(exhibit.points):
         at = {key: _text(value) for key, value in point.values.items()}
         own = [row for row in rows if {key: row[key] for key in at} == at]
-        for label, setting in dict.fromkeys((row["method"], row["setting"]) for row in own):
-            run = point.runs[label, setting]
-            if run.method.component.meta["kind"] == "one_shot":
-                yield Chosen(place, at, label, _spec(run, setting), run, point.trials[label])
+        shown = {(row["method"], row["setting"]) for row in own}
+        for (label, setting), run in point.runs.items():
+            known = (label, setting.token) in shown
+            if known and run.method.component.meta["kind"] == "one_shot":
+                yield Chosen(place, at, label, setting.method, run, point.trials[label])
 
 
 def _text(value: Any) -> str:
     """A swept value as it stands in a csv."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return f"{value:.10g}" if plain else str(value)
-
-
-def _spec(run: Run, token: str) -> Spec:
-    return next(setting for setting in run.method.expand() if setting.token == token)
 
 
 def _made(

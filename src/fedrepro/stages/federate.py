@@ -101,7 +101,7 @@ def run(
         wanted = dict.fromkeys((*method.component.meta["evaluate"], *evaluate, *follow))
         splits = splits_as_held(wanted, prepared, members, rng, where)
         keeper = Keeper(folder / f"trial-{trial}.pt", meaning, checkpoint_seconds)
-        rounds = Rounds(
+        rounds = TrialRounds(
             method, clients, info, measuring, {name: splits[name] for name in ("test", *follow)}
         )
         progress = rounds.run(rng, keeper)
@@ -150,7 +150,7 @@ def meaning_of(
 
 
 @dataclass(frozen=True)
-class Rounds:
+class TrialRounds:
     """A method in rounds at the clients of one trial; followed: splits measured as rounds go by."""
 
     method: Spec
@@ -236,7 +236,7 @@ class Rounds:
 
 
 def _to_target(progress: Progress, target: float | None) -> Values:
-    """Rounds to the target accuracy, from the measured curve; inf if it was not reached."""
+    """TrialRounds to the target accuracy, from the measured curve; inf if it was not reached."""
     if target is None:
         return []
     curve = [

@@ -106,16 +106,19 @@ class Clients:
         epochs: int,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
-        steps: Sequence[int] | None = None,
+        steps: Sequence[int] | int | None = None,
         terms: Sequence[Term | Proximal] = (),
+        private: Mapping[str, np.ndarray] | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
         """The chosen clients (all by default) train from `start`: (1, *shape), shared, or one each.
 
         Needs rounds, or client_training. rng: the place of the round. Minibatches follow (seed,
         trial, client, round, epoch), so a method that trains a client more than once in a round
-        gives each time a `call` of its own, rng.at(call=1). lr: for all, or one each; steps:
-        minibatches of each, instead of whole epochs. Results are in the order of `chosen`. Raises
+        gives each time a `call` of its own, rng.at(call=1). lr, and steps (minibatches, instead of
+        whole epochs): for all, or one each. private: tensors of the terms, (chosen, *shape), which
+        the result hands back trained. Results are in the order of `chosen` and say which models
+        are finite: the others are for the method to reject, or an error by `checked`. Raises
         FedreproError outside a round.
         """
         trained = train(
@@ -125,6 +128,7 @@ class Clients:
             replace(self.settings, epochs=epochs),
             start,
             terms=terms,
+            private=private,
             keep_gradients=keep_gradients,
         )
         self._note(chosen, trained)
@@ -139,10 +143,14 @@ class Clients:
         epochs: int,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
-        steps: Sequence[int] | None = None,
+        steps: Sequence[int] | int | None = None,
         terms: Sequence[Term | Proximal] = (),
+        private: Mapping[str, np.ndarray] | None = None,
     ) -> Averaged:
-        """sum_j weights[j] · w_j over the chosen clients, folded as they are done; see `train`."""
+        """sum_j weights[j] · w_j over the chosen clients, folded as they are done; see `train`.
+
+        Models that are not finite are left out; the result says what weight went in.
+        """
         averaged = average(
             self.network,
             self.data.examples,
@@ -151,6 +159,7 @@ class Clients:
             start,
             weights,
             terms=terms,
+            private=private,
         )
         self._note(chosen, averaged)
         return averaged
@@ -207,9 +216,7 @@ class Clients:
     def _note(self, chosen: Sequence[int] | None, done: Trained | Averaged) -> None:
         members = self._members(chosen)
         self.ledger.sent(self.models(up=len(members), down=len(members)))
-        # UNTIL ENGINE
-        loss = getattr(done, "loss", np.full(len(members), np.nan))
-        self.ledger.trained(members, loss, getattr(done, "finite", np.full(len(members), True)))
+        self.ledger.trained(members, done.loss, done.finite)
 
     def _members(self, chosen: Sequence[int] | None) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))
@@ -227,7 +234,7 @@ class Clients:
         rng: Rng,
         chosen: Sequence[int] | None,
         lr: Sequence[float] | float | None,
-        steps: Sequence[int] | None,
+        steps: Sequence[int] | int | None,
     ) -> list[Task]:
         self._require("let clients train", "rounds", "client_training")
         if rng.round < 0:
@@ -238,10 +245,11 @@ class Clients:
             )
         tasks = [Task(self.data.rows[j], rng.at(client=j)) for j in self._members(chosen)]
         if lr is not None:
-            rates = [lr] * len(tasks) if isinstance(lr, float) else lr
+            rates = [lr] * len(tasks) if isinstance(lr, int | float) else lr
             tasks = [replace(task, lr=rate) for task, rate in zip(tasks, rates, strict=True)]
         if steps is not None:
-            tasks = [replace(task, steps=n) for task, n in zip(tasks, steps, strict=True)]
+            counts = [steps] * len(tasks) if isinstance(steps, int) else steps
+            tasks = [replace(task, steps=n) for task, n in zip(tasks, counts, strict=True)]
         return tasks
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.components.methods._streams import arriving
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 
@@ -92,7 +93,9 @@ class DownpourSgd:
             keep_gradients=True,
         )
         assert trained.gradients is not None
-        return layout.pack(trained.gradients) / trained.steps[:, None].astype(np.float32)
+        sent = layout.pack(trained.gradients) / trained.steps[:, None].astype(np.float32)
+        sent[~trained.finite] = np.nan
+        return sent
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """The master network."""
@@ -151,6 +154,8 @@ def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
     A client goes through its examples in a random order, then in another, without end; round r
     takes the r-th stretch of count * batch_size of them. So all clients take equally many steps.
     """
+    if clients.settings.batch_size is None:
+        raise FedreproError("downpour SGD counts minibatches, so training needs a batch_size")
     wanted = count * clients.settings.batch_size
     begin = rng.round * wanted
 

@@ -84,7 +84,7 @@ class _StreamingEnsemble:
         step, before, seen = state["step"], state["networks"], state["seen"]
         here = arriving(clients, step, self.rounds, rng)
         latest = {name: value[-clients.count :] for name, value in before.items()}
-        after = here.train(latest, rng, epochs=clients.settings.epochs).tensors
+        after = here.train(latest, rng, epochs=clients.settings.epochs).checked().tensors
         now = self.see(seen[-clients.count :], here)
         if self.all and step > 0:
             after = {name: np.concatenate([before[name], value]) for name, value in after.items()}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "pfnm_streaming",
     kind="federated",
     version=2,
-    needs={"rounds", "label_counts", "pooled_train_accuracy"},
+    needs={"rounds", "label_counts"},
     models={"mlp"},
     paper="pfnm",
     label="PFNM-Streaming",
@@ -120,7 +120,7 @@ class PfnmStreaming:
         here = arriving(clients, before.step, self.rounds, rng)
         epochs = clients.settings.epochs
         start = self._starts(before, clients, rng)
-        trained = here.train(start, rng, epochs=epochs)
+        trained = here.train(start, rng, epochs=epochs).checked()
         shares = class_shares(here.label_counts)
         after, _ = update(
             before,
