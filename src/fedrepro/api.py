@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -26,6 +27,9 @@ from fedrepro.core.spec import Spec
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
+
+# loaded when it is asked for, as components are: it stands in a room below this one
+STATE_DICTS = "fedrepro.networks.state_dicts"
 
 Kind = Literal["one_shot", "federated", "peer", "control"]
 
@@ -153,11 +157,10 @@ class LocalModels:
         model with convolutions. layers: their names in order, where file and names leave it open.
         names: of the clients, for sentences. Errors: FedreproError; see `networks.state_dicts`.
         """
-        from fedrepro.networks.state_dicts import checked_counts, stack
-
+        files = import_module(STATE_DICTS)
         spec = read_token("model", model) if model else None
-        found = stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
-        counts = checked_counts(label_counts, len(state_dicts), found.classes)
+        found = files.stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
+        counts = files.checked_counts(label_counts, len(state_dicts), found.classes)
         return LocalModels(
             found.model, found.shape, found.classes, found.tensors, counts, found.layers
         )
@@ -267,9 +270,9 @@ class GlobalModel:
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """The same for each of the m networks."""
-        from fedrepro.networks.state_dicts import unstack
-
-        return unstack(self.model, self.tensors, layers or self.layers)
+        found: list[dict[str, Any]]
+        found = import_module(STATE_DICTS).unstack(self.model, self.tensors, layers or self.layers)
+        return found
 
 
 State = dict[str, Any]
