@@ -46,7 +46,8 @@ $(READY): $(PACKAGES)
 	@$(LOCKED) sh -ec 'rm -f .venv/.fedrepro-*; $(PIP) --no-build-isolation --no-deps -e .; touch $@'
 
 test: env
-	@.venv/bin/python -m pytest --cov=fedrepro --cov-report=term-missing:skip-covered --cov-fail-under=90
+	@.venv/bin/python -m pytest -n $(CORES) --dist worksteal --durations 10 \
+	  --cov --cov-report=term-missing:skip-covered --cov-fail-under=90
 
 lint: env
 	@.venv/bin/ruff check .

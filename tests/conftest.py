@@ -1,4 +1,4 @@
-"""Settings of all tests: one thread, and helpers on the path."""
+"""Settings of all tests: one thread, helpers on the path, and a folder that workers share."""
 
 import os
 import sys
@@ -9,6 +9,8 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 
 sys.path.insert(0, str(Path(__file__).parent / "unit"))
 
+import once  # noqa: E402
+import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 # a machine that is busy with other work must not fail a property
@@ -16,3 +18,13 @@ settings.register_profile("fedrepro", deadline=None)
 # more of every property: pytest tests/unit/test_fuzz_*.py --hypothesis-profile long
 settings.register_profile("long", deadline=None, max_examples=3000)
 settings.load_profile("fedrepro")
+
+FOLDER = pytest.StashKey[str | None]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[FOLDER] = once.begin()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    once.end(config.stash.get(FOLDER, None))

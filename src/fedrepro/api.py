@@ -38,6 +38,7 @@ Kind = Literal["one_shot", "federated", "peer", "control"]
 NEEDS = {
     "example_counts": "number of training examples of each client",
     "label_counts": "number of training examples of each client and class",
+    "own_train_accuracy": "each client's accuracy on its own training data",
     "pooled_inputs": "the training inputs of all clients in one place",
     "pooled_labels": "the training labels of all clients in one place",
     "rounds": "work done by the clients in many rounds",
@@ -174,16 +175,18 @@ class LocalModels:
 class ClientInfo:
     """What a method declared in `needs`; everything else is None.
 
-    example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
-    pooled_labels: int64 (N,); the same of the public sample and of the server's validation
-    examples. clients: those of a one-shot method that lets them train or evaluate once more.
-    `training` is the scenario's local training procedure, `device` where to compute.
+    example_counts: int64 (J,); label_counts: int64 (J, K); own_train_accuracy: float64 (J,), that
+    of each client's model; pooled_inputs: float32 (N, D); pooled_labels: int64 (N,); the same of
+    the public sample and of the server's validation examples. clients: those of a one-shot method
+    that lets them train or evaluate once more. `training` is the scenario's local training
+    procedure, `device` where to compute.
     """
 
     training: Spec
     device: str = "cpu"
     example_counts: np.ndarray | None = None
     label_counts: np.ndarray | None = None
+    own_train_accuracy: np.ndarray | None = None
     pooled_inputs: np.ndarray | None = None
     pooled_labels: np.ndarray | None = None
     public_inputs: np.ndarray | None = None
@@ -296,6 +299,11 @@ class Federated(Protocol):
     def model(self, state: State, clients: Clients) -> GlobalModel: ...
 
 
+# What a one-shot method or a control gives: a model, one for each client, or nothing where it has
+# none of these clients, as of a size that they have not enough units for. The setting is then left
+# out of tables and figures, in all trials.
+Made = GlobalModel | Sequence[GlobalModel] | None
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -309,7 +317,7 @@ def method(
     paper: str = "",
     label: str = "",
     evaluate: tuple[str, ...] = ("test",),
-    scenario: Mapping[str, str] | None = None,
+    scenario: Mapping[str, str | Mapping[str, Any]] | None = None,
     metrics: Mapping[str, Metric] | None = None,
     prepare: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
@@ -318,10 +326,11 @@ def method(
     version: see `registry.register`. needs: keys of NEEDS. models: model names it can combine
     (empty: any). evaluate: splits on which the harness measures it; "train" is asked for where a
     parameter is chosen by it. scenario: components it sets itself (pooled training takes the
-    partition `pooled`). metrics: what it reports that METRICS does not have. prepare: of a
-    one-shot method, a function of (clients, info, *, rng, and some of its parameters) that is
-    called once for all settings of a trial with equal values of those; what it returns is handed
-    over as `prepared`.
+    partition `pooled`), or parameters of them (averaging from a shared start sets `shared_init` of
+    the training). metrics: what it reports that METRICS does not have. prepare: of a one-shot
+    method, a function of (clients, info, *, rng, and some of its parameters) that is called once
+    for all settings of a trial with equal values of those; what it returns is handed over as
+    `prepared`.
     """
     strangers = set(needs) - set(NEEDS)
     if strangers:

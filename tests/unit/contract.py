@@ -10,6 +10,7 @@ from problems import CLASSES, FEATURES, problem
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.training.clients import Clients
@@ -42,6 +43,9 @@ def call(name, given, **values):
     item = METHODS[name]
     if "partition" in item.meta["scenario"]:  # pooled training is a scenario of one client
         given = problem(count=1)
+    if "training" in item.meta["scenario"]:  # one that has its clients trained otherwise
+        hidden = widths(given.models.tensors)
+        given = problem(hidden=hidden, **item.meta["scenario"]["training"])
     spec = item.spec(values)
     return item.fn(given.models, allowed(given.info, item), rng=Rng(0), **spec.values)
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fedrepro.cli import main as entry
-from fedrepro.cli import put_on_path
+from fedrepro.cli import people, put_on_path
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
+from fedrepro.planning.config import load_config, load_exhibits
+from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +25,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _in_the_repository(monkeypatch):
     monkeypatch.chdir(ROOT)
-    monkeypatch.setenv("COLUMNS", "200")
 
 
 def test_methods_shows_every_method_with_what_it_needs(capsys):
@@ -35,7 +39,36 @@ def test_methods_shows_every_method_with_what_it_needs(capsys):
 
 def test_exhibits_shows_the_command_of_each(capsys):
     assert main(["exhibits", "--scale", "paper"]) == 0
-    assert "snakemake --cores 2 reports/paper/pfnm/figure-2a.svg" in capsys.readouterr().out
+    assert "snakemake --cores 2 reports/paper/pfnm/figure-2a.svg\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_a_pipe_gets_whole_lines(columns):
+    """A command is copied, a table is searched: neither is cut where no terminal asks for it."""
+    env = {**os.environ, "COLUMNS": columns}
+    said = {}
+    for name in ("methods", "exhibits"):
+        words = [sys.executable, "-m", "fedrepro", name]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=env, check=True)
+        said[name] = done.stdout
+        assert "…" not in done.stdout
+    for key, exhibit in Plan(load_config(), load_exhibits(), "quick").exhibits.items():
+        command = f"snakemake --cores 2 reports/quick/{key}{exhibit.suffix}\n"
+        assert command in said["exhibits"]
+    rows = [line for line in said["methods"].splitlines() if line.startswith("│")]
+    assert len(rows) == len(components("method"))
+
+
+def test_a_narrow_terminal_gets_every_letter(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        people, "console", Console(file=screen, width=60, force_terminal=True, highlight=False)
+    )
+    assert main(["exhibits"]) == 0
+    assert main(["methods"]) == 0
+    said = screen.getvalue()
+    assert "…" not in said
+    assert "snakemake --cores 2 reports/quick/pfnm/figure-2a.svg\n" in said
 
 
 def test_documents_says_whether_they_are_in_step(capsys, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mirror import MIRROR, TABLE, needs_mirror
 
 from fedrepro.components.datasets._idx import TEST, TRAIN
 from fedrepro.core.artifacts import read_json, write_json
@@ -38,10 +39,6 @@ from fedrepro.data.table import (
     read_dataset_table,
 )
 
-ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "config" / "datasets.csv"
-MIRROR = ROOT.parent / "shared" / "data"
-
 
 def arrays_of(token: str, raw: Path) -> Arrays:
     spec = parse_token("dataset", token)
@@ -65,7 +62,7 @@ def write_idx(path: Path, array: np.ndarray) -> None:
 # ----------------------------------------------------------------------------------------- mnist
 
 
-@pytest.mark.skipif(not (MIRROR / "mnist").is_dir(), reason="no mirror with the real MNIST files")
+@needs_mirror
 def test_mnist_is_what_was_published(tmp_path: Path) -> None:
     raw = MIRROR / "mnist"
     arrays = arrays_of("mnist", raw)

@@ -21,6 +21,7 @@ from synthetic import (
     plan,
     plausible,
     tables_of,
+    undrawn,
     workplace,
     write_runs,
 )
@@ -34,7 +35,7 @@ from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.numbers.times import timings_of
 from fedrepro.stages import exhibit as stage
 
-__all__ = ["workplace"]
+__all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
 
 OUTPUTS = {".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet"}
@@ -235,6 +236,7 @@ def test_an_exhibit_says_of_its_runs_what_their_files_say():
     assert sorted(one["revision"] for one in about["computed"]) == [REVISION, "earlier"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_at_the_papers_own_data_nothing_stands_in():
     base = draw(plan("paper"))
     about = json.loads(Path(f"{base}.json").read_text())

@@ -32,6 +32,7 @@ ONE_OF_EACH = (
     "s-figure-3a",
     "s-figure-3b",
     "matching-or-size",
+    "equal-size",
     "s-figure-4a",
     "s-figure-5a",
     "s-figure-2a",
@@ -126,6 +127,24 @@ def test_paths_go_through_settings_in_order():
     assert len(line.x) == len(line.mean) == 8
     sizes = numbers.query("method == 'PFNM' and metric == 'hidden_units' and clients == 4")
     assert set(line.x) <= set(sizes["mean"])
+
+
+def test_a_path_goes_through_what_was_not_left_out():
+    def values(token, clients, trial, metric, split):
+        if metric == "left_out":
+            # one of two trials; all settings of a method; a method of one size
+            some = token == "pfnm_sized+units~100" and trial == 1
+            return some or token.startswith("ot_fusion") or token == "average_shared"
+        return plausible(token, clients, trial, metric, split)
+
+    exhibit, numbers = numbers_of("equal-size", values)
+    own = of_case(numbers, "homogeneous")
+    paths = paths_of(exhibit, own[own["clients"] == 4])
+    assert paths["PFNM"][0] == [50, 200, 400]
+    assert paths["OT fusion"][0] == paths["OT fusion"][1].mean == []
+    assert len(paths["k-means of units"][1].mean) == 4
+    with rules():
+        assert figure(exhibit, numbers)
 
 
 def test_settings_that_lie_close_are_named_once_and_what_is_cut_off_is_named_at_the_edge():

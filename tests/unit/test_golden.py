@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden.json"
 sys.path.insert(0, str(Path(__file__).parent))
 
-from mirror import MIRROR, real_arrays  # noqa: E402
+from mirror import IS_HERE, real_arrays  # noqa: E402
 from pictures import pictures, random_vgg16  # noqa: E402
 from problems import CLASSES, FEATURES, problem  # noqa: E402
 
@@ -114,7 +114,7 @@ ALL = [(kind, name) for kind in KINDS for name in sorted(components(kind))]
 
 
 def can_be_measured(kind: str, name: str) -> bool:
-    return kind != "dataset" or name in EMBEDDED or MIRROR.is_dir()
+    return kind != "dataset" or name in EMBEDDED or IS_HERE
 
 
 def measured(kind: str, name: str) -> dict[str, object]:

@@ -402,3 +402,13 @@ def test_pieces_of_a_range_are_written_and_read(first, last, size):
 def test_pieces_written_otherwise_are_a_sentence():
     with pytest.raises(FedreproError, match="'0-9' is not a range cut in pieces; write 0-999:10"):
         Pieces.parse("0-9")
+
+
+def test_a_method_may_set_parameters_of_a_component_of_its_scenario():
+    """Averaging from a shared start: other local models, from the same partition."""
+    point = plan("paper").exhibit("pfnm/equal-size-photographs").points[0]
+    runs = {(label, setting.token): run for (label, setting), run in point.runs.items()}
+    shared = runs["parameter average, shared start", "average_shared"].scenario
+    assert shared.training.token == "adam+l2~1e-05+lr~0.001+shared_init~true"
+    assert shared.partition == point.scenario.partition
+    assert runs["parameter average", "average"].scenario == point.scenario

@@ -27,15 +27,23 @@ def wait_until(true, seconds: float = 20.0) -> bool:
 
 
 def children() -> set[str]:
-    """Processes of the preloaded module, as the system sees them."""
+    """Processes of the preloaded module that these tests started, as the system sees them."""
     found = set()
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            if b"fedrepro.cli.preload" in path.read_bytes():
+            if b"fedrepro.cli.preload" in path.read_bytes() and is_below(path.parent):
                 found.add(path.parent.name)
         except OSError:
             pass
     return found
+
+
+def is_below(process: Path) -> bool:
+    """Whether it was started by this process, by one of its children, and so on."""
+    while process.name not in ("0", str(os.getpid())):
+        status = (process / "status").read_text()
+        process = process.with_name(status.partition("PPid:\t")[2].partition("\n")[0])
+    return process.name == str(os.getpid())
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,31 @@ def test_metrics_hold_the_parsed_parameters_as_typed_columns(data, local, tmp_pa
     assert ((size >= 10) & (size <= 30)).all()
     kinds = {"dataset", "partition", "model", "training", "methods", "trials", "clients", "seed"}
     assert not kinds & set(frame.columns)
+
+
+def test_a_setting_that_a_method_cannot_give_is_left_out(data, local, tmp_path):
+    out = tmp_path / "m.parquet"
+    words = ["--local", local, "--method", "whole_clients+units~15@20", "--out", out]
+    assert compute("aggregate", data, tmp_path, *words) == 0
+    frame = read_table(out, "metrics").to_pandas()
+    without = frame[frame["method"] == "whole_clients+units~15"]
+    assert without[["trial", "metric", "value"]].values.tolist() == [
+        [0, "left_out", 1], [1, "left_out", 1],
+    ]  # fmt: skip
+    size = frame.query("method == 'whole_clients+units~20' and metric == 'hidden_units'")
+    assert size["value"].tolist() == [20, 20]
+
+
+def test_the_best_clients_are_found_by_a_job(data, local, tmp_path):
+    """Of one client's width, its own model; so it has the accuracy of one of them."""
+    found = {}
+    for method in ("local", "best_clients"):
+        words = ["--local", local, "--method", method, "--out", tmp_path / method]
+        assert compute("aggregate", data, tmp_path, *words, trials="1") == 0
+        rows = read_table(tmp_path / method, "metrics").to_pandas()
+        rows = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]
+        found[method] = rows.set_index("client")["value"]
+    assert found["best_clients"].item() in set(found["local"].dropna())
 
 
 def test_alone_are_all_clients_with_their_mean_and_worst(data, local, tmp_path):
@@ -272,8 +298,10 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
     code = (
         "import sys\n"
         "for name in ('pydantic', 'typer', 'snakemake'): sys.modules[name] = None\n"
+        "import json\n"
         "from fedrepro.cli.main import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
+        "for job in json.loads(sys.argv[1]):\n"
+        "    assert main(['stage', *job]) == 0, job\n"
     )
     common = [
         *SCENARIO, "--data", data / "data", "--members", data / "p.parquet", "--trials", "0",
@@ -289,10 +317,9 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
         ["federate", *common, "--method", "downpour_sgd+rounds~1", "--out", tmp_path / "f",
          "--global-model", tmp_path / "g"],
     ]  # fmt: skip
-    for job in jobs:
-        words = [sys.executable, "-c", code, "stage", *map(str, job)]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
+    words = [sys.executable, "-c", code, json.dumps([list(map(str, job)) for job in jobs])]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 def test_component_modules_load_no_heavy_package():

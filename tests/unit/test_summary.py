@@ -94,6 +94,15 @@ def test_rows_of_single_rounds_and_clients_are_left_out():
     assert not numbers.duplicated(["clients", "method", "metric", "split"]).any()
 
 
+def test_of_a_setting_left_out_in_some_trial_nothing_is_kept_but_in_which():
+    values = replacing("left_out", "", lambda token, trial: token == "average" and trial == 1)
+    numbers = summary(values=values).numbers
+    own = numbers[numbers["method"] == "parameter average"]
+    assert own["metric"].tolist() == ["left_out"] * 2
+    assert own["by_trial"].tolist() == ["0 1"] * 2
+    assert own["mean"].tolist() == [0.5] * 2
+
+
 def test_order_is_point_method_metric_split():
     numbers = summary().numbers
     labels = [measure.label for measure in plan().exhibit(KEY).measures]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from fedrepro.cli.data import data_app
 
@@ -26,9 +26,26 @@ app.add_typer(check_app, name="check")
 draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
-console = Console(highlight=False)
+console = Console(highlight=False, markup=False)
+LONGEST = 10_000  # letters of a line that no terminal has to hold
 
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
+
+
+def table_of(*columns: str) -> Table:
+    """An empty table; where it is too narrow, words go on in the next line and nothing is cut."""
+    return Table(*(Column(name, overflow="fold") for name in columns))
+
+
+def show(table: Table) -> None:
+    """Print a table as wide as the terminal, or as wide as it is where that is a file or a pipe."""
+    wide = Console(highlight=False, markup=False, width=LONGEST, file=console.file)
+    (console if console.is_terminal else wide).print(table)
+
+
+def say(words: str) -> None:
+    """Print a line, which the terminal wraps itself, so that what is copied from it is whole."""
+    console.print(words, soft_wrap=True)
 
 
 def run_command(argv: Sequence[str]) -> int:
@@ -53,7 +70,7 @@ def methods() -> None:
     from fedrepro.core.registry import components
     from fedrepro.core.spec import render
 
-    table = Table("method", "kind", "needs beyond weights", "paper", "parameters")
+    table = table_of("method", "kind", "needs beyond weights", "paper", "parameters")
     for name, item in sorted(components("method").items()):
         given = [f"{p.name}={render(p.default)}" for p in item.params.values()]
         table.add_row(
@@ -63,7 +80,7 @@ def methods() -> None:
             item.meta["paper"] or "–",
             ", ".join(given) or "–",
         )
-    console.print(table)
+    show(table)
 
 
 @app.command()
@@ -73,10 +90,9 @@ def exhibits(scale: Scale = "quick") -> None:
     from fedrepro.planning.config import load_config, load_exhibits
     from fedrepro.planning.plan import Plan
 
-    table = Table("exhibit", "title", "command")
     for key, exhibit in Plan(load_config(), load_exhibits(), scale).exhibits.items():
-        table.add_row(key, exhibit.settings.title, command_of(exhibit, scale))
-    console.print(table)
+        say(f"{key}: {exhibit.settings.title}")
+        say(f"    {command_of(exhibit, scale)}")
 
 
 @check_app.command("pfnm")
@@ -113,22 +129,22 @@ def plan(
     from fedrepro.planning.forecast import forecast
 
     found = forecast(target, load_config(), load_exhibits())
-    table = Table("stage", "jobs to run", "hours of one core")
+    table = table_of("stage", "jobs to run", "hours of one core")
     for stage, jobs in found.jobs.items():
         hours = found.seconds.get(stage)
         table.add_row(stage, str(jobs), "–" if hours is None else f"{hours / 3600:.2f}")
-    console.print(table)
+    show(table)
     total = sum(found.jobs.values())
-    console.print(
+    say(
         f"{total} jobs, {found.hours:.2f} hours of one core or {found.hours / cores:.2f} on "
         f"{cores}, and {found.bytes / 2**30:.2f} GiB of local models"
     )
     for source, jobs in found.sources.items():
-        console.print(f"estimated from {source}: {jobs} jobs")
+        say(f"estimated from {source}: {jobs} jobs")
     for what, jobs in found.unknown.items():
-        console.print(f"no measurement yet, counted as nothing: {what} ({jobs} jobs)")
+        say(f"no measurement yet, counted as nothing: {what} ({jobs} jobs)")
     if found.sources:
-        console.print("another machine, or one with other work to do, may take half or twice that")
+        say("another machine, or one with other work to do, may take half or twice that")
 
 
 @app.command()
@@ -143,7 +159,7 @@ def documents(
     for path in stale:
         if not check:
             write_text(path, generated()[path])
-        console.print(f"{'stale' if check else 'written'}: {path}")
+        say(f"{'stale' if check else 'written'}: {path}")
     raise typer.Exit(int(bool(check and stale)))
 
 
@@ -168,9 +184,9 @@ def record(
 
     done = keep(scale, keys or (), source, target)
     for warning in done.warnings:
-        console.print(f"warning: {warning}")
+        say(f"warning: {warning}")
     for path in done.files:
-        console.print(f"recorded: {path}", soft_wrap=True)
+        say(f"recorded: {path}")
 
 
 @app.command()
@@ -185,16 +201,16 @@ def compare(
     from fedrepro.record.compare import compare as beside
 
     found = beside(scale, key, reports, recorded)
-    table = Table("where", "metric", "split", "ours", "recorded", "difference", "std errors")
+    table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
     for row in found.rows:
         if all_rows or row.difference != 0:
             numbers = (row.ours, row.recorded, row.difference, row.errors)
             table.add_row(row.where, row.metric, row.split, *map(_number, numbers))
     if table.row_count:
-        console.print(table)
+        show(table)
     for note in found.notes:
-        console.print(f"note: {note}")
-    console.print(found.verdict)
+        say(f"note: {note}")
+    say(found.verdict)
 
 
 @app.command()
@@ -238,7 +254,7 @@ def combine(
 
     found = run(method, files, out, labels, settings or (), seed, model, shape, layers)
     for note in found.notes:
-        console.print(note, soft_wrap=True, markup=False)
+        say(note)
 
 
 @draw_app.callback()
@@ -261,11 +277,11 @@ def draw_partition(
     from fedrepro.cli.draw import draw_partition as draw
 
     path, skew = draw(token, dataset, trial, seed, raw, out)
-    table = Table("", "least", "median or mean", "most")
+    table = table_of("", "least", "median or mean", "most")
     for name, keys in SKEW.items():
         table.add_row(name, *(_number(skew[key]) if key else "" for key in keys))
-    console.print(table)
-    console.print(f"drawn: {path}", soft_wrap=True)
+    show(table)
+    say(f"drawn: {path}")
 
 
 SKEW = {

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+LEFT_OUT = "left_out"
 Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
 
 
@@ -49,7 +50,13 @@ def end_series(own: pd.DataFrame, token: str, trials: int, where: str) -> Series
 
 
 def by_metric(own: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """(metric, split) -> a value per trial; every trial must be there, once."""
+    """(metric, split) -> a value per trial; every trial must be there, once.
+
+    A setting that a method left out in some trial has nothing but in which trials it did.
+    """
+    out = set(own.loc[own["metric"] == LEFT_OUT, "trial"])
+    if out:
+        return {(LEFT_OUT, ""): [float(trial in out) for trial in range(trials)]}
     found: dict[tuple[str, str], Sequence[float]] = {}
     for key, group in own.groupby(["metric", "split"], sort=False):
         if group["trial"].tolist() != list(range(trials)):

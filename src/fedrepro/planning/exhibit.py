@@ -260,11 +260,14 @@ def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict
 
 
 def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
-    """The scenario with the components that a method sets itself."""
+    """The scenario with the components, or the parameters of them, that a method sets itself."""
     own = {spec.kind: spec for spec in scenario.specs}
-    for kind, name in method.component.meta["scenario"].items():
-        # examples that are set aside stay so for bounds and controls
-        own[kind] = components(kind)[name].spec(own[kind].common)
+    for kind, given in method.component.meta["scenario"].items():
+        if isinstance(given, str):
+            # examples that are set aside stay so for bounds and controls
+            own[kind] = components(kind)[given].spec(own[kind].common)
+        else:
+            own[kind] = own[kind].component.spec({**own[kind].values, **given})
     return Scenario(**own)
 
 

@@ -124,7 +124,9 @@ def _made(
             local, info = handed(scenario, one.setting, *given)
             costly = Prepare(one.setting.component.meta["prepare"], local, info, rng)
             values = {**one.setting.values, **costly(one.setting)}
-            yield trial, one.setting.component.fn(local, info, rng=rng, **values), local.classes
+            model = one.setting.component.fn(local, info, rng=rng, **values)
+            if model is not None:  # the method has none of these clients
+                yield trial, model, local.classes
 
 
 def _kept(made: GlobalModel, classes: int, path: Path) -> str:

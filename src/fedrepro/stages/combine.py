@@ -57,7 +57,14 @@ def combine(
     bare = replace(models, label_counts=None, layers=None)
     rng = Rng(seed, 0)
     costly = Prepare(spec.component.meta["prepare"], bare, info, rng)
-    made: GlobalModel = spec.component.fn(bare, info, rng=rng, **spec.values, **costly(spec))
+    made = spec.component.fn(bare, info, rng=rng, **spec.values, **costly(spec))
+    if not isinstance(made, GlobalModel):
+        raise FedreproError(
+            f"'{spec.token}' makes no global model of these {bare.clients} clients; choose another "
+            "size, or another method"
+        )
+    if made is None:
+        raise FedreproError(f"method '{spec.token}' has no model of these clients; choose others")
     return replace(made, layers=models.layers)
 
 
