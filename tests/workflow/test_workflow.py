@@ -525,3 +525,14 @@ def test_the_chosen_models_of_a_figure_are_those_that_were_measured(finished, tm
 
 def linear(x: torch.Tensor, state: dict[str, torch.Tensor], place: int) -> torch.Tensor:
     return torch.nn.functional.linear(x, state[f"{place}.weight"], state[f"{place}.bias"])
+
+
+def test_a_method_whose_file_changed_is_named_by_the_next_run(finished, tmp_path):
+    """Under the same version nothing runs again, so it must be said."""
+    folder = copy_of(finished, tmp_path)
+    path = folder / "src/fedrepro/components/methods/average.py"
+    path.write_text(path.read_text() + "# another line\n")
+    done = snakemake(folder, "-n", PYTHONPATH=str(folder / "src"))
+    assert "fedrepro: method 'average' changed in src/fedrepro/" in done.stderr
+    assert done.stderr.count("changed in") == 1
+    assert "Nothing to be done" in done.stdout + done.stderr

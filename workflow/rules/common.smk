@@ -1,11 +1,18 @@
 """What the rules ask the plan: names of inputs, and the full tokens behind the names in paths."""
 
+import sys
 from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import hand_over, preload, put_on_path
-from fedrepro.planning.config import load_exhibits, read_config, table_names
+from fedrepro.planning.changed import changed_components
+from fedrepro.planning.config import (
+    SCALES,
+    load_exhibits,
+    read_config,
+    table_names,
+)
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
@@ -61,6 +68,19 @@ def plan_of(scale):
         return plan
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
+
+
+def say_what_changed():
+    """Warn of components whose file changed under the same version, in the scales asked for."""
+    words = " ".join(sys.argv)
+    for scale in SCALES:
+        if scale == CONFIG.scale or f"/{scale}/" in words:
+            for sentence in changed_components(plan_of(scale)):
+                print(f"fedrepro: {sentence}", file=sys.stderr)
+
+
+if workflow.is_main_process:
+    say_what_changed()
 
 
 def full_token(wildcards, kind):
