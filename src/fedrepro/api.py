@@ -38,7 +38,6 @@ Kind = Literal["one_shot", "federated", "peer", "control"]
 NEEDS = {
     "example_counts": "number of training examples of each client",
     "label_counts": "number of training examples of each client and class",
-    "own_train_accuracy": "each client's accuracy on its own training data",
     "pooled_inputs": "the training inputs of all clients in one place",
     "pooled_labels": "the training labels of all clients in one place",
     "rounds": "work done by the clients in many rounds",
@@ -175,18 +174,16 @@ class LocalModels:
 class ClientInfo:
     """What a method declared in `needs`; everything else is None.
 
-    example_counts: int64 (J,); label_counts: int64 (J, K); own_train_accuracy: float64 (J,), that
-    of each client's model; pooled_inputs: float32 (N, D); pooled_labels: int64 (N,); the same of
-    the public sample and of the server's validation examples. clients: those of a one-shot method
-    that lets them train or evaluate once more. `training` is the scenario's local training
-    procedure, `device` where to compute.
+    example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
+    pooled_labels: int64 (N,); the same of the public sample and of the server's validation
+    examples. clients: those of a one-shot method that lets them train or evaluate once more.
+    `training` is the scenario's local training procedure, `device` where to compute.
     """
 
     training: Spec
     device: str = "cpu"
     example_counts: np.ndarray | None = None
     label_counts: np.ndarray | None = None
-    own_train_accuracy: np.ndarray | None = None
     pooled_inputs: np.ndarray | None = None
     pooled_labels: np.ndarray | None = None
     public_inputs: np.ndarray | None = None

@@ -13,6 +13,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.measure import EvaluationSplit
+from fedrepro.stages.common import AT_CLIENTS
 from fedrepro.training.clients import Clients
 
 METHODS = components("method")
@@ -34,6 +35,7 @@ FEDERATED = of_kind("federated")
 def allowed(info, item):
     """Only what the method declared, as the harness hands it over."""
     keep = item.meta["needs"] | {"training", "device"}
+    keep |= {"clients"} if item.meta["needs"] & AT_CLIENTS else set()
     gone = {f.name: None for f in fields(info) if f.name not in keep}
     return replace(info, **gone)
 
