@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import hand_over, preload, put_on_path
+from fedrepro.cli import hand_over, kept, preload, put_on_path, say_again
 from fedrepro.planning.config import load_exhibits, read_config
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
@@ -13,6 +13,7 @@ from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
 from fedrepro.core.registry import components, parse_token
 from snakemake.exceptions import WorkflowError
+from snakemake.io import IOFile
 
 put_on_path()
 
@@ -25,15 +26,28 @@ hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds)
 
 
 onstart:
+    kept.keep()
     # for jobs of this machine only: elsewhere the environment of a job may be another one
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
         lifeline = preload.start()
+
+
+onerror:
+    for path in kept.put_back():
+        # without its record, only times count, by which it is out of date
+        workflow.persistence.cleanup_metadata(IOFile(str(path)))
+    say_again(log)
 
 
 SCENARIO_FOLDER = (
     "dataset={dataset}/partition={partition}/model={model}/training={training}"
 )
 GPUS = int(CONFIG.device == "cuda")
+
+
+def growing(amount):
+    """A limit in MB or minutes; a job that failed is tried again with once more as much."""
+    return lambda wildcards, attempt: amount * attempt
 
 
 wildcard_constraints:

@@ -3,9 +3,14 @@ rule exhibit:
         metrics=metrics_files,
         timings=timings_files,
     output:
+        report(
+            "reports/{scale}/{paper}/{exhibit}.svg",
+            caption="../report/exhibit.rst",
+            category="{paper}",
+            labels={"exhibit": "{exhibit}", "scale": "{scale}"},
+        ),
         multiext(
             "reports/{scale}/{paper}/{exhibit}",
-            ".svg",
             ".png",
             ".csv",
             ".choice.csv",
@@ -17,8 +22,8 @@ rule exhibit:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=1000,
-        runtime=20,
+        mem_mb=growing(1000),
+        runtime=growing(20),
     params:
         settings=exhibit_settings,
         seed=CONFIG.seed,
