@@ -3,10 +3,10 @@
     .venv/bin/fedrepro bench paths [--device cpu|cuda] [--write]
 
 Eight clients with five minibatches each are trained on made-up data by every path that can train
-the network: gradients written out by hand, one stacked pass (with grouped convolutions or products
-over unfolded patches), torch.func.vmap, or one model after another. What a step costs does not
-depend on the values. --write puts the fastest of each kind into src/fedrepro/training/paths.json.
-The engine's own choice may cost at most a tenth more than the fastest path.
+the network: gradients written out by hand, one stacked pass with grouped convolutions, or one
+model after another. What a step costs does not depend on the values. --write puts the fastest of
+each kind into src/fedrepro/training/paths.json. The engine's own
+choice may cost at most a tenth more than the fastest path.
 """
 
 from __future__ import annotations

@@ -103,7 +103,8 @@ def copy(folder: Path, trials: int) -> None:
     path = folder / f"config/exhibits/{paper}.yaml"
     exhibits = yaml.safe_load(path.read_text())
     at = exhibits["exhibits"][name].setdefault("at", {}).setdefault("paper", {})
-    at |= {"sweep": {"partition.clients": list(CLIENTS)}, "trials": trials, "kd_trials": trials}
+    at |= {"sweep": {"partition.clients": list(CLIENTS)}, "trials": trials}
+    at |= {"trials_of": {"KD": trials}}
     path.write_text(yaml.safe_dump(exhibits))
 
 

@@ -25,7 +25,7 @@ from problems import WORKLOADS, Problem, problem  # noqa: E402
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import Rng  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
-from fedrepro.training.clients import Clients, own_starts  # noqa: E402
+from fedrepro.training.clients import ClientData, Clients, own_starts  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.settings import settings_of  # noqa: E402
 
@@ -94,8 +94,7 @@ class Averaging:
             model,
             network_of(model, shape, 10),
             settings_of(spec),
-            self.examples(made.inputs, made.labels),
-            made.rows,
+            ClientData(self.examples(made.inputs, made.labels), made.rows),
         )
 
     def examples(self, inputs: np.ndarray, labels: np.ndarray) -> Examples:

@@ -47,12 +47,14 @@ from fedrepro.data.download import raw_sources  # noqa: E402
 from fedrepro.data.membership import read_partition  # noqa: E402
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared  # noqa: E402
 from fedrepro.data.table import COLUMNS, read_dataset_table  # noqa: E402
+from fedrepro.numbers.files import FIGURE  # noqa: E402
 from fedrepro.numbers.summary import csv_text, read_metrics, summarise  # noqa: E402
 from fedrepro.numbers.times import exhibit_seconds, spent  # noqa: E402
 from fedrepro.planning.config import Config, load_exhibits  # noqa: E402
 from fedrepro.planning.paths import TrialBlock  # noqa: E402
 from fedrepro.planning.plan import Plan, Run  # noqa: E402
-from fedrepro.record.keep import RECORD, SUFFIXES, compare, record  # noqa: E402
+from fedrepro.record.compare import compare  # noqa: E402
+from fedrepro.record.keep import RECORD, record  # noqa: E402
 from fedrepro.report.page import load, load_claims, load_maps, page  # noqa: E402
 from fedrepro.stages import aggregate, claims, data, exhibit, federate, maps, train  # noqa: E402
 
@@ -195,7 +197,7 @@ def _state_kinds(plan: Plan, one) -> Iterator[Kind]:
 
 def _report_kinds(plan: Plan) -> Iterator[Kind]:
     base, other = (plan.paths.exhibit(key, "") for key in KEYS)
-    for suffix in SUFFIXES:
+    for suffix in FIGURE:
         others = (Path(f"{other}{suffix}"), Path(f"{base}.csv"), Path(f"{base}.choice.csv"))
         path = Path(f"{base}{suffix}")
         yield Kind(f"exhibit{suffix}", path, _recorded, tuple(o for o in others if o != path))
@@ -219,7 +221,7 @@ def _report_kinds(plan: Plan) -> Iterator[Kind]:
 
 def _record_kinds() -> Iterator[Kind]:
     base, other = (f"{RECORD}/tiny/{key}" for key in KEYS)
-    for suffix in (*SUFFIXES, ".run.json"):
+    for suffix in (*FIGURE, ".run.json"):
         path = Path(f"{base}{suffix}")
         yield Kind(f"record{suffix}", path, _kept, (Path(f"{other}{suffix}"),))
 
@@ -270,7 +272,7 @@ def _resumed(path: Path) -> object:
     """A checkpoint as a job that goes on from it sees it; what cannot be read is said."""
     meaning = load_state(path)["meaning"]  # as the job would put it together anew
     found = federate.Keeper(path, meaning, 0.0).load()
-    return json.dumps(_plain(vars(found)), sort_keys=True)
+    return json.dumps(_plain(found.packed()), sort_keys=True)
 
 
 def _page() -> object:

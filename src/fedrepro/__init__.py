@@ -1,3 +1,17 @@
 """fedrepro: which way of combining models trained on separate data works, and at what cost."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+# what people call by the package's name; loaded when it is asked for
+OFFERED = {"combine": "fedrepro.stages.combine", "results": "fedrepro.numbers.results"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in OFFERED:
+        raise AttributeError(f"module 'fedrepro' has no attribute '{name}'")
+    return getattr(import_module(OFFERED[name]), name)

@@ -5,17 +5,22 @@ pure functions, `init` and `round`, and `model` to read the global model off the
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel: ...
+
+What a method is handed follows from `needs`, for both kinds: `ClientInfo` holds what is declared,
+and `Clients`, who keep their data, do what is declared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from fedrepro.core.registry import register
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import METRICS, Metric
+from fedrepro.core.registry import read_token, register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 
@@ -29,28 +34,134 @@ Kind = Literal["one_shot", "federated", "peer", "control"]
 NEEDS = {
     "example_counts": "number of training examples of each client",
     "label_counts": "number of training examples of each client and class",
+    "own_train_accuracy": "each client's accuracy on its own training data",
     "pooled_inputs": "the training inputs of all clients in one place",
     "pooled_labels": "the training labels of all clients in one place",
     "rounds": "work done by the clients in many rounds",
-    "pooled_train_accuracy": "training accuracy on pooled data, by which a setting is chosen",
-    "client_train_accuracy": "each client's training accuracy, by which a setting is chosen",
+    "client_training": "clients that train again after they have sent their models",
+    "client_evaluation": "candidate weights evaluated by the clients on their training examples",
+    "client_validation": "candidate weights evaluated by the clients on validation examples",
+    "client_inputs": "training inputs of single clients",
+    "client_labels": "training labels of single clients",
+    "public_examples": "a labelled sample at the server that no client holds",
+    "server_validation": "validation examples at the server that no client holds",
 }
 
-# What choosing one setting of a sweep needs, by the way it is chosen.
-CHOICES = {"pooled_train": "pooled_train_accuracy", "client_train": "client_train_accuracy"}
+# What choosing one setting of a sweep reads, beside what the method itself is handed.
+DISCLOSED = {
+    "pooled_train_accuracy": "training accuracy on pooled data, by which a setting is chosen",
+    "client_train_accuracy": "each client's training accuracy, by which a setting is chosen",
+    "server_validation": "labelled examples at the server, by which a setting is chosen",
+    "client_validation": "each client's own validation examples, by which a setting is chosen",
+    "public": "labelled examples that everybody may see, by which a setting is chosen",
+}
+
+Over = Literal["end", "best", "area"]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A rule by which one setting of a sweep is chosen: the best mean over trials of a number.
+
+    metric, split: which number. over: its value at the end of a run, the best of all measured
+    rounds, or the area under its curve, divided by the rounds. need: a key of DISCLOSED. words:
+    the number, in words.
+    """
+
+    name: str
+    metric: str
+    split: str
+    over: Over
+    need: str
+    words: str
+
+
+_PRESETS = (
+    Choice(
+        "pooled_train",
+        "accuracy",
+        "train",
+        "end",
+        "pooled_train_accuracy",
+        "mean accuracy over all trials on the pooled training data",
+    ),
+    Choice(
+        "client_train",
+        "accuracy_clients",
+        "train",
+        "end",
+        "client_train_accuracy",
+        "mean accuracy over all trials and clients on the clients' own training data",
+    ),
+    Choice(
+        "server",
+        "accuracy",
+        "server_validation",
+        "end",
+        "server_validation",
+        "mean accuracy over all trials on labelled examples at the server",
+    ),
+    Choice(
+        "client_validation",
+        "accuracy_clients",
+        "client_validation",
+        "end",
+        "client_validation",
+        "mean accuracy over all trials and clients on the clients' own validation examples",
+    ),
+    Choice(
+        "public",
+        "accuracy",
+        "public",
+        "end",
+        "public",
+        "mean accuracy over all trials on the labelled public sample",
+    ),
+)
+CHOICES = {choice.name: choice for choice in _PRESETS}
 
 
 @dataclass(frozen=True)
 class LocalModels:
     """The models of J clients of one trial; `tensors[name]` is float32 (J, *shape).
 
-    shape: of one example; classes: outputs of the models.
+    shape: of one example; classes: outputs of the models. Models of one's own also carry what
+    came with them, which no method is handed: label_counts, int64 (J, K), and what their state
+    dicts call the layers.
     """
 
     model: Spec
     shape: tuple[int, ...]
     classes: int
     tensors: Mapping[str, np.ndarray]
+    label_counts: np.ndarray | None = None
+    layers: tuple[str, ...] | None = None
+
+    @staticmethod
+    def from_state_dicts(
+        state_dicts: Sequence[Mapping[str, Any]],
+        *,
+        label_counts: np.ndarray | None = None,
+        model: str | None = None,
+        shape: Sequence[int] | None = None,
+        layers: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> LocalModels:
+        """Models that plain PyTorch trained, one state dict per client; `combine` takes them.
+
+        label_counts: examples of each client and class, (J, K). model: token of the architecture;
+        without it, fully connected layers with ReLU between them. shape: of one example, for a
+        model with convolutions. layers: their names in order, where file and names leave it open.
+        names: of the clients, for sentences. Errors: FedreproError; see `networks.state_dicts`.
+        """
+        from fedrepro.networks.state_dicts import checked_counts, stack
+
+        spec = read_token("model", model) if model else None
+        found = stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
+        counts = checked_counts(label_counts, len(state_dicts), found.classes)
+        return LocalModels(
+            found.model, found.shape, found.classes, found.tensors, counts, found.layers
+        )
 
     @property
     def clients(self) -> int:
@@ -61,17 +172,59 @@ class LocalModels:
 class ClientInfo:
     """What a method declared in `needs`; everything else is None.
 
-    example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
-    pooled_labels: int64 (N,). `training` is the scenario's local training procedure, `device`
-    where to compute.
+    example_counts: int64 (J,); label_counts: int64 (J, K); own_train_accuracy: float64 (J,), that
+    of each client's model; pooled_inputs: float32 (N, D); pooled_labels: int64 (N,); the same of
+    the public sample and of the server's validation examples. clients: those of a one-shot method
+    that lets them train or evaluate once more. `training` is the scenario's local training
+    procedure, `device` where to compute.
     """
 
     training: Spec
     device: str = "cpu"
     example_counts: np.ndarray | None = None
     label_counts: np.ndarray | None = None
+    own_train_accuracy: np.ndarray | None = None
     pooled_inputs: np.ndarray | None = None
     pooled_labels: np.ndarray | None = None
+    public_inputs: np.ndarray | None = None
+    public_labels: np.ndarray | None = None
+    validation_inputs: np.ndarray | None = None
+    validation_labels: np.ndarray | None = None
+    clients: Clients | None = None
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Messages between the server and the clients, and their size in bytes."""
+
+    messages_up: int = 0
+    messages_down: int = 0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(
+            self.messages_up + other.messages_up,
+            self.messages_down + other.messages_down,
+            self.bytes_up + other.bytes_up,
+            self.bytes_down + other.bytes_down,
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a round tells of itself, beside the next state.
+
+    metrics: named numbers, of METRICS or declared by the method. clients: the same per client,
+    (J,), NaN for those that took no part. traffic: what was sent; None is what `Clients` counted,
+    a model down and one up for every client that trained. exchanges: of all clients with the
+    server in this round.
+    """
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    clients: Mapping[str, np.ndarray] = field(default_factory=dict)
+    traffic: Traffic | None = None
+    exchanges: int = 1
 
 
 @dataclass(frozen=True)
@@ -81,17 +234,45 @@ class GlobalModel:
     tensors[name]: (m, *shape), widths may differ from the clients'. weights: (m, K), whose columns
     sum to one if the mixture is one of probabilities, or None for a single network. The prediction
     is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. diagnostics: named numbers that
-    become metrics.
+    become metrics, of METRICS or declared by the method. traffic: what a one-shot method sent, if
+    it is not every client's model once. layers: what the clients' state dicts call the layers, if
+    the models came as such.
     """
 
     model: Spec
     tensors: Mapping[str, np.ndarray]
     weights: np.ndarray | None = None
     diagnostics: Mapping[str, float] = field(default_factory=dict)
+    traffic: Traffic | None = None
+    layers: tuple[str, ...] | None = None
 
     @property
     def networks(self) -> int:
         return len(next(iter(self.tensors.values())))
+
+    @property
+    def finite(self) -> bool:
+        """Whether all weights are numbers: a model that is not predicts nothing."""
+        return all(bool(np.isfinite(value).all()) for value in self.tensors.values())
+
+    def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
+        """The network as plain PyTorch loads it: torch tensors, float32, weights as (out, in).
+
+        layers: what to call them; by default as the clients' state dicts do, or else as in an
+        `nn.Sequential` of the model's layers. Errors: FedreproError for several networks.
+        """
+        if self.networks > 1:
+            raise FedreproError(
+                f"this model is a mixture of {self.networks} networks, which no single state dict "
+                "holds; take state_dicts(), and weigh their probabilities by `weights`"
+            )
+        return self.state_dicts(layers)[0]
+
+    def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """The same for each of the m networks."""
+        from fedrepro.networks.state_dicts import unstack
+
+        return unstack(self.model, self.tensors, layers or self.layers)
 
 
 State = dict[str, Any]
@@ -100,24 +281,25 @@ State = dict[str, Any]
 class Federated(Protocol):
     """A method in rounds. The state is plain data, arrays and tensors: `states.py` says which.
 
-    `init` and `round` are pure: the next state depends on the state, the clients and the random
-    place (rng.round is the round's number) only. `round` also returns named numbers to record.
-    `messages` counts the models or gradients sent up and down in one exchange of all clients with
-    the server. A round is one exchange, unless the method says in `exchanges` how many it has.
+    `init` and `round` are pure: the next state depends on the state, what the clients do, the
+    declared information and the random place (rng.round is the round's number) only.
     """
 
     rounds: int
 
-    def init(self, clients: Clients, rng: Rng) -> State: ...
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State: ...
 
     def round(
-        self, state: State, clients: Clients, rng: Rng
-    ) -> tuple[State, Mapping[str, float]]: ...
+        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]: ...
 
     def model(self, state: State, clients: Clients) -> GlobalModel: ...
 
-    def messages(self, clients: int) -> tuple[int, int]: ...
 
+# What a one-shot method or a control gives: a model, one for each client, or nothing where it has
+# none of these clients, as of a size that they have not enough units for. The setting is then left
+# out of tables and figures, in all trials.
+Made = GlobalModel | Sequence[GlobalModel] | None
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -132,17 +314,26 @@ def method(
     paper: str = "",
     label: str = "",
     evaluate: tuple[str, ...] = ("test",),
-    scenario: Mapping[str, str] | None = None,
+    scenario: Mapping[str, str | Mapping[str, Any]] | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    prepare: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
     needs: keys of NEEDS. models: model names it can combine (empty: any). evaluate: splits on
     which the harness measures it; "train" is asked for where a parameter is chosen by it.
-    scenario: components it sets itself (pooled training takes the partition `pooled`).
+    scenario: components it sets itself (pooled training takes the partition `pooled`), or
+    parameters of them (averaging from a shared start sets `shared_init` of the training). metrics:
+    what it reports that METRICS does not have. prepare: of a one-shot method, a function of
+    (clients, info, *, rng, and some of its parameters) that is called once for all settings of a
+    trial with equal values of those; what it returns is handed over as `prepared`.
     """
     strangers = set(needs) - set(NEEDS)
     if strangers:
         raise ValueError(f"method {name!r} needs something unknown: {sorted(strangers)}")
+    taken = set(metrics or ()) & set(METRICS)
+    if taken:
+        raise ValueError(f"method {name!r} declares metrics that are there: {sorted(taken)}")
     return register(
         "method",
         name,
@@ -154,4 +345,6 @@ def method(
         label=label or name,
         evaluate=evaluate,
         scenario=dict(scenario or {}),
+        metrics=dict(metrics or {}),
+        prepare=prepare,
     )

@@ -84,7 +84,7 @@ def fitting(name: str, labels: np.ndarray, clients: int) -> Spec:
 
 def split_of(name: str, labels: np.ndarray, clients: int | None, rng: Rng, **values: Any) -> Owners:
     spec = spec_of(name, clients, **values)
-    split: Owners = spec.component.fn(examples_of(labels), rng, **spec.values)
+    split: Owners = spec.component.fn(examples_of(labels), rng, **spec.own)
     return split
 
 

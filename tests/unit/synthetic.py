@@ -78,6 +78,9 @@ def _rows(setting, clients: int, trial: int, values: Values):
         value = values(setting.token, clients, trial, metric, split or "")
         return MetricRow(trial, setting, metric, value, split, **place)
 
+    if values(setting.token, clients, trial, "left_out", "") == 1:
+        yield row("left_out")
+        return
     yield from (row("accuracy", s) for s in setting.component.meta["evaluate"])
     yield row("hidden_units")
     yield row("accuracy", "test", client=0)

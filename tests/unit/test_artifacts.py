@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -202,7 +203,7 @@ def as_before_checksums(path, kind="metrics"):
     metadata = {
         "fedrepro.kind": kind,
         "fedrepro.schema": "1",
-        "fedrepro.core.provenance": '{"seed": 7}',
+        "fedrepro.provenance": '{"seed": 7}',
     }
     pq.write_table(pa.table({"x": [1, 2]}).replace_schema_metadata(metadata), path)
 
@@ -348,3 +349,10 @@ def test_what_cannot_be_read_is_not_called_unwritable(tmp_path):
 
     with pytest.raises(PermissionError):
         reading()
+
+
+def test_the_recorded_files_name_their_origin_under_the_same_key():
+    """Files outlive the rooms of the code: what they call their provenance must not move."""
+    paths = sorted((Path(__file__).parents[2] / "reports/record").rglob("*.parquet"))
+    assert paths
+    assert all(read_provenance(read_table(path, "metrics")) for path in paths)

@@ -181,7 +181,8 @@ def test_a_mistyped_column_names_the_claim():
 
 def test_every_claim_of_pfnm_is_there_with_a_bound_or_a_reason_for_none():
     claims = load_claims(PFNM).claims
-    assert [claim.id for claim in claims] == [f"P{n}" for n in range(1, 25)]
+    papers = [claim.id for claim in claims if claim.place != "ours"]
+    assert papers == [f"P{n}" for n in range(1, 25)]
     assert {claim.id for claim in claims if claim.untested} == {"P5", "P14"}
 
 

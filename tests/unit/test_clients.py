@@ -54,7 +54,9 @@ def test_a_client_trains_the_same_in_any_company(clients, start):
     here = Rng(0).at(round=1)
     whole = clients.train(start, here, epochs=1)
     some = clients.train(start, here, epochs=1, chosen=[2, 0])
-    fewer = replace(clients, rows=clients.rows[:1]).train(start, here, epochs=1)
+    fewer = replace(clients, data=replace(clients.data, rows=clients.data.rows[:1])).train(
+        start, here, epochs=1
+    )
     for name, value in whole.tensors.items():
         assert np.array_equal(value[[2, 0]], some.tensors[name])
         assert np.array_equal(value[:1], fewer.tensors[name])

@@ -214,7 +214,8 @@ def test_the_json_says_where_the_exhibit_comes_from():
     assert about["scenario"]["training"]["values"]["epochs"] == "2"
     assert "pfnm;v" in " ".join(about["components"]["method"])
     assert about["settings"]["methods"][0]["sigma2"] == [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0]
-    assert "pooled_train_accuracy" in about["methods"][0]["needs"]
+    assert set(about["methods"][0]["needs"]) == {"label_counts"}
+    assert set(about["methods"][0]["discloses"]) == {"pooled_train_accuracy"}
     assert about["computed"] == [ORIGIN]
     assert set(about["drawn"]) == {"revision", "digest", "versions"}
     assert {"matplotlib", "pandas", "python"} <= set(about["drawn"]["versions"])

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from synthetic import draw, plan, plausible, tables_of, workplace
 
+from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import cases, close_up, lines, of_case, rules
 from fedrepro.drawings.draw import DRAWINGS, figure
 from fedrepro.drawings.heat_maps import maps_of, table_of, varied
+from fedrepro.drawings.layout import widths
 from fedrepro.drawings.rounds import round_lines
 from fedrepro.drawings.sizes import paths_of
-from fedrepro.drawings.text_table import head_of, rows_of
+from fedrepro.drawings.tables import html
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
+from fedrepro.report.page import load, page
+from fedrepro.stages.exhibit import exhibit_table
 
 __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -28,12 +32,11 @@ ONE_OF_EACH = (
     "s-figure-3a",
     "s-figure-3b",
     "matching-or-size",
+    "equal-size",
     "s-figure-4a",
     "s-figure-5a",
     "s-figure-2a",
     "s-figure-2b",
-    "erratum-options",
-    "deep-sigma2",
     "ensemble-readings",
     "wider-downpour",
 )
@@ -126,6 +129,24 @@ def test_paths_go_through_settings_in_order():
     assert set(line.x) <= set(sizes["mean"])
 
 
+def test_a_path_goes_through_what_was_not_left_out():
+    def values(token, clients, trial, metric, split):
+        if metric == "left_out":
+            # one of two trials; all settings of a method; a method of one size
+            some = token == "pfnm_sized+units~100" and trial == 1
+            return some or token.startswith("ot_fusion") or token == "average_shared"
+        return plausible(token, clients, trial, metric, split)
+
+    exhibit, numbers = numbers_of("equal-size", values)
+    own = of_case(numbers, "homogeneous")
+    paths = paths_of(exhibit, own[own["clients"] == 4])
+    assert paths["PFNM"][0] == [50, 200, 400]
+    assert paths["OT fusion"][0] == paths["OT fusion"][1].mean == []
+    assert len(paths["k-means of units"][1].mean) == 4
+    with rules():
+        assert figure(exhibit, numbers)
+
+
 def test_settings_that_lie_close_are_named_once_and_what_is_cut_off_is_named_at_the_edge():
     def values(token, clients, trial, metric, split):
         if metric == "hidden_units":
@@ -150,22 +171,47 @@ def test_a_lone_line_has_its_band_in_sight():
 
 
 def test_a_table_has_a_row_for_each_shown_setting_with_its_values_as_text():
-    exhibit, numbers = numbers_of("erratum-options")
-    rows = rows_of(exhibit, numbers)
-    assert len(rows) == 8
-    assert list(rows[0].values) == ["1", "true", "10"]
-    assert list(rows[-1].values) == ["2", "false", "none"]
-    assert all(len(row.cells) == len(exhibit.points) for row in rows)
+    table = written("erratum-options")
+    assert table.corner == ("Method", "popularity", "class weights", "count cap")
+    assert [row.heads for row in table.rows][:: len(table.rows) - 1] == [
+        ("PFNM", "1", "true", "10"),
+        ("PFNM", "2", "false", "none"),
+    ]
+    assert len(table.rows) == 8
+    assert all(len(row.cells) == 4 for row in table.rows)
+    assert table.heads == tuple(
+        (case, j) for case in ("homogeneous", "heterogeneous") for j in ("J = 2", "J = 4")
+    )
 
 
 def test_the_head_of_a_column_has_its_data_and_what_varies():
-    exhibit, _ = numbers_of("deep-sigma2")
-    first = exhibit.points[0]
-    assert head_of(exhibit, first.values).splitlines() == ["Digits (8×8)", "heterogeneous"]
-    values = [first.values | {"hidden": widths} for widths in ("50@50@50", "50@20")]
-    several = replace(exhibit, points=tuple(replace(first, values=one) for one in values))
-    heads = [head_of(several, one) for one in values]
-    assert heads == ["hidden 3 × 50", "hidden 50 + 20"]
+    table = written("deep-sigma2")
+    cases = ("Digits (8×8), heterogeneous", "Coloured shapes, heterogeneous")
+    assert table.heads == tuple((case,) for case in cases)
+    assert "J = 4 · hidden = 2 × 50 · 2 trials" in table.caption
+    assert [widths(text) for text in ("50@50@50", "50@20", "50")] == ["3 × 50", "50 + 20", "50"]
+
+
+def written(name):
+    """The table of an exhibit, from what its stage writes."""
+    key = f"pfnm/{name}"
+    base = draw(plan(), key)
+    about = read_json(f"{base}.json")
+    numbers = read_csv(Path(f"{base}.csv").read_text())
+    table = exhibit_table(plan().exhibit(key), about, numbers, None)
+    assert Path(f"{base}.html").read_text() == html(table)
+    return table
+
+
+def test_the_page_has_a_table_in_the_place_of_a_figure():
+    draw(plan(), "pfnm/erratum-options")
+    shown = load(Path("reports/tiny"), "pfnm/erratum-options", "tiny")
+    made = page("tiny", [shown])
+    assert shown.fragment in made
+    assert "erratum-options.svg" not in made
+    assert not Path("reports/tiny/pfnm/erratum-options.svg").exists()
+    for suffix in ("html", "md", "tex", "printed.csv"):
+        assert f"pfnm/erratum-options.{suffix}" in made
 
 
 def test_headings_say_what_the_sweep_holds():
@@ -187,14 +233,9 @@ def test_maps_need_a_method_that_shows_its_settings():
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_stage_and_the_page_take_every_kind(name):
-    from pathlib import Path
-
-    from fedrepro.report.page import load, page
-
     base = draw(plan(), f"pfnm/{name}")
     shown = load(Path("reports/tiny"), f"pfnm/{name}", "tiny")
-    assert shown.heads
-    assert shown.rows or len(shown.settings) > 40
-    html = page("tiny", [shown])
-    assert f"pfnm/{name}.svg" in html
+    assert (shown.table is None) == (shown.combinations > 40)
+    made = page("tiny", [shown])
+    assert f"pfnm/{name}.svg" in made
     assert Path(f"{base}.svg").stat().st_size > 1000

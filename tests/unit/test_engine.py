@@ -140,7 +140,7 @@ def test_a_loss_that_is_not_finite_names_client_trial_and_step():
     examples.inputs[tasks[2].rows] = float("nan")
     start = own_starts(dense, ADAM, [task.rng for task in tasks])
     with pytest.raises(FedreproError, match="client 2 in trial 0 is not finite at step 1; lower"):
-        train(dense, examples, tasks, ADAM, start)
+        train(dense, examples, tasks, ADAM, start).checked()
 
 
 def test_the_step_at_which_a_loss_breaks_is_exact():
@@ -153,7 +153,7 @@ def test_the_step_at_which_a_loss_breaks_is_exact():
     first = int(np.flatnonzero(epoch_order(tasks[0], 0) == bad)[0]) // 32 + 1
     start = own_starts(dense, given, [kept[0].rng])
     with pytest.raises(FedreproError, match=f"not finite at step {first};"):
-        train(dense, examples, kept, given, start)
+        train(dense, examples, kept, given, start).checked()
 
 
 def test_a_client_without_examples_is_a_sentence():

@@ -11,8 +11,9 @@ from synthetic import KEY, draw, plan, undrawn, workplace
 from fedrepro.cli.documents import recorded_verdicts
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.files import RUN, SUFFIXES, open_exhibit, open_recorded, sha256_of
-from fedrepro.record.keep import RECORD, compare, exhibits_in, record
+from fedrepro.numbers.files import FIGURE, RUN, open_exhibit, open_recorded, sha256_of
+from fedrepro.record.compare import compare
+from fedrepro.record.keep import RECORD, exhibits_in, record
 from fedrepro.report.page import load, load_claims, load_maps
 from fedrepro.stages import claims
 
@@ -32,7 +33,7 @@ def test_everything_that_is_recorded_can_be_opened(scale):
     folder = ROOT / "reports/record" / scale
     for key in exhibits_in(ROOT / "reports/record", scale):
         files = open_recorded(folder, key, scale)
-        assert all(files.read(suffix) for suffix in SUFFIXES)
+        assert all(files.read(suffix) for suffix in files.suffixes)
         assert len(files.table(".csv")) > 0
         assert files.about["key"] == key
 
@@ -41,7 +42,7 @@ def test_everything_that_is_recorded_can_be_opened(scale):
 def test_csv_files_are_plain_and_their_json_names_them():
     base = draw(plan())
     about = read_json(f"{base}.json")
-    assert set(about["files"]) == set(SUFFIXES) - {".json"}
+    assert set(about["files"]) == set(FIGURE) - {".json"}
     assert Path(f"{base}.csv").read_text().startswith("clients,method,metric,split,mean,")
     text = open_exhibit(FOLDER, KEY, "tiny").read(".csv").decode()
     assert text == Path(f"{base}.csv").read_text()
@@ -86,7 +87,7 @@ def test_what_was_recorded_before_checksums_is_found_by_its_run():
     kept = f"{RECORD}/tiny/{KEY}"
     about = {k: v for k, v in read_json(f"{kept}.json").items() if k != "files"}
     Path(f"{kept}.json").write_text(json.dumps({**about, "schema": 1}))
-    files = {s: sha256_of(Path(f"{kept}{s}").read_bytes()) for s in SUFFIXES}
+    files = {s: sha256_of(Path(f"{kept}{s}").read_bytes()) for s in FIGURE}
     Path(f"{kept}{RUN}").write_text(json.dumps({"seconds": {}, "machine": {}, "files": files}))
     assert open_exhibit(RECORD / "tiny", KEY, "tiny").about["key"] == KEY
     assert compare("tiny", KEY).same_bytes

@@ -59,7 +59,7 @@ def of_partition(item):
     groups = (np.arange(600) % 13 - 1).astype(np.int32)
     examples = TrainingLabels(np.arange(600) * 7 % 10, 10, groups, tuple("abcdefghijkl"))
     values = {p.name: 4 for p in item.params.values() if p.required}
-    split = item.fn(examples, Rng(0), **item.spec(values).values)
+    split = item.fn(examples, Rng(0), **item.spec(values).own)
     return summary(split.owner, *(split.noise,) * (split.noise is not None))
 
 
@@ -77,8 +77,10 @@ def of_training(item):
     given = problem().clients
     settings = settings_of(item.spec({"epochs": 2}))
     start = own_starts(given.network, settings, [Rng(0)])
-    tasks = [Task(rows, Rng(0, client=j)) for j, rows in enumerate(given.rows)]
-    return summary(*train(given.network, given.examples, tasks, settings, start).tensors.values())
+    tasks = [Task(rows, Rng(0, client=j)) for j, rows in enumerate(given.data.rows)]
+    return summary(
+        *train(given.network, given.data.examples, tasks, settings, start).tensors.values()
+    )
 
 
 def of_method(item):
@@ -86,8 +88,8 @@ def of_method(item):
     values = item.spec().values
     if item.meta["kind"] == "federated":
         made = item.fn(**values)
-        state = made.init(given.clients, Rng(0))
-        state, _ = made.round(state, given.clients, Rng(0).at(round=0))
+        state = made.init(given.clients, given.info, Rng(0))
+        state, _ = made.round(state, given.clients, given.info, Rng(0).at(round=0))
         models = [made.model(state, given.clients)]
     else:
         # few epochs, because long training magnifies rounding

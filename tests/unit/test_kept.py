@@ -12,6 +12,7 @@ def test_what_is_gone_comes_back_and_what_is_new_stays(tmp_path):
     other.parent.mkdir(parents=True)
     for path in (*drawn, other):
         path.write_text(f"old {path.name}")
+    other.with_suffix(".models").mkdir()
     keep(reports, kept)
     for path in drawn:
         path.unlink()

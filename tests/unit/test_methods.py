@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import fields, replace
 
 import numpy as np
@@ -9,16 +10,17 @@ import pytest
 import torch
 from problems import CLASSES, FEATURES, problem
 
-from fedrepro.api import NEEDS, GlobalModel, method
+from fedrepro.api import NEEDS, ClientInfo, GlobalModel, method
 from fedrepro.components.methods._streams import arriving
 from fedrepro.components.methods.downpour_sgd import next_minibatches
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import METRICS
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.measure import EvaluationSplit, correct, measure, measure_alone
-from fedrepro.training.clients import own_starts
+from fedrepro.training.clients import Clients, own_starts
 
 METHODS = components("method")
 ONE_SHOT = [n for n, m in METHODS.items() if m.meta["kind"] in ("one_shot", "control")]
@@ -41,6 +43,9 @@ def call(name, given, **values):
     item = METHODS[name]
     if "partition" in item.meta["scenario"]:  # pooled training is a scenario of one client
         given = problem(count=1)
+    if "training" in item.meta["scenario"]:
+        hidden = widths(given.models.tensors)
+        given = problem(hidden=hidden, **item.meta["scenario"]["training"])
     spec = item.spec(values)
     return item.fn(given.models, allowed(given.info, item), rng=Rng(0), **spec.values)
 
@@ -50,19 +55,47 @@ def each(made):
 
 
 def as_split(given):
-    return EvaluationSplit(given.clients.examples, given.labels, (FEATURES,), CLASSES, given.rows)
+    return EvaluationSplit(
+        given.clients.data.examples, given.labels, (FEATURES,), CLASSES, given.rows
+    )
 
 
 def scores_of(model, given):
     network = network_of(model.model, (FEATURES,), CLASSES)
-    return probabilities(network, model.tensors, model.weights, given.clients.examples)
+    return probabilities(network, model.tensors, model.weights, given.clients.data.examples)
+
+
+NOTHING = ClientInfo(training=None)
+
+
+class Watched(Clients):
+    """Clients whose data no method may take for itself."""
+
+    def __getattribute__(self, name):
+        if name == "data":
+            reader = sys._getframe(1).f_globals["__name__"]
+            assert not reader.startswith("fedrepro.components.methods"), "a method reads the data"
+        return super().__getattribute__(name)
+
+
+def holders(clients, rows, **changes):
+    """Clients who hold other rows of the same examples."""
+    return replace(clients, data=replace(clients.data, rows=rows), **changes)
+
+
+def asked_by(made, clients):
+    """The clients as the harness hands them to this method: they do what it declared."""
+    (item,) = [item for item in METHODS.values() if item.fn is type(made)]
+    given = {f.name: getattr(clients, f.name) for f in fields(clients)}
+    return Watched(**given | {"method": item.name, "needs": item.meta["needs"]})
 
 
 def states(made, clients):
     """The state before and after every round."""
-    found = [made.init(clients, Rng(0))]
+    clients = asked_by(made, clients)
+    found = [made.init(clients, NOTHING, Rng(0))]
     for done in range(made.rounds):
-        found.append(made.round(found[-1], clients, Rng(0).at(round=done))[0])
+        found.append(made.round(found[-1], clients, NOTHING, Rng(0).at(round=done))[0])
     return found
 
 
@@ -171,9 +204,10 @@ def test_distillation_has_its_own_width_and_follows_the_ensemble(given):
 
 @pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].meta["kind"] != "control"])
 def test_every_method_works_on_several_hidden_layers(name):
-    """The average is given networks from one start; matching a small sigma2."""
+    """The average is given networks from one start; matching a small sigma2, or a large size."""
     deep = problem(hidden=(8, 7), shared_init=name == "average")
-    values = {"sigma2": 0.05} if name.startswith("pfnm") else {}
+    values = {"sigma2": 0.05} if "sigma2" in METHODS[name].params else {}
+    values |= {"units": 20} if name == "pfnm_sized" else {}
     if name in FEDERATED:
         values |= {"rounds": 40} if name == "downpour_sgd" else {"steps": 4}
         made = METHODS[name].fn(**values)
@@ -203,12 +237,12 @@ def test_a_federated_method_is_pure_and_goes_on_from_a_saved_state(name, given, 
     from fedrepro.core.states import packed, unpacked
 
     made = METHODS[name].fn()
-    state = made.init(given.clients, Rng(0))
+    state = made.init(given.clients, given.info, Rng(0))
     for done in range(2):
         save_state(tmp_path / "state.pt", packed(state))
-        nxt, _ = made.round(state, given.clients, Rng(0).at(round=done))
+        nxt, _ = made.round(state, given.clients, given.info, Rng(0).at(round=done))
         kept = unpacked(load_state(tmp_path / "state.pt"))
-        again, _ = made.round(kept, given.clients, Rng(0).at(round=done))
+        again, _ = made.round(kept, given.clients, given.info, Rng(0).at(round=done))
         save_state(tmp_path / "one.pt", packed(nxt))
         save_state(tmp_path / "two.pt", packed(again))
         assert (tmp_path / "one.pt").read_bytes() == (tmp_path / "two.pt").read_bytes()
@@ -220,10 +254,31 @@ def test_a_federated_method_is_pure_and_goes_on_from_a_saved_state(name, given, 
 def test_downpour_takes_a_step_per_message_or_one_a_round(given):
     made = {m: METHODS["downpour_sgd"].fn(messages=m) for m in ("sequential", "averaged")}
     for name, steps in (("sequential", 4), ("averaged", 1)):
-        state = made[name].init(given.clients, Rng(0))
-        state, _ = made[name].round(state, given.clients, Rng(0).at(round=0))
+        given.clients.ledger.begin()
+        state = made[name].init(given.clients, given.info, Rng(0))
+        state, _ = made[name].round(state, given.clients, given.info, Rng(0).at(round=0))
         assert float(state["optimiser"]["steps"]) == steps
-        assert made[name].messages(4) == (4, 4)
+        sent = given.clients.ledger.traffic
+        assert (sent.messages_up, sent.messages_down) == (4, 4)
+        given.clients.ledger.begin()
+
+
+@pytest.mark.parametrize("minibatches", [None, 1, 2])
+@pytest.mark.parametrize("messages", ["sequential", "averaged"])
+def test_the_master_does_not_follow_a_client_that_diverges(given, messages, minibatches):
+    """Its update is counted as rejected, and those of the others are taken."""
+    inputs = given.inputs.copy()
+    inputs[given.rows[1]] = np.nan
+    examples = replace(given.clients.data.examples, inputs=torch.from_numpy(inputs))
+    ill = replace(given.clients, data=replace(given.clients.data, examples=examples))
+    made = METHODS["downpour_sgd"].fn(messages=messages, minibatches=minibatches)
+    ill.ledger.begin()
+    before = made.init(ill, NOTHING, Rng(0))
+    state, _ = made.round(before, ill, NOTHING, Rng(0).at(round=0))
+    assert made.model(state, ill).finite
+    assert not torch.equal(state["flat"], before["flat"])
+    assert (ill.ledger.rejected, ill.ledger.selected) == (1, 4)
+    assert np.isfinite(ill.ledger.train_loss)
 
 
 @pytest.mark.parametrize("messages", ["sequential", "averaged"])
@@ -233,7 +288,7 @@ def test_downpour_with_minibatches_goes_through_all_examples_in_turn(given, mess
     seen = [[] for _ in given.rows]
     for done in range(made.rounds):
         here = next_minibatches(given.clients, 1, Rng(0).at(round=done))
-        for own, rows in zip(seen, here.rows, strict=True):
+        for own, rows in zip(seen, here.data.rows, strict=True):
             assert len(rows) == batch
             own.extend(rows)
     for own, rows in zip(seen, given.rows, strict=True):
@@ -249,12 +304,12 @@ def test_downpour_with_minibatches_goes_through_all_examples_in_turn(given, mess
 def test_a_minibatch_of_every_client_is_a_gradient_at_the_masters_weights(given):
     """The mean of messages of equal minibatches is the gradient of one large minibatch."""
     made = METHODS["downpour_sgd"].fn(minibatches=1, messages="averaged")
-    first = made.init(given.clients, Rng(0))
-    state, _ = made.round(first, given.clients, Rng(0).at(round=0))
-    rows = np.concatenate(next_minibatches(given.clients, 1, Rng(0).at(round=0)).rows)
+    first = made.init(given.clients, given.info, Rng(0))
+    state, _ = made.round(first, given.clients, given.info, Rng(0).at(round=0))
+    rows = np.concatenate(next_minibatches(given.clients, 1, Rng(0).at(round=0)).data.rows)
     settings = replace(given.clients.settings, batch_size=len(rows))
-    one = replace(given.clients, rows=[rows], settings=settings)
-    pooled, _ = METHODS["downpour_sgd"].fn().round(first, one, Rng(0).at(round=0))
+    one = holders(given.clients, [rows], settings=settings)
+    pooled, _ = METHODS["downpour_sgd"].fn().round(first, one, NOTHING, Rng(0).at(round=0))
     assert torch.allclose(state["flat"], pooled["flat"], atol=1e-5)
 
 
@@ -262,18 +317,18 @@ def test_a_minibatch_of_every_client_is_a_gradient_at_the_masters_weights(given)
 
 
 def test_all_data_of_a_client_arrive_once_in_parts_as_equal_as_can_be(given):
-    parts = [arriving(given.clients, step, 7, Rng(0).at(round=step)).rows for step in range(7)]
+    parts = [arriving(given.clients, step, 7, Rng(0).at(round=step)).data.rows for step in range(7)]
     for client, rows in enumerate(given.rows):
         own = [part[client] for part in parts]
         assert np.array_equal(np.sort(np.concatenate(own)), np.sort(rows))
         sizes = [len(part) for part in own]
         assert max(sizes) - min(sizes) <= 1
-    again = arriving(given.clients, 3, 7, Rng(0).at(round=99)).rows
+    again = arriving(given.clients, 3, 7, Rng(0).at(round=99)).data.rows
     assert all(map(np.array_equal, again, parts[3]))
 
 
 def test_a_stream_of_more_steps_than_examples_is_refused(given):
-    few = replace(given.clients, rows=[given.rows[0], given.rows[1][:3]])
+    few = holders(given.clients, [given.rows[0], given.rows[1][:3]])
     with pytest.raises(FedreproError, match="client 1 has 3 examples, too few for a stream of 4"):
         arriving(few, 0, 4, Rng(0))
 
@@ -303,12 +358,12 @@ def test_one_step_of_pfnm_streaming_is_pfnm(given):
 def test_pfnm_streaming_reports_its_size_at_every_step(hidden):
     given = problem(hidden=hidden)
     made = METHODS["pfnm_streaming"].fn(steps=3, sigma2=0.1)
-    state, sizes = made.init(given.clients, Rng(0)), []
+    state, sizes = made.init(given.clients, given.info, Rng(0)), []
     for done in range(3):
-        state, numbers = made.round(state, given.clients, Rng(0).at(round=done))
+        state, numbers = made.round(state, given.clients, given.info, Rng(0).at(round=done))
         model = made.model(state, given.clients)
-        assert numbers["hidden_units"] == sum(v.shape[1] for v in biases_of(model)[:-1])
-        sizes.append(numbers["hidden_units"])
+        assert numbers.metrics["hidden_units"] == sum(v.shape[1] for v in biases_of(model)[:-1])
+        sizes.append(numbers.metrics["hidden_units"])
     assert sizes == sorted(sizes)
     assert correct(model, as_split(given)).mean() > 0.5
 
@@ -330,10 +385,12 @@ def test_streaming_ensembles_train_on_and_keep_all_or_the_latest(given):
         assert np.array_equal(new[1]["networks"][name], old[-1]["networks"][name][:4])
 
 
-def test_the_uniform_streaming_ensemble_never_counts_labels(given, monkeypatch):
-    """It does not declare that it sees them."""
-    monkeypatch.delattr("fedrepro.components.methods.ensembles.label_counts")
+def test_the_uniform_streaming_ensemble_never_counts_labels(given):
+    """It does not declare that it sees them, and clients tell nobody else."""
     made = METHODS["uniform_ensemble_streaming"].fn(steps=2)
+    clients = asked_by(made, given.clients)
+    with pytest.raises(FedreproError, match="add 'label_counts' to its needs"):
+        _ = clients.label_counts
     *_, last = states(made, given.clients)
     assert made.model(last, given.clients).networks == 4
 
@@ -353,24 +410,30 @@ def test_downpour_streaming_of_one_step_is_downpour(given):
     plain = METHODS["downpour_sgd"].fn(rounds=3)
     one, two = states(stream, given.clients)[-1], states(plain, given.clients)[-1]
     assert torch.allclose(one["flat"], two["flat"], atol=1e-5)
-    assert (stream.exchanges, stream.messages(4)) == (3, (4, 4))
+    given.clients.ledger.begin()
+    first = stream.init(given.clients, NOTHING, Rng(0))
+    _, report = stream.round(first, given.clients, NOTHING, Rng(0).at(round=0))
+    assert (report.exchanges, given.clients.ledger.traffic.messages_up) == (3, 3 * 4)
 
 
 def test_downpours_messages_are_the_clients_mean_gradients(given):
     """One client with one minibatch: the master takes an Adam step on its gradient."""
-    clients = replace(given.clients, rows=given.rows[:1], settings=replace(
-        given.clients.settings, batch_size=1000, l2=0.0))  # fmt: skip
+    settings = replace(given.clients.settings, batch_size=1000, l2=0.0)
+    clients = holders(given.clients, given.rows[:1], settings=settings)
     made = METHODS["downpour_sgd"].fn()
-    state = made.init(clients, Rng(0))
+    state = made.init(clients, NOTHING, Rng(0))
     start = {
         k: torch.from_numpy(v[0]).requires_grad_()
         for k, v in made.model(state, clients).tensors.items()
     }
-    x, y = (part[given.rows[0]] for part in (clients.examples.inputs, clients.examples.targets))
+    x, y = (
+        part[given.rows[0]]
+        for part in (given.clients.data.examples.inputs, given.clients.data.examples.targets)
+    )
     out = torch.relu(x @ start["weight0"] + start["bias0"]) @ start["weight1"] + start["bias1"]
     torch.nn.functional.cross_entropy(out, y).backward()
     torch.optim.Adam(start.values(), lr=clients.settings.lr, amsgrad=True).step()
-    state, _ = made.round(state, clients, Rng(0).at(round=0))
+    state, _ = made.round(state, clients, NOTHING, Rng(0).at(round=0))
     for key, value in made.model(state, clients).tensors.items():
         assert np.allclose(value[0], start[key].detach().numpy(), atol=1e-5)
 

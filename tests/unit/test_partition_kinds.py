@@ -446,6 +446,6 @@ def test_without_noise_the_inputs_are_not_copied() -> None:
 def test_a_partition_that_leaves_out_examples_says_nobody() -> None:
     examples = TrainingLabels(np.zeros(3, int), 1, np.array([-1, 0, 1], np.int32), ("a", "b"))
     spec = spec_of("natural", 1)
-    split = spec.component.fn(examples, Rng(0), **spec.values)
+    split = spec.component.fn(examples, Rng(0), **spec.own)
     assert split.owner.tolist() == [NOBODY, 0, NOBODY]
     assert split.sizes.tolist() == [1]

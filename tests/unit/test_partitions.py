@@ -93,7 +93,7 @@ def test_which_examples_of_a_class_a_client_holds_is_drawn(name: str) -> None:
     if name == "shards":
         labels = np.repeat([0, 1], [600, 400])
     examples = TrainingLabels(labels, 2, np.full(1000, -1, np.int32))
-    owner = spec.component.fn(examples, Rng(0), **spec.values).owner
+    owner = spec.component.fn(examples, Rng(0), **spec.own).owner
     index = np.flatnonzero(labels == 0)
     first, second = (index[owner[index] == client] for client in (0, 1))
     assert first.min() < second.max()

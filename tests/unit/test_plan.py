@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrepro.api import CHOICES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.planning.config import Config, ExhibitFile, Granularity, load_exhibits
@@ -70,7 +71,7 @@ def test_figure_2_at_paper_scale_is_what_the_paper_says():
         assert set(trials.values()) == {10}
         pfnm = next(m for m in exhibit.measures if m.spec.name == "pfnm")
         assert set(pfnm.spec["sigma2"]) == {10, 5, 2, 1, 0.5, 0.1, 0.05, 0.01}
-        assert pfnm.choose == "pooled_train"
+        assert pfnm.choose is CHOICES["pooled_train"]
 
 
 def test_the_pooled_control_is_one_run_for_all_points():
@@ -217,7 +218,7 @@ MEDIAN = {"name": "concatenation", "class_weights": False, "label": "more"}
     [
         {"trials": 11},
         {"trials": 40},
-        {"kd_trials": 3},
+        {"trials_of": {"KD": 3}},
         {"methods": [*FILES["pfnm"].defaults["methods"], MEDIAN]},
         {"sweep": {"partition.clients": [5, 10, 15, 20, 25, 30, 50]}},
     ],
@@ -401,3 +402,13 @@ def test_pieces_of_a_range_are_written_and_read(first, last, size):
 def test_pieces_written_otherwise_are_a_sentence():
     with pytest.raises(FedreproError, match="'0-9' is not a range cut in pieces; write 0-999:10"):
         Pieces.parse("0-9")
+
+
+def test_a_method_may_set_parameters_of_a_component_of_its_scenario():
+    """Averaging from a shared start: other local models, from the same partition."""
+    point = plan("paper").exhibit("pfnm/equal-size-photographs").points[0]
+    runs = {(label, setting.token): run for (label, setting), run in point.runs.items()}
+    shared = runs["parameter average, shared start", "average_shared"].scenario
+    assert shared.training.token == "adam+l2~1e-05+lr~0.001+shared_init~true"
+    assert shared.partition == point.scenario.partition
+    assert runs["parameter average", "average"].scenario == point.scenario

@@ -24,7 +24,9 @@ from synthetic import (
 
 from fedrepro.core.artifacts import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.record.keep import RECORD, SUFFIXES, compare, exhibits_in, record
+from fedrepro.numbers.files import FIGURE
+from fedrepro.record.compare import compare
+from fedrepro.record.keep import RECORD, exhibits_in, record
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
@@ -45,16 +47,16 @@ def made():
 def test_record_keeps_every_file_and_the_run(made):
     done = record("tiny", [KEY])
     assert done.warnings == []
-    own = [Path(f"{BASE}{suffix}") for suffix in (*SUFFIXES, ".run.json")]
+    own = [Path(f"{BASE}{suffix}") for suffix in (*FIGURE, ".run.json")]
     assert done.files == [*own, BASE.parent / "claims.csv", BASE.parent / "claims.json"]
-    for suffix in SUFFIXES:
+    for suffix in FIGURE:
         ours = Path(made.paths.exhibit(KEY, suffix))
         assert Path(f"{BASE}{suffix}").read_bytes() == ours.read_bytes()
     run = read_json(f"{BASE}.run.json")
     assert run["seconds"]["train"] == 42.0
     assert set(run["seconds"]) == {"train", "aggregate", "federate"}
     assert run["machines"] == [{"device": "cpu", **ORIGIN["machine"]}]
-    assert set(run["files"]) == set(SUFFIXES)
+    assert set(run["files"]) == set(FIGURE)
 
 
 def test_processor_time_is_summed_over_jobs_and_memory_is_that_of_the_hungriest(made):
@@ -114,7 +116,7 @@ def test_nothing_to_record_is_a_sentence():
         record("quick")
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", FIGURE)
 def test_a_missing_file_is_named_with_the_command_and_nothing_is_recorded(made, suffix):
     Path(made.paths.exhibit(KEY, suffix)).unlink()
     with pytest.raises(FedreproError) as error:

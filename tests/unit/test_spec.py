@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import pytest
@@ -95,6 +96,63 @@ def test_a_sweep_expands_in_the_order_written():
     assert spec.swept == ("alpha",)
     assert [one["alpha"] for one in spec.expand()] == [1.0, 0.5, 10.0]
     assert spec.token == "example+alpha~1@0.5@10+clients~2"
+
+
+ONE_BY_ONE = st.lists(
+    st.fixed_dictionaries(
+        {"clients": st.integers(1, 9)},
+        optional={"alpha": st.floats(1e-12, 1e12), "cap": st.none() | st.integers(-5, 5)},
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@given(ONE_BY_ONE)
+def test_settings_listed_one_by_one_are_those_of_their_token(settings):
+    each = [COMPONENT.spec(setting) for setting in settings]
+    if len(set(each)) < len(each):
+        with pytest.raises(FedreproError, match="lists a setting twice"):
+            COMPONENT.paired({}, settings)
+        return
+    spec = COMPONENT.paired({}, settings)
+    assert list(spec.expand()) == each
+    assert parse(KNOWN, spec.token) == spec
+    assert all(SAFE.fullmatch(part) for part in re.split("[+~@]", spec.token))
+
+
+def test_listed_settings_that_are_a_sweep_are_written_as_one():
+    spec = COMPONENT.paired({"clients": 4}, [{"alpha": 0.1}, {"alpha": 0.2}])
+    assert spec.token == COMPONENT.spec({"clients": 4, "alpha": [0.1, 0.2]}).token
+    assert COMPONENT.paired({"clients": 4}, [{"alpha": 0.5}]).token == "example+alpha~0.5+clients~4"
+
+
+def test_pairs_and_every_combination_of_the_same_lists_are_two_things():
+    pairs = COMPONENT.paired({}, [{"clients": 1, "cap": 2}, {"clients": 3, "cap": 4}])
+    every = COMPONENT.spec({"clients": [1, 3], "cap": [2, 4]})
+    assert pairs.token == "example+cap~2@4+clients~1@3+paired~2"
+    assert pairs != every
+    assert pairs.resolved != every.resolved
+    assert (len(list(pairs.expand())), len(list(every.expand()))) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("token", "sentence"),
+    [
+        ("example+clients~1@2+paired~3", "pairs 3 settings, but 'clients' lists 2"),
+        ("example+clients~1+paired~2", "lists no values"),
+        ("example+cap~1@1+clients~1@2+paired~2", "write 'example[+]cap~1[+]clients~1@2'"),
+        ("example+cap~1@1+clients~2@2+paired~2", "lists a setting twice"),
+    ],
+)
+def test_pairs_that_are_none_are_refused(token, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        parse(KNOWN, token)
+
+
+def test_a_list_cannot_differ_between_listed_settings():
+    with pytest.raises(FedreproError, match="'hidden' is a list itself"):
+        COMPONENT.paired({"clients": 1}, [{"hidden": [5], "cap": 1}, {"hidden": [6], "cap": 2}])
 
 
 def test_a_list_of_one_is_no_sweep():

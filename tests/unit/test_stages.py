@@ -94,6 +94,31 @@ def test_metrics_hold_the_parsed_parameters_as_typed_columns(data, local, tmp_pa
     assert not kinds & set(frame.columns)
 
 
+def test_a_setting_that_a_method_cannot_give_is_left_out(data, local, tmp_path):
+    out = tmp_path / "m.parquet"
+    words = ["--local", local, "--method", "whole_clients+units~15@20", "--out", out]
+    assert compute("aggregate", data, tmp_path, *words) == 0
+    frame = read_table(out, "metrics").to_pandas()
+    without = frame[frame["method"] == "whole_clients+units~15"]
+    assert without[["trial", "metric", "value"]].values.tolist() == [
+        [0, "left_out", 1], [1, "left_out", 1],
+    ]  # fmt: skip
+    size = frame.query("method == 'whole_clients+units~20' and metric == 'hidden_units'")
+    assert size["value"].tolist() == [20, 20]
+
+
+def test_the_best_clients_are_found_by_a_job(data, local, tmp_path):
+    """Of one client's width, its own model; so it has the accuracy of one of them."""
+    found = {}
+    for method in ("local", "best_clients"):
+        words = ["--local", local, "--method", method, "--out", tmp_path / method]
+        assert compute("aggregate", data, tmp_path, *words, trials="1") == 0
+        rows = read_table(tmp_path / method, "metrics").to_pandas()
+        rows = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]
+        found[method] = rows.set_index("client")["value"]
+    assert found["best_clients"].item() in set(found["local"].dropna())
+
+
 def test_alone_are_all_clients_with_their_mean_and_worst(data, local, tmp_path):
     out = tmp_path / "m.parquet"
     words = ["--local", local, "--method", "local", "--out", out]

@@ -13,14 +13,17 @@ import pytest
 import torch
 from problems import problem
 
-from fedrepro.api import GlobalModel
+from fedrepro.api import GlobalModel, Report
 from fedrepro.core.artifacts import load_state, save_state
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.measuring import Measuring
+from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Component
 from fedrepro.core.states import packed, settled, unpacked
 from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.stages import federate
-from fedrepro.stages.federate import Keeper, run_trial
+from fedrepro.stages.federate import Keeper, TrialRounds
 
 STATES = {
     "array": np.arange(6.0).reshape(2, 3),
@@ -134,7 +137,7 @@ class Drifting:
 
     rounds = 6
 
-    def init(self, clients, rng):
+    def init(self, clients, info, rng):
         sizes = clients.network.sizes
         weight = np.asfortranarray(rng.stream("a").normal(size=(1, sizes[0], sizes[1])))
         return {
@@ -146,7 +149,7 @@ class Drifting:
             7: [weight[:, ::2], "text"],
         }
 
-    def round(self, state, clients, rng):
+    def round(self, state, clients, info, rng):
         step = rng.stream("b").normal(size=state["weight"].shape) * state["scale"]
         for own in state["by_client"].values():
             own["sum"] += torch.from_numpy(step[0, 0])
@@ -160,7 +163,7 @@ class Drifting:
             "history": (*state["history"], float(weight.sum())),
             7: [weight[:, ::2], state[7][1] + "."],
         }
-        return new, {"drift": float(weight.mean())}
+        return new, Report({"drift": float(weight.mean())})
 
     def model(self, state, clients):
         shapes = clients.network.shapes
@@ -174,7 +177,7 @@ def given():
 
 
 def as_split(given):
-    return EvaluationSplit(given.clients.examples, given.labels, (6,), 3, given.rows)
+    return EvaluationSplit(given.clients.data.examples, given.labels, (6,), 3, given.rows)
 
 
 def bytes_of(progress, path):
@@ -185,7 +188,11 @@ def bytes_of(progress, path):
 
 def trial(given, folder, method=None):
     keeper = Keeper(folder / "trial.pt", "same", 0.0)
-    return run_trial(method or Drifting(), given.clients, Rng(3), as_split(given), keeper)
+    drift = Metric("drift of the weights", "numbers", None, None, 0)
+    meta = {"kind": "federated", "needs": frozenset(), "metrics": {"drift": drift}}
+    spec = Component("method", "drifting", 1, method or Drifting, meta).spec()
+    splits = {"test": as_split(given)}
+    return TrialRounds(spec, given.clients, given.info, Measuring(), splits).run(Rng(3), keeper)
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
@@ -213,9 +220,9 @@ def test_a_run_stopped_after_any_round_ends_with_the_same_bytes(
 
 def test_a_method_whose_state_cannot_be_kept_is_told_so_in_its_first_round(given, tmp_path):
     class Wrong(Drifting):
-        def round(self, state, clients, rng):
-            return {**state, "queue": deque()}, {}
+        def round(self, state, clients, info, rng):
+            return {**state, "queue": deque()}, Report()
 
     with pytest.raises(FedreproError, match=r"state\['queue'\] is a deque"):
-        trial(given, tmp_path, Wrong())
+        trial(given, tmp_path, Wrong)
     assert not (tmp_path / "trial.pt").exists()

@@ -10,7 +10,7 @@ import pytest
 from synthetic import KEY, plan, plausible, tables_of, workplace, write_runs
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import METRICS
+from fedrepro.core.metrics import LEADING, METRICS
 from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan
@@ -92,6 +92,15 @@ def test_equal_values_have_an_sd_of_exactly_zero():
 def test_rows_of_single_rounds_and_clients_are_left_out():
     numbers = summary().numbers
     assert not numbers.duplicated(["clients", "method", "metric", "split"]).any()
+
+
+def test_of_a_setting_left_out_in_some_trial_nothing_is_kept_but_in_which():
+    values = replacing("left_out", "", lambda token, trial: token == "average" and trial == 1)
+    numbers = summary(values=values).numbers
+    own = numbers[numbers["method"] == "parameter average"]
+    assert own["metric"].tolist() == ["left_out"] * 2
+    assert own["by_trial"].tolist() == ["0 1"] * 2
+    assert own["mean"].tolist() == [0.5] * 2
 
 
 def test_order_is_point_method_metric_split():
@@ -211,9 +220,7 @@ def test_tidy_metrics_hold_every_row_of_every_run_once():
         for run, table in tables.items()
     ]
     assert whole.num_rows == sum(asked) < sum(table.num_rows for table in tables.values())
-    assert whole.column_names[:7] == [
-        *("trial", "method", "round", "client", "split", "metric", "value")
-    ]
+    assert tuple(whole.column_names[: len(LEADING)]) == LEADING
 
 
 def test_a_trial_that_is_missing_is_named():

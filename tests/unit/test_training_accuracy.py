@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import torch
 
-from fedrepro.api import GlobalModel
+from fedrepro.api import GlobalModel, Report
 from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
@@ -22,23 +22,21 @@ class OneRound:
 
     rounds = 1
 
-    def init(self, clients, rng):
+    def init(self, clients, info, rng):
         return {}
 
-    def round(self, state, clients, rng):
+    def round(self, state, clients, info, rng):
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
         starts = own_starts(clients.network, clients.settings, places)
-        tasks = [Task(rows, place) for rows, place in zip(clients.rows, places, strict=True)]
-        trained = train(clients.network, clients.examples, tasks, clients.settings, starts)
-        return {name: torch.from_numpy(value) for name, value in trained.tensors.items()}, {}
+        tasks = [Task(rows, place) for rows, place in zip(clients.data.rows, places, strict=True)]
+        trained = train(clients.network, clients.data.examples, tasks, clients.settings, starts)
+        sent = Report(traffic=clients.models(up=clients.count, down=0))
+        return {name: torch.from_numpy(value) for name, value in trained.tensors.items()}, sent
 
     def model(self, state, clients):
         tensors = {name: value.numpy() for name, value in state.items()}
         share = np.full((clients.count, clients.network.classes), 1.0 / clients.count)
         return GlobalModel(clients.model, tensors, share)
-
-    def messages(self, clients):
-        return clients, 0
 
 
 def test_one_network_has_one_training_accuracy(tmp_path, monkeypatch):

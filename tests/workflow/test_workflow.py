@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -13,11 +14,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import once
 import pytest
+import torch
 from mirror import MIRROR, needs_mirror
 
 from fedrepro.core.artifacts import read_models, read_table
+from fedrepro.data.prepared import load_prepared
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -290,7 +294,7 @@ def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path
     assert len(new) == 4  # two partitions, two numbers of clients
     assert all("/methods=concatenation+" in path for path in new)
 
-    fewer = "      trials: 2\n      kd_trials: 1\n"
+    fewer = "      trials: 2\n      trials_of: {KD: 1}\n"
     edit(exhibits, fewer, fewer.replace("trials: 2", "trials: 3", 1))
     new = made_anew(folder)
     assert not had & set(new)
@@ -328,7 +332,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
              "claims", "report"},
         ),
         (
-            "training/settings.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
+            "components/trainings/adam.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
             {"train", "aggregate", "federate", "exhibit", "claims", "report"},
         ),
         (
@@ -351,7 +355,7 @@ def test_a_changed_default_or_version_reruns_what_it_touches(
             old, new = '@method("pfnm",', '@method("pfnm", version=9,'
     assert old in text
     path.write_text(text.replace(old, new, 1))
-    if file == "training/settings.py":
+    if file == "components/trainings/adam.py":
         # the exhibit names the step size; it must not, for the default to count
         edit(folder / "config/exhibits/pfnm.yaml", "lr: 0.01, ", "")
     assert planned(folder, PYTHONPATH=str(folder / "src")) == rules
@@ -534,3 +538,31 @@ def test_a_mirror_that_is_no_longer_set_does_not_fetch_again(tmp_path):
     run(folder, target, FEDREPRO_MIRROR=str(MIRROR))
     assert planned(folder, target) == set()
     assert planned(folder, target, "--config", "checkpoint_seconds=1") == set()
+
+
+def test_the_chosen_models_of_a_figure_are_those_that_were_measured(finished, tmp_path):
+    """Asked for by their path; plain PyTorch loads them and reaches the figure's numbers."""
+    folder = copy_of(finished, tmp_path)
+    assert not list((folder / "reports").rglob("*.models"))
+    run(folder, "reports/tiny/pfnm/figure-2b.models")
+    kept = folder / "reports/tiny/pfnm/figure-2b.models"
+    found = json.loads((kept / "models.json").read_text())["models"]
+    assert {path.name for path in kept.glob("*.pt")} == {one["file"] for one in found}
+    with (folder / "reports/tiny/pfnm/figure-2b.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["metric"] == "accuracy"]
+    wanted = {(row["clients"], row["method"]): row for row in rows if row["split"] == "test"}
+    data = load_prepared(next((folder / "results/tiny/datasets").iterdir()))
+    inputs = torch.from_numpy(np.array(data.inputs("test")))
+    alone = [one for one in found if "ensemble" not in one["setting"]]
+    assert {one["method"] for one in alone} >= {"PFNM", "parameter average", "KD"}
+    for one in alone:
+        row = wanted[one["point"]["clients"], one["method"]]
+        assert one["setting"] == row["setting"]
+        state = torch.load(kept / one["file"], weights_only=True)
+        hidden = torch.relu(linear(inputs, state, 0))
+        right = linear(hidden, state, 2).argmax(1).numpy() == data.labels("test")
+        assert right.mean() == pytest.approx(float(row["by_trial"].split()[one["trial"]]))
+
+
+def linear(x: torch.Tensor, state: dict[str, torch.Tensor], place: int) -> torch.Tensor:
+    return torch.nn.functional.linear(x, state[f"{place}.weight"], state[f"{place}.bias"])

@@ -22,7 +22,7 @@ rule aggregate:
         method=lambda wildcards: full_token(wildcards, "methods"),
         models=model_options,
         device=CONFIG.device,
-        resolved=resolved("dataset", "partition", "model", "training", "methods"),
+        resolved=resolved(*SCENARIO, "methods"),
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}"
     shell:

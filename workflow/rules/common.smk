@@ -5,13 +5,14 @@ from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import hand_over, kept, preload, put_on_path, say_again
-from fedrepro.planning.config import load_exhibits, read_config
+from fedrepro.planning.config import load_exhibits, read_config, table_names
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.printed import published_file, require_printed
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
-from fedrepro.core.registry import components, parse_token
+from fedrepro.core.registry import SCENARIO, components, parse_token
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
 
@@ -39,9 +40,9 @@ onerror:
     say_again(log)
 
 
-SCENARIO_FOLDER = (
-    "dataset={dataset}/partition={partition}/model={model}/training={training}"
-)
+SCENARIO_FOLDER = "/".join(f"{kind}={{{kind}}}" for kind in SCENARIO)
+# the names of exhibits that are written as tables; every other one is drawn
+TABLES = "|".join(table_names(EXHIBITS)) or "(?!)"
 GPUS = int(CONFIG.device == "cuda")
 
 
@@ -54,7 +55,7 @@ wildcard_constraints:
     scale="tiny|quick|paper",
     seed=str(CONFIG.seed),
     paper="[a-z0-9]+",
-    exhibit=r"(?!claims\.)[a-z0-9-]+",
+    exhibit=rf"(?!(?:claims|{TABLES})\.)[a-z0-9-]+",
     dataset="[^/]+",
     partition="[^/]+",
     model="[^/]+",
@@ -69,7 +70,9 @@ wildcard_constraints:
 def plan_of(scale):
     """The plan of a scale; a mistake in the exhibits becomes one sentence."""
     try:
-        return Plan(CONFIG, EXHIBITS, scale)
+        plan = Plan(CONFIG, EXHIBITS, scale)
+        require_printed(plan)
+        return plan
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
 
@@ -94,8 +97,7 @@ def spec_named(kind, token):
 
 
 def scenario_of(wildcards):
-    kinds = ("dataset", "partition", "model", "training")
-    return Scenario(**{kind: spec_of(wildcards, kind) for kind in kinds})
+    return Scenario(**{kind: spec_of(wildcards, kind) for kind in SCENARIO})
 
 
 def resolved(*kinds):
@@ -110,9 +112,8 @@ def resolved(*kinds):
 
 def scenario_options(wildcards):
     """The scenario as options of a stage."""
-    kinds = ("dataset", "partition", "model", "training")
     return [
-        part for kind in kinds for part in (f"--{kind}", full_token(wildcards, kind))
+        part for kind in SCENARIO for part in (f"--{kind}", full_token(wildcards, kind))
     ]
 
 
@@ -190,6 +191,46 @@ def timings_files(wildcards):
     ]
 
 
+def published_values(wildcards):
+    """What the paper printed, if there is such a file: the table stands it beside ours."""
+    return [str(path) for path in [published_file(wildcards.paper)] if path.exists()]
+
+
+def one_shot_blocks(wildcards):
+    """The scenarios and blocks of trials in which an exhibit has one-shot methods."""
+    plan = plan_of(wildcards.scale)
+    return dict.fromkeys(
+        (run.scenario, block)
+        for run, trials in exhibit_of(wildcards).trials.items()
+        if run.method.component.meta["kind"] == "one_shot"
+        for block in plan.blocks(trials)
+    )
+
+
+def data_of_exhibit(wildcards):
+    paths = plan_of(wildcards.scale).paths
+    return list(
+        dict.fromkeys(paths.dataset(s.dataset) for s, _ in one_shot_blocks(wildcards))
+    )
+
+
+def partitions_of_exhibit(wildcards):
+    plan = plan_of(wildcards.scale)
+    return [
+        plan.partition_file(scenario.dataset, scenario.partition, block)
+        for scenario, block in one_shot_blocks(wildcards)
+    ]
+
+
+def models_of_exhibit(wildcards):
+    plan = plan_of(wildcards.scale)
+    return [
+        path
+        for scenario, block in one_shot_blocks(wildcards)
+        for path in plan.model_files(scenario, block)
+    ]
+
+
 def exhibit_settings(wildcards):
     """Everything that the drawing depends on; a changed label redraws and recomputes nothing."""
     return exhibit_of(wildcards).settings.model_dump_json()
@@ -236,7 +277,9 @@ def claims_of_selected(wildcards):
 
 
 def selected_files(wildcards):
-    return [f"reports/{wildcards.scale}/{key}.csv" for key in selected_keys(wildcards)]
+    """What people look at: a table or a figure."""
+    plan = plan_of(wildcards.scale)
+    return [plan.paths.exhibit(e.key, e.suffix) for e in plan.selected]
 
 
 def selected_timings(wildcards):

@@ -36,3 +36,61 @@ rule exhibit:
         "fedrepro stage exhibit --scale {wildcards.scale} --seed {params.seed}"
         " --trials-per-job {params.trials} --exhibit {wildcards.paper}/{wildcards.exhibit}"
         " --out {params.out:q} 2> {log:q}"
+
+
+use rule exhibit as table with:
+    input:
+        metrics=metrics_files,
+        timings=timings_files,
+        published=published_values,
+    output:
+        report(
+            "reports/{scale}/{paper}/{exhibit}.html",
+            caption="../report/exhibit.rst",
+            category="{paper}",
+            labels={"exhibit": "{exhibit}", "scale": "{scale}"},
+        ),
+        multiext(
+            "reports/{scale}/{paper}/{exhibit}",
+            ".md",
+            ".tex",
+            ".csv",
+            ".choice.csv",
+            ".printed.csv",
+            ".json",
+            ".metrics.parquet",
+        ),
+    wildcard_constraints:
+        exhibit=TABLES,
+    message:
+        "writing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
+
+
+rule models:
+    input:
+        numbers="reports/{scale}/{paper}/{exhibit}.csv",
+        about="reports/{scale}/{paper}/{exhibit}.json",
+        data=data_of_exhibit,
+        partitions=partitions_of_exhibit,
+        models=models_of_exhibit,
+    output:
+        directory("reports/{scale}/{paper}/{exhibit}.models"),
+    log:
+        "results/{scale}/logs/chosen-models/{paper}/{exhibit}.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=growing(4000),
+        runtime=growing(240),
+        gpu=GPUS,
+    params:
+        seed=CONFIG.seed,
+        trials=CONFIG.granularity.trials_per_job,
+        device=CONFIG.device,
+    message:
+        "keeping the chosen models of {wildcards.paper} {wildcards.exhibit}"
+    shell:
+        "fedrepro stage models --scale {wildcards.scale} --seed {params.seed}"
+        " --trials-per-job {params.trials} --exhibit {wildcards.paper}/{wildcards.exhibit}"
+        " --reports reports/{wildcards.scale} --device {params.device} --threads {threads}"
+        " --out {output:q} 2> {log:q}"

@@ -21,7 +21,7 @@ rule federate:
         scenario=scenario_options,
         method=lambda wildcards: full_token(wildcards, "methods"),
         device=CONFIG.device,
-        resolved=resolved("dataset", "partition", "model", "training", "methods"),
+        resolved=resolved(*SCENARIO, "methods"),
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}"
     shell:

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import types
 import typing
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from fedrepro.api import NEEDS
-from fedrepro.core.registry import KINDS, components
-from fedrepro.core.spec import Component, Param, render
+from fedrepro.api import CHOICES, DISCLOSED, NEEDS
+from fedrepro.core.registry import COMMON, KINDS, components
+from fedrepro.core.spec import Component, Param, read_signature, render
 from fedrepro.numbers.files import open_recorded, read_claims
-from fedrepro.planning.config import (
-    Case,
-    Config,
-    ExhibitFile,
-    ExhibitSettings,
-    Granularity,
-    MethodEntry,
-)
+from fedrepro.planning.config import Config, ExhibitFile, Granularity
+from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry, TableEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 
 TITLES = {
@@ -145,13 +141,23 @@ def readme() -> str:
         "the name.\n",
         _keys(ExhibitSettings),
     ]
+    parts += ["### The table of an exhibit\n", _keys(TableEntry)]
     parts += ["### A case of an exhibit\n", _keys(Case)]
     parts += ["### A method of an exhibit\n", _keys(MethodEntry)]
+    parts += ["### How a setting is chosen\n", "`choose:` names one of these,\n", _choices()]
+    parts += ["or says it in full:\n", _keys(ChoiceEntry)]
     for kind in KINDS:
         parts.append(f"## {TITLES[kind]}\n")
+        if kind in COMMON:
+            parts.append(_common(COMMON[kind]))
         parts += [_component(item) for _, item in sorted(components(kind).items())]
     parts += ["## What methods may need\n", _table(["need", "meaning"], sorted(NEEDS.items()))]
     return "\n".join(parts)
+
+
+def _choices() -> str:
+    rows = [(f"`{c.name}`", c.words, DISCLOSED[c.need].partition(",")[0]) for c in CHOICES.values()]
+    return _table(["name", "the highest", "what it reads"], rows)
 
 
 def _keys(model: type[BaseModel], skip: set[str] = frozenset()) -> str:  # type: ignore[assignment]
@@ -194,10 +200,20 @@ def _component(item: Component) -> str:
     if item.kind == "method":
         sees = ", ".join(sorted(meta["needs"])) or "the clients' weights only"
         lines.append(f"Kind: {meta['kind'].replace('_', '-')}. Needs: {sees}.\n")
-    if item.params:
-        rows = [_parameter(param) for param in item.params.values()]
-        lines.append(_table(["parameter", "type", "default", "unit", "meaning"], rows))
+    if item.own_params:
+        lines.append(_parameters(item.own_params))
     return "\n".join(lines)
+
+
+def _common(shared: Callable[..., Any]) -> str:
+    """What every component of a kind takes beside its own parameters."""
+    doc = " ".join((inspect.getdoc(shared) or "").split())
+    return f"Each takes these as well. {doc}\n\n{_parameters(read_signature(shared))}"
+
+
+def _parameters(params: Mapping[str, Param]) -> str:
+    rows = [_parameter(param) for param in params.values()]
+    return _table(["parameter", "type", "default", "unit", "meaning"], rows)
 
 
 def _parameter(param: Param) -> tuple[str, str, str, str, str]:

@@ -86,12 +86,13 @@ def methods() -> None:
 @app.command()
 def exhibits(scale: Scale = "quick") -> None:
     """Every figure and table, with the command that makes it."""
+    from fedrepro.numbers.about import command_of
     from fedrepro.planning.config import load_config, load_exhibits
     from fedrepro.planning.plan import Plan
 
     for key, exhibit in Plan(load_config(), load_exhibits(), scale).exhibits.items():
         say(f"{key}: {exhibit.settings.title}")
-        say(f"    snakemake --cores 2 reports/{scale}/{key}.svg")
+        say(f"    {command_of(exhibit, scale)}")
 
 
 @check_app.command("pfnm")
@@ -197,7 +198,7 @@ def compare(
     all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
 ) -> None:
     """Your numbers beside the recorded ones, with the difference in combined standard errors."""
-    from fedrepro.record.keep import compare as beside
+    from fedrepro.record.compare import compare as beside
 
     found = beside(scale, key, reports, recorded)
     table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
@@ -210,6 +211,50 @@ def compare(
     for note in found.notes:
         say(f"note: {note}")
     say(found.verdict)
+
+
+@app.command()
+def results(
+    scale: Scale = "quick",
+    wide: Annotated[bool, typer.Option(help="a row per method, a column per metric")] = False,
+    csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
+    reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
+) -> None:
+    """Every method in every scenario that a drawn exhibit shows: final values, chosen settings."""
+    from fedrepro.numbers.results import as_csv, collect, shown
+
+    found = collect(scale, wide=wide, reports=reports)
+    for note in found.notes:
+        typer.echo(f"note: {note}", err=True)
+    typer.echo(as_csv(found) if csv else "\n".join(shown(found)), nl=not csv)
+
+
+@app.command()
+def combine(
+    method: Annotated[str, typer.Argument(help="such as pfnm, or pfnm+sigma2~0.1")],
+    files: Annotated[list[Path], typer.Argument(help="a state dict of each client, .pt")],
+    out: Annotated[Path, typer.Option(help="file to write, .pt")],
+    labels: Annotated[
+        Path | None, typer.Option(help="examples of each client (row) and class (column), csv")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="a parameter of the method, name=value")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
+    model: Annotated[
+        str | None, typer.Option(help="token of the architecture, if it has convolutions")
+    ] = None,
+    shape: Annotated[str | None, typer.Option(help="of one example, such as 1,28,28")] = None,
+    layers: Annotated[
+        str | None, typer.Option(help="names of the layers in order, if the files leave it open")
+    ] = None,
+) -> None:
+    """Models that you trained with plain PyTorch, made into one by a one-shot method."""
+    from fedrepro.stages.combine import run
+
+    found = run(method, files, out, labels, settings or (), seed, model, shape, layers)
+    for note in found.notes:
+        say(note)
 
 
 @draw_app.callback()

@@ -41,6 +41,7 @@ MODULES = (
     "fedrepro.planning.config",
     "sklearn.datasets",
     "sklearn.cluster",
+    "ot.lp",
     "fedrepro.stages.exhibit",
     "fedrepro.stages.report",
     "matplotlib.figure",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import SCENARIO
 
 Options = argparse.Namespace
 Stage = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Options], None]]
@@ -66,8 +67,7 @@ def _block(text: str) -> Any:
 def _scenario(options: Options) -> Any:
     from fedrepro.planning.paths import Scenario
 
-    kinds = ("dataset", "partition", "model", "training")
-    return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in kinds})
+    return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in SCENARIO})
 
 
 def _add(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -107,7 +107,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "default": float(os.environ.get("FEDREPRO_CHECKPOINT_SECONDS", "20")),
         "help": "between checkpoints",
     },
-    "measure_every": {"type": int, "default": 1, "help": "rounds between measurements"},
+    "measure_every": {
+        "default": "1",
+        "help": "rounds between measurements, or auto; +until~0.97 ends at that test accuracy",
+    },
+    "evaluate": {"nargs": "*", "default": (), "help": "further splits to measure on at the end"},
+    "follow": {"nargs": "*", "default": (), "help": "further splits to measure on in rounds"},
     "published": {"type": Path, "required": True, "help": "the paper's claims, yaml"},
     "reports": {
         "type": Path,
@@ -185,14 +190,14 @@ def _aggregate(options: Options) -> None:
         options.device,
         options.out,
         options.timings,
+        options.evaluate,
     )
 
 
 def _federate(options: Options) -> None:
+    from fedrepro.core.measuring import Measuring
     from fedrepro.stages import federate
 
-    if options.measure_every < 1:
-        raise FedreproError("--measure-every counts rounds: it must be at least 1")
     federate.run(
         _scenario(options),
         _method(options.method, rounds=True),
@@ -205,7 +210,9 @@ def _federate(options: Options) -> None:
         options.out,
         options.timings,
         options.global_model,
-        options.measure_every,
+        Measuring.parse(options.measure_every),
+        options.evaluate,
+        options.follow,
     )
 
 
@@ -235,6 +242,12 @@ def _exhibit(options: Options) -> None:
     exhibit.run(options.exhibit, _plan(options), options.out)
 
 
+def _models(options: Options) -> None:
+    from fedrepro.stages import chosen
+
+    chosen.run(options.exhibit, _plan(options), options.reports, options.device, options.out)
+
+
 def _report(options: Options) -> None:
     from fedrepro.stages import report
 
@@ -257,7 +270,6 @@ def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
     return lambda parser: _add(parser, *names)
 
 
-SCENARIO = ("dataset", "partition", "model", "training")
 COMPUTE = ("data", "members", "trials", "seed", "device", "out", "timings")
 
 STAGES: dict[str, Stage] = {
@@ -279,12 +291,21 @@ STAGES: dict[str, Stage] = {
     ),
     "aggregate": (
         "one-shot methods and controls: metrics from local models",
-        _with(*SCENARIO, "method", "local", "local_clients", *COMPUTE),
+        _with(*SCENARIO, "method", "local", "local_clients", "evaluate", *COMPUTE),
         _aggregate,
     ),
     "federate": (
         "a method in rounds, with checkpoints",
-        _with(*SCENARIO, "method", "checkpoint_seconds", "measure_every", "global_model", *COMPUTE),
+        _with(
+            *SCENARIO,
+            "method",
+            "checkpoint_seconds",
+            "measure_every",
+            "evaluate",
+            "follow",
+            "global_model",
+            *COMPUTE,
+        ),
         _federate,
     ),
     "tokens": (
@@ -296,6 +317,11 @@ STAGES: dict[str, Stage] = {
         "one figure with its tables",
         _with("scale", "seed", "trials_per_job", "exhibit", "out"),
         _exhibit,
+    ),
+    "models": (
+        "the chosen global models of an exhibit's one-shot methods",
+        _with("scale", "seed", "trials_per_job", "exhibit", "reports", "device", "out"),
+        _models,
     ),
     "claims": (
         "what a paper's exhibits say of its claims",

@@ -1,1 +1,1 @@
-"""What a path names: data sets, partitions, features, models, training, methods; one file each."""
+"""What a path names: data sets, partitions, features, models, trainings, methods; one file each."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fedrepro.core.errors import unknown
 from fedrepro.core.spec import Spec, render
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Metric:
 
     title: str
     unit: str
-    least: float
+    least: float | None
     most: float | None
     better: int
 
@@ -39,10 +40,32 @@ METRICS = {
     "messages": Metric("messages between clients and server", "messages", 0, None, -1),
     "bytes_up": Metric("sent by all clients", "bytes", 0, None, -1),
     "bytes_down": Metric("received by all clients", "bytes", 0, None, -1),
+    "rounds_to_target": Metric("rounds to the target accuracy", "rounds", 0, None, -1),
+    "train_loss": Metric("mean minibatch loss of the clients in a round", "nats", 0, None, -1),
+    "clients_selected": Metric("clients that trained in a round", "clients", 0, None, 0),
+    "updates_rejected": Metric("updates so far that were not finite", "updates", 0, None, -1),
     "matched_share": Metric(
         "local hidden units that share their global unit with another client", "share", 0, 1, 0
     ),
+    "solved_sigma2": Metric("sigma2 that gives the size asked for", "variance", 0, None, 0),
+    "left_out": Metric("trials in which there is no such model", "share of trials", 0, 1, -1),
 }
+
+
+# Kept of every measured round, for those who ask; bytes are those of all rounds so far. The csv
+# of an exhibit has its rounds' accuracy, and what methods tell of themselves.
+OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "bytes_down")
+
+
+def metrics_of(method: Spec) -> Mapping[str, Metric]:
+    """What a method may report: METRICS, and what its decorator declares."""
+    return METRICS | dict(method.component.meta.get("metrics", {}))
+
+
+def require_metric(name: str, method: Spec) -> None:
+    """Errors: FedreproError for a number that nobody has said the meaning of."""
+    if name not in metrics_of(method):
+        raise unknown("metric", name, metrics_of(method), f"what method '{method.name}' reports")
 
 
 @dataclass(frozen=True)
@@ -84,6 +107,12 @@ class MetricRow:
     client: int | None = None
 
 
+# the first columns of every table of metrics, in this order
+PLACE = ("trial", "method", "setting", "client", "round", "phase")
+LEADING = (*PLACE, "split", "metric", "value")
+FINAL, IN_ROUND = "final", "round"
+
+
 @dataclass
 class Table:
     """Rows of one job, with the scenario they belong to."""
@@ -93,16 +122,16 @@ class Table:
 
     def add(self, rows: Iterable[MetricRow]) -> None:
         for row in rows:
-            if row.metric not in METRICS:
-                raise KeyError(f"metric {row.metric!r} is not in METRICS")
+            require_metric(row.metric, row.method)
             self.rows.append(row)
 
     def arrow(self) -> pa.Table:
         """Tidy columns, and the parsed parameters of every component as typed columns.
 
-        Columns: trial, method (token), round, client, split, metric, value; then for each
-        component <kind>_name and <kind>_<parameter>. No column is named like a folder key that
-        holds several of its values.
+        Columns: those of LEADING; then for each component <kind>_name and <kind>_<parameter>.
+        method and setting are the token of the method with its parameters, as an exhibit's tables
+        call it; phase is `final` for what a run ended with and `round` for what was measured in
+        between. No column is named like a folder key that holds several of its values.
         """
         import pyarrow as pa
 
@@ -110,8 +139,10 @@ class Table:
         columns: dict[str, Any] = {
             "trial": pa.array([r.trial for r in rows], pa.int32()),
             "method": pa.array([r.method.token for r in rows], pa.string()),
-            "round": pa.array([r.round for r in rows], pa.int32()),
+            "setting": pa.array([r.method.token for r in rows], pa.string()),
             "client": pa.array([r.client for r in rows], pa.int32()),
+            "round": pa.array([r.round for r in rows], pa.int32()),
+            "phase": pa.array([phase_of(r.round) for r in rows], pa.string()),
             "split": pa.array([r.split for r in rows], pa.string()),
             "metric": pa.array([r.metric for r in rows], pa.string()),
             "value": pa.array([float(r.value) for r in rows], pa.float64()),
@@ -120,6 +151,28 @@ class Table:
             columns |= _parameters(spec.kind, [spec] * len(rows))
         columns |= _parameters("method", [r.method for r in rows])
         return pa.table(columns)
+
+
+def phase_of(round: int | None) -> str:
+    """Whether a number is one of a single round or what a run ended with."""
+    return FINAL if round is None else IN_ROUND
+
+
+def with_leading(table: pa.Table) -> pa.Table:
+    """A table of metrics with all columns of LEADING in front.
+
+    Older files, as in the record, have no setting and no phase; both follow from what they have.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if "setting" not in table.column_names:
+        table = table.append_column("setting", table["method"])
+    if "phase" not in table.column_names:
+        phases = pc.if_else(pc.is_null(table["round"]), FINAL, IN_ROUND)
+        table = table.append_column("phase", phases.cast(pa.string()))
+    others = [name for name in table.column_names if name not in LEADING]
+    return table.select([*LEADING, *others])
 
 
 def _parameters(kind: str, specs: Sequence[Spec]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Components find themselves: every module of datasets/, partitions/, models/, methods/ … is read.
+"""Components find themselves: every module of datasets/, models/, trainings/ … is read.
 
 Component modules import neither torch nor torchvision nor scikit-learn at module level, so that
 listing them, and planning, costs milliseconds.
@@ -9,19 +9,41 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.spec import Component, Spec, parse, read
+from fedrepro.core.spec import Arg, Component, Spec, parse, read
 
 KINDS = {
     "dataset": "fedrepro.components.datasets",
     "partition": "fedrepro.components.partitions",
     "model": "fedrepro.components.models",
-    "training": "fedrepro.training.settings",
+    "training": "fedrepro.components.trainings",
     "feature": "fedrepro.components.features",
     "method": "fedrepro.components.methods",
 }
+# the kinds that make a scenario, in the order in which they stand in a path
+SCENARIO = ("dataset", "partition", "model", "training")
+
+
+def _set_aside(
+    *,
+    public: Annotated[
+        int, Arg("training examples in a labelled sample at the server", "examples", least=0)
+    ] = 0,
+    validation: Annotated[
+        int, Arg("training examples to validate with instead", "examples", least=0)
+    ] = 0,
+    validation_at: Annotated[
+        Literal["server", "clients"],
+        Arg("who holds them: the server, or the clients in proportion to their training examples"),
+    ] = "server",
+) -> None:
+    """Training examples that no client trains with, drawn once per trial before the partition."""
+
+
+# Parameters that every component of a kind has beside its own; the machinery acts on them.
+COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
 _found: dict[str, dict[str, Component]] = {kind: {} for kind in KINDS}
 _loaded: set[str] = set()
@@ -39,7 +61,13 @@ def register(kind: str, name: str, /, version: int, **meta: Any) -> Callable[[F]
     def keep(fn: F) -> F:
         if name in _found[kind]:
             raise FedreproError(f"two {kind} components are named '{name}'; rename one")
-        _found[kind][name] = Component(kind, name, version, fn, meta)
+        made = Component(kind, name, version, fn, meta, COMMON.get(kind))
+        taken = sorted(set(made.own_params) & set(made.common_params))
+        if taken:
+            raise FedreproError(
+                f"{kind} '{name}' has a parameter '{taken[0]}', which every {kind} has; rename it"
+            )
+        _found[kind][name] = made
         return fn
 
     return keep

@@ -7,6 +7,7 @@ is a spec written down:
 
     dirichlet+clients~25            name, then key~value for what differs from the default
     pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for a scalar is a sweep
+    fedavg+epochs~1@5+lr~0.1@0.02+paired~2    a sweep of two settings, (1, 0.1) and (5, 0.02)
 
 Tokens are folder names, so they use letters, digits and `_ . - + ~ @` only. `parse` accepts the
 canonical form alone; parse and token are inverse to each other.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import itertools
 import math
 import re
 import types
@@ -32,6 +34,7 @@ Value = Scalar | tuple[Scalar, ...]
 
 LARGEST = 1_000_000  # of a whole number whose Arg says nothing else
 REACH = 1e38  # of single precision, in which models are
+PAIRED = "paired"  # no parameter: how many settings a token lists one by one
 SAFE = re.compile(r"[A-Za-z0-9_.\-]+")
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -151,17 +154,33 @@ def render(value: Value) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A registered function with its parameters; `meta` holds what its kind adds."""
+    """A registered function with its parameters; `meta` holds what its kind adds.
+
+    common: a function whose parameters every component of the kind has beside its own; they are
+    not handed to `fn`.
+    """
 
     kind: str
     name: str
     version: int
     fn: Callable[..., Any]
     meta: Mapping[str, Any] = field(default_factory=dict)
+    common: Callable[..., Any] | None = None
+
+    @cached_property
+    def own_params(self) -> dict[str, Param]:
+        """The parameters of `fn`."""
+        return read_signature(self.fn)
+
+    @cached_property
+    def common_params(self) -> dict[str, Param]:
+        """Those that all components of the kind have."""
+        return read_signature(self.common) if self.common else {}
 
     @cached_property
     def params(self) -> dict[str, Param]:
-        return read_signature(self.fn)
+        """All parameters by name."""
+        return self.own_params | self.common_params
 
     @property
     def doc(self) -> str:
@@ -196,6 +215,28 @@ class Component:
             return swept[0] if len(swept) == 1 else swept
         return param.check(value, where)
 
+    def paired(
+        self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
+    ) -> Spec:
+        """A sweep of settings that are listed one by one, each by what differs from `values`."""
+        each = [self.spec({**values, **setting}, where).single(where) for setting in settings]
+        where = f"{where}: {self.kind} '{self.name}'" if where else f"{self.kind} '{self.name}'"
+        if not each:
+            raise FedreproError(f"{where} has an empty list of settings; give one")
+        if len(set(each)) != len(each):
+            raise FedreproError(f"{where} lists a setting twice; take one out")
+        columns: dict[str, Value] = {}
+        for key, param in self.params.items():
+            found = [spec.values[key] for spec in each]
+            same = all(value == found[0] for value in found)
+            if not same and param.many:
+                raise FedreproError(
+                    f"{where}: '{key}' is a list itself, so that it cannot differ between settings"
+                )
+            columns[key] = found[0] if same else typing.cast(tuple[Scalar, ...], tuple(found))
+        swept = Spec(self, columns).swept
+        return Spec(self, columns, len(each) if len(swept) > 1 else 0)
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -203,6 +244,7 @@ class Spec:
 
     component: Component
     values: Mapping[str, Value]
+    paired: int = 0  # settings of a sweep that lists them one by one; 0 for every combination
 
     @property
     def kind(self) -> str:
@@ -214,6 +256,16 @@ class Spec:
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
+
+    @property
+    def own(self) -> dict[str, Value]:
+        """The values that the component's function takes."""
+        return {key: self.values[key] for key in self.component.own_params}
+
+    @property
+    def common(self) -> dict[str, Value]:
+        """The values of what all components of the kind have."""
+        return {key: self.values[key] for key in self.component.common_params}
 
     def __hash__(self) -> int:
         return hash((self.kind, self.token))
@@ -249,22 +301,28 @@ class Spec:
             value = self.values[key]
             if param.required or value != param.default:
                 parts.append(f"{key}~{render(value)}")
-        return "+".join(parts)
+        return "+".join([*parts, *self._pairs])
+
+    @property
+    def _pairs(self) -> list[str]:
+        return [f"{PAIRED}~{self.paired}"] if self.paired else []
 
     @property
     def resolved(self) -> str:
         """Name, version and every parameter: what a changed default or version alters."""
-        pairs = "+".join(f"{k}~{render(self.values[k])}" for k in sorted(self.values))
-        return f"{self.name};v{self.component.version};{pairs}"
+        pairs = [f"{k}~{render(self.values[k])}" for k in sorted(self.values)]
+        return f"{self.name};v{self.component.version};{'+'.join([*pairs, *self._pairs])}"
 
     def expand(self) -> Iterator[Spec]:
         """Every setting of a sweep, in the order written; the spec itself if nothing is swept."""
         if not self.swept:
             yield self
             return
-        key = self.swept[0]
-        for value in typing.cast(tuple[Scalar, ...], self.values[key]):
-            yield from Spec(self.component, {**self.values, key: value}).expand()
+        lists = [typing.cast(tuple[Scalar, ...], self.values[key]) for key in self.swept]
+        together = zip(*lists, strict=True) if self.paired else itertools.product(*lists)
+        for values in together:
+            own = dict(zip(self.swept, values, strict=True))
+            yield Spec(self.component, {**self.values, **own})
 
 
 def shorten(token: str, limit: int) -> str:
@@ -312,16 +370,36 @@ def read(components: Mapping[str, Component], token: str, kind: str = "component
     component = components[name]
     where = f"{kind} token '{token}'"
     values: dict[str, Any] = {}
+    paired = ""
     for pair in pairs:
         key, sep, text = pair.partition("~")
         if not sep or not text:
             raise FedreproError(f"{where}: '{pair}' is not of the form key~value")
+        if key == PAIRED:
+            paired = text
+            continue
         if key not in component.params:
             raise unknown("parameter", key, component.params, where)
         param = component.params[key]
         items = [param.read(item, where) for item in text.split("@")]
         values[key] = items if param.many or len(items) > 1 else items[0]
-    return component.spec(values)
+    return _paired(component, values, paired, where) if paired else component.spec(values)
+
+
+def _paired(component: Component, values: Mapping[str, Any], count: str, where: str) -> Spec:
+    """The settings that a token lists one by one, from a list for each parameter that differs."""
+    params = component.params
+    lists = {k: v for k, v in values.items() if isinstance(v, list) and not params[k].many}
+    for key, items in lists.items():
+        if str(len(items)) != count:
+            raise FedreproError(
+                f"{where}: it pairs {count} settings, but '{key}' lists {len(items)} values"
+            )
+    if not lists:
+        raise FedreproError(f"{where}: it pairs {count} settings, but lists no values")
+    same = {key: value for key, value in values.items() if key not in lists}
+    rows = zip(*lists.values(), strict=True)
+    return component.paired(same, [dict(zip(lists, row, strict=True)) for row in rows])
 
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
@@ -348,7 +426,7 @@ def _param(name: str, hint: Any, default: Any, arg: Arg) -> Param:
     if typing.get_origin(hint) is typing.Literal:
         choices = typing.get_args(hint)
         hint = str
-    if hint not in (int, float, bool, str) or not NAME.fullmatch(name):
+    if hint not in (int, float, bool, str) or not NAME.fullmatch(name) or name == PAIRED:
         raise TypeError(f"parameter {name!r} cannot be a token: {hint!r}")
     required = default is inspect.Parameter.empty
     if not required and hint is float and not many and default is not None:

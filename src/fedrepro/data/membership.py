@@ -9,10 +9,10 @@ made with it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -29,19 +29,26 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KIND = "partition"
-SPLITS = ("train", "validation")
+SPLITS = ("train", "validation", "public", "server_validation", "client_validation")
+ASIDE = SPLITS[2:]  # drawn from the training examples; `validation` is the data set's own
+SERVER = -1  # in the column of clients
 
 
 @dataclass(frozen=True)
 class Membership:
     """The examples of each client of one trial: sorted int64 indices into the data set's splits.
 
+    validation: of the data set's own validation split; all others of its training split. public,
+    server_validation: held by no client. client_validation: held, and not trained with, or empty.
     noise: float64 (clients,), variance of what `as_held` adds to each client's inputs, if anything.
     """
 
     train: list[np.ndarray]
     validation: list[np.ndarray]
     noise: np.ndarray | None = None
+    public: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    server_validation: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    client_validation: Sequence[np.ndarray] = ()
 
     @property
     def clients(self) -> int:
@@ -70,20 +77,24 @@ class Membership:
         if self.noise is None:
             return inputs
         held = inputs.copy()
-        for client, rows in enumerate(self.train if split == "train" else self.validation):
-            generator = rng.at(client=client).stream(f"feature-noise-{split}")
-            drawn = generator.standard_normal((rows.size, inputs.shape[1]), np.float32)
-            held[rows] += np.float32(np.sqrt(self.noise[client])) * drawn
+        parts = {"train": ("train", "client_validation"), "validation": ("validation",)}
+        for part in parts[split]:
+            for client, rows in enumerate(getattr(self, part)):
+                generator = rng.at(client=client).stream(f"feature-noise-{part}")
+                drawn = generator.standard_normal((rows.size, inputs.shape[1]), np.float32)
+                held[rows] += np.float32(np.sqrt(self.noise[client])) * drawn
         return held
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
     """The partition of these trials: columns trial, client, split, index, sorted in that order.
 
-    Types: int32, int32, string (train or validation), int32. Validation examples go to the
-    clients in proportion to their training examples, class by class, or with their natural group
-    where clients are such groups. The table's provenance, which `write_partition` keeps, has one
-    entry per trial of `redraws`, `skew` and `noise` (a variance per client, or null).
+    Types: int32, int32, string (one of SPLITS), int32. Validation examples go to the clients in
+    proportion to their training examples, class by class, or with their natural group where
+    clients are such groups. What is set aside (`public`, `validation`) is drawn uniformly from the
+    training examples before the partition sees the rest, the same examples for every partition of
+    a trial; what the server holds has client -1. The table's provenance, which `write_partition`
+    keeps, has one entry per trial of `redraws`, `skew` and `noise` (a variance per client, if any).
     Errors: FedreproError for more clients than examples, a client without training examples,
     or a class without any.
     """
@@ -93,11 +104,25 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
     parts, redraws, skews, noise = [], [], [], []
     for trial in trials:
         rng = Rng(seed, trial=trial)
-        split = spec.component.fn(examples, rng, **spec.values)
+        aside, rest = set_aside(len(examples), spec, rng)
+        left = examples.taken(rest)
+        split = spec.component.fn(left, rng, **spec.own)
         _require_full_clients(split, spec, trial)
-        parts.append(_rows(trial, split.owner, _followers(examples, split, prepared, rng)))
+        others = _labelled(prepared, "validation")
+        followers = _followers(left, split, others, rng, "partition-validation")
+        held = {
+            "train": _owned(split.owner, rest),
+            "validation": _owned(followers, np.arange(len(others))),
+        }
+        for name, rows in aside.items():
+            held[name] = np.full(rows.size, SERVER), rows
+            if name == "client_validation":
+                those = examples.taken(rows)
+                owner = _followers(left, split, those, rng, "partition-client-validation")
+                held[name] = _owned(owner, rows)
+        parts.append(_rows(trial, held))
         redraws.append(split.redraws)
-        skews.append(asdict(skew_of(_counts(examples, split))))
+        skews.append(asdict(skew_of(_counts(left, split))))
         noise.append(None if split.noise is None else split.noise.tolist())
     trial_, client, code, index = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), int)
     names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
@@ -110,7 +135,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         }
     )
     found = {"trials": list(trials), "redraws": redraws, "skew": skews, "noise": noise}
-    return table.replace_schema_metadata({"fedrepro.core.provenance": json.dumps(found)})
+    return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(found)})
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
@@ -127,13 +152,23 @@ def read_partition(path: Path | str, trial: int) -> Membership:
     table = table.filter(pc.equal(table["trial"], trial))
     client = table["client"].to_numpy()
     index = table["index"].to_numpy().astype(np.int64)
-    is_train = pc.equal(table["split"], "train").to_numpy()
     clients = int(client.max()) + 1
-    train = _by_client(client[is_train], index[is_train], clients)
+    found = {}
+    for name in SPLITS:
+        own = pc.equal(table["split"], name).to_numpy()
+        found[name] = client[own], index[own]
+    train = _by_client(*found["train"], clients)
     if min(map(len, train)) == 0:
         raise damaged(path, f"a client of trial {trial} has no training examples")
-    validation = _by_client(client[~is_train], index[~is_train], clients)
-    return Membership(train, validation, noise)
+    given = found["client_validation"]
+    return Membership(
+        train,
+        _by_client(*found["validation"], clients),
+        noise,
+        found["public"][1],
+        found["server_validation"][1],
+        _by_client(*given, clients) if given[0].size else (),
+    )
 
 
 def _noise(path: Path | str, table: pa.Table, trial: int) -> np.ndarray | None:
@@ -151,12 +186,39 @@ def _by_client(client: np.ndarray, index: np.ndarray, clients: int) -> list[np.n
     return np.split(index, np.cumsum(np.bincount(client, minlength=clients))[:-1])
 
 
+def set_aside(count: int, spec: Spec, rng: Rng) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Rows of the public sample and of the validation examples, and the rest, all sorted int64.
+
+    Drawn for (seed, trial), the public sample first, so that neither the partition nor the other
+    size changes it. Errors: FedreproError if nothing would be left.
+    """
+    public = cast(int, spec.values.get("public", 0))
+    validation = cast(int, spec.values.get("validation", 0))
+    if public + validation >= count:
+        raise FedreproError(
+            f"partition '{spec.token}' sets {public + validation} of {count} training examples "
+            "aside: lower `public` or `validation`"
+        )
+    if not public + validation:
+        return {}, np.arange(count)
+    order = rng.stream("set-aside").permutation(count)
+    cuts = np.split(order, [public, public + validation])
+    drawn, kept, rest = (np.sort(part) for part in cuts)
+    at = "client_validation" if spec["validation_at"] == "clients" else "server_validation"
+    return {"public": drawn, at: kept}, rest
+
+
 def _examples(prepared: Prepared) -> TrainingLabels:
     labels = labels_of(prepared, "train")
     if prepared.classes:
         _require_classes(labels, prepared)
-    groups = np.asarray(prepared.groups("train"))
-    return TrainingLabels(labels, max(1, len(prepared.classes)), groups, prepared.group_names)
+    return _labelled(prepared, "train")
+
+
+def _labelled(prepared: Prepared, split: str) -> TrainingLabels:
+    groups = np.asarray(prepared.groups(split))
+    classes = max(1, len(prepared.classes))
+    return TrainingLabels(labels_of(prepared, split), classes, groups, prepared.group_names)
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
@@ -193,11 +255,13 @@ def _require_full_clients(split: Owners, spec: Spec, trial: int) -> None:
         )
 
 
-def _followers(examples: TrainingLabels, split: Owners, prepared: Prepared, rng: Rng) -> np.ndarray:
-    """Owner of each validation example: int32 (M,)."""
+def _followers(
+    examples: TrainingLabels, split: Owners, others: TrainingLabels, rng: Rng, stream: str
+) -> np.ndarray:
+    """Who holds examples that follow the training examples: int32 (M,)."""
     if split.groups is not None:
-        return _follow_groups(split.groups, np.asarray(prepared.groups("validation")))
-    return _follow_classes(examples, split, labels_of(prepared, "validation"), rng)
+        return _follow_groups(split.groups, others.groups)
+    return _follow_classes(examples, split, others.labels, rng.stream(stream))
 
 
 def _follow_groups(groups: np.ndarray, others: np.ndarray) -> np.ndarray:
@@ -211,10 +275,9 @@ def _follow_groups(groups: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _follow_classes(
-    examples: TrainingLabels, split: Owners, others: np.ndarray, rng: Rng
+    examples: TrainingLabels, split: Owners, others: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
     """Per class in proportion to training examples; of a class that nobody holds to nobody."""
-    generator = rng.stream("partition-validation")
     owner = np.full(others.size, NOBODY, np.int32)
     for label, held in enumerate(_counts(examples, split).T):
         rows = generator.permutation(np.flatnonzero(others == label))
@@ -224,12 +287,20 @@ def _follow_classes(
     return owner
 
 
-def _rows(trial: int, train: np.ndarray, validation: np.ndarray) -> np.ndarray:
-    """Rows of one trial, sorted: int64 (4, n) with trial, client, code of the split, index."""
-    client = np.concatenate([train, validation]).astype(np.int64)
-    code = np.repeat([0, 1], [train.size, validation.size])
-    index = np.concatenate([np.arange(train.size), np.arange(validation.size)])
-    # indices ascend within each split already, and a stable sort keeps them so; what belongs to
-    # nobody comes first
-    order = np.argsort(client, kind="stable")[np.count_nonzero(client == NOBODY) :]
+def _owned(owner: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Client and row of what somebody holds."""
+    kept = owner != NOBODY
+    return owner[kept], rows[kept]
+
+
+def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Rows of one trial, sorted: int64 (4, n) with trial, client, code of the split, index.
+
+    held: of each split who holds (m,) which rows (m,), ascending.
+    """
+    client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
+    code = np.repeat([SPLITS.index(name) for name in held], [len(own) for own, _ in held.values()])
+    index = np.concatenate([rows for _, rows in held.values()])
+    # indices ascend within each split already, and a stable sort keeps them so
+    order = np.argsort(client, kind="stable")
     return np.stack([np.full(order.size, trial), client[order], code[order], index[order]])

@@ -6,7 +6,7 @@ A component is `fn(examples, rng, **parameters) -> Owners`; `membership` makes t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,12 @@ class TrainingLabels:
 
     def __len__(self) -> int:
         return int(self.labels.size)
+
+    def taken(self, rows: np.ndarray) -> TrainingLabels:
+        """Those of some examples; rows int64 (n,), all of them are the object itself."""
+        if rows.size == len(self):
+            return self
+        return replace(self, labels=self.labels[rows], groups=self.groups[rows])
 
 
 @dataclass(frozen=True)

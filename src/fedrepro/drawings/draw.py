@@ -13,7 +13,6 @@ from fedrepro.drawings.heat_maps import heat_maps
 from fedrepro.drawings.panels import accuracy_panels
 from fedrepro.drawings.rounds import accuracy_against_rounds
 from fedrepro.drawings.sizes import accuracy_against_size, size
-from fedrepro.drawings.text_table import table
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ DRAWINGS: dict[str, Callable[[Exhibit, pd.DataFrame], Figure]] = {
     "accuracy-against-size": accuracy_against_size,
     "heat-maps": heat_maps,
     "size": size,
-    "table": table,
 }
 
 

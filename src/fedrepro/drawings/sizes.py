@@ -126,7 +126,7 @@ Path = tuple[list[float], Line]  # values of the shown parameter, and (size, acc
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
-    """label -> settings in order, with size and test accuracy of each."""
+    """label -> settings in order, with size and test accuracy of each that was not left out."""
     rows = final(numbers)
     found: dict[str, Path] = {}
     for measure in exhibit.measures:
@@ -145,11 +145,14 @@ def _draw_paths(
 ) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    best = max(max(line.mean) for _, line in paths.values())
+    there = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
+    if not there:
+        return
+    best = max(max(paths[measure.label][1].mean) for measure in there)
     seen = [m for _, line in paths.values() for m in line.mean if best - m <= REACH]
     axes.set_xscale("log")
     axes.set_ylim(*rounded(min(seen), best))
-    for measure in exhibit.measures:
+    for measure in there:
         line = paths[measure.label][1]
         style = dict(look[measure.label].line)
         if not measure.show:
@@ -165,7 +168,7 @@ def _draw_paths(
         axes.errorbar(line.x, line.mean, line.sd, elinewidth=0.6, **style)
     named = paths[exhibit.measures[0].label]
     _name_values(axes, *named)
-    single = {m.label: paths[m.label][1].mean[0] for m in exhibit.measures if not m.show}
+    single = {m.label: paths[m.label][1].mean[0] for m in there if not m.show}
     _name_lost(axes, {k: v for k, v in single.items() if v < axes.get_ylim()[0]})
     percent(axes)
     low, high = axes.get_xlim()

@@ -49,6 +49,12 @@ LOOKS: dict[str, Look] = {
     "downpour_sgd": Look("#D55E00", "v", (0, (2.5, 1))),
     "pruned_concatenation": Look("#8C510A", "P", (0, (1.5, 0.7))),
     "average": Look("#56B4E9", "X", (0, (1.2, 0.9))),
+    "average_shared": Look("#1B4F8A", "*", (0, (1.2, 0.9))),
+    "whole_clients": Look("#6A3D9A", "h"),
+    "best_clients": Look("#8A8A8A", "d", (0, (2.5, 1))),
+    "kmeans_units": Look("#D55E00", "s"),
+    "ot_fusion": Look("#009E73", "^", (0, (5, 1.2))),
+    "weight_matching": Look("#CC79A7", "D", (0, (4, 1.2, 1, 1.2))),
 }
 SPARE = (
     Look("#000000", "p"),
@@ -118,7 +124,7 @@ RULES: dict[Any, Any] = TEXT | {
 }
 
 
-ALIASES = {"downpour_streaming": "downpour_sgd"}
+ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm"}
 
 
 def looks(measures: Sequence[Measure]) -> dict[str, Look]:
@@ -126,7 +132,7 @@ def looks(measures: Sequence[Measure]) -> dict[str, Look]:
     found: dict[str, Look] = {}
     spare = iter(SPARE)
     for measure in measures:
-        # the same method on a stream of data looks the same
+        # the same method on a stream of data, or of a chosen size, looks the same
         name = ALIASES.get(measure.spec.name, measure.spec.name.removesuffix("_streaming"))
         if measure.reference:
             found[measure.label] = REFERENCES.get(name, SPARE_REFERENCE)

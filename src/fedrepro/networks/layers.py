@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 # grouped: all models by one call. channels_last: that memory format, for one model at a time; on
-# the CPU it makes convolutions twice and poolings twenty times as fast. unfold: stacked products.
-Convolution = Literal["grouped", "channels_last", "unfold"]
+# the CPU it makes convolutions twice and poolings twenty times as fast.
+Convolution = Literal["grouped", "channels_last"]
 
 
 @dataclass(frozen=True)
@@ -117,12 +117,13 @@ class Plain:
         return shape
 
 
-def _affine(own: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+def _affine(own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
     """x @ weight + bias: (A, B, *shape) to (A, B, units)."""
     import torch
 
-    if len(x) == 1:
-        # the gradient of a plain product is a third faster than that of a stack of one
+    if len(x) == 1 and run.convolution == "channels_last":
+        # The gradient of a plain product is a third faster than that of a stack of one. But it
+        # rounds otherwise, so in a stack that has shrunk to one model it stays a stack.
         return torch.addmm(own["bias"][0], x[0].flatten(1), own["weight"][0]).unsqueeze(0)
     return torch.baddbmm(own["bias"].unsqueeze(1), x.flatten(2), own["weight"])
 
@@ -148,7 +149,7 @@ class Affine:
     def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
         """(A, B, *shape) to (A, B, units)."""
         if run.descend is None:
-            return _affine(own, x)
+            return _affine(own, x, run)
         moved: torch.Tensor = descending().apply(
             x.flatten(2), own["weight"], own["bias"], run.descend
         )
@@ -218,7 +219,7 @@ class Variational:
             for name, mean in drawn.items():
                 deviation = softplus(own[f"{name}_spread"])
                 drawn[name] = mean + deviation * run.noise.normal(mean)
-        return _affine(drawn, x)
+        return _affine(drawn, x, run)
 
 
 class Relu(Plain):
@@ -267,8 +268,6 @@ class Convolution2d:
 
     def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
         """(A, B, C, H, W) to (A, B, channels, H', W')."""
-        if run.convolution == "unfold":
-            return self._unfolded(own, x)
         import torch
         from torch.nn.functional import conv2d
 
@@ -279,18 +278,6 @@ class Convolution2d:
             weight = weight.contiguous(memory_format=torch.channels_last)
         out = conv2d(given, weight, own["bias"].flatten(), padding=self.padding, groups=models)
         return apart(out, models)
-
-    def _unfolded(self, own: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        """The same by one stacked matrix product over the unfolded patches."""
-        import torch
-        from torch.nn.functional import unfold
-
-        models, batch = x.shape[:2]
-        patches = unfold(x.flatten(0, 1), self.kernel, padding=self.padding)
-        patches = patches.view(models, batch, *patches.shape[1:])
-        out = torch.einsum("aok,abkl->abol", own["weight"].flatten(2), patches)
-        out = out + own["bias"][:, None, :, None]
-        return out.reshape(models, batch, *self.output(tuple(x.shape[2:])))
 
 
 class MaxPool(Plain):

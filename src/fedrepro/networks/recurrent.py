@@ -104,7 +104,7 @@ def _cell() -> Any:
     sigmoid_backward = torch.ops.aten.sigmoid_backward
     tanh_backward = torch.ops.aten.tanh_backward
 
-    class Cell(torch.autograd.Function):
+    class LstmCell(torch.autograd.Function):
         """All time steps of a layer: x (T, A, B, I) to states (T, A, B, H)."""
 
         @staticmethod
@@ -171,4 +171,4 @@ def _cell() -> Any:
                 x_grad = _timed(back, len(x))
             return x_grad, weight_grad, recurrent_grad, flat.sum(1)
 
-    return Cell
+    return LstmCell

@@ -10,14 +10,14 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from fedrepro.api import NEEDS
+from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import loaded, origins, versions
-from fedrepro.core.registry import components
+from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render
 from fedrepro.planning.config import ExhibitFile
-from fedrepro.planning.exhibit import CASE, KINDS
+from fedrepro.planning.exhibit import CASE
 from fedrepro.planning.plan import Exhibit, Measure, Plan, Run
 
 DRAWN_WITH = ("matplotlib", "pandas")
@@ -25,9 +25,14 @@ DRAWN_WITH = ("matplotlib", "pandas")
 Source = Mapping[str, Any]  # provenance of a run's metrics
 
 
-def command(scale: str, key: str) -> str:
+def command(scale: str, key: str, suffix: str = ".csv") -> str:
     """The command that makes an exhibit: its path."""
-    return f"snakemake --cores 2 reports/{scale}/{key}.svg"
+    return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
+
+
+def command_of(exhibit: Exhibit, scale: str) -> str:
+    """The same, naming what people look at: a figure or a table."""
+    return command(scale, exhibit.key, exhibit.suffix)
 
 
 def about(
@@ -41,7 +46,7 @@ def about(
         "schema": SCHEMA_VERSION,
         "key": exhibit.key,
         "scale": plan.scale,
-        "command": command(plan.scale, exhibit.key),
+        "command": command_of(exhibit, plan.scale),
         "paper": {"name": file.paper, "title": file.title, "source": file.source},
         "title": settings.title,
         "place": settings.place,
@@ -54,7 +59,7 @@ def about(
         "sweep": {name: list(values) for name, values in settings.sweep.items()},
         "trials": settings.trials,
         "seed": plan.config.seed,
-        "methods": [_method(measure) for measure in exhibit.measures],
+        "methods": [_method(exhibit, measure) for measure in exhibit.measures],
         "settings": settings.model_dump(mode="json"),
         "components": _components(exhibit, every),
         "computed": origins(every),
@@ -127,7 +132,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Each component by kind, with its values as text; swept values one after another."""
     found: dict[str, dict[str, Any]] = {}
-    for kind in KINDS:
+    for kind in SCENARIO:
         specs = [getattr(point.scenario, kind) for point in exhibit.points]
         keys = sorted({key for spec in specs for key in spec.values})
         found[kind] = {
@@ -142,7 +147,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     return found
 
 
-def _method(measure: Measure) -> dict[str, Any]:
+def _method(exhibit: Exhibit, measure: Measure) -> dict[str, Any]:
     meta = measure.spec.component.meta
     return {
         "label": measure.label,
@@ -151,13 +156,37 @@ def _method(measure: Measure) -> dict[str, Any]:
         "kind": meta["kind"],
         "token": measure.spec.token,
         "resolved": measure.spec.resolved,
+        "of_case": _of_cases(exhibit, measure),
+        "training": _training(measure),
         "reference": measure.reference,
-        "trials": measure.trials,
+        "trials": measure.trials or exhibit.settings.trials,
         "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
-        "swept": measure.chosen[0] if measure.chosen else None,
-        "choice": measure.choose if measure.chosen else None,
+        "swept": ", ".join(measure.chosen) if measure.chosen else None,
+        "discloses": {key: DISCLOSED[key] for key in sorted(measure.discloses)},
+        "choice": measure.choose.name if measure.chosen and measure.choose else None,
+        "criterion": measure.choose.words if measure.chosen and measure.choose else None,
         "shown": list(measure.show),
     }
+
+
+def _of_cases(exhibit: Exhibit, measure: Measure) -> dict[str, str]:
+    """Case -> the method in its parameters there, where a case has one of its own."""
+    found = {
+        point.values[CASE]: own.spec.resolved
+        for point in exhibit.points
+        for own in point.measures
+        if own.label == measure.label and own.spec != measure.spec
+    }
+    return {str(case): resolved for case, resolved in found.items()}
+
+
+def _training(measure: Measure) -> dict[str, str]:
+    """What a method changes of the local training; the values of a sweep one after another."""
+    values: dict[str, dict[str, None]] = {}
+    for setting in measure.settings:
+        for key, value in setting.training:
+            values.setdefault(key, {})[render(value)] = None
+    return {key: ", ".join(found) for key, found in values.items()}
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:

@@ -32,7 +32,8 @@ from fedrepro.numbers.summary import read_csv
 if TYPE_CHECKING:
     import pandas as pd
 
-SUFFIXES = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
+ALL = (".csv", ".choice.csv", ".json", ".metrics.parquet")
+FIGURE, TABLE = (".svg", ".png", *ALL), (".html", ".md", ".tex", ".printed.csv", *ALL)
 RUN = ".run.json"
 KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": int}
 
@@ -44,6 +45,11 @@ class ExhibitFiles:
     base: str
     about: Mapping[str, Any]
     run: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of all its files: those that were written together."""
+        return tuple(self.run["files"] if self.run else (*self.about["files"], ".json"))
 
     def read(self, suffix: str) -> bytes:
         """The bytes of one of its files. Errors: FedreproError for a missing or a strange one."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedrepro.api import GlobalModel
+from fedrepro.api import GlobalModel, LocalModels, Traffic
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.examples import Examples
 
@@ -27,7 +27,9 @@ Values = list[tuple[str, str | None, float]]  # metric, split, value
 
 
 def correct(model: GlobalModel, split: EvaluationSplit) -> np.ndarray:
-    """Whether each example is predicted right, bool (N,)."""
+    """Whether each example is predicted right, bool (N,); NaN for a model that is not finite."""
+    if not model.finite:
+        return np.full(len(split.labels), np.nan)
     network = network_of(model.model, split.shape, split.classes)
     scores = probabilities(network, model.tensors, model.weights, split.examples)
     found: np.ndarray = scores.argmax(1).cpu().numpy() == split.labels
@@ -60,6 +62,16 @@ def measure_alone(
     return numbers + size(models[0], splits["test"]), each
 
 
+def own_accuracy(clients: LocalModels, split: EvaluationSplit) -> np.ndarray:
+    """Accuracy of each client's model on its own rows of a split, float64 (J,)."""
+    found = []
+    for j, rows in enumerate(split.rows):
+        one = GlobalModel(clients.model, {k: v[[j]] for k, v in clients.tensors.items()})
+        own = replace(split.examples, inputs=split.examples.inputs[rows])
+        found.append(correct(one, replace(split, examples=own, labels=split.labels[rows])).mean())
+    return np.array(found, np.float64)
+
+
 def size(model: GlobalModel, split: EvaluationSplit) -> Values:
     """Parameters and forward passes of what predicts, and its hidden units if it has such."""
     units = network_of(model.model, split.shape, split.classes).hidden_units(model.tensors)
@@ -72,11 +84,11 @@ def size(model: GlobalModel, split: EvaluationSplit) -> Values:
     ]
 
 
-def communication(model_bytes: int, rounds: int, up: int, down: int) -> Values:
-    """Cost of `rounds` in each of which the clients send `up` models and receive `down`."""
+def communication(rounds: int, sent: Traffic) -> Values:
+    """The cost of a run: its exchanges with the server, and all messages of them."""
     return [
         ("rounds", None, float(rounds)),
-        ("messages", None, float(rounds * (up + down))),
-        ("bytes_up", None, float(rounds * up * model_bytes)),
-        ("bytes_down", None, float(rounds * down * model_bytes)),
+        ("messages", None, float(sent.messages_up + sent.messages_down)),
+        ("bytes_up", None, float(sent.bytes_up)),
+        ("bytes_down", None, float(sent.bytes_down)),
     ]

@@ -12,20 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from fedrepro.core.errors import FedreproError, shown, unknown
-
-Scale = Literal["tiny", "quick", "paper"]
-SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
-Trials = Annotated[int, Field(ge=1, le=10_000)]
-
+from fedrepro.planning.entries import SCALES as SCALES
+from fedrepro.planning.entries import TABLE, ExhibitSettings, Scale, Strict, merge
+from fedrepro.planning.entries import ComponentEntry as ComponentEntry
 
 T = TypeVar("T", bound=BaseModel)
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Granularity(Strict):
@@ -80,127 +74,6 @@ class Config(Strict):
         return os.environ.get("FEDREPRO_MIRROR") or self.mirror
 
 
-class ComponentEntry(BaseModel):
-    """A component by name, with parameters that differ from their defaults beside it."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    name: str
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-
-class MethodEntry(ComponentEntry):
-    """A method of an exhibit. A list for one of its parameters is a sweep."""
-
-    label: str | None = Field(None, description="name in the legend")
-    trials: Trials | Literal["kd_trials"] | None = Field(
-        None, description="trials, where they differ from the exhibit's"
-    )
-    choose: Literal["pooled_train", "client_train"] | None = Field(
-        None,
-        description="how one setting of a sweep is chosen, over all trials: by training accuracy "
-        "on the pooled training data, or by the mean over clients of the accuracy on their own",
-    )
-    show: list[str] = Field(
-        default_factory=list,
-        description="swept parameters of which every value is shown; of the others one is chosen",
-    )
-    measure_every: int = Field(
-        1,
-        ge=1,
-        description="rounds between two measurements of a method in rounds; the first and the "
-        "last round are always measured",
-    )
-    reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
-
-
-Drawing = Literal[
-    "accuracy-and-size",
-    "accuracy-panels",
-    "accuracy-against-rounds",
-    "accuracy-against-size",
-    "heat-maps",
-    "size",
-    "table",
-]
-
-
-def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(changes.get("name", ""), str):
-        raise ValueError(f"its name must be a text, not {shown(changes['name'])}")
-    return changes
-
-
-Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
-
-
-class Case(Strict):
-    """One of several scenarios that an exhibit sets side by side: what differs from the others.
-
-    Shown by its label, with the data set's title before it where cases differ in their data.
-    """
-
-    label: str = Field(description="how it is called in the figure")
-    dataset: Changes = Field(default_factory=dict)
-    partition: Changes = Field(default_factory=dict)
-    model: Changes = Field(default_factory=dict)
-    training: Changes = Field(default_factory=dict)
-    trials: Trials | None = Field(
-        None, description="seeded repetitions, where they differ from the exhibit's"
-    )
-    kd_trials: Trials | None = Field(
-        None, description="repetitions of distillation, where they differ from the exhibit's"
-    )
-
-
-class ExhibitSettings(Strict):
-    """One figure or table at one scale, after defaults and the scale's settings are merged."""
-
-    title: str = Field(description="what it shows, in a line")
-    place: str = Field(description="where it stands in the paper")
-    caption: str = Field(description="sentence under the figure")
-    headline: bool = Field(False, description="part of the default set")
-    scales: list[Scale] = Field(
-        default_factory=lambda: list(SCALES), description="scales at which there is such an exhibit"
-    )
-    drawing: Drawing = Field(description="how it is drawn")
-    size: Literal["hidden_units", "parameters", "megabytes"] = Field(
-        "parameters",
-        description="which size of models is drawn; hidden_units means something for fully "
-        "connected networks only",
-    )
-    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
-        description="parameters that vary along the horizontal axis, as component.parameter"
-    )
-    horizontal: str = Field("", description="what the horizontal axis is called, if not by itself")
-    cases: dict[str, Case] = Field(
-        default_factory=dict,
-        description="scenarios that are set side by side: a label, and what differs of dataset, "
-        "partition, model and training",
-    )
-    dataset: ComponentEntry
-    partition: ComponentEntry
-    model: ComponentEntry
-    training: ComponentEntry
-    methods: list[MethodEntry] = Field(min_length=1)
-    trials: Trials = Field(description="seeded repetitions")
-    kd_trials: Trials = Field(description="repetitions of knowledge distillation, which costs most")
-    notes: list[str] = Field(
-        default_factory=list, description="what this project chose where the paper is silent"
-    )
-
-    def component(self, kind: str, case: str | None = None) -> ComponentEntry:
-        """The data set, partition, model or training of the exhibit, or of one of its cases."""
-        base: ComponentEntry = getattr(self, kind)
-        if case is None:
-            return base
-        own = {kind: getattr(self.cases[case], kind)}
-        merged = merge({kind: {"name": base.name, **base.parameters}}, own)
-        return ComponentEntry.model_validate(merged[kind])
-
-
 class At(Strict):
     """What differs at a scale, below `at:`."""
 
@@ -243,6 +116,10 @@ class ExhibitFile(Strict):
         """The settings of one exhibit at one scale."""
         return _validated(ExhibitSettings, self._merged(name, scale), self._where(name, scale))
 
+    def is_table(self, name: str, scale: str) -> bool:
+        """Whether an exhibit is written as a table rather than drawn."""
+        return bool(self._merged(name, scale).get("drawing") == TABLE)
+
     def _scales(self, name: str, scale: str) -> list[Scale]:
         return _validated(Scales, self._merged(name, scale), self._where(name, scale)).scales
 
@@ -257,22 +134,6 @@ class ExhibitFile(Strict):
             at = _validated(At, layer.get("at") or {}, where)
             merged = merge(merged, getattr(at, scale) or {})
         return merged
-
-
-def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Mappings merge key by key; anything else, and a component with another name, is replaced."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
-            merged[key] = merge(old, value)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _same_name(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
-    return "name" not in above or above["name"] == below.get("name")
 
 
 def read_config(values: Mapping[str, Any]) -> Config:
@@ -297,6 +158,24 @@ def load_exhibits(folder: Path = Path("config/exhibits")) -> dict[str, ExhibitFi
             raise FedreproError(f"{path}: paper must be '{path.stem}', not '{file.paper}'")
         found[file.paper] = file
     return found
+
+
+def table_names(files: Mapping[str, ExhibitFile]) -> list[str]:
+    """The names of exhibits that are written as tables, whichever paper they are of.
+
+    Errors: FedreproError for a name that is a table here and a figure there: files are told by it.
+    """
+    kinds: dict[str, set[bool]] = {}
+    for file in files.values():
+        for name in file.exhibits:
+            kinds.setdefault(name, set()).update(file.is_table(name, scale) for scale in SCALES)
+    both = sorted(name for name, found in kinds.items() if len(found) > 1)
+    if both:
+        raise FedreproError(
+            f"exhibit '{both[0]}' is a table at one scale or in one paper and a figure elsewhere; "
+            "give one of them another name"
+        )
+    return sorted(name for name, found in kinds.items() if found == {True})
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:

@@ -10,40 +10,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.spec import Spec
 
 CASE = "case"
 PANELS = 8  # letters and columns that a figure has room for
 LOOKS = 10  # lines that can be told apart in a drawing of sizes
 
-Method = Any  # a `points.Measure`
+Method = Any  # a `Measure`
+Settings = Any  # the `ExhibitSettings`
 Points = Sequence[Mapping[str, Any]]  # the swept values of each point
 
 
 def require_drawable(
-    where: str, drawing: str, measures: Sequence[Method], points: Points, axis: Sequence[str]
+    where: str,
+    settings: Settings,
+    measures: Sequence[Method],
+    points: Points,
+    axis: Sequence[str],
 ) -> None:
     """Errors: FedreproError with the first reason why these settings cannot be drawn so.
 
     points: the values of each point; axis: the swept parameters, without the case.
     """
-    doubts = [*_choices(measures), *DRAWINGS[drawing](measures, points, axis)]
-    for words in doubts:
+    arranged = _arranged(settings, measures, points) if settings.drawing == "table" else ()
+    for words in (*DRAWINGS[settings.drawing](measures, points, axis), *arranged):
         raise FedreproError(f"{where}: {words}")
-
-
-def _choices(measures: Sequence[Method]) -> Iterator[str]:
-    for measure in measures:
-        if measure.choose and measure.chosen and "train" not in _splits(measure.spec):
-            yield (
-                f"method '{measure.spec.name}' is not measured on training data, so none of its "
-                f"settings can be chosen by {measure.choose}; show them all (show: [...])"
-            )
-
-
-def _splits(spec: Spec) -> Sequence[str]:
-    found: Sequence[str] = spec.component.meta["evaluate"]
-    return found
 
 
 def _lines(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
@@ -119,7 +109,7 @@ def _heat_maps(measures: Sequence[Method], points: Points, axis: Sequence[str]) 
     several = [key for key in axis if len(_values(points, key)) > 1]
     if len(several) + len(measure.show) < 2:
         yield "heat maps need two parameters that vary; show one more, or sweep one"
-    if "train" not in _splits(measure.spec):
+    if "train" not in measure.evaluate:
         yield f"heat maps show training accuracy, and '{measure.spec.name}' is not measured for it"
     for key in several:
         if not all(_is_number(str(value)) for value in _values(points, key)):
@@ -140,6 +130,25 @@ def _table(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> I
     yield from _a_rival(measures)
 
 
+def _arranged(settings: Settings, measures: Sequence[Method], points: Points) -> Iterator[str]:
+    """Everything that takes several values goes down or across, once."""
+    shown = [key for measure in measures for key in measure.show]
+    known = dict.fromkeys(["method", *points[0], *shown])
+    rows = settings.table.rows or ["method", *dict.fromkeys(shown)]
+    columns = settings.table.columns or [key for key in points[0] if key not in rows]
+    placed = [*rows, *columns]
+    for key in placed:
+        if key not in known:
+            yield f"its table has '{key}' in rows or columns; what it has is {', '.join(known)}"
+        if placed.count(key) > 1:
+            yield f"its table has '{key}' twice in rows and columns; take one out"
+    varied = ["method"] if len(measures) > 1 else []
+    varied += [key for key in points[0] if len(_values(points, key)) > 1]
+    for key in (*varied, *shown):
+        if key not in placed:
+            yield f"'{key}' takes several values, but its table has it in neither rows nor columns"
+
+
 def _a_rival(measures: Sequence[Method]) -> Iterator[str]:
     if all(measure.reference for measure in measures):
         yield "all its methods are references; one at least must be a rival"
@@ -147,7 +156,7 @@ def _a_rival(measures: Sequence[Method]) -> Iterator[str]:
 
 def _numbers_shown(measure: Method) -> Iterator[str]:
     for key in measure.show:
-        values = [str(setting[key]) for setting in measure.spec.expand()]
+        values = [str(setting[key]) for setting in measure.settings]
         if not all(map(_is_number, values)):
             yield f"it is drawn along '{key}' of '{measure.spec.name}', which is no number"
 

@@ -9,20 +9,21 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from fedrepro.api import CHOICES
-from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.registry import components
-from fedrepro.core.spec import Spec, Value, render
-from fedrepro.planning.config import ComponentEntry, ExhibitFile, ExhibitSettings, MethodEntry
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.spec import Spec, render
+from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
+from fedrepro.planning.entries import TABLE, Case, ComponentEntry, ExhibitSettings
+from fedrepro.planning.measures import Measure as Measure
+from fedrepro.planning.measures import Setting as Setting
+from fedrepro.planning.measures import in_rounds, measures_of, spec_of
 from fedrepro.planning.paths import Scenario
-
-KINDS = ("dataset", "partition", "model", "training")
 
 
 @dataclass(frozen=True)
@@ -39,58 +40,28 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One method of an exhibit: its spec (perhaps a sweep), how it is shown and chosen.
-
-    show: swept parameters of which every value is shown; of the others one setting is chosen.
-    """
-
-    spec: Spec
-    label: str
-    trials: int
-    choose: str | None
-    reference: bool
-    show: tuple[str, ...] = ()
-    measure_every: int = 1
-    distilled: bool = False  # its trials are the exhibit's or the case's `kd_trials`
-
-    @property
-    def needs(self) -> frozenset[str]:
-        """What the method sees beyond weights, with what choosing its setting reads."""
-        given: frozenset[str] = self.spec.component.meta["needs"]
-        chosen = {CHOICES[self.choose]} if self.choose else set()
-        return (given - set(CHOICES.values())) | chosen
-
-    @property
-    def chosen(self) -> tuple[str, ...]:
-        """The swept parameters of which one setting is chosen."""
-        return tuple(key for key in self.spec.swept if key not in self.show)
-
-    @cached_property
-    def groups(self) -> dict[tuple[Value, ...], list[Spec]]:
-        """Values of the shown parameters -> the settings that one is chosen from."""
-        found: dict[tuple[Value, ...], list[Spec]] = {}
-        for setting in self.spec.expand():
-            found.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
-        return found
-
-
-@dataclass(frozen=True)
 class Point:
     """One point of an exhibit's sweep: the swept values, the scenario, and what is measured there.
 
-    runs: (label of the method, token of the setting) -> run. trials: label -> how many of them.
+    measures: the methods of its case. runs: (label of the method, setting) -> run. trials: label
+    -> how many of them. case: the key of its case in the config.
     """
 
     values: Mapping[str, Any]
     scenario: Scenario
-    runs: Mapping[tuple[str, str], Run]
+    measures: tuple[Measure, ...]
+    runs: Mapping[tuple[str, Setting], Run]
     trials: Mapping[str, int]
+    case: str | None = None
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A figure or table at one scale, ready to be computed."""
+    """A figure or table at one scale, ready to be computed.
+
+    measures: the methods of all its points, each label once; a case may have another method in
+    the place of one of them, which its points hold.
+    """
 
     paper: str
     name: str
@@ -116,6 +87,16 @@ class Exhibit:
                 found[run] = max(found.get(run, 0), point.trials[label])
         return found
 
+    @cached_property
+    def evaluate(self) -> dict[Run, set[str]]:
+        """The splits that each run has to be measured on."""
+        found: dict[Run, set[str]] = {}
+        for point in self.points:
+            splits = {measure.label: measure.evaluate for measure in point.measures}
+            for (label, _), run in point.runs.items():
+                found.setdefault(run, set()).update(splits[label])
+        return found
+
     @property
     def swept(self) -> list[str]:
         """What differs between points: the leading columns of the exhibit's numbers."""
@@ -127,6 +108,16 @@ class Exhibit:
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @property
+    def is_table(self) -> bool:
+        """Whether it is written as a table, rather than drawn."""
+        return self.settings.drawing == TABLE
+
+    @property
+    def suffix(self) -> str:
+        """Of the file that people look at."""
+        return ".html" if self.is_table else ".svg"
+
+    @property
     def by_rounds(self) -> bool:
         """Whether single rounds are shown, in a column of their own."""
         return self.settings.drawing == "accuracy-against-rounds"
@@ -134,58 +125,75 @@ class Exhibit:
 
 @dataclass(frozen=True)
 class Place:
-    """A point before its runs are known, with the repetitions of its case, if it has its own."""
+    """A point before its runs are known, with what its case, if it has one, says of trials."""
 
     values: Mapping[str, Any]
     scenario: Scenario
-    own_trials: int | None = None
-    own_kd_trials: int | None = None
+    measures: Sequence[Measure]
+    usual: int  # trials of methods that have no number of their own
+    case: Case | None = None
+    name: str | None = None  # the case's key in the config
 
     def trials(self, measure: Measure) -> int:
-        own = self.own_kd_trials if measure.distilled else self.own_trials
-        return own or measure.trials
-
-
-def in_rounds(method: Spec) -> bool:
-    return method.component.meta["kind"] in ("federated", "peer")
+        """The case's word on the method, the method's own, the case's, the exhibit's."""
+        of_case = self.case.trials_of.get(measure.label) if self.case else None
+        return of_case or measure.trials or (self.case and self.case.trials) or self.usual
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     """The points and methods of one exhibit at one scale."""
     settings = file.settings(name, scale)
     where = f"config/exhibits/{file.paper}.yaml, {name} at scale {scale}"
-    measures = tuple(_measure(entry, settings, where) for entry in settings.methods)
     places = tuple(_places(settings, where))
-    _require_distinct(where, "methods are called", [measure.label for measure in measures])
-    _require_distinct(where, "points are", [_at(place.values) for place in places])
+    _require_distinct_points(where, [_at(place.values) for place in places])
+    measures = _distinct(places)
     values = [place.values for place in places]
     axis = [key for key in values[0] if key != CASE]
-    require_drawable(where, settings.drawing, measures, values, axis)
-    points = tuple(_point(place, measures, where) for place in places)
+    require_drawable(where, settings, measures, values, axis)
+    points = tuple(_point(place, where) for place in places)
     return Exhibit(file.paper, name, settings, measures, points)
 
 
-def _point(place: Place, measures: Sequence[Measure], where: str) -> Point:
+def _distinct(places: Sequence[Place]) -> tuple[Measure, ...]:
+    """The methods of all places in the order of first appearance, each label once."""
+    found: dict[str, Measure] = {}
+    for place in places:
+        for measure in place.measures:
+            found.setdefault(measure.label, measure)
+    return tuple(found.values())
+
+
+def _point(place: Place, where: str) -> Point:
     """The run of each setting. A sweep is one run, but a method in rounds has one a setting."""
     runs = {}
-    for measure in measures:
+    for measure in place.measures:
         _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
-        for setting in measure.spec.expand():
-            if in_rounds(setting):
-                run = Run(own, setting, measure.measure_every)
+        for setting in measure.settings:
+            there = replace(own, training=_training(own.training, measure, setting, where))
+            if in_rounds(setting.method):
+                run = Run(there, setting.method, measure.measure_every)
             else:
-                run = Run(own, measure.spec)
-            runs[measure.label, setting.token] = run
-    trials = {measure.label: place.trials(measure) for measure in measures}
-    return Point(place.values, place.scenario, runs, trials)
+                run = Run(there, measure.spec)
+            runs[measure.label, setting] = run
+    trials = {measure.label: place.trials(measure) for measure in place.measures}
+    return Point(place.values, place.scenario, tuple(place.measures), runs, trials, place.name)
 
 
-def _require_distinct(where: str, what: str, names: Sequence[str]) -> None:
-    """Tables and figures tell methods by their labels, and points by their values."""
+def _training(usual: Spec, measure: Measure, setting: Setting, where: str) -> Spec:
+    """The local training of a setting: the scenario's, with what the method changes of it."""
+    if not measure.training:
+        return usual
+    entry = ComponentEntry.model_validate({"name": usual.name, **usual.values})
+    changes = {**measure.training, **dict(setting.training)}
+    return spec_of("training", entry.changed(changes), where)
+
+
+def _require_distinct_points(where: str, names: Sequence[str]) -> None:
+    """Tables and figures tell points by their values."""
     for name, count in Counter(names).items():
         if count > 1:
-            raise FedreproError(f"{where}: two of its {what} '{name}'; tell them apart")
+            raise FedreproError(f"{where}: two of its points are '{name}'; tell them apart")
 
 
 def _at(values: Mapping[str, Any]) -> str:
@@ -196,61 +204,20 @@ def _at(values: Mapping[str, Any]) -> str:
     )
 
 
-def _measure(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Measure:
-    spec = _spec("method", entry, where)
-    trials = settings.kd_trials if entry.trials == "kd_trials" else entry.trials
-    measure = Measure(
-        spec=spec,
-        label=entry.label or spec.component.meta["label"],
-        trials=trials or settings.trials,
-        choose=entry.choose,
-        reference=entry.reference,
-        show=tuple(entry.show),
-        measure_every=entry.measure_every,
-        distilled=entry.trials == "kd_trials",
-    )
-    idle = [key for key in measure.show if key not in spec.swept]
-    if idle:
-        raise FedreproError(
-            f"{where}: method '{spec.name}' shows every value of {idle[0]}, "
-            "but lists no values of it"
-        )
-    if len(measure.chosen) > 1:
-        raise FedreproError(
-            f"{where}: method '{spec.name}' sweeps {' and '.join(measure.chosen)}; sweep one, or "
-            "name those of which every value is shown (show: [...])"
-        )
-    if measure.chosen and not entry.choose:
-        raise FedreproError(
-            f"{where}: method '{spec.name}' lists several values of {measure.chosen[0]}; "
-            "say how one is chosen (choose: pooled_train or client_train)"
-        )
-    return measure
-
-
-def _spec(
-    kind: str, entry: ComponentEntry, where: str, extra: Mapping[str, Any] | None = None
-) -> Spec:
-    known = components(kind)
-    if entry.name not in known:
-        raise unknown(kind, entry.name, known, where)
-    spec = known[entry.name].spec({**entry.parameters, **(extra or {})}, where)
-    return spec if kind == "method" else spec.single(where)
-
-
 def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
     """Swept values and scenario of each point; cases, if there are any, vary slowest."""
     names = case_names(settings, where)
     for case in names or (None,):
         named = {CASE: names[case]} if case is not None else {}
         own = settings.cases.get(case or "")
-        repetitions = (own.trials, own.kd_trials) if own else (None, None)
+        measures = list(measures_of(settings, case, where).values())
         for values in _grid(settings.sweep, where):
             parts = {
-                kind: _spec(kind, settings.component(kind, case), where, values.get(kind))
-                for kind in KINDS
+                kind: spec_of(kind, settings.component(kind, case), where, values.get(kind))
+                for kind in SCENARIO
             }
-            yield Place(named | _shown(parts, values), Scenario(**parts), *repetitions)
+            shown, scenario = named | _shown(parts, values), Scenario(**parts)
+            yield Place(shown, scenario, measures, settings.trials, own, case)
 
 
 def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -266,7 +233,7 @@ def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -
 def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     """What each case is called: its label, after the data's title where cases differ in data."""
     data = {
-        case: _spec("dataset", settings.component("dataset", case), where)
+        case: spec_of("dataset", settings.component("dataset", case), where)
         for case in settings.cases
     }
     titles = {case: spec.component.meta["title"] for case, spec in data.items()}
@@ -283,7 +250,7 @@ def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict
         point: dict[str, dict[str, Any]] = {}
         for key, value in zip(sweep, combination, strict=True):
             kind, dot, parameter = key.partition(".")
-            if not dot or kind not in KINDS:
+            if not dot or kind not in SCENARIO:
                 raise FedreproError(
                     f"{where}: sweep '{key}' is not of the form component.parameter, "
                     "such as partition.clients"
@@ -293,10 +260,14 @@ def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict
 
 
 def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
-    """The scenario with the components that a method sets itself."""
+    """The scenario with the components, or the parameters of them, that a method sets itself."""
     own = {spec.kind: spec for spec in scenario.specs}
-    for kind, name in method.component.meta["scenario"].items():
-        own[kind] = components(kind)[name].spec()
+    for kind, given in method.component.meta["scenario"].items():
+        if isinstance(given, str):
+            # examples that are set aside stay so for bounds and controls
+            own[kind] = components(kind)[given].spec(own[kind].common)
+        else:
+            own[kind] = own[kind].component.spec({**own[kind].values, **given})
     return Scenario(**own)
 
 

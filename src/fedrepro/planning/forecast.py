@@ -89,7 +89,7 @@ def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Fore
         estimate = rates.methods(job, recorded[job.run])
         found.add(job.stage, job.run.method.name, estimate)
     found.jobs["exhibit"] = sum(
-        not Path(plan.paths.exhibit(e.key, ".svg")).exists() for e in chosen
+        not Path(plan.paths.exhibit(e.key, e.suffix)).exists() for e in chosen
     )
     return found
 
@@ -255,7 +255,8 @@ class Rates:
     def steps(self, scenario: Scenario, examples: int) -> float:
         """Minibatches of one trial of all clients."""
         values: Any = scenario.training.values
-        each = math.ceil(examples / scenario.clients / values["batch_size"])
+        held = examples / scenario.clients
+        each = math.ceil(held / (values["batch_size"] or held))
         return float(each * scenario.clients * values["epochs"])
 
     def form(self, dataset: Spec) -> tuple[tuple[int, ...], int, int] | None:

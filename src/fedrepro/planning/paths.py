@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec, Value, fitted, shorten
 
 # bytes of the wildcards of a job: its scenario together, and its method
@@ -126,7 +127,7 @@ class Scenario:
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        return (self.dataset, self.partition, self.model, self.training)
+        return tuple(getattr(self, kind) for kind in SCENARIO)
 
     @property
     def clients(self) -> int:

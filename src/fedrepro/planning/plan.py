@@ -42,6 +42,17 @@ def most_trials(exhibits: Iterable[Exhibit]) -> dict[Run, int]:
     return found
 
 
+def _require_known_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> None:
+    """Trials are given to methods by label; defaults may name those of some exhibits only."""
+    labels = {measure.label for exhibit in exhibits for measure in exhibit.measures}
+    for exhibit in exhibits:
+        cases = exhibit.settings.cases.values()
+        for given in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
+            for label in set(given) - labels:
+                where = f"trials_of of {exhibit.key}, config/exhibits/{file.paper}.yaml"
+                raise unknown("method", label, labels, where)
+
+
 class Plan:
     """All exhibits of one scale, the selected ones, and where their artifacts lie."""
 
@@ -51,10 +62,11 @@ class Plan:
         self.paths = Paths(scale, config.seed)
         size = config.granularity.trials_per_job
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
-        exhibits = [
-            exhibit_of(file, name, scale) for file in files.values() for name in file.names(scale)
-        ]
-        self.exhibits = {exhibit.key: exhibit for exhibit in exhibits}
+        self.exhibits: dict[str, Exhibit] = {}
+        for file in files.values():
+            own = [exhibit_of(file, name, scale) for name in file.names(scale)]
+            _require_known_labels(file, own)
+            self.exhibits |= {exhibit.key: exhibit for exhibit in own}
 
     @cached_property
     def selected(self) -> list[Exhibit]:
@@ -79,6 +91,15 @@ class Plan:
     def trials(self) -> dict[Run, int]:
         """The distinct runs of every exhibit of this scale, selected or not, and their trials."""
         return most_trials(self.exhibits.values())
+
+    @cached_property
+    def evaluate(self) -> dict[Run, tuple[str, ...]]:
+        """The splits that each run of the scale is to be measured on, for every exhibit of it."""
+        found: dict[Run, dict[str, None]] = {}
+        for exhibit in self.exhibits.values():
+            for run, splits in exhibit.evaluate.items():
+                found.setdefault(run, {}).update(dict.fromkeys(splits))
+        return {run: tuple(sorted(splits)) for run, splits in found.items()}
 
     @property
     def runs(self) -> list[Run]:

@@ -1,41 +1,33 @@
-"""The record: what we measured, kept under reports/record/, and how a user's numbers compare.
+"""The record: what we measured, kept under reports/record/.
 
 `record` copies an exhibit's files out of a reports folder, of this machine or of another, and
-adds measured seconds and the machines that the files name. `compare` sets a user's csv beside the
-recorded one. Neither prints: they return data.
+adds measured seconds and the machines that the files name.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedrepro.core.artifacts import SCHEMA_VERSION, atomic, json_text, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.about import drawn_of
 from fedrepro.numbers.files import (
     RUN,
-    SUFFIXES,
     ExhibitFiles,
     open_exhibit,
-    open_recorded,
     sha256_of,
     write_claims,
 )
 from fedrepro.numbers.times import exhibit_seconds, spent, timings_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 REPORTS = Path("reports")
 RECORD = REPORTS / "record"
 CLAIMS = "claims.csv"
-SAME = ("mean", "sd", "trials", "setting")
 
 
 @dataclass(frozen=True)
@@ -92,7 +84,7 @@ def _judge(scale: str, paper: str, target: Path) -> list[Path]:
 def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
     """The files of one exhibit by suffix, checked, with the run's record at the end."""
     files = open_exhibit(source / scale, key, scale)
-    contents = {suffix: files.read(suffix) for suffix in SUFFIXES}
+    contents = {suffix: files.read(suffix) for suffix in files.suffixes}
     read_table(f"{files.base}.metrics.parquet", "metrics")
     warnings.extend(_doubts(files.about))
     run = _run(files, warnings)
@@ -172,190 +164,3 @@ def _write(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
             temporary.write_bytes(data)
         Path(f"{base}{RUN}").unlink(missing_ok=True)
     return paths
-
-
-# ------------------------------------------------------------------------------- comparing
-
-
-@dataclass(frozen=True)
-class CsvDifference:
-    """One number, ours beside the recorded one; None where a side does not have it.
-
-    errors: the difference in combined standard errors, None if either side has no sd.
-    """
-
-    point: Mapping[str, Any]
-    method: str
-    metric: str
-    split: str
-    ours: float | None
-    recorded: float | None
-    setting: str
-    recorded_setting: str
-    difference: float | None
-    errors: float | None
-
-    @property
-    def where(self) -> str:
-        at = ", ".join(f"{key} {value}" for key, value in self.point.items() if value != "")
-        return f"{self.method}, {at}" if at else self.method
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Every number of an exhibit beside the record, and what it comes to in a sentence."""
-
-    rows: list[CsvDifference]
-    verdict: str
-    same_bytes: bool
-    notes: list[str]
-
-
-def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
-    """The numbers of an exhibit beside the recorded ones.
-
-    Errors: FedreproError if either is missing, or if the record is incomplete or was altered.
-    """
-    mine = open_exhibit(reports / scale, key, scale)
-    kept = _kept(scale, key, recorded)
-    ours, theirs = mine.read(".csv"), kept.read(".csv")
-    rows = _differences(mine.table(".csv"), kept.table(".csv"))
-    notes = _notes(mine.about, kept.about) + _other_settings(rows)
-    return Comparison(rows, _verdict(key, rows, ours == theirs), ours == theirs, notes)
-
-
-def _kept(scale: str, key: str, recorded: Path) -> ExhibitFiles:
-    if key not in exhibits_in(recorded, scale):
-        known = ", ".join(exhibits_in(recorded, scale)) or "none"
-        raise FedreproError(
-            f"{key} is not recorded at scale {scale} ({recorded / scale / key}.csv is missing); "
-            f"recorded are {known}"
-        )
-    return open_recorded(recorded / scale, key, scale)
-
-
-def _differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> list[CsvDifference]:
-    from fedrepro.numbers.summary import leading_columns
-
-    frames = [ours, theirs]
-    sides = [_by_key(frame) for frame in frames]
-    keys = dict.fromkeys([*sides[1], *sides[0]])
-    swept = [leading_columns(frame) for frame in frames]
-    if swept[0] != swept[1]:
-        raise FedreproError(
-            f"the two tables have other points: ours vary {', '.join(swept[0])}, the recorded "
-            f"ones {', '.join(swept[1])}"
-        )
-    return [_difference(swept[0], key, sides[0].get(key), sides[1].get(key)) for key in keys]
-
-
-def _by_key(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
-    from fedrepro.numbers.summary import leading_columns
-
-    names = [*leading_columns(frame), "method", "metric", "split"]
-    # a method without a shown parameter has no value of it; an empty text equals itself
-    leading = frame[names].astype(object)
-    rows = frame.assign(**leading.where(leading.notna(), "")).to_dict("records")
-    return {tuple(row[name] for name in names): {k: row[k] for k in SAME} for row in rows}
-
-
-def _difference(
-    swept: Sequence[str],
-    key: tuple[Any, ...],
-    ours: Mapping[str, Any] | None,
-    theirs: Mapping[str, Any] | None,
-) -> CsvDifference:
-    method, metric, split = key[len(swept) :]
-    both = ours is not None and theirs is not None
-    return CsvDifference(
-        point=dict(zip(swept, key, strict=False)),
-        method=method,
-        metric=metric,
-        split=split,
-        ours=ours["mean"] if ours else None,
-        recorded=theirs["mean"] if theirs else None,
-        setting=ours["setting"] if ours else "",
-        recorded_setting=theirs["setting"] if theirs else "",
-        difference=ours["mean"] - theirs["mean"] if both and ours and theirs else None,
-        errors=_errors(ours, theirs) if ours and theirs else None,
-    )
-
-
-def _errors(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float | None:
-    """|difference| / sqrt(sd1²/n1 + sd2²/n2); 0 for equal means, None without an sd."""
-    if ours["mean"] == theirs["mean"]:
-        return 0.0
-    variance = sum(side["sd"] ** 2 / side["trials"] for side in (ours, theirs))
-    if math.isnan(variance) or variance == 0:
-        return None
-    return float(abs(ours["mean"] - theirs["mean"]) / math.sqrt(variance))
-
-
-def _verdict(key: str, rows: Sequence[CsvDifference], same_bytes: bool) -> str:
-    if same_bytes:
-        return f"{key}: the same bytes as the record, {len(rows)} numbers"
-    missing = [row for row in rows if row.difference is None]
-    other = [row for row in rows if row.difference]
-    lone = f"; {len(missing)} numbers are on one side only" if missing else ""
-    if not other:
-        return f"{key}: every number that both have is equal{lone}"
-    accuracy = [row for row in other if (row.metric, row.split) == ("accuracy", "test")]
-    worst = max(accuracy or other, key=lambda row: abs(row.difference or 0.0))
-    what = "test accuracy" if accuracy else worst.metric
-    errors = "" if worst.errors is None else f", {worst.errors:.1f} combined standard errors"
-    return (
-        f"{key}: {len(other)} of {len(rows)} numbers differ{lone}; {what} by at most "
-        f"{abs(worst.difference or 0.0):.4g} ({worst.where}: {worst.ours:.4g} here, "
-        f"{worst.recorded:.4g} recorded{errors})"
-    )
-
-
-def _other_settings(rows: Sequence[CsvDifference]) -> list[str]:
-    """Where another setting of a sweep was chosen than in the record."""
-    found = {
-        row.where: f"{row.setting} was chosen for {row.where}, {row.recorded_setting} in the record"
-        for row in rows
-        if row.setting and row.recorded_setting and row.setting != row.recorded_setting
-    }
-    return list(found.values())
-
-
-def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """What besides chance may make two sides differ: other data, parameters or versions."""
-    notes = []
-    sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
-    if sums[0] != sums[1]:
-        notes.append("the data differ: their checksums are not the recorded ones")
-    for what in ("seed", "trials", "components"):
-        if mine[what] != kept[what]:
-            notes.append(f"not as in the record: {what}")
-    for what, found in (("device", _devices), ("measure_every", _intervals)):
-        if found(mine) != found(kept):
-            notes.append(f"not as in the record: {what} ({found(mine)}, recorded {found(kept)})")
-    now, then = _versions(mine), _versions(kept)
-    changed = [
-        f"{name} {now.get(name)} (recorded with {version})"
-        for name, version in then.items()
-        if now.get(name) != version
-    ]
-    return notes + ([f"other versions: {', '.join(changed)}"] if changed else [])
-
-
-def _devices(about: Mapping[str, Any]) -> str:
-    """Where the runs computed; descriptions of before this was written down are of the CPU."""
-    return " and ".join(sorted({made.get("device", "cpu") for made in about["computed"]}))
-
-
-def _intervals(about: Mapping[str, Any]) -> str:
-    """How often methods in rounds were measured, where not in every round."""
-    rounds = ((m["name"], m.get("measure_every", 1)) for m in about["settings"]["methods"])
-    return ", ".join(f"{name} {every}" for name, every in rounds if every > 1) or "every round"
-
-
-def _versions(about: Mapping[str, Any]) -> dict[str, str]:
-    """Versions of the packages that computed and drew an exhibit, by name."""
-    found: dict[str, set[str]] = {}
-    for made in (*about["computed"], drawn_of(about)):
-        for name, version in made["versions"].items():
-            found.setdefault(name, set()).add(version)
-    return {name: " and ".join(sorted(each)) for name, each in found.items()}

@@ -14,12 +14,15 @@ from typing import Any
 
 import pandas as pd
 
+from fedrepro.api import CHOICES
 from fedrepro.core.artifacts import read_json_of
 from fedrepro.core.metrics import SIZES, size_text
+from fedrepro.drawings.layout import METHOD, Arrangement, at, name_of, table_of
+from fedrepro.drawings.tables import TableRow, TextCell, TextTable, html
 from fedrepro.numbers.claims.judging import CONFIDENCE
 from fedrepro.numbers.files import open_exhibit, read_claims
+from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND
-from fedrepro.planning.exhibit import CASE
 
 SCALES = {
     "tiny": "two client counts and two trials, to see that everything runs; not a result",
@@ -37,49 +40,31 @@ STAGES = {
     "aggregate": "one-shot methods and controls",
     "federate": "methods in rounds",
 }
-RULES_OF_CHOICE = {
-    "pooled_train": "mean accuracy over all trials on the pooled training data",
-    "client_train": "mean accuracy over all trials and clients on the clients' own training data",
-}
 SIZE_METRICS = ("hidden_units", "parameters")
-
-
 LABELS = {
     "exact": "a count, and exact",
     "identity": "follows from how the method is defined",
 }
 
 
-@dataclass(frozen=True)
-class TableCell:
-    """One method at one point, as text: accuracy, size, and the chosen setting."""
-
-    accuracy: str
-    size: str = ""
-    chosen: str = ""
-    best: bool = False
-
-
 MOST_ROWS = 40  # of a table; a longer one is left to the csv
-
-
-@dataclass(frozen=True)
-class MethodRow:
-    """One method of a table, or one of its settings that are all shown."""
-
-    label: str
-    reference: bool
-    cells: list[TableCell]
+NUMBERS = (
+    "Test accuracy in percent, mean ± sample standard deviation over trials, and the size of what "
+    "predicts: hidden units where layers are rows of units, parameters, and megabytes of them. "
+    "“of” compares with all clients' units side by side, the concatenation. Bold: the best method "
+    "at this point, where no other is written alike. Grey: bounds and controls."
+)
 
 
 @dataclass(frozen=True)
 class Shown:
-    """An exhibit as the page shows it; `seconds` are measured, by stage."""
+    """An exhibit as the page shows it. fragment: its html if it is a table; seconds: by stage."""
 
     key: str
     about: Mapping[str, Any]
     numbers: pd.DataFrame
     choice: pd.DataFrame
+    fragment: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -93,74 +78,67 @@ class Shown:
         return f"{self.about['title']}. Lines for {labels}. The numbers are in the table below."
 
     @property
-    def points(self) -> list[dict[str, Any]]:
-        """The swept values of each point, in order."""
-        columns = self.about["columns"]["points"]
-        rows = self.numbers[columns].drop_duplicates().to_dict("records")
-        return [{str(key): value for key, value in row.items()} for row in rows]
+    def is_table(self) -> bool:
+        """Whether there is a table to look at, in the place of a figure."""
+        return bool(self.fragment)
 
     @property
-    def heads(self) -> list[str]:
-        return [
-            ", ".join(v if k == CASE else f"{_word(k)} = {v}" for k, v in point.items())
-            for point in self.points
-        ]
+    def files(self) -> list[tuple[str, str]]:
+        """What there is to look at: suffix and name."""
+        table = [("html", "table, html"), ("md", "markdown"), ("tex", "LaTeX")]
+        table.append(("printed.csv", "beside what is printed, csv"))
+        return table if self.is_table else [("svg", "figure, svg"), ("png", "png")]
 
     @property
-    def settings(self) -> list[dict[str, Any]]:
-        """Each method with the values of its shown parameters, one entry per combination."""
-        found = []
+    def combinations(self) -> int:
+        """Methods, counted once for each of their settings that are all shown."""
+        shown = ["method", *self.about["columns"]["settings"]]
+        return len(self.numbers[shown].drop_duplicates())
+
+    @property
+    def table(self) -> TextTable | None:
+        """Accuracy and size per method and point; None if there would be too many to read."""
+        if self.is_table or self.combinations > MOST_ROWS:
+            return None
+        columns = self.about["columns"]
+        arranged = Arrangement((METHOD, *columns["settings"]), tuple(columns["points"]))
+        return table_of(self.about, self.numbers, arranged, self._below, caption=NUMBERS)
+
+    @property
+    def numbers_table(self) -> str:
+        return html(self.table) if self.table else ""
+
+    @property
+    def handed(self) -> str:
+        """What each method is handed beyond weights, and what choosing its setting reads."""
+        rows = []
         for method in self.about["methods"]:
-            own = self.numbers[self.numbers["method"] == method["label"]]
-            values = own[method["shown"]].drop_duplicates().to_dict("records")
-            found += [
-                {**method, "values": given} for given in (values if method["shown"] else [{}])
-            ]
-        return found
+            texts = ["; ".join(method["needs"].values()) or "nothing"]
+            texts.append("; ".join(method.get("discloses", {}).values()))
+            cells = tuple(TextCell(text=text or " ") for text in texts)
+            rows.append(TableRow((method["label"], KINDS[method["kind"]]), cells))
+        heads = (("Handed",), ("Read to choose",))
+        return html(TextTable("", ("Method", "Kind"), heads, tuple(rows)), "texts")
 
     @property
-    def rows(self) -> list[MethodRow]:
-        """Accuracy and size per method and point; the best of the rivals is marked.
-
-        None if there would be too many to read.
-        """
-        methods = self.settings
-        if len(methods) > MOST_ROWS:
-            return []
-        best = [
-            max((self._mean(m, p) for m in methods if not m["reference"]), default=0.0)
-            for p in self.points
-        ]
-        return [
-            MethodRow(
-                _named(method),
-                method["reference"],
-                [self._cell(method, p, top) for p, top in zip(self.points, best, strict=True)],
-            )
-            for method in methods
-        ]
-
-    @property
-    def choices(self) -> list[list[str]]:
-        """Every setting of every swept method, as text."""
-        return [
-            [
-                *(_plain(row[key]) for key in self.choice_columns),
-                row["method"],
-                f"{row['parameter']} = {row['value']}",
+    def choices(self) -> str:
+        """Every setting of every swept method; the chosen one in bold."""
+        leading = [*self.about["columns"]["points"], *self.about["columns"]["settings"]]
+        rows = []
+        for row in _records(self.choice):
+            texts = (
                 _percent(row["criterion_mean"], row["criterion_sd"]),
                 _percent(row["test_mean"], row["test_sd"]),
-                _size(row["hidden_units"], row.get("parameters", math.nan)),
-                "chosen" if row["chosen"] == "true" else "",
-            ]
-            for row in self.choice.to_dict("records")
-        ]
-
-    @property
-    def choice_columns(self) -> list[str]:
-        """What tells the choices apart: what is swept, and parameters of which all is shown."""
-        columns = self.about["columns"]
-        return [*columns["points"], *columns["settings"]]
+                _size(row["hidden_units"], row.get("parameters", math.nan)) or " ",
+            )
+            chosen = row["chosen"] == "true"
+            heads = (*(_plain(row[key]) for key in leading), row["method"], _setting(row))
+            rows.append(TableRow(heads, tuple(TextCell(text=t, best=chosen) for t in texts)))
+        if not rows:
+            return ""
+        corner = (*map(name_of, leading), "Method", "Setting")
+        shown = (("Chosen by",), ("Test accuracy (%)",), ("Size",))
+        return html(TextTable("", corner, shown, tuple(rows)))
 
     @property
     def times(self) -> list[tuple[str, str]]:
@@ -170,43 +148,36 @@ class Shown:
     def total(self) -> str:
         return duration(sum(self.seconds.values())) if self.seconds else ""
 
-    def _at(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> pd.DataFrame:
-        wanted = self.numbers["method"] == method["label"]
-        if ROUND in self.numbers:
-            wanted &= self.numbers[ROUND].isna()
-        for key, value in {**point, **method["values"]}.items():
-            wanted &= self.numbers[key] == value
-        rows: pd.DataFrame = self.numbers[wanted]
-        return rows
+    def _below(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+        """Size, and the chosen setting, under an accuracy."""
+        own = at(self.final, row)
+        units, parameters = (_value(own, metric) for metric in SIZE_METRICS)
+        stacked = self._stacked(row) if "matched_share" in set(own["metric"]) else 0.0
+        lines = [_size(units, parameters, stacked)]
+        method = next(m for m in self.about["methods"] if m["label"] == row["method"])
+        if method["swept"]:
+            chosen = at(self.choice[self.choice["chosen"] == "true"], row)
+            lines += [_setting(one) for one in _records(chosen)]
+        return tuple(filter(None, lines))
 
-    def _mean(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> float:
-        return _value(self._at(method, point), "accuracy", "test")[0]
+    @property
+    def final(self) -> pd.DataFrame:
+        return self.numbers[self.numbers[ROUND].isna()] if ROUND in self.numbers else self.numbers
 
-    def _cell(self, method: Mapping[str, Any], point: Mapping[str, Any], best: float) -> TableCell:
-        rows = self._at(method, point)
-        mean, sd = _value(rows, "accuracy", "test")
-        units, parameters = (_value(rows, metric, "")[0] for metric in SIZE_METRICS)
-        stacked = self._stacked(point) if "matched_share" in set(rows["metric"]) else 0.0
-        size = _size(units, parameters, stacked)
-        chosen = self._chosen(method, point) if method["swept"] else ""
-        return TableCell(_percent(mean, sd), size, chosen, not method["reference"] and mean == best)
-
-    def _stacked(self, point: Mapping[str, Any]) -> float:
+    def _stacked(self, row: Mapping[str, Any]) -> float:
         """Hidden units of all clients side by side, as measured on the control that does so."""
-        control = [m for m in self.settings if m["name"] == "concatenation"]
-        return _value(self._at(control[0], point), "hidden_units", "")[0] if control else 0.0
-
-    def _chosen(self, method: Mapping[str, Any], point: Mapping[str, Any]) -> str:
-        wanted = (self.choice["method"] == method["label"]) & (self.choice["chosen"] == "true")
-        for key, value in {**point, **method["values"]}.items():
-            wanted &= self.choice[key] == value
-        return f"{method['swept']} = {self.choice[wanted]['value'].iloc[0]}"
+        labels = [m["label"] for m in self.about["methods"] if m["name"] == "concatenation"]
+        lost = dict.fromkeys(self.about["columns"]["settings"], math.nan)
+        if not labels:
+            return 0.0
+        return _value(at(self.final, {**row, **lost, "method": labels[0]}), "hidden_units")
 
 
 def load(folder: Path, key: str, scale: str) -> Shown:
     """An exhibit from its files in `folder`, without measured seconds."""
     files = open_exhibit(folder, key, scale)
-    return Shown(key, files.about, files.table(".csv"), files.table(".choice.csv"))
+    fragment = files.read(".html").decode() if ".html" in files.suffixes else ""
+    return Shown(key, files.about, files.table(".csv"), files.table(".choice.csv"), fragment)
 
 
 def load_maps(folder: Path) -> list[dict[str, Any]]:
@@ -257,9 +228,13 @@ def page(
         interval=interval,
         labels=LABELS,
         stand_ins=list(dict.fromkeys(note for note in notes if note)),
-        kinds=KINDS,
-        rules_of_choice=RULES_OF_CHOICE,
+        criterion=criterion,
     )
+
+
+def criterion(method: Mapping[str, Any]) -> str:
+    """What a setting of a method was chosen by, in words; earlier descriptions name the rule."""
+    return str(method.get("criterion") or CHOICES[method["choice"]].words)
 
 
 def interval(row: Mapping[str, str]) -> str:
@@ -288,10 +263,14 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
-def _named(method: Mapping[str, Any]) -> str:
-    """A method, with the setting that a row is about."""
-    given = ", ".join(f"{_word(k)} {_plain(v)}" for k, v in method["values"].items())
-    return f"{method['label']}: {given}" if given else str(method["label"])
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def _setting(row: Mapping[str, Any]) -> str:
+    """The chosen values of a row of choices, such as sigma2 = 0.1, each after its parameter."""
+    pairs = zip(row["parameter"].split(", "), row["value"].split(", "), strict=True)
+    return ", ".join(f"{key} = {value}" for key, value in pairs)
 
 
 def _plain(value: Any) -> str:
@@ -301,16 +280,10 @@ def _plain(value: Any) -> str:
     return "" if pd.isna(value) else f"{value:g}"
 
 
-def _word(key: str) -> str:
-    return "J" if key == "clients" else key
-
-
-def _value(rows: pd.DataFrame, metric: str, split: str) -> tuple[float, float]:
-    """Mean and sd of one metric; not-a-number where there is none."""
-    found = rows[(rows["metric"] == metric) & (rows["split"] == split)]
-    if found.empty:
-        return float("nan"), float("nan")
-    return float(found["mean"].iloc[0]), float(found["sd"].iloc[0])
+def _value(rows: pd.DataFrame, metric: str) -> float:
+    """The mean of a metric of no split; not-a-number where there is none."""
+    found = select(rows, metric, "")["mean"]
+    return float(found.iloc[0]) if len(found) else math.nan
 
 
 def _percent(mean: float, sd: float) -> str:

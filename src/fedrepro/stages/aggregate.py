@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from fedrepro.api import GlobalModel, LocalModels
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels
 from fedrepro.core.artifacts import TrialModels, read_models, write_table
-from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Table
+from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import Values, communication, measure, measure_alone
+from fedrepro.numbers.measure import Values, communication, measure, measure_alone, own_accuracy
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import client_info, prepared_for, say, splits_as_held
+from fedrepro.stages.common import (
+    AT_CLIENTS,
+    client_info,
+    clients_of,
+    prepared_for,
+    say,
+    splits_as_held,
+)
 from fedrepro.stages.devices import device_of
-from fedrepro.training.flat import Layout
+from fedrepro.training.ledger import models_sent
 
 
 def run(
@@ -33,8 +43,12 @@ def run(
     device: str,
     out: Path,
     timings: Path,
+    evaluate: Sequence[str] = (),
 ) -> None:
-    """Measure every setting of a method in every trial of a block."""
+    """Measure every setting of a method in every trial of a block.
+
+    evaluate: splits to measure on beside those that the method's decorator names.
+    """
     prepared = prepared_for(scenario, data, partition)
     where = device_of(device)
     made = {"path": scenario.folder, "data": prepared.checksum}
@@ -44,7 +58,7 @@ def run(
     for trial in trials:
         members = read_partition(partition, trial)
         for setting, numbers, alone, seconds in _trial(
-            scenario, method, prepared, members, found[trial], Rng(seed, trial), where
+            scenario, method, prepared, members, found[trial], Rng(seed, trial), where, evaluate
         ):
             table.add(MetricRow(trial, setting, m, value, split) for m, split, value in numbers)
             table.add(
@@ -75,24 +89,74 @@ def _trial(
     models: TrialModels,
     rng: Rng,
     device: str,
+    evaluate: Sequence[str],
 ) -> Iterator[tuple[Spec, Values, list[float], float]]:
     """Every setting of a method in one trial: spec, numbers, per-client accuracies, seconds."""
-    clients = LocalModels(scenario.model, prepared.shape, len(prepared.classes), models.tensors)
-    info = client_info(method, scenario.training, prepared, members, rng, device)
-    wanted = method.component.meta["evaluate"]
+    local, info = handed(scenario, method, prepared, members, models, rng, device)
+    meta = method.component.meta
+    wanted = dict.fromkeys((*meta["evaluate"], *evaluate))
     splits = splits_as_held(wanted, prepared, members, rng, device)
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
-    sent = Layout(network.shapes).numbers * FLOAT_BYTES
+    costly = Prepare(meta["prepare"], local, info, rng)
     for setting in method.expand():
         began = time.perf_counter()
-        made = setting.component.fn(clients, info, rng=rng, **setting.values)
+        extra = costly(setting)
+        made = setting.component.fn(local, info, rng=rng, **setting.values, **extra)
         seconds = time.perf_counter() - began
         alone: list[float] = []
+        if made is None:
+            yield setting, [("left_out", None, 1.0)], alone, seconds
+            continue
         if isinstance(made, GlobalModel):
             numbers = measure(made, splits)
+            sent = made.traffic
         else:
             numbers, alone = measure_alone(made, splits)
+            sent = None
         # one-shot methods send every client's weights up once; controls are bounds and send none
-        once = int(method.component.meta["kind"] == "one_shot")
-        numbers += communication(sent, once, up=clients.clients, down=0)
+        once = int(meta["kind"] == "one_shot")
+        numbers += communication(once, sent or models_sent(network, once * local.clients, 0))
         yield setting, numbers, alone, seconds
+
+
+def handed(
+    scenario: Scenario,
+    method: Spec,
+    prepared: Prepared,
+    members: Membership,
+    models: TrialModels,
+    rng: Rng,
+    device: str,
+) -> tuple[LocalModels, ClientInfo]:
+    """What a one-shot method or control is handed in one trial; rng is at the seed and trial."""
+    local = LocalModels(scenario.model, prepared.shape, len(prepared.classes), models.tensors)
+    clients = None
+    if method.component.meta["needs"] & AT_CLIENTS:
+        clients = clients_of(scenario, method, prepared, members, rng, device)
+    info = client_info(method, scenario.training, prepared, members, rng, device, clients)
+    if "own_train_accuracy" in method.component.meta["needs"]:
+        held = splits_as_held(["train"], prepared, members, rng, device)["train"]
+        info = replace(info, own_train_accuracy=own_accuracy(local, held))
+    return local, info
+
+
+@dataclass
+class Prepare:
+    """What a method makes once for all settings with equal values of what it is made from."""
+
+    fn: Callable[..., Any] | None
+    clients: LocalModels
+    info: ClientInfo
+    rng: Rng
+    made: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+
+    def __call__(self, setting: Spec) -> dict[str, Any]:
+        """What is handed to the method beside its parameters: nothing, or `prepared`."""
+        if self.fn is None:
+            return {}
+        names = [name for name in inspect.signature(self.fn).parameters if name in setting.values]
+        values = {name: setting.values[name] for name in names}
+        key = tuple(values.values())
+        if key not in self.made:
+            self.made[key] = self.fn(self.clients, self.info, rng=self.rng, **values)
+        return {"prepared": self.made[key]}

@@ -2,22 +2,41 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedrepro.api import ClientInfo
 from fedrepro.core.artifacts import damaged, require_source
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.data.membership import Membership
+from fedrepro.data.membership import ASIDE, Membership
 from fedrepro.data.prepared import Prepared, load_prepared
+from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.planning.paths import Scenario
+from fedrepro.training.clients import ClientData, Clients
 from fedrepro.training.examples import Examples, tensor_of
+from fedrepro.training.settings import settings_of
+
+# What of a need's examples is where: the name in a partition's membership, and its parameter.
+AT_SERVER = {
+    "public_examples": ("public", "public"),
+    "server_validation": ("server_validation", "validation"),
+}
+# What of a one-shot method's needs is done by the clients.
+AT_CLIENTS = {
+    "client_training",
+    "client_evaluation",
+    "client_validation",
+    "client_inputs",
+    "client_labels",
+}
 
 _began = time.perf_counter()
 
@@ -75,17 +94,56 @@ def splits_as_held(
     """
     found = {}
     for name in names:
-        held = name == "train"
+        aside = name in ASIDE
+        held = name in ("train", "client_validation")
         examples = (
             held_examples(prepared, members, rng, device)
             if held
-            else examples_of(prepared, name, device)
+            else examples_of(prepared, "train" if aside else name, device)
         )
-        rows = members.train if held else ()
-        found[name] = EvaluationSplit(
-            examples, prepared.labels(name), prepared.shape, len(prepared.classes), rows
-        )
+        labels = prepared.labels("train" if aside else name)
+        rows = getattr(members, name) if held else ()
+        if aside:
+            examples, labels, rows = _part(examples, labels, getattr(members, name), name)
+        found[name] = EvaluationSplit(examples, labels, prepared.shape, len(prepared.classes), rows)
     return found
+
+
+def _part(
+    examples: Examples, labels: np.ndarray, taken: np.ndarray | Sequence[np.ndarray], name: str
+) -> tuple[Examples, np.ndarray, Sequence[np.ndarray]]:
+    """Examples that were set aside, their labels, and which of them each client holds."""
+    each = [] if isinstance(taken, np.ndarray) else list(taken)
+    index = np.concatenate(each) if each else np.asarray(taken, np.int64)
+    if not index.size:
+        raise FedreproError(
+            f"there are no examples of '{name}' to measure on: the partition sets none aside "
+            "(its parameters `public`, `validation` and `validation_at`)"
+        )
+    ends = np.cumsum([0, *map(len, each)])
+    rows = [np.arange(a, b) for a, b in itertools.pairwise(ends)] if each else ()
+    part = Examples(examples.inputs[index], examples.targets[index], examples.scale)
+    return part, labels[index], rows
+
+
+def clients_of(
+    scenario: Scenario,
+    method: Spec,
+    prepared: Prepared,
+    members: Membership,
+    rng: Rng,
+    device: str,
+) -> Clients:
+    """The clients of a trial, who do what the method declared; rng is at the seed and trial."""
+    examples = held_examples(prepared, members, rng, device)
+    return Clients(
+        model=scenario.model,
+        network=network_of(scenario.model, prepared.shape, len(prepared.classes)),
+        settings=settings_of(scenario.training),
+        data=ClientData(examples, members.train, members.client_validation),
+        method=method.name,
+        needs=method.component.meta["needs"],
+    )
 
 
 def client_info(
@@ -95,10 +153,20 @@ def client_info(
     members: Membership,
     rng: Rng,
     device: str,
+    clients: Clients | None = None,
 ) -> ClientInfo:
-    """Exactly what the method declared in `needs`, and nothing else; rng is at seed and trial."""
+    """Exactly what the method declared in `needs`, and nothing else; rng is at seed and trial.
+
+    Errors: FedreproError for examples at the server of which the partition sets none aside.
+    """
     needs = method.component.meta["needs"]
     labels = prepared.labels("train")
+    at_server = {}
+    for need, (name, argument) in AT_SERVER.items():
+        if need in needs:
+            rows = _set_aside(method, need, argument, getattr(members, name))
+            at_server[f"{argument}_inputs"] = prepared.inputs("train")[rows]
+            at_server[f"{argument}_labels"] = labels[rows]
     counts = members.label_counts(labels, len(prepared.classes))
     held = np.sort(np.concatenate(members.train))
     pooled = None
@@ -111,4 +179,15 @@ def client_info(
         label_counts=counts if "label_counts" in needs else None,
         pooled_inputs=pooled,
         pooled_labels=labels[held] if "pooled_labels" in needs else None,
+        clients=clients if needs & AT_CLIENTS else None,
+        **at_server,
     )
+
+
+def _set_aside(method: Spec, need: str, parameter: str, rows: np.ndarray) -> np.ndarray:
+    if not rows.size:
+        raise FedreproError(
+            f"method '{method.name}' needs {need}, and the partition sets none aside: give it "
+            f"`{parameter}`, a number of examples"
+        )
+    return rows

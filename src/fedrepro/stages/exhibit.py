@@ -1,16 +1,23 @@
-"""Stage exhibit: from the metrics of its runs to a figure, its tables, and where they come from."""
+"""Stage exhibit: from the metrics of its runs to a figure or table, and where it comes from."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from fedrepro.core.artifacts import write_table
 from fedrepro.drawings.draw import render
+from fedrepro.drawings.layout import arrangement_of, held, sizes_below, table_of
+from fedrepro.drawings.tables import TextTable, html, latex, markdown
 from fedrepro.numbers.about import about
 from fedrepro.numbers.files import write_exhibit
+from fedrepro.numbers.printed import printed_rows, published_file, read_published
 from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.planning.config import load_exhibits
-from fedrepro.planning.plan import Plan
+from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.stages.common import say
 
 # what the metadata of the tidy metrics repeats of the json
@@ -18,23 +25,53 @@ SOURCE = ("key", "scale", "seed", "data", "components", "computed")
 
 
 def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
-    """Write `<out_base>` .csv, .choice.csv, .svg, .png, .json and .metrics.parquet.
+    """Write `<out_base>` .csv, .choice.csv, .json, .metrics.parquet, and what people look at.
 
-    The metrics lie where the plan says, seen from the working folder. The figure is drawn from the
-    text of the csv, so the csv holds every number that is drawn.
+    That is .svg and .png of a figure; .html, .md, .tex and .printed.csv of a table. The metrics lie
+    where the plan says, seen from the working folder. Both are made from the text of the csv, so
+    the csv holds every number that is shown.
     """
     exhibit = plan.exhibit(exhibit_key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
     tables = {run: read_metrics(paths) for run, paths in files.items()}
     summary = summarise(exhibit, {run: found.rows for run, found in tables.items()})
     numbers = csv_text(summary.numbers)
-    images = render(exhibit, read_csv(numbers))
     sources = {run: found.sources for run, found in tables.items()}
     described = about(exhibit, plan, load_exhibits()[exhibit.paper], sources)
+    write = written if exhibit.is_table else drawn
+    shown = write(exhibit, described, read_csv(numbers))
     source = {key: described[key] for key in SOURCE}
     rows = tidy(exhibit, {run: found.rows for run, found in tables.items()})
 
     write_table(f"{out_base}.metrics.parquet", rows, "metrics", source)
     texts = {".csv": numbers.encode(), ".choice.csv": csv_text(summary.choice).encode()}
-    write_exhibit(f"{out_base}", described, texts | images)
+    write_exhibit(f"{out_base}", described, texts | shown)
     say(f"{exhibit.key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")
+
+
+def drawn(exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame) -> dict[str, bytes]:
+    """A figure by suffix."""
+    return render(exhibit, numbers)
+
+
+def written(exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame) -> dict[str, bytes]:
+    """A table by suffix, with what the paper printed beside it."""
+    stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
+    published = read_published(published_file(exhibit.paper))
+    printed = csv_text(printed_rows(exhibit, published, numbers, stand_ins))
+    table = exhibit_table(exhibit, about, numbers, read_csv(printed))
+    texts = {".html": html(table), ".md": markdown(table), ".tex": latex(table)}
+    return {suffix: text.encode() for suffix, text in (texts | {".printed.csv": printed}).items()}
+
+
+def exhibit_table(
+    exhibit: Exhibit,
+    about: Mapping[str, Any],
+    numbers: pd.DataFrame,
+    printed: pd.DataFrame | None,
+) -> TextTable:
+    """The table as the exhibit's settings lay it out."""
+    settings = exhibit.settings
+    below = sizes_below(numbers, settings.size) if settings.table.sizes else None
+    caption = f"{settings.caption} {held(about, numbers)}."
+    return table_of(about, numbers, arrangement_of(about), below, printed, caption)

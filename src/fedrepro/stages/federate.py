@@ -6,40 +6,62 @@ import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedrepro.api import Federated
+import numpy as np
+
+from fedrepro.api import ClientInfo, Federated, GlobalModel, Report, Traffic
 from fedrepro.core.artifacts import load_state, save_state, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Table
+from fedrepro.core.measuring import Measuring, rounds_to_target
+from fedrepro.core.metrics import OF_ROUNDS, MetricRow, Table, require_metric
 from fedrepro.core.provenance import origin, provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.states import packed, settled, unpacked
-from fedrepro.data.membership import Membership, read_partition
-from fedrepro.data.prepared import Prepared
-from fedrepro.networks.predict import network_of
+from fedrepro.data.membership import read_partition
 from fedrepro.numbers.measure import EvaluationSplit, Values, communication, measure
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import held_examples, prepared_for, say, splits_as_held
+from fedrepro.stages.common import client_info, clients_of, prepared_for, say, splits_as_held
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import Clients
-from fedrepro.training.flat import Layout
-from fedrepro.training.settings import settings_of
 
-RoundValues = list[tuple[int, str, str | None, float]]  # round, metric, split, value
+EVERY_ROUND = Measuring()
+
+# round, client (None: of all), metric, split, value
+RoundValues = list[tuple[int, int | None, str, str | None, float]]
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a trial has come: rounds done, the method's state, and what was recorded."""
+    """How far a trial has come: rounds done, the method's state, and what was recorded.
+
+    exchanges, traffic, rejected: of all rounds so far. ended: why there are no further rounds,
+    `reached` (the target) or `diverged`, or nothing.
+    """
 
     done: int
     state: dict[str, Any]
-    recorded: RoundValues
-    seconds: float
+    recorded: RoundValues = field(default_factory=list)
+    seconds: float = 0.0
+    exchanges: int = 0
+    traffic: Traffic = field(default_factory=Traffic)
+    rejected: int = 0
+    ended: str = ""
+
+    def packed(self) -> dict[str, Any]:
+        """As plain data and tensors, for a checkpoint."""
+        return {**vars(self), "state": packed(self.state), "traffic": vars(self.traffic)}
+
+    @staticmethod
+    def unpacked(kept: Mapping[str, Any]) -> Progress:
+        """The inverse of `packed`."""
+        recorded = [tuple(row) for row in kept["recorded"]]
+        state, traffic = unpacked(kept["state"]), Traffic(**kept["traffic"])
+        return Progress(**{**kept, "recorded": recorded, "state": state, "traffic": traffic})
 
 
 def run(
@@ -54,44 +76,49 @@ def run(
     out: Path,
     timings: Path,
     model: Path,
-    measure_every: int = 1,
+    measuring: Measuring = EVERY_ROUND,
+    evaluate: Sequence[str] = (),
+    follow: Sequence[str] = (),
 ) -> None:
     """Run every trial to its last round; a killed run goes on from its last checkpoint.
 
-    Test accuracy is measured every `measure_every` rounds, and in the first and the last one.
+    measuring: the rounds after which test accuracy is measured, and the one at which a run ends.
+    evaluate: splits to measure on at the end beside those that the method's decorator names;
+    follow: those to measure on beside the test split whenever that is measured.
     """
     prepared = prepared_for(scenario, data, partition)
     where = device_of(device)
     folder = out.parent / "checkpoints"
     specs = (*scenario.specs, method)
-    meaning = meaning_of(specs, prepared.checksum, measure_every, where)
+    meaning = meaning_of(specs, prepared.checksum, measuring, follow, where)
     table = Table(scenario.specs)
     models, seconds = {}, []
     for trial in trials:
         members = read_partition(partition, trial)
         rng = Rng(seed, trial)
-        clients = _clients(scenario, prepared, members, rng, where)
-        wanted = method.component.meta["evaluate"]
+        clients = clients_of(scenario, method, prepared, members, rng, where)
+        info = client_info(method, scenario.training, prepared, members, rng, where)
+        wanted = dict.fromkeys((*method.component.meta["evaluate"], *evaluate, *follow))
         splits = splits_as_held(wanted, prepared, members, rng, where)
         keeper = Keeper(folder / f"trial-{trial}.pt", meaning, checkpoint_seconds)
-        method_object = method.component.fn(**method.values)
-        progress = run_trial(method_object, clients, rng, splits["test"], keeper, measure_every)
-        table.add(
-            MetricRow(trial, method, metric, value, split, round=done)
-            for done, metric, split, value in progress.recorded
+        rounds = TrialRounds(
+            method, clients, info, measuring, {name: splits[name] for name in ("test", *follow)}
         )
-        sent = Layout(clients.network.shapes).numbers * FLOAT_BYTES
-        final = method_object.model(progress.state, clients)
-        up, down = method_object.messages(clients.count)
-        numbers = measure(final, splits)
-        exchanges = method_object.rounds * getattr(method_object, "exchanges", 1)
-        numbers += communication(sent, exchanges, up, down)
+        progress = rounds.run(rng, keeper)
+        table.add(
+            MetricRow(trial, method, metric, value, split, round=done, client=client)
+            for done, client, metric, split, value in progress.recorded
+        )
+        numbers = measure(rounds.model(progress.state), splits)
+        numbers += communication(progress.exchanges, progress.traffic)
+        numbers += _to_target(progress, measuring.until)
         table.add(
             MetricRow(trial, method, metric, value, split) for metric, split, value in numbers
         )
         models[trial] = progress.state
         seconds.append(progress.seconds)
-        say(f"trial {trial}: {method_object.rounds} rounds, {progress.seconds:.1f} s")
+        why = f", {progress.ended}" if progress.ended else ""
+        say(f"trial {trial}: {progress.done} rounds{why}, {progress.seconds:.1f} s")
     source = provenance(
         seed,
         specs=specs,
@@ -109,56 +136,116 @@ def run(
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def meaning_of(specs: Sequence[Spec], data: str, measure_every: int, device: str) -> str:
+def meaning_of(
+    specs: Sequence[Spec], data: str, measuring: Measuring, follow: Sequence[str], device: str
+) -> str:
     """All that the rounds of a run depend on: a checkpoint of anything else is not continued.
 
     The machine is left out: a job that is moved to another goes on there.
     """
     here = origin(device)
-    parts = [spec.resolved for spec in specs] + [f"measure_every~{measure_every}", data]
+    parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow, data]
     parts += [here["digest"], here["device"], json.dumps(here["versions"], sort_keys=True)]
     return ";".join(parts)
 
 
-def run_trial(
-    method: Federated,
-    clients: Clients,
-    rng: Rng,
-    test: EvaluationSplit,
-    keeper: Keeper,
-    every: int = 1,
-) -> Progress:
-    """One trial, round by round, from the last checkpoint if there is one."""
-    progress = keeper.load() or Progress(0, settled(method.init(clients, rng)), [], 0.0)
-    for done in range(progress.done, method.rounds):
+@dataclass(frozen=True)
+class TrialRounds:
+    """A method in rounds at the clients of one trial; followed: splits measured as rounds go by."""
+
+    method: Spec
+    clients: Clients
+    info: ClientInfo
+    measuring: Measuring
+    followed: Mapping[str, EvaluationSplit]
+
+    @cached_property
+    def made(self) -> Federated:
+        """The method with its parameters."""
+        made: Federated = self.method.component.fn(**self.method.values)
+        return made
+
+    def model(self, state: dict[str, Any]) -> GlobalModel:
+        """What predicts at this state."""
+        return self.made.model(state, self.clients)
+
+    def run(self, rng: Rng, keeper: Keeper) -> Progress:
+        """One trial, round by round, from the last checkpoint if there is one."""
+        progress = keeper.load()
+        if progress is None:
+            progress = Progress(0, settled(self.made.init(self.clients, self.info, rng)))
+        while progress.done < self.made.rounds and not progress.ended:
+            progress = self._next(progress, rng)
+            last = bool(progress.ended) or progress.done == self.made.rounds
+            keeper.offer(progress, last=last)
+        return progress
+
+    def _next(self, before: Progress, rng: Rng) -> Progress:
+        """The state after one more round, measured if it is due."""
+        ledger, done = self.clients.ledger, before.done + 1
+        ledger.begin()
         began = time.perf_counter()
-        new, diagnostics = method.round(progress.state, clients, rng.at(round=done))
-        seconds = progress.seconds + time.perf_counter() - began
-        state = settled(new)
-        recorded = progress.recorded
-        if is_measured(done + 1, method.rounds, every):
-            numbers = _round_numbers(method, state, clients, test, diagnostics)
-            recorded = recorded + [(done + 1, *number) for number in numbers]
-        progress = Progress(done + 1, state, recorded, seconds)
-        keeper.offer(progress, last=done + 1 == method.rounds)
-    return progress
+        new, report = self.made.round(
+            before.state, self.clients, self.info, rng.at(round=before.done)
+        )
+        seconds = before.seconds + time.perf_counter() - began
+        progress = Progress(
+            done,
+            settled(new),
+            before.recorded,
+            seconds,
+            before.exchanges + report.exchanges,
+            before.traffic + (report.traffic or ledger.traffic),
+            before.rejected + ledger.rejected,
+        )
+        if not self.measuring.is_due(done, self.made.rounds):
+            return progress
+        return self._measured(progress, report)
+
+    def _measured(self, progress: Progress, report: Report) -> Progress:
+        """The same with its numbers, and with the reason to end here, if there is one."""
+        for name in (*report.metrics, *report.clients):
+            require_metric(name, self.method)
+        done, model = progress.done, self.model(progress.state)
+        numbers = [n for n in measure(model, self.followed) if n[0] == "accuracy"]
+        test = next(value for _, split, value in numbers if split == "test")
+        numbers += [(name, None, value) for name, value in sorted(report.metrics.items())]
+        numbers += self._account(progress)
+        recorded = progress.recorded + [(done, None, *number) for number in numbers]
+        recorded += [
+            (done, client, name, None, float(value))
+            for name, values in sorted(report.clients.items())
+            for client, value in enumerate(values)
+            if not np.isnan(value)
+        ]
+        until = self.measuring.until
+        reached = "reached" if until is not None and test >= until else ""
+        return replace(progress, recorded=recorded, ended=reached if model.finite else "diverged")
+
+    def _account(self, progress: Progress) -> Values:
+        """What the harness records of a round beside what the method reports."""
+        ledger, sent = self.clients.ledger, progress.traffic
+        values = (
+            ledger.train_loss,
+            ledger.selected,
+            progress.rejected,
+            sent.bytes_up,
+            sent.bytes_down,
+        )
+        return [(name, None, float(v)) for name, v in zip(OF_ROUNDS, values, strict=True)]
 
 
-def is_measured(done: int, rounds: int, every: int) -> bool:
-    """Whether accuracy is measured after `done` of `rounds` rounds."""
-    return done in (1, rounds) or done % every == 0
-
-
-def _round_numbers(
-    method: Federated,
-    state: dict[str, Any],
-    clients: Clients,
-    test: EvaluationSplit,
-    diagnostics: Mapping[str, float],
-) -> Values:
-    right = measure(method.model(state, clients), {"test": test})
-    accuracy = [number for number in right if number[0] == "accuracy"]
-    return accuracy + [(name, None, value) for name, value in sorted(diagnostics.items())]
+def _to_target(progress: Progress, target: float | None) -> Values:
+    """TrialRounds to the target accuracy, from the measured curve; inf if it was not reached."""
+    if target is None:
+        return []
+    curve = [
+        (done, value)
+        for done, _, metric, split, value in progress.recorded
+        if (metric, split) == ("accuracy", "test")
+    ]
+    rounds, accuracies = zip(*curve, strict=True)
+    return [("rounds_to_target", None, rounds_to_target(rounds, accuracies, target))]
 
 
 class Keeper:
@@ -181,25 +268,11 @@ class Keeper:
             say(f"{self.path} is of other sources, settings or another device; starting anew")
             return None
         say(f"going on from round {kept['done']} of {self.path.name}")
-        kept["recorded"] = [tuple(row) for row in kept["recorded"]]
-        return Progress(**{**kept, "state": unpacked(kept["state"])})
+        return Progress.unpacked(kept)
 
     def offer(self, progress: Progress, *, last: bool) -> None:
         """Keep this state if enough time has passed since the last one."""
         now = time.perf_counter()
         if last or now - self.written >= self.seconds:
-            kept = {**vars(progress), "state": packed(progress.state)}
-            save_state(self.path, {"meaning": self.meaning, **kept})
+            save_state(self.path, {"meaning": self.meaning, **progress.packed()})
             self.written = now
-
-
-def _clients(
-    scenario: Scenario, prepared: Prepared, members: Membership, rng: Rng, device: str
-) -> Clients:
-    return Clients(
-        model=scenario.model,
-        network=network_of(scenario.model, prepared.shape, len(prepared.classes)),
-        settings=settings_of(scenario.training),
-        examples=held_examples(prepared, members, rng, device),
-        rows=members.train,
-    )

@@ -66,7 +66,7 @@ def run(
             for tasks in _slices(together, clients, seed, network):
                 say(f"training {len(tasks)} models, {where}")
                 starts = own_starts(network, settings, [task.rng for task in tasks])
-                trained = train(network, examples, tasks, settings, starts)
+                trained = train(network, examples, tasks, settings, starts).checked()
                 writer.write(
                     [task.rng.trial for task in tasks],
                     [task.rng.client for task in tasks],

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.networks.layers import Convolution
+from fedrepro.core.errors import FedreproError
+from fedrepro.networks.layers import Convolution, Shape, Variational
 from fedrepro.networks.network import Network
+from fedrepro.training.augment import Crops
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout
-from fedrepro.training.gradients import (
-    AutogradGradients,
-    Gradients,
-    HandGradients,
-    VmapGradients,
-)
-from fedrepro.training.minibatches import Chunk, Task
+from fedrepro.training.gradients import AutogradGradients, Gradients, HandGradients
+from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
 from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import StepPath
@@ -27,6 +25,12 @@ from fedrepro.training.terms import Proximal, Term
 
 if TYPE_CHECKING:
     import torch
+
+
+# A step on all of a client's examples goes through them in pieces: as many rows as keep kernels
+# busy, fewer where the activations of a model would take more than 16 MB.
+PIECE_ROWS = 128
+PIECE_FLOATS = 2**22
 
 
 @dataclass(frozen=True)
@@ -53,19 +57,54 @@ class Procedure:
         given = self.settings
         return given.optimiser == "sgd" and not (given.momentum or given.l2 or self.pulls)
 
+    @property
+    def private(self) -> dict[str, Shape]:
+        """Tensors of the terms, which stay with their client."""
+        return {
+            name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
+        }
+
     def layout(self, path: StepPath) -> Layout:
         """Tensors of the network, then those of the terms, as the path wants them in memory."""
-        shapes = dict(self.network.shapes)
-        for term in self.losses:
-            shapes |= term.shapes(self.network)
-        return Layout(shapes, turned=path == "hand")
+        return Layout({**self.network.shapes, **self.private}, turned=path == "hand")
+
+    @property
+    def rows(self) -> int:
+        """Examples that are taken at once: a minibatch, or a piece of a client's whole data."""
+        given = self.settings.batch_size
+        if given is not None:
+            return given
+        shapes = [layer.output(shape) for layer, shape, _ in self.network.places]
+        each = sum(math.prod(shape) for shape in (self.network.shape, *shapes))
+        return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
+
+    def pieces(self, task: Task) -> int:
+        """In how many pieces a step of this task is computed."""
+        return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
+
+    def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
+        """All steps of these tasks, which are ordered by steps and pieces, falling."""
+        given = self.settings
+        if given.batch_size is None:
+            return whole_steps(tasks, self.rows, given.epochs)
+        return schedule(tasks, given.batch_size, given.epochs)
+
+    def require_pieces(self) -> None:
+        """An error if a term cannot be computed piece by piece where that is asked for."""
+        if self.settings.batch_size is None:
+            for term in self.losses:
+                if not term.additive:
+                    raise FedreproError(
+                        f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
+                        "it cannot be computed in pieces of all examples; give a batch_size"
+                    )
 
 
 class Block:
     """Buffers of up to `capacity` models. They serve one block after another, because fresh memory
     for a large network costs as much as a step of training it.
 
-    own_rates: tasks bring step sizes of their own.
+    same_rate: all models that will train together have the same step size.
     """
 
     def __init__(
@@ -75,40 +114,43 @@ class Block:
         layout: Layout,
         examples: Examples,
         capacity: int,
-        own_rates: bool,
+        same_rate: bool,
         keep_gradients: bool,
     ) -> None:
         import torch
 
         self.procedure, self.path, self.layout = procedure, path, layout
         self.device, self.dtype = examples.inputs.device, examples.dtype
+        self.network_size = Layout(procedure.network.shapes).size
         self.flat = torch.zeros(capacity, layout.size, dtype=self.dtype, device=self.device)
         self.start = torch.zeros_like(self.flat) if procedure.terms else self.flat
         self.summed = torch.zeros_like(self.flat) if keep_gradients else None
-        self.own_rates = own_rates
+        whole = procedure.settings.batch_size is None
         self.direct = (
-            path not in ("hand", "vmap")
-            and not own_rates
+            path != "hand"
+            and same_rate
             and not keep_gradients
+            and not whole
             and procedure.is_plain_descent
         )
         # descending directly writes no gradients, so there is no buffer to clear
         self.gradient = self.flat if self.direct else torch.zeros_like(self.flat)
+        self.total = torch.zeros_like(self.flat) if whole else self.gradient
         self.gradients = self._gradients()
-        self.reader = Reader(examples, capacity, procedure.settings.batch_size)
+        self.reader = Reader(examples, capacity, procedure.rows)
         self.noise: StepNoise | None = None
+        self.crops = Crops(procedure.network) if procedure.settings.augment != "none" else None
+        # a variational network has the same weights in all pieces of a step
+        layers = procedure.network.layers
+        self.fresh_pieces = not any(isinstance(layer, Variational) for layer in layers)
 
     def _gradients(self) -> Gradients:
         procedure = self.procedure
         weights, gradients = self.layout.views(self.flat), self.layout.views(self.gradient)
         if self.path == "hand":
-            batch = procedure.settings.batch_size
-            return HandGradients(procedure.network, weights, gradients, batch)
-        if self.path == "vmap":
-            return VmapGradients(procedure.network, weights, gradients)
-        convolution: Convolution = "unfold" if self.path == "unfold" else "grouped"
-        if self.path == "loop" and self.device.type == "cpu":
-            convolution = "channels_last"
+            return HandGradients(procedure.network, weights, gradients, procedure.rows)
+        alone = self.path == "loop" and self.device.type == "cpu"
+        convolution: Convolution = "channels_last" if alone else "grouped"
         return AutogradGradients(
             procedure.network,
             weights,
@@ -116,61 +158,126 @@ class Block:
             self.layout.views(self.start),
             convolution,
             procedure.losses,
-            procedure.settings.lr if self.direct else None,
         )
 
-    def begin(self, start: np.ndarray, tasks: Sequence[Task]) -> None:
-        """Other models take their places: start (models, size), or (1, size) for all of them."""
+    def begin(self, start: np.ndarray, private: np.ndarray | None, tasks: Sequence[Task]) -> None:
+        """Other models take their places.
+
+        start: the network's tensors (models, size), or (1, size) for all of them; private: those of
+        the terms (models, size).
+        """
         import torch
 
-        settings, count = self.procedure.settings, len(tasks)
-        self.flat[:count].copy_(torch.from_numpy(start))
+        settings, count, inner = self.procedure.settings, len(tasks), self.network_size
+        self.flat[:count, :inner].copy_(torch.from_numpy(start))
+        if private is not None:
+            self.flat[:count, inner:].copy_(torch.from_numpy(private))
         if self.start is not self.flat:
             self.start[:count].copy_(self.flat[:count])
         if self.summed is not None:
             self.summed.zero_()
         rates = [settings.lr if task.lr is None else task.lr for task in tasks]
+        same = len(set(rates)) == 1
+        if same:
+            settings = replace(settings, lr=rates[0])
+        if self.direct and isinstance(self.gradients, AutogradGradients):
+            self.gradients.lr = settings.lr
         self.optimiser = OPTIMISERS[settings.optimiser](
-            self.flat[:count], settings, rates if self.own_rates else None
+            self.flat[:count], settings, None if same else rates
         )
         if self.procedure.network.draws:
             self.noise = noise_of(tasks, settings.batch_size, self.device)
+        if self.crops is not None:
+            self.crops.begin(tasks)
 
-    def train(self, plan: Iterable[Chunk], models: int) -> np.ndarray:
-        """Take every step of the plan. Returns the number of finite steps of each model."""
-        import torch
+    def train(self, tasks: Sequence[Task]) -> np.ndarray:
+        """Take every step of the tasks, or stop when no model has a finite loss any more.
 
-        finite = torch.zeros(models, dtype=torch.int64, device=self.device)
-        for chunk in plan:
-            index, weight = self._uploaded(chunk)
-            for step, count in enumerate(chunk.active):
-                if self.noise is not None:
-                    self.noise.at(chunk.first + step, count)
-                x, y = self.reader.read(index[step, :count])
-                loss = self.gradients.step(x, y, weight[step, :count], self.noise)
-                finite[:count] += torch.isfinite(loss)
-                if not self.direct:
-                    self._descend(count)
-            if int(finite[: chunk.active[-1]].min()) < chunk.first + len(chunk.active):
+        Returns the losses (steps, models), zero where a model has no more steps.
+        """
+        found = []
+        lost = np.zeros(len(tasks), bool)
+        for chunk in self.procedure.plan(tasks):
+            take = self._minibatches if chunk.whole is None else self._pieces
+            losses = take(chunk, len(tasks)).cpu().numpy()
+            found.append(losses)
+            lost |= ~np.isfinite(losses).all(0)
+            if lost.all():
                 break
-        counted: np.ndarray = finite.cpu().numpy()
-        return counted
+        return np.concatenate(found)
 
-    def _uploaded(self, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows and weights, 1/size for examples and 0 for filled rows: (steps, models, batch)."""
+    def _minibatches(self, chunk: Chunk, models: int) -> torch.Tensor:
+        """Take a step on each minibatch of a chunk: losses (steps, models)."""
+        index, weight, moves = self._uploaded(chunk)
+        losses = weight.new_zeros(len(index), models)
+        for step, count in enumerate(chunk.active):
+            if self.noise is not None:
+                self.noise.at(chunk.first + step, count)
+            kind = None if moves is None else moves[step, :count]
+            losses[step, :count] = self._differentiate(index[step], weight[step], kind, count)
+            if not self.direct:
+                self._descend(count)
+        return losses
+
+    def _pieces(self, chunk: Chunk, models: int) -> torch.Tensor:
+        """Take one step on all examples, piece by piece: losses (1, models)."""
+        index, weight, moves = self._uploaded(chunk)
+        losses = weight.new_zeros(1, models)
+        self.total.zero_()
+        for piece, count in enumerate(chunk.active):
+            if self.noise is not None:
+                self.noise.at(chunk.first, count, piece if self.fresh_pieces else 0)
+            kind = None if moves is None else moves[piece, :count]
+            losses[0, :count] += self._differentiate(index[piece], weight[piece], kind, count)
+            self.total[:count] += self.gradient[:count]
+        self._descend(chunk.active[0])
+        return losses
+
+    def _differentiate(
+        self, index: torch.Tensor, weight: torch.Tensor, kind: torch.Tensor | None, count: int
+    ) -> torch.Tensor:
+        """Gradients of the first models on these rows; returns their losses (count,)."""
+        if count < len(index):
+            index, weight = index[:count], weight[:count]
+        x, y = self.reader.read(index)
+        if self.crops is not None and kind is not None:
+            x = self.crops.moved(x, kind)
+        return self.gradients.step(x, y, weight, self.noise)
+
+    def _uploaded(self, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Rows (steps, models, batch), their weights, zero for filled rows, and how they move.
+
+        A weight is one over the examples of the minibatch, or of the client for its whole data.
+        """
         import torch
 
         index = torch.from_numpy(chunk.index).to(self.device)
         size = torch.from_numpy(chunk.size).to(self.device).unsqueeze(-1)
         counts = torch.arange(index.shape[-1], device=self.device) < size
+        if chunk.whole is not None:
+            size = torch.from_numpy(chunk.whole).to(self.device).unsqueeze(-1)
         weight = counts.to(self.dtype) / size.clamp_min(1)
-        return index, weight
+        moves = None if self.crops is None else self.crops.drawn(chunk).to(self.device)
+        return index, weight, moves
 
     def _descend(self, count: int) -> None:
         """One step of the optimiser for the first models."""
-        flat, gradient = self.flat[:count], self.gradient[:count]
+        flat, gradient = self.flat[:count], self.total[:count]
         if self.summed is not None:
             self.summed[:count] += gradient
+        inner = self.network_size
         for pull in self.procedure.pulls:
-            pull.add(gradient, flat, self.start[:count])
+            pull.add(gradient[:, :inner], flat[:, :inner], self.start[:count, :inner])
         self.optimiser.step(flat, gradient)
+
+    def finite(self, models: int) -> np.ndarray:
+        """Which of the first models have finite weights: bool (models,)."""
+        import torch
+
+        flat = self.flat[:models]
+        # a sum takes a tenth of the time of looking at each, but may itself be too large
+        finite = torch.isfinite(flat.sum(1)).cpu().numpy()
+        for model in np.flatnonzero(~finite):
+            finite[model] = bool(torch.isfinite(flat[int(model)]).all())
+        found: np.ndarray = finite
+        return found

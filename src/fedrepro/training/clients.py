@@ -2,35 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
+from fedrepro.api import NEEDS, Traffic
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.networks.network import Network
+from fedrepro.training.at_once import Evaluated, evaluated, gradients_at
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.ledger import Ledger, models_sent
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Proximal, Term
 
 
 @dataclass(frozen=True)
+class ClientData:
+    """What clients keep to themselves: methods reach it through `Clients` only.
+
+    rows[j]: training examples of client j, int64; validation[j]: those it was given to validate
+    with. Both are rows of `examples`.
+    """
+
+    examples: Examples
+    rows: Sequence[np.ndarray]
+    validation: Sequence[np.ndarray] = ()
+
+
+@dataclass(frozen=True)
 class Clients:
-    """Data and training procedure of the J clients of one trial; rows[j]: examples of client j."""
+    """The J clients of one trial: their data stay with them, and `needs` says what they do.
+
+    settings: the local training procedure. method, needs: who asks, and what it declared; all
+    else is refused with a FedreproError that names the need. ledger: the harness's account of what
+    was sent and of what training gave.
+    """
 
     model: Spec
     network: Network
     settings: Settings
-    examples: Examples
-    rows: Sequence[np.ndarray]
+    data: ClientData
+    method: str = ""
+    needs: Collection[str] = frozenset(NEEDS)
+    ledger: Ledger = field(default_factory=Ledger, compare=False)
 
     @property
     def count(self) -> int:
-        return len(self.rows)
+        return len(self.data.rows)
+
+    def inputs(self, client: int) -> np.ndarray:
+        """Training inputs of a client, float (n, D). Needs client_inputs."""
+        self._require("read the inputs of single clients", "client_inputs")
+        rows = self.data.rows[client]
+        examples = self.data.examples
+        found: np.ndarray = (
+            (examples.inputs[rows].to(examples.dtype) / examples.scale).cpu().numpy()
+        )
+        return found
+
+    def labels(self, client: int) -> np.ndarray:
+        """Training labels of a client, int64 (n,). Needs client_labels."""
+        self._require("read the labels of single clients", "client_labels")
+        found: np.ndarray = self.data.examples.targets[self.data.rows[client]].cpu().numpy()
+        return found
+
+    @property
+    def example_counts(self) -> np.ndarray:
+        """Training examples of each client: int64 (J,). Needs example_counts."""
+        self._require("count the clients' examples", "example_counts", "label_counts")
+        return np.array([len(rows) for rows in self.data.rows], np.int64)
+
+    @property
+    def label_counts(self) -> np.ndarray:
+        """Training examples of each client and class: int64 (J, K). Needs label_counts."""
+        self._require("count the clients' examples of each class", "label_counts")
+        labels, classes = self.data.examples.targets, self.network.classes
+        counts = [
+            np.bincount(labels[rows].cpu().numpy(), minlength=classes) for rows in self.data.rows
+        ]
+        return np.stack(counts)
+
+    def holding(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
+        """The clients with some of their examples, as when data arrive in steps.
+
+        positions(client, n): which of its n examples a client holds, int (k,), in the order in
+        which they are to be visited; the server learns neither.
+        """
+        rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
+        return replace(self, data=replace(self.data, rows=rows))
 
     def train(
         self,
@@ -40,26 +106,33 @@ class Clients:
         epochs: int,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
-        steps: Sequence[int] | None = None,
+        steps: Sequence[int] | int | None = None,
         terms: Sequence[Term | Proximal] = (),
+        private: Mapping[str, np.ndarray] | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
         """The chosen clients (all by default) train from `start`: (1, *shape), shared, or one each.
 
-        rng: the place of the round. Minibatches follow (seed, trial, client, round, epoch), so a
-        method that trains a client more than once in a round gives each time a `call` of its own,
-        rng.at(call=1). lr: for all, or one each; steps: minibatches of each, instead of whole
-        epochs. Results are in the order of `chosen`. Raises FedreproError outside a round.
+        Needs rounds, or client_training. rng: the place of the round. Minibatches follow (seed,
+        trial, client, round, epoch), so a method that trains a client more than once in a round
+        gives each time a `call` of its own, rng.at(call=1). lr, and steps (minibatches, instead of
+        whole epochs): for all, or one each. private: tensors of the terms, (chosen, *shape), which
+        the result hands back trained. Results are in the order of `chosen` and say which models
+        are finite: the others are for the method to reject, or an error by `checked`. Raises
+        FedreproError outside a round.
         """
-        return train(
+        trained = train(
             self.network,
-            self.examples,
+            self.data.examples,
             self._tasks(rng, chosen, lr, steps),
             replace(self.settings, epochs=epochs),
             start,
             terms=terms,
+            private=private,
             keep_gradients=keep_gradients,
         )
+        self._note(chosen, trained)
+        return trained
 
     def average(
         self,
@@ -70,40 +143,113 @@ class Clients:
         epochs: int,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
-        steps: Sequence[int] | None = None,
+        steps: Sequence[int] | int | None = None,
         terms: Sequence[Term | Proximal] = (),
+        private: Mapping[str, np.ndarray] | None = None,
     ) -> Averaged:
-        """sum_j weights[j] · w_j over the chosen clients, folded as they are done; see `train`."""
-        return average(
+        """sum_j weights[j] · w_j over the chosen clients, folded as they are done; see `train`.
+
+        Models that are not finite are left out; the result says what weight went in.
+        """
+        averaged = average(
             self.network,
-            self.examples,
+            self.data.examples,
             self._tasks(rng, chosen, lr, steps),
             replace(self.settings, epochs=epochs),
             start,
             weights,
             terms=terms,
+            private=private,
         )
+        self._note(chosen, averaged)
+        return averaged
+
+    def gradients(
+        self, weights: dict[str, np.ndarray], chosen: Sequence[int] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Gradients (n, *shape) of the mean loss on all examples of each client, equally many.
+
+        weights: (1, *shape), the same for all. A client that takes one step needs no optimiser of
+        its own, so this is one pass over all clients' examples. A client whose loss is not finite
+        has gradients of NaN. Needs rounds, or client_training; the network must not draw.
+        """
+        self._require("let clients compute gradients", "rounds", "client_training")
+        members = self._members(chosen)
+        found, losses = gradients_at(
+            self.network, self.data.examples, [self.data.rows[j] for j in members], weights
+        )
+        self.ledger.sent(self.models(up=len(members), down=len(members)))
+        self.ledger.trained(members, losses, np.isfinite(losses))
+        return found
+
+    def evaluate(
+        self,
+        candidates: Mapping[str, np.ndarray],
+        chosen: Sequence[int] | None = None,
+        on: Literal["train", "validation"] = "train",
+    ) -> Evaluated:
+        """m candidate weights, tensors (m, *shape), on the examples of each chosen client.
+
+        Needs client_evaluation for training, client_validation for validation examples. Each
+        candidate is predicted once on the examples of all; clients send two numbers for each.
+        """
+        need = "client_evaluation" if on == "train" else "client_validation"
+        self._require(f"let clients evaluate weights on their {on} examples", need)
+        held = self.data.rows if on == "train" else self.data.validation
+        if not len(held):
+            raise FedreproError(
+                f"method '{self.method}' evaluates on validation examples of clients, and they "
+                "have none: set `validation` of the partition, with validation_at: clients"
+            )
+        members = self._members(chosen)
+        found = evaluated(self.network, self.data.examples, [held[j] for j in members], candidates)
+        count = len(found.accuracy)
+        one = self.models(up=0, down=count * len(members))
+        numbers = 2 * FLOAT_BYTES * count * len(members)
+        self.ledger.sent(one + Traffic(messages_up=len(members), bytes_up=numbers))
+        return found
+
+    def models(self, up: int, down: int) -> Traffic:
+        """The traffic of sending so many models, each of the network's size."""
+        return models_sent(self.network, up, down)
+
+    def _note(self, chosen: Sequence[int] | None, done: Trained | Averaged) -> None:
+        members = self._members(chosen)
+        self.ledger.sent(self.models(up=len(members), down=len(members)))
+        self.ledger.trained(members, done.loss, done.finite)
+
+    def _members(self, chosen: Sequence[int] | None) -> list[int]:
+        return list(range(self.count) if chosen is None else map(int, chosen))
+
+    def _require(self, what: str, *needs: str) -> None:
+        """Any one of the needs."""
+        if not any(need in self.needs for need in needs):
+            raise FedreproError(
+                f"method '{self.method}' wants to {what}, and does not declare it: add "
+                f"{' or '.join(repr(need) for need in needs)} to its needs"
+            )
 
     def _tasks(
         self,
         rng: Rng,
         chosen: Sequence[int] | None,
         lr: Sequence[float] | float | None,
-        steps: Sequence[int] | None,
+        steps: Sequence[int] | int | None,
     ) -> list[Task]:
+        self._require("let clients train", "rounds", "client_training")
         if rng.round < 0:
             raise FedreproError(
                 "clients train in a round, or every round would have the same minibatches: hand "
                 "over the place that `round` was given, or before the first round rng.at(round=0, "
                 "call=1)"
             )
-        members = range(self.count) if chosen is None else chosen
-        tasks = [Task(self.rows[j], rng.at(client=j)) for j in members]
+        tasks = [Task(self.data.rows[j], rng.at(client=j)) for j in self._members(chosen)]
         if lr is not None:
-            rates = [lr] * len(tasks) if isinstance(lr, float) else lr
+            rates = [lr] * len(tasks) if isinstance(lr, int | float) else lr
             tasks = [replace(task, lr=rate) for task, rate in zip(tasks, rates, strict=True)]
         if steps is not None:
-            tasks = [replace(task, steps=n) for task, n in zip(tasks, steps, strict=True)]
+            counts = [steps] * len(tasks) if isinstance(steps, int) else steps
+            tasks = [replace(task, steps=n) for task, n in zip(tasks, counts, strict=True)]
         return tasks
 
 

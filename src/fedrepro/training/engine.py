@@ -8,19 +8,22 @@ depend on the block it was trained in (tested).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.rng import Rng
+from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
 from fedrepro.training.block import Block, Procedure
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout
-from fedrepro.training.minibatches import Task, schedule
+from fedrepro.training.minibatches import Task
 from fedrepro.training.paths import StepPath, choose, require
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Proximal, Term
@@ -35,27 +38,64 @@ BUFFERS = 5
 
 
 @dataclass(frozen=True)
-class Trained:
-    """Weights (models, *shape) by name, float32, in the order of the tasks.
+class Outcome:
+    """How the training of n models went, in the order of the tasks.
 
-    gradients: the sum over steps of the minibatch gradients of the loss (without L2 and proximal
-    terms), same shapes, if asked for. steps: int (models,). seconds: measured, for all models
-    together.
+    private: the tensors of the loss terms by name, (n, *shape), which stay with their client; those
+    of a model that is not finite are as they were given. finite: bool (n,), whether all losses and
+    the weights at the end are. failed_at: int (n,), the first step whose loss was not finite,
+    counted from 0, or -1. loss: float64 (n,), mean cross-entropy over the minibatches of the run,
+    without further terms; not a number for a model that is not finite. steps: int (n,). seconds:
+    measured, for all models together. places: where each model's randomness came from.
     """
 
-    tensors: dict[str, np.ndarray]
-    gradients: dict[str, np.ndarray] | None
+    private: dict[str, np.ndarray]
+    finite: np.ndarray
+    failed_at: np.ndarray
+    loss: np.ndarray
     steps: np.ndarray
     seconds: float
+    places: tuple[Rng, ...]
+
+    def checked(self) -> Self:
+        """Itself. Raises FedreproError naming client, trial and step if a model is not finite."""
+        bad = np.flatnonzero(~self.finite)
+        if len(bad):
+            # of those whose weights alone are not finite the loss would have failed next
+            at = np.where(self.failed_at < 0, self.steps, self.failed_at)[bad]
+            rng = self.places[bad[at.argmin()]]
+            raise FedreproError(
+                f"the loss of client {rng.client} in trial {rng.trial} is not finite at step "
+                f"{int(at.min()) + 1}; lower the learning rate (lr), or check its inputs"
+            )
+        return self
 
 
 @dataclass(frozen=True)
-class Averaged:
-    """The weighted mean of the trained models: tensors (1, *shape) by name; see `Trained`."""
+class Trained(Outcome):
+    """Weights of the network (n, *shape) by name; those of a model that is not finite are NaN.
+
+    gradients: the sum over steps of the minibatch gradients of the loss (without L2 and proximal
+    terms), same shapes, if asked for.
+    """
 
     tensors: dict[str, np.ndarray]
-    steps: np.ndarray
-    seconds: float
+    gradients: dict[str, np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class Averaged(Outcome):
+    """The weighted sum of the trained models: tensors (1, *shape) by name; see `average`.
+
+    weight: sum of the weights that went in; left_out: models that were not finite.
+    """
+
+    tensors: dict[str, np.ndarray]
+    weight: float
+
+    @property
+    def left_out(self) -> int:
+        return int((~self.finite).sum())
 
 
 def train(
@@ -63,29 +103,32 @@ def train(
     examples: Examples,
     tasks: Sequence[Task],
     settings: Settings,
-    initial: Mapping[str, np.ndarray],
+    start: Mapping[str, np.ndarray],
     *,
     terms: Sequence[Term | Proximal] = (),
+    private: Mapping[str, np.ndarray] | None = None,
     keep_gradients: bool = False,
     block: int | None = None,
     path: StepPath | None = None,
 ) -> Trained:
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
-    initial: tensors (models, *shape), or (1, *shape) for a shared start, those of `terms` among
-    them. `block`: models trained together (None: as the cache allows); on the CPU it changes the
-    speed, never the result. Raises FedreproError naming client, trial and step if a loss is not
-    finite.
+    start: tensors (n, *shape), or (1, *shape) for a shared start. private: tensors of the terms,
+    (n, *shape), trained beside the network's. `block`: models trained together (None: as the cache
+    allows); on the CPU it changes the speed, never the result. A model that is not finite does not
+    change the others; `checked` makes it an error. Raises FedreproError for a client without
+    examples or steps, and for private tensors that are missing or of another shape.
     """
     began = time.perf_counter()
-    work = _Work(Procedure(network, settings, terms), examples, tasks, keep_gradients, block, path)
-    dtype = next(iter(initial.values())).dtype
-    tensors, summed = work.empty(dtype), work.empty(dtype) if keep_gradients else None
-    for part in work.parts(initial):
-        work.put(tensors, part.chosen, part.flat)
+    procedure = Procedure(network, settings, terms)
+    work = _Work(procedure, examples, tasks, start, private or {}, keep_gradients, block, path)
+    tensors = work.empty(work.inner)
+    summed = work.empty(work.inner) if keep_gradients else None
+    for part in work.parts():
+        work.put(tensors, work.inner, part.chosen, part.flat)
         if summed is not None and part.summed is not None:
-            work.put(summed, part.chosen, part.summed)
-    return Trained(tensors, summed, work.steps, time.perf_counter() - began)
+            work.put(summed, work.inner, part.chosen, part.summed)
+    return Trained(**work.outcome(began), tensors=tensors, gradients=summed)
 
 
 def average(
@@ -93,86 +136,143 @@ def average(
     examples: Examples,
     tasks: Sequence[Task],
     settings: Settings,
-    initial: Mapping[str, np.ndarray],
+    start: Mapping[str, np.ndarray],
     weights: Sequence[float],
     *,
     terms: Sequence[Term | Proximal] = (),
+    private: Mapping[str, np.ndarray] | None = None,
     block: int | None = None,
     path: StepPath | None = None,
 ) -> Averaged:
-    """sum_i weights[i] · (model of task i after training), as `train` trains them.
+    """sum_i weights[i] · (network of task i after training), as `train` trains them.
 
-    Models are folded into the sum as they are done, so memory does not grow with their number.
+    Models that are not finite are left out of the sum, whose weight the caller may bring back to
+    one. Models are folded into the sum as they are done, so memory does not grow with their number.
     """
     import torch
 
     began = time.perf_counter()
-    work = _Work(Procedure(network, settings, terms), examples, tasks, False, block, path)
-    total = torch.zeros(1, work.layout.size, dtype=examples.dtype, device=examples.inputs.device)
-    for part in work.parts(initial):
+    procedure = Procedure(network, settings, terms)
+    work = _Work(procedure, examples, tasks, start, private or {}, False, block, path)
+    size = work.inner.size
+    total = torch.zeros(1, size, dtype=examples.dtype, device=examples.inputs.device)
+    for part in work.parts():
         # one by one, in an order that does not depend on the block
         for model, flat in zip(part.chosen, part.flat, strict=True):
-            total[0].add_(flat, alpha=float(weights[model]))
-    tensors = work.layout.unpack(total.cpu().numpy())
-    return Averaged(tensors, work.steps, time.perf_counter() - began)
+            if work.finite[model]:
+                total[0].add_(flat[:size], alpha=float(weights[model]))
+    outcome = work.outcome(began)
+    went_in = math.fsum(w for w, finite in zip(weights, work.finite, strict=True) if finite)
+    tensors = work.inner.unpack(total.cpu().numpy())
+    return Averaged(**outcome, tensors=tensors, weight=went_in)
 
 
 class _Work:
-    """Tasks ordered by number of steps and cut into blocks."""
+    """Tasks ordered by number of steps and cut into blocks, and how their training went."""
 
     def __init__(
         self,
         procedure: Procedure,
         examples: Examples,
         tasks: Sequence[Task],
+        start: Mapping[str, np.ndarray],
+        private: Mapping[str, np.ndarray],
         keep_gradients: bool,
         block: int | None,
         path: StepPath | None,
     ) -> None:
-        _check_filled(tasks)
+        _check_tasks(tasks)
+        _check_private(procedure.private, private, len(tasks))
+        procedure.require_pieces()
         given, network, losses = procedure.settings, procedure.network, procedure.losses
         device = examples.inputs.device
         path = require(path or choose(network, device.type, losses), network, losses)
-        self.tasks, self.settings = tasks, given
+        self.tasks = tasks
         self.steps = np.array([task.total(given.batch_size, given.epochs) for task in tasks])
-        self.layout = procedure.layout(path)
+        self.pieces = np.array([procedure.pieces(task) for task in tasks])
+        layout = procedure.layout(path)
+        self.inner = Layout(network.shapes, layout.turned)
+        self.outer = Layout(procedure.private, layout.turned)
+        self.start = self.inner.pack(start)
+        self.given, self.private = private, self.empty(self.outer)
+        self.finite = np.ones(len(tasks), bool)
+        self.failed_at = np.full(len(tasks), -1)
+        self.loss = np.full(len(tasks), np.nan)
         if path == "loop":
             self.size = 1
         else:
-            self.size = min(len(tasks), block or block_size(self.layout, device, len(tasks)))
-        own_rates = any(task.lr not in (None, given.lr) for task in tasks)
-        self.block = Block(
-            procedure, path, self.layout, examples, self.size, own_rates, keep_gradients
-        )
+            self.size = min(len(tasks), block or block_size(layout, device, len(tasks)))
+        rates = {given.lr if task.lr is None else task.lr for task in tasks}
+        same_rate = self.size == 1 or len(rates) == 1
+        self.block = Block(procedure, path, layout, examples, self.size, same_rate, keep_gradients)
 
-    def parts(self, initial: Mapping[str, np.ndarray]) -> Iterator[Part]:
+    def parts(self) -> Iterator[Part]:
         """Train block after block; a part is valid until the next one is asked for."""
-        start = self.layout.pack(initial)
-        order = np.argsort(-self.steps, kind="stable")
+        order = np.lexsort((-self.pieces, -self.steps))
         for at in range(0, len(order), self.size):
             chosen = order[at : at + self.size]
             tasks = [self.tasks[i] for i in chosen]
-            self.block.begin(start if len(start) == 1 else start[chosen], tasks)
-            plan = schedule(tasks, self.settings.batch_size, self.settings.epochs)
-            finite = self.block.train(plan, len(tasks))
-            _check_finite(tasks, finite, self.steps[chosen])
-            summed = self.block.summed
-            yield Part(
-                chosen,
-                self.block.flat[: len(tasks)],
-                None if summed is None else summed[: len(tasks)],
+            own = {name: value[chosen] for name, value in self.given.items()}
+            self.block.begin(
+                self.start if len(self.start) == 1 else self.start[chosen],
+                self.outer.pack(own) if own else None,
+                tasks,
             )
+            self._judge(chosen, self.block.train(tasks))
+            yield self._part(chosen)
 
-    def empty(self, dtype: np.dtype[Any]) -> dict[str, np.ndarray]:
-        """Room for all models."""
-        models = len(self.tasks)
+    def _judge(self, chosen: np.ndarray, losses: np.ndarray) -> None:
+        """Note the losses (steps, models) of a block, and which of its models are finite."""
+        bad = ~np.isfinite(losses)
+        failed = bad.any(0)
+        self.failed_at[chosen] = np.where(failed, bad.argmax(0), -1)
+        self.finite[chosen] = ~failed & self.block.finite(len(chosen))
+        for i, model in enumerate(chosen):
+            if self.finite[model]:
+                # an exact sum does not depend on how the steps were cut
+                self.loss[model] = math.fsum(losses[:, i].tolist()) / self.steps[model]
+
+    def _part(self, chosen: np.ndarray) -> Part:
+        """The models of a block; what is not finite is not a number, whatever it was before."""
+        flat, summed = self.block.flat[: len(chosen)], self.block.summed
+        summed = None if summed is None else summed[: len(chosen)]
+        bad = np.flatnonzero(~self.finite[chosen])
+        inner = self.inner.size
+        for name, value in self.outer.views(flat[:, inner:]).items():
+            self.private[name][chosen] = value.cpu().numpy()
+            self.private[name][chosen[bad]] = self.given[name][chosen[bad]]
+        for i in bad.tolist():
+            flat[i].fill_(math.nan)
+            if summed is not None:
+                summed[i].fill_(math.nan)
+        return Part(chosen, flat, summed)
+
+    def outcome(self, began: float) -> dict[str, Any]:
+        """The fields of `Outcome`."""
         return {
-            name: np.empty((models, *shape), dtype) for name, shape in self.layout.shapes.items()
+            "private": self.private,
+            "finite": self.finite,
+            "failed_at": self.failed_at,
+            "loss": self.loss,
+            "steps": self.steps,
+            "seconds": time.perf_counter() - began,
+            "places": tuple(task.rng for task in self.tasks),
         }
 
-    def put(self, tensors: dict[str, np.ndarray], chosen: np.ndarray, flat: torch.Tensor) -> None:
+    def empty(self, layout: Layout) -> dict[str, np.ndarray]:
+        """Room for the tensors of all models."""
+        models, dtype = len(self.tasks), self.start.dtype
+        return {name: np.empty((models, *shape), dtype) for name, shape in layout.shapes.items()}
+
+    def put(
+        self,
+        tensors: dict[str, np.ndarray],
+        layout: Layout,
+        chosen: np.ndarray,
+        flat: torch.Tensor,
+    ) -> None:
         """Copy the models of a block to their places."""
-        for name, value in self.layout.views(flat).items():
+        for name, value in layout.views(flat).items():
             tensors[name][chosen] = value.cpu().numpy()
 
 
@@ -202,24 +302,33 @@ def block_size(layout: Layout, device: torch.device, models: int) -> int:
     return -(-models // blocks)
 
 
-def _check_filled(tasks: Sequence[Task]) -> None:
-    """An error for a client without examples."""
+def _check_tasks(tasks: Sequence[Task]) -> None:
+    """An error for a client without examples or steps."""
     for task in tasks:
+        where = f"client {task.rng.client} of trial {task.rng.trial}"
         if not len(task.rows):
             raise FedreproError(
-                f"client {task.rng.client} of trial {task.rng.trial} has no training examples; "
+                f"{where} has no training examples; "
                 "use fewer clients or a partition with min_examples"
+            )
+        if task.steps is not None and task.steps < 1:
+            raise FedreproError(
+                f"{where} is to take {task.steps} steps; give it at least one, or leave it out"
             )
 
 
-def _check_finite(tasks: Sequence[Task], finite: np.ndarray, steps: np.ndarray) -> None:
-    """An error for the model whose loss stopped being finite first."""
-    short = np.flatnonzero(finite < steps)
-    if len(short):
-        # a block stops as soon as one model fails, so the first to fail is the one with fewest
-        first = int(short[np.argmin(finite[short])])
-        rng = tasks[first].rng
+def _check_private(
+    wanted: Mapping[str, Shape], private: Mapping[str, np.ndarray], models: int
+) -> None:
+    """An error for private tensors that are missing, too many, or of another shape."""
+    if set(wanted) != set(private):
         raise FedreproError(
-            f"the loss of client {rng.client} in trial {rng.trial} is not finite at step "
-            f"{int(finite[first]) + 1}; lower the learning rate (lr), or check its inputs"
+            f"the loss terms have private tensors {shown(sorted(wanted))}, but "
+            f"{shown(sorted(private))} were handed over; give exactly those"
         )
+    for name, shape in wanted.items():
+        if private[name].shape != (models, *shape):
+            raise FedreproError(
+                f"private tensor '{name}' must have shape {(models, *shape)}, one part for each "
+                f"model that trains, not {private[name].shape}"
+            )

@@ -2,15 +2,15 @@
 
 Fully connected networks are written out by hand: stacked matrix products into buffers that are
 allocated once, a dozen kernels a step for all models together, nothing recorded for automatic
-differentiation. Other networks, and losses with further terms, are differentiated automatically:
-through the stacked forward pass, or through `torch.func.vmap` of one model's.
+differentiation. Other networks, and losses with further terms, are differentiated automatically,
+through the stacked forward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
@@ -25,13 +25,27 @@ Tensors = Mapping[str, "torch.Tensor"]
 class Gradients(Protocol):
     """Writes the gradients of sum_b weight_b · CE(softmax(logits_b), target_b), plus terms.
 
-    x: (A, B, D); y: (A, B) labels or (A, B, K) shares; weight: (A, B). Returns (A,) numbers that
-    are finite as long as the loss is. noise: of this step, None for networks that draw nothing.
+    x: (A, B, D); y: (A, B) labels or (A, B, K) shares; weight: (A, B). Returns that cross-entropy
+    without the terms, (A,), not finite where the terms are not. noise: of this step, None for
+    networks that draw nothing.
     """
 
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
     ) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """Buffers of a dense layer for as many models as train: looked up once, not in every step."""
+
+    weight: torch.Tensor
+    turned: torch.Tensor
+    bias: torch.Tensor
+    output: torch.Tensor
+    error: torch.Tensor | None
+    weight_gradient: torch.Tensor
+    bias_gradient: torch.Tensor
 
 
 class HandGradients:
@@ -50,12 +64,12 @@ class HandGradients:
         sizes, first = network.sizes, weights["weight0"]
         self.kept = 1 - network.dropout
         models = len(first)
-        self.layers = len(sizes) - 1
         self.weights, self.gradients = weights, gradients
         self.outputs = [_turned(first, models, batch, size) for size in sizes[1:-1]]
         self.outputs.append(first.new_empty(models, batch, sizes[-1]))
         self.errors = [_turned(first, models, batch, size) for size in sizes[1:-1]]
         self.minus = -torch.ones_like(first[:, :1, :1]).expand(models, batch, 1)
+        self.layers = [self._layer(layer, models) for layer in range(len(sizes) - 1)]
 
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
@@ -63,43 +77,81 @@ class HandGradients:
         """See `Gradients`."""
         import torch
 
-        count = len(x)
+        if len(x) != len(self.layers[0].weight):
+            self.layers = [self._layer(layer, len(x)) for layer in range(len(self.layers))]
         given = [x]
-        for layer in range(self.layers):
-            bias = self.weights[f"bias{layer}"][:count].unsqueeze(1)
-            out = self.outputs[layer][:count]
-            torch.baddbmm(bias, given[-1], self.weights[f"weight{layer}"][:count], out=out)
-            if layer < self.layers - 1:
-                out.relu_()
-                if noise is not None:
-                    out.mul_(noise.kept(out, self.kept).div_(self.kept))
-                given.append(out)
-        top = self.outputs[-1][:count]
-        error = torch.softmax(top, -1, out=top)
+        for layer in self.layers[:-1]:
+            out = layer.output
+            torch.baddbmm(layer.bias, given[-1], layer.weight, out=out)
+            out.relu_()
+            if noise is not None:
+                out.mul_(noise.kept(out, self.kept).div_(self.kept))
+            given.append(out)
+        last = self.layers[-1]
+        top = torch.baddbmm(last.bias, given[-1], last.weight, out=last.output)
+        loss = self._loss(top, y, weight)
         if y.dim() == 2:
-            error.scatter_add_(-1, y.unsqueeze(-1), self.minus[:count])
+            top.scatter_add_(-1, y.unsqueeze(-1), self.minus[: len(x)])
         else:
-            error.sub_(y)
-        error.mul_(weight.unsqueeze(-1))
-        self._backward(given, error)
-        return error.sum((1, 2))
+            top.sub_(y)
+        self._backward(given, top.mul_(weight.unsqueeze(-1)))
+        return loss
+
+    def _loss(self, top: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Cross-entropy (A,) of the logits (A, B, K), which become probabilities.
+
+        log sum_k exp(t_k) = max_k t_k - log max_k p_k, so no second exponential is taken.
+        """
+        import torch
+
+        highest = top.amax(-1)
+        if y.dim() == 2:
+            right, share = top.gather(-1, y.unsqueeze(-1)).squeeze(-1), None
+        else:
+            right, share = (top * y).sum(-1), y.sum(-1)
+        torch.softmax(top, -1, out=top)
+        each = highest.sub_(top.amax(-1).log_())
+        each = each if share is None else each.mul_(share)
+        return each.sub_(right).mul_(weight).sum(1)
 
     def _backward(self, given: list[torch.Tensor], error: torch.Tensor) -> None:
         import torch
 
-        count = len(error)
-        for layer in reversed(range(self.layers)):
-            gradient = self.gradients[f"weight{layer}"][:count]
-            torch.bmm(given[layer].transpose(1, 2), error, out=gradient)
-            torch.sum(error, 1, out=self.gradients[f"bias{layer}"][:count])
-            if layer > 0:
-                below = self.errors[layer - 1][:count]
-                transposed = self.weights[f"weight{layer}"][:count].transpose(1, 2)
-                torch.bmm(error, transposed, out=below)
+        for place in reversed(range(len(self.layers))):
+            layer = self.layers[place]
+            torch.bmm(given[place].transpose(1, 2), error, out=layer.weight_gradient)
+            torch.sum(error, 1, out=layer.bias_gradient)
+            below = self.layers[place - 1].error
+            if place > 0 and below is not None:
+                torch.bmm(error, layer.turned, out=below)
                 # what dropout left out is zero as well, and what it kept was scaled up
-                error = below.mul_(given[layer] > 0)
+                error = _where_positive(below, given[place])
                 if self.kept < 1:
                     error.div_(self.kept)
+
+    def _layer(self, layer: int, models: int) -> _Layer:
+        """The buffers of the first models."""
+        weight = self.weights[f"weight{layer}"][:models]
+        hidden = layer < len(self.errors)
+        return _Layer(
+            weight,
+            weight.transpose(1, 2),
+            self.weights[f"bias{layer}"][:models].unsqueeze(1),
+            self.outputs[layer][:models],
+            self.errors[layer][:models] if hidden else None,
+            self.gradients[f"weight{layer}"][:models],
+            self.gradients[f"bias{layer}"][:models],
+        )
+
+
+def _where_positive(value: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """The value, in place, zero where the output of the ReLU is; a product with a mask of bytes
+    takes six times as long."""
+    import torch
+
+    backward = torch.ops.aten.threshold_backward.grad_input
+    found: torch.Tensor = backward(value, output, 0, grad_input=value)
+    return found
 
 
 def _turned(like: torch.Tensor, models: int, batch: int, size: int) -> torch.Tensor:
@@ -138,7 +190,7 @@ class AutogradGradients:
         rate = None if self.terms else self.lr
         run = Pass(self.convolution, noise, keep=bool(self.terms), descend=rate)
         logits = self.network.forward(leaves, x, run)
-        losses = cross_entropy(logits, y, weight)
+        plain = losses = cross_entropy(logits, y, weight)
         if self.terms:
             start = {name: value[:count] for name, value in self.start.items()}
             look = TermInputs(self.network, leaves, start, x, weight, run)
@@ -152,34 +204,8 @@ class AutogradGradients:
                         leaf.add_(value, alpha=-self.lr)
         else:
             torch._foreach_copy_([value[:count] for value in self.gradients.values()], found)
-        return losses.detach()
-
-
-@dataclass
-class VmapGradients:
-    """Automatic differentiation of one model, mapped over all; for losses without terms."""
-
-    network: Network
-    weights: Tensors
-    gradients: Tensors
-
-    def step(
-        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
-    ) -> torch.Tensor:
-        """See `Gradients`."""
-        from torch.func import grad_and_value, vmap
-
-        count = len(x)
-        now = {name: value[:count] for name, value in self.weights.items()}
-        found, losses = vmap(grad_and_value(self._loss))(now, x, y, weight)
-        for name, gradient in self.gradients.items():
-            gradient[:count].copy_(found[name])
-        return losses  # type: ignore[no-any-return]
-
-    def _loss(self, tensors: Tensors, x: Any, y: Any, weight: Any) -> Any:
-        lifted = {name: value.unsqueeze(0) for name, value in tensors.items()}
-        logits = self.network.forward(lifted, x.unsqueeze(0), Pass())
-        return cross_entropy(logits, y.unsqueeze(0), weight.unsqueeze(0)).squeeze(0)
+        # zero, or not a number if a term is not finite
+        return (plain + (losses - losses)).detach() if self.terms else plain.detach()
 
 
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,8 @@ class Task:
 
     rows: int array of example indices. The minibatches of epoch e are drawn from
     rng.at(epoch=e). lr and steps, if given, stand for those of the procedure: a step size and a
-    number of minibatches of this client's own.
+    number of minibatches of this client's own. Steps beyond an epoch go on in the next one, which
+    has an order of its own.
     """
 
     rows: np.ndarray
@@ -26,29 +27,33 @@ class Task:
     lr: float | None = None
     steps: int | None = None
 
-    def per_epoch(self, batch_size: int) -> int:
-        """Minibatches per epoch; the last may be short."""
-        return -(-len(self.rows) // batch_size)
+    def per_epoch(self, batch_size: int | None) -> int:
+        """Minibatches per epoch; the last may be short. Without a size all examples are one."""
+        return 1 if batch_size is None else -(-len(self.rows) // batch_size)
 
-    def total(self, batch_size: int, epochs: int) -> int:
+    def total(self, batch_size: int | None, epochs: int) -> int:
         """Minibatches of the whole training."""
         return self.per_epoch(batch_size) * epochs if self.steps is None else self.steps
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some consecutive minibatches of several models.
+    """Some consecutive minibatches of several models, or one step on all of their examples.
 
     first: number of the first step. index: int64 (steps, models, batch), rows of the data set;
     short minibatches are filled with their client's first row. size: int64 (steps, models),
     examples that count, the first of each minibatch. active: models that train at each step;
-    they are ordered by steps, so these are the first ones.
+    they are ordered by steps, so these are the first ones. whole: examples of each model (models,)
+    if these are the pieces of one step, in which a mean is taken over all of them. epoch: int64
+    (steps, models), that of each minibatch.
     """
 
     first: int
     index: np.ndarray
     size: np.ndarray
     active: list[int]
+    epoch: np.ndarray
+    whole: np.ndarray | None = None
 
 
 class Order:
@@ -87,9 +92,36 @@ def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Ch
         size = np.zeros((steps, len(tasks)), np.int64)
         for i, order in enumerate(orders):
             _fill(index[:, i], size[:, i], order, first, totals[i], batch_size)
-        ends = np.array(totals)
-        active = (ends[None, :] > np.arange(first, first + steps)[:, None]).sum(1)
-        yield Chunk(first, index, size, active.tolist())
+        ends, now = np.array(totals), np.arange(first, first + steps)[:, None]
+        active = (ends > now).sum(1)
+        epoch = now // [task.per_epoch(batch_size) for task in tasks]
+        yield Chunk(first, index, size, active.tolist(), epoch)
+
+
+def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
+    """Steps on all examples of these models, a chunk each: pieces of `piece` examples.
+
+    `tasks` must be ordered by number of steps, then by number of pieces, falling. The size of a
+    piece does not depend on the tasks, for the sake of the rounding.
+    """
+    totals = [task.total(None, epochs) for task in tasks]
+    assert totals == sorted(totals, reverse=True)
+    sizes = np.array([len(task.rows) for task in tasks])
+    pieces = -(-sizes // piece)
+    index = np.zeros((pieces.max(), len(tasks), piece), np.int64)
+    for i, task in enumerate(tasks):
+        filled = np.full(len(index) * piece, task.rows[0])
+        filled[: sizes[i]] = task.rows
+        index[:, i] = filled.reshape(len(index), piece)
+    begins = np.arange(len(index))[:, None] * piece
+    size = np.clip(sizes - begins, 0, piece)
+    for step in range(totals[0]):
+        count = sum(total > step for total in totals)
+        # a model without examples in a piece may stand before one that has some
+        last = [int(np.flatnonzero(row).max()) + 1 for row in size[:, :count] if row.any()]
+        used = slice(len(last))
+        epoch = np.full(size[used].shape, step)
+        yield Chunk(step, index[used], size[used], last, epoch, whole=sizes)
 
 
 def _fill(

@@ -32,12 +32,12 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 class StepNoise(Noise, Protocol):
     """The numbers of a block of models."""
 
-    def at(self, step: int, models: int) -> None:
-        """Go to one step of the first models."""
+    def at(self, step: int, models: int, piece: int = 0) -> None:
+        """Go to one step of the first models, or to a piece of one."""
         ...
 
 
-def noise_of(tasks: Sequence[Task], batch_size: int, device: torch.device) -> StepNoise:
+def noise_of(tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> StepNoise:
     """The random numbers of these models on this device."""
     kind = ModelNoise if device.type == "cpu" else BlockNoise
     return kind(tasks, batch_size, device)
@@ -46,14 +46,14 @@ def noise_of(tasks: Sequence[Task], batch_size: int, device: torch.device) -> St
 class ModelNoise:
     """Numbers of each model from a generator of its own, on the CPU."""
 
-    def __init__(self, tasks: Sequence[Task], batch_size: int, device: torch.device) -> None:
+    def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
         self.streams = [Words(task.rng) for task in tasks]
         self.per_epoch = [task.per_epoch(batch_size) for task in tasks]
 
-    def at(self, step: int, models: int) -> None:
+    def at(self, step: int, models: int, piece: int = 0) -> None:
         """See `StepNoise`."""
         for stream, per_epoch in zip(self.streams[:models], self.per_epoch, strict=False):
-            stream.at(*divmod(step, per_epoch))
+            stream.at(*divmod(step, per_epoch), piece)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         """Ones with probability `share`, else zeros, shaped as `like` (A, …)."""
@@ -77,14 +77,14 @@ class Words:
     def __init__(self, rng: Rng) -> None:
         self.rng, self.epoch = rng, -1
 
-    def at(self, epoch: int, inside: int) -> None:
-        """Go to the beginning of a step of an epoch."""
+    def at(self, epoch: int, inside: int, piece: int = 0) -> None:
+        """Go to the beginning of a step of an epoch, or of a piece of it."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(PURPOSE))
             self.state = self.philox.state
-        # the lowest of the counter's four words counts within a step, the next one counts steps
-        self.state["state"]["counter"][1] = inside
+        # the lowest of the counter's four words counts within a step, the others steps and pieces
+        self.state["state"]["counter"][1:3] = inside, piece
         self.philox.state = self.state
 
     def take(self, count: int) -> np.ndarray:
@@ -119,19 +119,20 @@ def normal(stream: Words, out: np.ndarray) -> None:
 class BlockNoise:
     """Numbers of all models of a block from one generator, on a GPU."""
 
-    def __init__(self, tasks: Sequence[Task], batch_size: int, device: torch.device) -> None:
+    def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
         import torch
 
         self.rng, self.per_epoch = tasks[0].rng, tasks[0].per_epoch(batch_size)
         self.generator = torch.Generator(device)
         self.epoch, self.key = -1, 0
 
-    def at(self, step: int, models: int) -> None:
+    def at(self, step: int, models: int, piece: int = 0) -> None:
         """See `StepNoise`."""
         epoch, inside = divmod(step, self.per_epoch)
         if epoch != self.epoch:
             self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(PURPOSE)
-        self.generator.manual_seed((self.key + inside * STRIDE) % SEEDS)
+        # a step in pieces is the only one of its epoch
+        self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         """Ones with probability `share`, else zeros, shaped as `like` (A, …)."""

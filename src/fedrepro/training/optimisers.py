@@ -72,16 +72,15 @@ class Adam:
 
 
 class Sgd:
-    """Gradient descent with heavy-ball momentum on a buffer (models, size)."""
+    """Gradient descent with heavy-ball momentum on a buffer (models, size); rates: as in Adam."""
 
     def __init__(
         self, flat: torch.Tensor, settings: Settings, rates: list[float] | None = None
     ) -> None:
         import torch
 
-        self.settings = settings
+        self.settings, self.rates = settings, rates
         self.velocity = torch.zeros_like(flat) if settings.momentum else None
-        self.rates = None if rates is None else flat.new_tensor(rates).neg_().unsqueeze(1)
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """One step for the first models of the buffer."""
@@ -92,8 +91,10 @@ class Sgd:
             gradient = self.velocity[: len(flat)].mul_(given.momentum).add_(gradient)
         if self.rates is None:
             flat.add_(gradient, alpha=-given.lr)
-        else:
-            flat.addcmul_(gradient, self.rates[: len(flat)])
+            return
+        # one by one, so that a model moves as it does without the others
+        for i, rate in enumerate(self.rates[: len(flat)]):
+            flat[i].add_(gradient[i], alpha=-rate)
 
 
 OPTIMISERS: dict[str, type[Adam] | type[Sgd]] = {"adam": Adam, "sgd": Sgd}

@@ -14,10 +14,9 @@ from typing import Literal, cast, get_args
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.network import Network
 
-# hand: written-out gradients of dense networks. grouped, unfold: stacked forward pass, with
-# grouped convolutions or products over unfolded patches. vmap: one model's, mapped. loop: models
-# one after another.
-StepPath = Literal["hand", "grouped", "unfold", "vmap", "loop"]
+# hand: written-out gradients of dense networks. grouped: stacked forward pass, with grouped
+# convolutions. loop: models one after another.
+StepPath = Literal["hand", "grouped", "loop"]
 PATHS: tuple[StepPath, ...] = get_args(StepPath)
 
 
@@ -41,10 +40,6 @@ def possible(network: Network, terms: Sequence[object]) -> tuple[StepPath, ...]:
     found: list[StepPath] = ["grouped", "loop"]
     if network.sizes is not None and not terms:
         found.append("hand")
-    if network.kind == "convolutional":
-        found.append("unfold")
-    if not terms and not network.draws and network.kind != "recurrent":
-        found.append("vmap")
     return tuple(path for path in PATHS if path in found)
 
 

@@ -44,6 +44,7 @@ class RepresentationMatching:
     coefficient: float = 1.0
     reduction: Literal["sum", "mean"] = "sum"
     kernel: int = 3
+    additive = True
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """match0_weight, match0_bias, …: the tensors of f_1, f_2, …"""

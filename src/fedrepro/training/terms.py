@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 class TermInputs:
     """What a term sees of a step of A models.
 
-    tensors: as trained now, and start: as received, (A, *shape) by name. x: (A, B, D); weight:
-    (A, B), a minibatch's sums to one and is zero for filled rows. run: what the forward pass kept.
+    tensors: the network's and the client's own as trained now, and start: the same as received,
+    (A, *shape) by name. x: (A, B, D); weight: (A, B), a minibatch's sums to one and is zero for
+    filled rows. run: what the forward pass kept.
     """
 
     network: Network
@@ -34,10 +35,17 @@ class TermInputs:
 
 
 class Term(Protocol):
-    """A loss beside cross-entropy; `loss` is (A,)."""
+    """A loss beside cross-entropy; `loss` is (A,).
+
+    additive: the loss of a minibatch is the sum of those of its pieces, so that it can be computed
+    piece by piece where a step takes all of a client's examples.
+    """
+
+    @property
+    def additive(self) -> bool: ...
 
     def shapes(self, network: Network) -> dict[str, Shape]:
-        """Trained tensors of its own, by name; their start is given with the model's."""
+        """Private tensors by name: trained with the model's, they stay with the client."""
         ...
 
     def loss(self, look: TermInputs) -> torch.Tensor: ...
@@ -45,7 +53,7 @@ class Term(Protocol):
 
 @dataclass(frozen=True)
 class Proximal:
-    """coefficient · |w - start|², the pull towards the received weights.
+    """coefficient · |w - start|², the pull towards the received weights of the network.
 
     Sources: RM, section 4 (weight divergence, no factor ½); FedProx has half its mu here.
     """
@@ -68,6 +76,11 @@ class Entropy:
     least: float = 2.0
     coefficient: float = 1.0
     over: Literal["example", "minibatch"] = "example"
+
+    @property
+    def additive(self) -> bool:
+        """Not with the maximum over a mean."""
+        return self.over == "example"
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """None."""
@@ -94,6 +107,7 @@ class GaussianPrior:
     """
 
     share: float
+    additive = False
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """None."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,21 +20,14 @@ def arriving(clients: Clients, step: int, steps: int, rng: Rng) -> Clients:
     depends on seed, trial and client only. Source: PFNM, supplement 4.2. Raises FedreproError if
     a client has fewer examples than there are steps.
     """
-    rows = []
-    for client, held in enumerate(clients.rows):
-        if len(held) < steps:
+
+    def part(client: int, held: int) -> np.ndarray:
+        if held < steps:
             raise FedreproError(
-                f"client {client} has {len(held)} examples, too few for a stream of {steps} steps; "
+                f"client {client} has {held} examples, too few for a stream of {steps} steps; "
                 "take fewer steps, or a partition with more min_examples"
             )
         stream = rng.at(client=client, round=-1).stream("stream-parts")
-        rows.append(np.sort(np.array_split(stream.permutation(held), steps)[step]))
-    return replace(clients, rows=rows)
+        return np.sort(np.array_split(stream.permutation(held), steps)[step])
 
-
-def label_counts(clients: Clients) -> np.ndarray:
-    """Examples of each client and class: int64 (J, K)."""
-    labels, classes = clients.examples.targets, clients.network.classes
-    return np.stack(
-        [np.bincount(labels[rows].cpu().numpy(), minlength=classes) for rows in clients.rows]
-    )
+    return clients.holding(part)

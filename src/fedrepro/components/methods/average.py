@@ -32,6 +32,22 @@ def average(
     return GlobalModel(clients.model, tensors)
 
 
+@method(
+    "average_shared",
+    kind="one_shot",
+    needs={"example_counts"},
+    label="parameter average, shared start",
+    scenario={"training": {"shared_init": True}},
+)
+def average_shared(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+    """sum_j (n_j / n) w_j, of clients that trained from one and the same start.
+
+    Its local models are others than those of the methods beside it, from the same partition.
+    Source: FedAvg, algorithm 1 (one round).
+    """
+    return average(clients, info, rng=rng)
+
+
 def _weighted_sum(share: np.ndarray, value: np.ndarray) -> np.ndarray:
     """sum_j share_j value_j in double precision, some clients at a time: (J,), (J, *shape)."""
     parts = (

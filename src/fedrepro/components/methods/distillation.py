@@ -52,5 +52,5 @@ def distillation(
         [Task(np.arange(len(inputs)), rng)],
         settings,
         own_starts(student, settings, [rng]),
-    )
+    ).checked()
     return GlobalModel(model, trained.tensors)

@@ -6,13 +6,11 @@ supplement 4.1): one local epoch per round, all networks with the master's archi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from fedrepro.api import GlobalModel, State, method
+from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.components.methods._streams import arriving
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
@@ -52,7 +50,7 @@ class DownpourSgd:
         self.sequential = messages == "sequential"
         self.minibatches = minibatches
 
-    def init(self, clients: Clients, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Master weights as a client would start, and an Adam state of zeros."""
         from fedrepro.training.clients import own_starts
         from fedrepro.training.flat import Layout
@@ -61,19 +59,22 @@ class DownpourSgd:
         flat = _tensor(Layout(clients.network.shapes).pack(start))
         return {"flat": flat, "optimiser": _adam(flat, clients).state()}
 
-    def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]:
         """Local epochs, or minibatches, at every client, then the master's steps."""
         flat = state["flat"].clone()
         sent = self._messages(flat, clients, rng)
         if self.sequential:
             sent = sent[rng.stream("downpour-order").permutation(len(sent))]
-        else:
+        sent = sent[np.isfinite(sent.sum(1))]  # a master does not follow a client that diverged
+        if not self.sequential and len(sent):
             sent = sent.mean(0, keepdims=True)
         adam = _adam(flat, clients)
         adam.restore(state["optimiser"])
         for message in sent:
             adam.step(flat, _tensor(message[None]))
-        return {"flat": flat, "optimiser": adam.state()}, {}
+        return {"flat": flat, "optimiser": adam.state()}, Report()
 
     def _messages(self, flat, clients: Clients, rng: Rng) -> np.ndarray:  # type: ignore[no-untyped-def]
         """What the clients send: mean gradients along their local steps, (J, size), flat."""
@@ -82,9 +83,9 @@ class DownpourSgd:
         epochs = self.epochs
         if self.minibatches is not None:
             clients, epochs = next_minibatches(clients, self.minibatches, rng), 1
-            if self.minibatches == 1 and not clients.network.draws:
-                return gradients_at(flat, clients)
         layout = Layout(clients.network.shapes)
+        if self.minibatches == 1 and not clients.network.draws:
+            return layout.pack(clients.gradients(layout.unpack(flat.numpy())))
         trained = clients.train(
             layout.unpack(flat.numpy()),
             rng,
@@ -92,7 +93,9 @@ class DownpourSgd:
             keep_gradients=True,
         )
         assert trained.gradients is not None
-        return layout.pack(trained.gradients) / trained.steps[:, None].astype(np.float32)
+        sent = layout.pack(trained.gradients) / trained.steps[:, None].astype(np.float32)
+        sent[~trained.finite] = np.nan
+        return sent
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """The master network."""
@@ -101,10 +104,6 @@ class DownpourSgd:
         return GlobalModel(
             clients.model, Layout(clients.network.shapes).unpack(state["flat"].numpy())
         )
-
-    def messages(self, clients: int) -> tuple[int, int]:
-        """A gradient up and the weights down for each client. Source: PFNM, supplement 4.2."""
-        return clients, clients
 
 
 @method(
@@ -138,13 +137,15 @@ class DownpourStreaming(DownpourSgd):
         super().__init__(rounds=rounds, epochs=epochs, messages=messages)
         self.exchanges, self.rounds = rounds, steps
 
-    def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]:
         """All rounds of one step, on its part of the clients' data."""
-        step = rng.round
+        step, first = rng.round, rng.round * self.exchanges
         here = arriving(clients, step, self.rounds, rng)
-        for done in range(self.exchanges):
-            state, _ = super().round(state, here, rng.at(round=step * self.exchanges + done))
-        return state, {}
+        for done in range(first, first + self.exchanges):
+            state, _ = super().round(state, here, info, rng.at(round=done))
+        return state, Report(exchanges=self.exchanges)
 
 
 def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
@@ -153,49 +154,22 @@ def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
     A client goes through its examples in a random order, then in another, without end; round r
     takes the r-th stretch of count * batch_size of them. So all clients take equally many steps.
     """
+    if clients.settings.batch_size is None:
+        raise FedreproError("downpour SGD counts minibatches, so training needs a batch_size")
     wanted = count * clients.settings.batch_size
-    rows = []
-    for client, held in enumerate(clients.rows):
-        begin = rng.round * wanted
-        first, last = begin // len(held), (begin + wanted - 1) // len(held)
+    begin = rng.round * wanted
+
+    def stretch(client: int, held: int) -> np.ndarray:
+        first, last = begin // held, (begin + wanted - 1) // held
         own = rng.at(client=client, round=-1)
         orders = [
             own.at(epoch=epoch).stream("downpour-minibatches").permutation(held)
             for epoch in range(first, last + 1)
         ]
-        begin -= first * len(held)
-        rows.append(np.concatenate(orders)[begin : begin + wanted])
-    return replace(clients, rows=rows)
+        at = begin - first * held
+        return np.concatenate(orders)[at : at + wanted]
 
-
-def gradients_at(flat, clients: Clients) -> np.ndarray:  # type: ignore[no-untyped-def]
-    """Each client's gradient on all of its examples, equally many, at the same weights.
-
-    flat: (1, size), the weights. A client that takes one step needs no optimiser of its own, so
-    this is one pass over all clients' minibatches. Returns float32 (J, size). Raises
-    FedreproError if a loss is not finite.
-    """
-    import torch
-    from torch.nn.functional import cross_entropy
-
-    from fedrepro.networks.layers import Pass
-    from fedrepro.training.examples import Reader
-    from fedrepro.training.flat import Layout
-
-    rows = torch.from_numpy(np.stack(clients.rows)).to(clients.examples.inputs.device)
-    x, y = Reader(clients.examples, *rows.shape).read(rows)
-    weights = flat.to(x).repeat(len(rows), 1).requires_grad_()
-    tensors = Layout(clients.network.shapes).views(weights)
-    logits = clients.network.forward(tensors, x, Pass())
-    each = cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
-    losses = each.view(rows.shape).mean(1)
-    if not losses.isfinite().all():
-        raise FedreproError(
-            f"the loss of client {int(losses.isfinite().int().argmin())} is not finite at the "
-            "master's weights; lower the learning rate (lr), or check its inputs"
-        )
-    gradients: np.ndarray = torch.autograd.grad(losses.sum(), weights)[0].cpu().numpy()
-    return gradients
+    return clients.holding(stretch)
 
 
 def _tensor(array: np.ndarray):  # type: ignore[no-untyped-def]  # torch is not loaded here

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from fedrepro.api import ClientInfo, GlobalModel, LocalModels, State, method
-from fedrepro.components.methods._streams import arriving, label_counts
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, method
+from fedrepro.components.methods._streams import arriving
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import class_shares
@@ -67,7 +66,7 @@ class _StreamingEnsemble:
         self.rounds = steps
         self.all = members == "all"
 
-    def init(self, clients: Clients, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Every client's network as local training starts it."""
         from fedrepro.training.clients import own_starts
 
@@ -75,17 +74,23 @@ class _StreamingEnsemble:
         own = own_starts(clients.network, clients.settings, places)
         return {"step": 0, "networks": own, "seen": self.unseen(clients)}
 
-    def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
-        """Every client trains on with what arrived; the optimiser starts anew."""
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]:
+        """Every client trains on with what arrived; the optimiser starts anew.
+
+        Every client's weights go up in each step, and nothing comes down.
+        """
         step, before, seen = state["step"], state["networks"], state["seen"]
         here = arriving(clients, step, self.rounds, rng)
         latest = {name: value[-clients.count :] for name, value in before.items()}
-        after = here.train(latest, rng, epochs=clients.settings.epochs).tensors
+        after = here.train(latest, rng, epochs=clients.settings.epochs).checked().tensors
         now = self.see(seen[-clients.count :], here)
         if self.all and step > 0:
             after = {name: np.concatenate([before[name], value]) for name, value in after.items()}
             now = np.concatenate([seen, now])
-        return {"step": step + 1, "networks": after, "seen": now}, {}
+        sent = clients.models(up=clients.count, down=0)
+        return {"step": step + 1, "networks": after, "seen": now}, Report(traffic=sent)
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """All members, each weighed by class."""
@@ -103,10 +108,6 @@ class _StreamingEnsemble:
     def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
         """Weight of each member and class (m, K), columns sum to one: all alike."""
         return np.full((len(seen), classes), 1.0 / len(seen))
-
-    def messages(self, clients: int) -> tuple[int, int]:
-        """Every client's weights up in each step."""
-        return clients, 0
 
 
 @method(
@@ -144,7 +145,7 @@ class WeightedEnsembleStreaming(_StreamingEnsemble):
 
     def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
         """Those that arrived are counted in."""
-        found: np.ndarray = seen + label_counts(here)
+        found: np.ndarray = seen + here.label_counts
         return found
 
     def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:

@@ -29,7 +29,7 @@ from fedrepro.networks.dense import widths
 @method(
     "pfnm",
     kind="one_shot",
-    needs={"label_counts", "pooled_train_accuracy"},
+    needs={"label_counts"},
     models={"mlp"},
     paper="pfnm",
     label="PFNM",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from fedrepro.api import GlobalModel, State, method
-from fedrepro.components.methods._streams import arriving, label_counts
+from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
+from fedrepro.components.methods._streams import arriving
 from fedrepro.components.methods.pfnm import visiting_orders
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "pfnm_streaming",
     kind="federated",
     version=2,
-    needs={"rounds", "label_counts", "pooled_train_accuracy"},
+    needs={"rounds", "label_counts"},
     models={"mlp"},
     paper="pfnm",
     label="PFNM-Streaming",
@@ -105,18 +105,23 @@ class PfnmStreaming:
         self.crowd_first = first_step == "crowd"
         self.fresh, self.start_noise = fresh, start_noise
 
-    def init(self, clients: Clients, rng: Rng) -> State:
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """The prior: no atoms."""
         return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
 
-    def round(self, state: State, clients: Clients, rng: Rng) -> tuple[State, Mapping[str, float]]:
-        """One step: clients train on its part of their data, and are matched to the atoms."""
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]:
+        """One step: clients train on its part of their data, and are matched to the atoms.
+
+        Every client's weights go up, and what it starts the next step from comes down.
+        """
         before = _posterior(state)
         here = arriving(clients, before.step, self.rounds, rng)
         epochs = clients.settings.epochs
         start = self._starts(before, clients, rng)
-        trained = here.train(start, rng, epochs=epochs)
-        shares = class_shares(label_counts(here))
+        trained = here.train(start, rng, epochs=epochs).checked()
+        shares = class_shares(here.label_counts)
         after, _ = update(
             before,
             networks_of(trained.tensors),
@@ -127,15 +132,11 @@ class PfnmStreaming:
             crowd_first=self.crowd_first,
         )
         units = sum(layer.members.shape[1] for layer in after.layers)
-        return _state(after), {"hidden_units": float(units)}
+        return _state(after), Report({"hidden_units": float(units)})
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """The posterior mean network."""
         return GlobalModel(clients.model, tensors_of(_posterior(state).network))
-
-    def messages(self, clients: int) -> tuple[int, int]:
-        """A step: every client's weights up, and what it starts the next step from down."""
-        return clients, clients
 
     def _starts(
         self, before: Posterior | None, clients: Clients, rng: Rng

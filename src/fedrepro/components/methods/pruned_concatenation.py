@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.components.methods._widths import within_reach
 from fedrepro.components.methods.concatenation import ClassWeights, joined
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
@@ -27,12 +28,17 @@ def pruned_concatenation(
     rng: Rng,
     units: Annotated[int, Arg("units kept in each hidden layer", "units", least=1)] = 50,
     class_weights: ClassWeights = True,
-) -> GlobalModel:
+    exact: Annotated[
+        bool, Arg("give nothing where there are fewer units, in place of all of them")
+    ] = False,
+) -> GlobalModel | None:
     """The strongest hidden units of the concatenation: its size chosen, still nothing matched.
 
     In each hidden layer of the concatenation the `units` with the largest product of the norms of
     incoming weights and bias, and of outgoing weights, are kept, all where there are fewer.
     """
     assert info.label_counts is not None
+    if exact and not within_reach(clients, units):
+        return None
     whole = joined(clients, info.label_counts, class_weights)
     return GlobalModel(clients.model, tensors_of(pruned(whole, units)))

@@ -63,7 +63,7 @@ def parquet(
     metadata = {
         "fedrepro.kind": kind,
         "fedrepro.schema": str(SCHEMA_VERSION),
-        "fedrepro.core.provenance": json.dumps(provenance, sort_keys=True),
+        "fedrepro.provenance": json.dumps(provenance, sort_keys=True),
         "fedrepro.place": place_of(path),
     }
     schema = schema.with_metadata(metadata)
@@ -145,7 +145,7 @@ def read_source(path: Path | str) -> dict[str, Any]:
         metadata: Mapping[bytes, bytes] = pq.read_schema(path).metadata or {}
     _check_version(path, metadata)
     try:
-        found: dict[str, Any] = json.loads(metadata[b"fedrepro.core.provenance"])
+        found: dict[str, Any] = json.loads(metadata[b"fedrepro.provenance"])
     except (KeyError, ValueError) as error:
         raise damaged(path, "it does not say where it comes from") from error
     return found
@@ -160,7 +160,7 @@ def require_source(path: Path | str, made: Mapping[str, str]) -> None:
 
 
 def read_provenance(table: pa.Table) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(table.schema.metadata[b"fedrepro.core.provenance"])
+    found: dict[str, Any] = json.loads(table.schema.metadata[b"fedrepro.provenance"])
     return found
 
 

@@ -1,0 +1,27 @@
+"""What methods share whose global model has a width that is asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fedrepro.api import LocalModels
+from fedrepro.core.spec import Arg
+from fedrepro.networks.dense import widths
+
+Units = Annotated[
+    int | None,
+    Arg("units of each hidden layer, none for as many as a client has", "units", least=1),
+]
+
+
+def asked(clients: LocalModels, units: int | None) -> tuple[int, ...]:
+    """The width of each hidden layer, the lowest first."""
+    own = widths(clients.tensors)
+    return own if units is None else (units,) * len(own)
+
+
+def within_reach(clients: LocalModels, units: int | None) -> bool:
+    """Whether all clients together have so many units in each hidden layer."""
+    own = widths(clients.tensors)
+    each = zip(asked(clients, units), own, strict=True)
+    return all(wanted <= clients.clients * held for wanted, held in each)

@@ -1,0 +1,45 @@
+"""k-means of units: the clients' hidden units by direction, what lies together made one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.components.methods._widths import Units, asked, within_reach
+from fedrepro.components.methods.concatenation import ClassWeights, joined
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.matching.clustering import merged
+from fedrepro.matching.networks import tensors_of
+
+
+@method(
+    "kmeans_units",
+    kind="one_shot",
+    needs={"label_counts"},
+    models={"mlp"},
+    label="k-means of units",
+)
+def kmeans_units(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    units: Units = None,
+    class_weights: ClassWeights = True,
+    restarts: Annotated[int, Arg("starts of k-means, of which the best is kept", least=1)] = 10,
+) -> GlobalModel | None:
+    """The concatenation with each hidden layer's units in `units` clusters, each one unit.
+
+    A ReLU unit with weights v in (and bias) and u out is the unit v/|v| with |v| u out. Directions
+    v/|v| are clustered by k-means; a cluster has their mean in, and the sum of |v| u out. Layers
+    are clustered from the lowest up, so that units of a higher one are compared over clusters.
+    Nothing is given where all clients together have fewer units.
+    """
+    assert info.label_counts is not None
+    if not within_reach(clients, units):
+        return None
+    whole = joined(clients, info.label_counts, class_weights)
+    draws = rng.stream("kmeans-units")
+    made = merged(whole, asked(clients, units), restarts, draws)
+    return GlobalModel(clients.model, tensors_of(made))

@@ -1,0 +1,98 @@
+"""PFNM of a chosen size: sigma2 solved for the number of hidden units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Protocol
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.components.methods._widths import Units, asked, within_reach
+from fedrepro.components.methods.pfnm import pfnm
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.networks.dense import widths
+
+LEAST, MOST = 1e-9, 1e6  # of sigma2
+STEP = 8.0  # between two sigma2 that may hold the size between them
+NEAR = 1.01  # factor within which the smallest sigma2 of a size is looked for
+ALIKE = 1.002  # factor within which bisection looks for a size that it has not met
+ORDERS = 50  # of the clients, tried where bisection did not meet the size
+
+
+class Matched(Protocol):
+    def __call__(self, sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
+        """Hidden units of all layers, and the network, at a sigma2 and an order of the clients."""
+
+
+@method(
+    "pfnm_sized",
+    kind="one_shot",
+    needs={"label_counts"},
+    models={"mlp"},
+    paper="pfnm",
+    label="PFNM",
+)
+def pfnm_sized(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    units: Units = None,
+    sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
+    gamma0: Annotated[float, Arg("mass of the Beta process: more mass, more units", above=0)] = 1.0,
+) -> GlobalModel | None:
+    """PFNM at the smallest sigma2 met whose network has `units` units, in the mean over layers.
+
+    The size falls as sigma2 rises, though not at every step, so sigma2 is bisected on its logarithm
+    between a network that is larger and one that is not. Where that jumps over the size, clients
+    are visited in other orders at the sigma2 of the jump, which moves the size by a few units.
+    Nothing is given where none of these networks has the size, or all clients together have fewer
+    units. All else is as in `pfnm`.
+    """
+    if not within_reach(clients, units):
+        return None
+
+    def at(sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
+        place = rng.at(call=order)
+        made = pfnm(clients, info, rng=place, sigma2=sigma2, sigma02=sigma02, gamma0=gamma0)
+        named = replace(made, diagnostics={**made.diagnostics, "solved_sigma2": sigma2})
+        return sum(widths(made.tensors)), named
+
+    return solved(at, sum(asked(clients, units)))
+
+
+def solved(at: Matched, size: int) -> GlobalModel | None:
+    """The network of this size at the smallest sigma2 that has one, as far as it was looked for."""
+    low, high = _ends(at, size)
+    if high > MOST:
+        return None
+    units, made = at(high)
+    found = made if units == size else None
+    while high > low * (NEAR if found is not None else ALIKE):
+        middle = (low * high) ** 0.5
+        units, made = at(middle)
+        if units > size:
+            low = middle
+        else:
+            high = middle
+            found = made if units == size else found
+    if found is not None:
+        return found
+    others = (at(high, order) for order in range(1, ORDERS + 1))
+    return next((made for units, made in others if units == size), None)
+
+
+def _ends(at: Matched, size: int) -> tuple[float, float]:
+    """A sigma2 whose network is larger than this, and one whose network is not.
+
+    The second one is beyond MOST where all networks are larger. Where none is, as for the size of
+    all clients together, both are the smallest sigma2.
+    """
+    sigma2 = 1.0
+    if at(sigma2)[0] > size:
+        while sigma2 <= MOST and at(sigma2 * STEP)[0] > size:
+            sigma2 *= STEP
+        return sigma2, sigma2 * STEP
+    while sigma2 >= LEAST and at(sigma2 / STEP)[0] <= size:
+        sigma2 /= STEP
+    return (sigma2, sigma2) if sigma2 < LEAST else (sigma2 / STEP, sigma2)

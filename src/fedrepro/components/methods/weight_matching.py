@@ -1,0 +1,45 @@
+"""Weight matching: each client's hidden units in the order that fits the others best, averaged."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.components.methods.concatenation import ClassWeights
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.matching.networks import class_shares, networks_of, tensors_of
+from fedrepro.matching.permuting import in_step, mean_network
+
+
+@method(
+    "weight_matching",
+    kind="one_shot",
+    needs={"label_counts"},
+    models={"mlp"},
+    label="weight matching",
+)
+def weight_matching(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    class_weights: ClassWeights = False,
+    sweeps: Annotated[int, Arg("times that every client is matched, at most", least=1)] = 100,
+) -> GlobalModel:
+    """sum_j (n_j / n) P_j w_j, P_j the permutation of units that fits the mean of the others.
+
+    Clients are matched in turn, in random order, until none moves. The network is as wide as a
+    client's. With class weights the weights to class k count by the clients' shares of it. Source:
+    Ainsworth, Hayase, Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
+    """
+    assert info.label_counts is not None
+    held = info.label_counts.sum(axis=1)
+    share = held / held.sum()
+    towards = np.tile(share[:, None], clients.classes)
+    if class_weights:
+        towards = class_shares(info.label_counts)
+    matched = in_step(networks_of(clients.tensors), sweeps, rng.stream("weight-matching"))
+    return GlobalModel(clients.model, tensors_of(mean_network(matched, share, towards)))

@@ -1,0 +1,83 @@
+"""Whole clients: some of the clients' networks side by side, as many as a size has room for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.components.methods._widths import Units, asked
+from fedrepro.components.methods.concatenation import ClassWeights, joined
+from fedrepro.core.rng import Rng
+from fedrepro.matching.networks import tensors_of
+from fedrepro.networks.dense import widths
+
+
+@method(
+    "whole_clients",
+    kind="control",
+    needs={"label_counts"},
+    models={"mlp"},
+    label="whole clients",
+)
+def whole_clients(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    units: Units = None,
+    class_weights: ClassWeights = True,
+) -> GlobalModel | None:
+    """m clients drawn at random, side by side in one network of `units` units: m = units / L.
+
+    Its logits are exactly the mean of theirs, or with class weights sum_j f_jk (logit of client j),
+    f_jk being the share of client j of what the m have of class k. One client is itself. Nothing is
+    given where `units` is no multiple of a client's width, or the clients are too few.
+    """
+    order = rng.stream("whole-clients").permutation(clients.clients)
+    return _beside(clients, info, order, units, class_weights)
+
+
+@method(
+    "best_clients",
+    kind="control",
+    needs={"label_counts", "own_train_accuracy"},
+    models={"mlp"},
+    label="best clients",
+)
+def best_clients(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    units: Units = None,
+    class_weights: ClassWeights = True,
+) -> GlobalModel | None:
+    """As `whole_clients`, but the m with the highest training accuracy on their own data.
+
+    Ties go to the first. A client that has few classes finds its own data easy, so where clients
+    differ this is no measure of how well it does on everybody's.
+    """
+    assert info.own_train_accuracy is not None
+    order = np.argsort(-info.own_train_accuracy, kind="stable")
+    return _beside(clients, info, order, units, class_weights)
+
+
+def _beside(
+    clients: LocalModels,
+    info: ClientInfo,
+    order: np.ndarray,
+    units: int | None,
+    class_weights: bool,
+) -> GlobalModel | None:
+    """The first clients of the order side by side, or None if whole clients cannot fill a size."""
+    assert info.label_counts is not None
+    pairs = zip(asked(clients, units), widths(clients.tensors), strict=True)
+    counts = {divmod(wanted, own) for wanted, own in pairs}
+    count, rest = counts.pop()
+    if counts or rest or count > clients.clients:
+        return None
+    chosen = np.sort(order[:count])
+    some = {name: value[chosen] for name, value in clients.tensors.items()}
+    models = LocalModels(clients.model, clients.shape, clients.classes, some)
+    whole = joined(models, info.label_counts[chosen], class_weights)
+    return GlobalModel(clients.model, tensors_of(whole))

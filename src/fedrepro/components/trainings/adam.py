@@ -1,0 +1,56 @@
+"""Adam and AMSGrad. Defaults are Table 1 of PFNM (MNIST)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fedrepro.components.trainings._numbers import (
+    L2,
+    Augmented,
+    BatchSize,
+    Bias,
+    Epochs,
+    Lr,
+    Shared,
+    Start,
+    WeightSd,
+)
+from fedrepro.core.registry import register
+from fedrepro.core.spec import Arg
+from fedrepro.training.settings import Settings
+
+
+@register("training", "adam", version=1, title="Adam")
+def adam(
+    *,
+    lr: Lr = 0.01,
+    l2: L2 = 1e-6,
+    batch_size: BatchSize = 32,
+    epochs: Epochs = 10,
+    amsgrad: Annotated[bool, Arg("AMSGrad, as in the authors' code")] = True,
+    beta1: Annotated[float, Arg("decay of the first moment", least=0, most=1)] = 0.9,
+    beta2: Annotated[float, Arg("decay of the second moment", least=0, most=1)] = 0.999,
+    eps: Annotated[float, Arg("added to the denominator", above=0)] = 1e-8,
+    weight_sd: WeightSd = 0.1,
+    bias: Bias = 0.1,
+    shared_init: Shared = False,
+    init: Start = "normal",
+    augment: Augmented = "none",
+) -> Settings:
+    """Adam, each client from its own start. Source: PFNM, supplement Table 1 and authors' code."""
+    return Settings(
+        optimiser="adam",
+        lr=lr,
+        l2=l2,
+        batch_size=batch_size,
+        epochs=epochs,
+        weight_sd=weight_sd,
+        bias=bias,
+        shared_init=shared_init,
+        init=init,
+        augment=augment,
+        beta1=beta1,
+        beta2=beta2,
+        eps=eps,
+        amsgrad=amsgrad,
+    )

@@ -1,0 +1,50 @@
+"""Stochastic gradient descent. Minibatches and starts are those of Table 1 of PFNM (MNIST)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fedrepro.components.trainings._numbers import (
+    L2,
+    Augmented,
+    BatchSize,
+    Bias,
+    Epochs,
+    Lr,
+    Shared,
+    Start,
+    WeightSd,
+)
+from fedrepro.core.registry import register
+from fedrepro.core.spec import Arg
+from fedrepro.training.settings import Settings
+
+
+@register("training", "sgd", version=1, title="SGD")
+def sgd(
+    *,
+    lr: Lr = 0.1,
+    l2: L2 = 0.0,
+    batch_size: BatchSize = 32,
+    epochs: Epochs = 10,
+    momentum: Annotated[float, Arg("heavy-ball momentum", least=0, most=1)] = 0.0,
+    weight_sd: WeightSd = 0.1,
+    bias: Bias = 0.1,
+    shared_init: Shared = False,
+    init: Start = "normal",
+    augment: Augmented = "none",
+) -> Settings:
+    """Stochastic gradient descent, with heavy-ball momentum if wished."""
+    return Settings(
+        optimiser="sgd",
+        lr=lr,
+        l2=l2,
+        batch_size=batch_size,
+        epochs=epochs,
+        weight_sd=weight_sd,
+        bias=bias,
+        shared_init=shared_init,
+        init=init,
+        augment=augment,
+        momentum=momentum,
+    )

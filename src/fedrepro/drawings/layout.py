@@ -1,0 +1,291 @@
+"""From the numbers of an exhibit to its table: what goes down, what goes across, what a cell says.
+
+It reads what stands in an exhibit's files alone (json, csv), so that the page and the record need
+neither the plan nor the config.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from fedrepro.core.metrics import METRICS, SIZES, size_text
+from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextCell, TextTable
+from fedrepro.numbers.series import select
+from fedrepro.numbers.summary import ROUND
+from fedrepro.planning.exhibit import CASE
+
+METHOD = "method"
+NAMES = {
+    "clients": "J",
+    METHOD: "Method",
+    CASE: "",
+    "sigma2": "σ²",
+    "sigma02": "σ₀²",
+    "gamma0": "γ₀",
+}
+Place = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """What goes down and across (methods, cases, parameters), and which number cells hold.
+
+    best: across which cells the best is marked, those of a column or of a row.
+    """
+
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    metric: str = "accuracy"
+    split: str = "test"
+    best: str = "column"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number of the table: where it stands, and the row of the csv that it is from."""
+
+    down: Place
+    across: Place
+    row: Mapping[str, Any]
+    method: Mapping[str, Any]
+
+
+Below = Callable[[Mapping[str, Any]], tuple[str, ...]]  # the row of a number -> smaller lines
+
+
+def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
+    """As the exhibit says; by default methods and their settings go down, points across."""
+    points, shown = about["columns"]["points"], about["columns"]["settings"]
+    said = dict(about["settings"].get("table") or {})
+    rows = tuple(said.get("rows") or ()) or (METHOD, *shown)
+    columns = tuple(said.get("columns") or ()) or tuple(k for k in points if k not in rows)
+    given = {key: said[key] for key in ("metric", "split", "best") if said.get(key) is not None}
+    return Arrangement(rows, columns, **given)
+
+
+def table_of(
+    about: Mapping[str, Any],
+    numbers: pd.DataFrame,
+    arranged: Arrangement,
+    below: Below | None = None,
+    printed: pd.DataFrame | None = None,
+    caption: str = "",
+) -> TextTable:
+    """The numbers of one metric as a table; what takes one value only has no head."""
+    last = numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
+    wanted = select(last, arranged.metric, arranged.split).to_dict("records")
+    entries = _entries(about, [{str(k): v for k, v in row.items()} for row in wanted], arranged)
+    downs, acrosses = (_ordered(entries, about, arranged, side) for side in ("rows", "columns"))
+    at_place = {(entry.down, entry.across): entry for entry in entries}
+    best = _best(entries, arranged)
+    notes = _Notes(printed)
+
+    def cell(place: tuple[Place, Place]) -> TextCell:
+        if place not in at_place:
+            return TextCell(text=" ")
+        found = _cell(at_place[place], arranged, last, below or nothing_below, notes)
+        return replace(found, best=place in best)
+
+    soft = {e.down: e.method["reference"] and METHOD in arranged.rows for e in entries}
+    rows = tuple(
+        TableRow(
+            _heads(arranged.rows, down, plain=True),
+            tuple(cell((down, across)) for across in acrosses),
+            soft[down],
+        )
+        for down in downs
+    )
+    several = [len({a[at] for a in acrosses}) > 1 for at in range(len(arranged.columns))]
+    kept = several if any(several) else [True] * len(several)
+    heads = tuple(
+        tuple(itertools.compress(_heads(arranged.columns, across), kept)) for across in acrosses
+    )
+    corner = tuple(name_of(key) for key in arranged.rows)
+    return TextTable(caption, corner, heads, rows, tuple(notes.texts))
+
+
+def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
+    """Data, what has one value at all points, and trials: Digits (8×8) · J = 4 · 2 trials."""
+    titles = ", ".join(data["title"] for data in about["data"])
+    values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
+    lone = {key: _text(found[0]) for key, found in values.items() if len(found) == 1}
+    lone.pop(CASE, None)
+    trials = "1 trial" if about["trials"] == 1 else f"{about['trials']} trials"
+    return " · ".join([titles, *_heads(tuple(lone), tuple(lone.values())), trials])
+
+
+def _entries(
+    about: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], arranged: Arrangement
+) -> list[Entry]:
+    """The numbers in the order of the csv."""
+    methods = {method["label"]: method for method in about["methods"]}
+    return [
+        Entry(
+            tuple(_text(row.get(key)) for key in arranged.rows),
+            tuple(_text(row.get(key)) for key in arranged.columns),
+            row,
+            methods[row[METHOD]],
+        )
+        for row in rows
+        if row[METHOD] in methods
+    ]
+
+
+def _ordered(
+    entries: Sequence[Entry], about: Mapping[str, Any], arranged: Arrangement, side: str
+) -> list[Place]:
+    """The places down or across: each part in the order in which its values first appear."""
+    keys = arranged.rows if side == "rows" else arranged.columns
+    places = [e.down if side == "rows" else e.across for e in entries]
+    ranks = [list(dict.fromkeys(place[at] for place in places)) for at in range(len(keys))]
+    for at, key in enumerate(keys):
+        if key == METHOD:
+            ranks[at] = [method["label"] for method in about["methods"]]
+    return sorted(
+        dict.fromkeys(places),
+        key=lambda place: [rank.index(text) for rank, text in zip(ranks, place, strict=True)],
+    )
+
+
+def _heads(keys: Sequence[str], place: Place, *, plain: bool = False) -> tuple[str, ...]:
+    """What a row or column is called, a text for each key; where there is a corner, values only."""
+    said = []
+    for key, value in zip(keys, place, strict=True):
+        shown = widths(value) if key == "hidden" else value
+        bare = plain or key in (METHOD, CASE) or not value
+        said.append(shown if bare else f"{name_of(key)} = {shown}")
+    return tuple(said)
+
+
+def _cell(
+    entry: Entry,
+    arranged: Arrangement,
+    numbers: pd.DataFrame,
+    below: Below,
+    notes: _Notes,
+) -> TextCell:
+    row = entry.row
+    value = float(row["mean"])
+    spread = None if pd.isna(row["sd"]) else float(row["sd"])
+    printed, verdict, marks = notes.of(row, form_of(arranged.metric))
+    return TextCell(
+        value=value,
+        spread=spread,
+        form=form_of(arranged.metric),
+        text=_beyond(row, numbers) if math.isinf(value) else "",
+        below=below(row),
+        printed=printed,
+        verdict=verdict,
+        notes=marks,
+    )
+
+
+def _beyond(row: Mapping[str, Any], numbers: pd.DataFrame) -> str:
+    """What stands for rounds that were not enough: more than were done at most."""
+    done = at(select(numbers, "rounds", ""), row)
+    most = max((float(v) for text in done["by_trial"] for v in text.split()), default=math.nan)
+    return f"> {COUNT.text(most)}" if math.isfinite(most) else "not reached"
+
+
+def at(numbers: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
+    """The rows of the same method, setting and point as a row of another metric."""
+    names = list(numbers.columns)
+    for key in (*names[: names.index(METHOD)], METHOD):
+        own = numbers[key]
+        numbers = numbers[own.isna() if pd.isna(row[key]) else own == row[key]]
+    return numbers
+
+
+def _best(entries: Sequence[Entry], arranged: Arrangement) -> set[tuple[Place, Place]]:
+    """The places of the best rivals; none where two are written alike."""
+    better = METRICS[arranged.metric].better
+    lines: dict[Place, list[Entry]] = {}
+    for entry in entries:
+        if not entry.method["reference"] and math.isfinite(entry.row["mean"]):
+            side = entry.across if arranged.best == "column" else entry.down
+            lines.setdefault(side, []).append(entry)
+    found = set()
+    for rivals in lines.values() if better and arranged.best != "none" else ():
+        top = max(rivals, key=lambda entry: better * entry.row["mean"])
+        form = form_of(arranged.metric)
+        alike = [e for e in rivals if form.text(e.row["mean"]) == form.text(top.row["mean"])]
+        if len(alike) == 1 and len(rivals) > 1:
+            found.add((top.down, top.across))
+    return found
+
+
+class _Notes:
+    """What was printed for each number, and the footnotes that its notes become."""
+
+    def __init__(self, printed: pd.DataFrame | None) -> None:
+        found = [] if printed is None else printed.to_dict("records")
+        self.rows = [{str(key): value for key, value in row.items()} for row in found]
+        self.keys = [] if printed is None else list(printed.columns)
+        self.keys = self.keys[: self.keys.index("mean")] if self.keys else []
+        self.texts: list[str] = []
+
+    def of(self, row: Mapping[str, Any], form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
+        """The printed value in words, its verdict, and the numbers of its footnotes."""
+        for one in self.rows:
+            if all(_text(one[key]) == _text(row.get(key)) for key in self.keys):
+                return _printed(one, form), one["verdict"], self._mark(_text(one["note"]))
+        return "", "", ()
+
+    def _mark(self, note: str) -> tuple[int, ...]:
+        if not note:
+            return ()
+        if note not in self.texts:
+            self.texts.append(note)
+        return (self.texts.index(note) + 1,)
+
+
+def _printed(row: Mapping[str, Any], form: NumberForm) -> str:
+    value = float(row["printed"])
+    if math.isinf(value):
+        return "not reached"
+    spread = "" if pd.isna(row["printed_sd"]) else f" ± {form.text(float(row['printed_sd']))}"
+    return f"{form.text(value)}{spread}"
+
+
+def form_of(metric: str) -> NumberForm:
+    """Shares in percent, anything else as a count."""
+    return PERCENT if METRICS[metric].unit.startswith("share") else COUNT
+
+
+def nothing_below(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return ()
+
+
+def sizes_below(numbers: pd.DataFrame, size: str) -> Below:
+    """The size of the model under each number, in the unit that the exhibit asks for."""
+    wanted = SIZES[size]
+
+    def below(row: Mapping[str, Any]) -> tuple[str, ...]:
+        found = at(select(numbers, wanted.metric, ""), row)["mean"]
+        return (size_text(float(found.iloc[0]), wanted),) if len(found) else ()
+
+    return below
+
+
+def name_of(key: str) -> str:
+    """A parameter or a method as tables call it."""
+    return NAMES.get(key, key.replace("_", " "))
+
+
+def widths(value: str) -> str:
+    """Widths of layers, as 50@50, in few letters; anything else as it is."""
+    each = value.split("@")
+    return f"{len(each)} × {each[0]}" if len(each) > len(set(each)) == 1 else " + ".join(each)
+
+
+def _text(value: Any) -> str:
+    """A value as it stands in a table: 5 for 5.0, nothing where there is none."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None or pd.isna(value) else f"{value:g}"

@@ -1,0 +1,82 @@
+"""Networks fused by optimal transport of their hidden units (Singh and Jaggi, 2020).
+
+A network's layer is a measure: each of its units, its incoming weights and its bias, has the same
+mass. The common layer is a barycentre of these measures with as many points as are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedrepro.matching.networks import UnitArrays
+from fedrepro.matching.rewards import Array, Ints
+from fedrepro.matching.stacking import strength
+
+
+def fused(
+    networks: Sequence[UnitArrays],
+    widths: Sequence[int],
+    share: Array,
+    towards: Array,
+    order: Ints,
+    sweeps: int,
+) -> UnitArrays:
+    """One network of these widths, layer after layer from the lowest.
+
+    share: (J,), the weight of each network, sums to one; towards: (J, K), the same for weights to
+    each class. order: the networks from whose units, strongest first, the common ones start. In the
+    layer above, a unit's weight from a unit below goes to the common units as its mass does.
+    """
+    blocks: list[Array] = []
+    ways = [network[0] for network in networks]  # into the layer, from the common units below
+    for layer, width in enumerate(widths):
+        biases = [network[2 * layer + 1] for network in networks]
+        units = [np.vstack(pair).T for pair in zip(ways, biases, strict=True)]
+        ranked = [
+            own[np.argsort(-strength(network, layer), kind="stable")]
+            for own, network in zip(units, networks, strict=True)
+        ]
+        start = np.concatenate([ranked[j] for j in order])[:width]
+        common, plans = barycentre(units, start, share, sweeps)
+        blocks += [common[:, :-1].T, common[:, -1]]
+        ways = [
+            plan.T @ network[2 * layer + 2] for plan, network in zip(plans, networks, strict=True)
+        ]
+    top = sum(way * own for way, own in zip(ways, towards, strict=True))
+    bias = (towards * np.stack([network[-1] for network in networks])).sum(axis=0)
+    return (*blocks, np.asarray(top), bias)
+
+
+def barycentre(
+    measures: Sequence[Array], start: Array, share: Array, sweeps: int
+) -> tuple[Array, list[Array]]:
+    """Points (n, D) and, for each measure (m, D), where its mass goes: (m, n), rows sum to one.
+
+    Points and masses of a measure are equal among themselves, and costs are squared distances, so
+    that a point is best at the mean of what is carried to it. Ends before `sweeps` when no mass
+    moves any more.
+    """
+    points, plans = start, [np.empty(0)] * len(measures)
+    for _ in range(sweeps):
+        before, plans = plans, [_carried(own, points) for own in measures]
+        if all(np.array_equal(one, two) for one, two in zip(before, plans, strict=True)):
+            break
+        means = (
+            weight * len(start) / len(own) * (plan.T @ own)
+            for weight, plan, own in zip(share, plans, measures, strict=True)
+        )
+        points = np.asarray(sum(means))
+    return points, plans
+
+
+def _carried(own: Array, points: Array) -> Array:
+    """The cheapest way from equal masses at `own` to equal masses at `points`; rows sum to one."""
+    # loaded here: planning lists the methods, and must not wait for it
+    from ot.lp import emd
+
+    costs = (own**2).sum(1)[:, None] - 2 * own @ points.T + (points**2).sum(1)
+    masses = np.full(len(own), 1.0 / len(own)), np.full(len(points), 1.0 / len(points))
+    plan: Array = emd(*masses, np.maximum(costs, 0.0)) * len(own)
+    return plan

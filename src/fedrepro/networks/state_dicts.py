@@ -1,0 +1,370 @@
+"""State dicts of plain PyTorch modules, read as networks of this package and written from them.
+
+What PyTorch lays down is taken as given: a fully connected layer keeps its weight as (out, in), a
+convolution as (channels, channels of the input, height, width), and a module lists its layers in
+the order in which they were made. What a state dict does not say is assumed, ReLU between layers,
+or refused: a weight the other way round, a layer without bias, an order that shapes and names
+leave open. Nothing is guessed from a layer that fits both ways.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.registry import components
+from fedrepro.core.spec import Spec
+from fedrepro.networks.layers import Affine, Convolution2d
+from fedrepro.networks.network import Network
+from fedrepro.networks.predict import network_of
+
+StateDict = Mapping[str, Any]  # names to torch tensors or NumPy arrays
+Shape = tuple[int, ...]
+PARTS = ("weight", "bias")
+NUMBER = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class StoredLayer:
+    """A layer as PyTorch keeps it; weight: (out, in) or (out, in, height, width), bias: (out,)."""
+
+    name: str
+    weight: np.ndarray
+    bias: np.ndarray
+
+    @property
+    def tensor(self) -> np.ndarray:
+        """The weight as networks here keep it: (in, out); that of a convolution as it is."""
+        return self.weight.T if self.weight.ndim == 2 else self.weight
+
+
+@dataclass(frozen=True)
+class StackedModels:
+    """The state dicts of J clients as one: tensors[name] is float32 (J, *shape).
+
+    layers: what the state dicts call their layers, in order.
+    """
+
+    model: Spec
+    shape: Shape
+    classes: int
+    tensors: dict[str, np.ndarray]
+    layers: tuple[str, ...]
+
+
+def stack(
+    state_dicts: Sequence[StateDict],
+    model: Spec | None = None,
+    shape: Shape | None = None,
+    layers: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+) -> StackedModels:
+    """Read the state dicts of clients that share one architecture.
+
+    model: which network they are; without it, fully connected with ReLU. shape: of one example,
+    which a model with convolutions needs. layers: their order, where it must be told. names: of
+    the state dicts, for sentences. Errors: FedreproError for what is described at the top, and for
+    shapes that differ between clients or from the model's.
+    """
+    named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
+    if not named:
+        raise FedreproError("there is no state dict to combine; give one of each client")
+    read = [
+        _ordered(_stored(state, where), layers, where)
+        for state, where in zip(state_dicts, named, strict=True)
+    ]
+    for own, where in zip(read[1:], named[1:], strict=True):
+        _require_same(own, where, read[0], named[0])
+    first = read[0]
+    spec = model or _dense_model(first, named[0])
+    shape = shape or (_inputs(first, spec, named[0]),)
+    classes = len(first[-1].bias)
+    _require_fit(first, network_of(spec, shape, classes), spec, named[0])
+    tensors = {}
+    for place in range(len(first)):
+        tensors[f"weight{place}"] = np.stack([own[place].tensor for own in read])
+        tensors[f"bias{place}"] = np.stack([own[place].bias for own in read])
+    return StackedModels(spec, shape, classes, tensors, tuple(layer.name for layer in first))
+
+
+# ------------------------------------------------------------------------------- one state dict
+
+
+def _stored(state: StateDict, where: str) -> list[StoredLayer]:
+    """The layers of a state dict, in its order."""
+    if not isinstance(state, Mapping) or not state:
+        raise FedreproError(f"{where} is no state dict: it holds {shown(type(state).__name__)}")
+    inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
+    if inner is not None:
+        raise FedreproError(
+            f"{where}: '{inner}' holds further names; give the state dict itself, as in "
+            f'torch.save(checkpoint["{inner}"], …)'
+        )
+    parts: dict[str, dict[str, np.ndarray]] = {}
+    for key, value in state.items():
+        name, _, part = str(key).rpartition(".")
+        array = _array(value, str(key), where)
+        if part not in PARTS or array.ndim not in ((2, 4) if part == "weight" else (1,)):
+            raise FedreproError(
+                f"{where}: '{key}', of shape {array.shape}, is no weight or bias of a fully "
+                "connected layer or a convolution, and others are not combined"
+            )
+        parts.setdefault(name, {})[part] = array
+    found = []
+    for name, own in parts.items():
+        for part in PARTS:
+            if part not in own:
+                raise FedreproError(
+                    f"{where}: layer '{name}' has no {part}, and every layer needs one here; if "
+                    "it was trained without, say so with one of zeros"
+                )
+        found.append(StoredLayer(name, own["weight"], own["bias"]))
+        _require_orientation(found[-1], where)
+    return found
+
+
+def _array(value: Any, key: str, where: str) -> np.ndarray:
+    """A tensor or array as float32. Errors: FedreproError if it has no finite numbers."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float().numpy() if value.is_floating_point() else value.numpy()
+    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+        raise FedreproError(f"{where}: '{key}' holds no floating-point numbers")
+    array = value.astype(np.float32)
+    if not np.isfinite(array).all():
+        raise FedreproError(f"{where}: '{key}' has a number that is not finite; leave it out")
+    return array
+
+
+def _require_orientation(layer: StoredLayer, where: str) -> None:
+    """Biases belong to outputs, which come first in PyTorch."""
+    out, into = layer.weight.shape[:2]
+    held = len(layer.bias)
+    if held == out:
+        return
+    turned = layer.weight.ndim == 2 and held == into
+    advice = "it is stored as (in, out): transpose it" if turned else "they do not belong together"
+    raise FedreproError(
+        f"{where}: layer '{layer.name}' has a weight of shape {layer.weight.shape}, which as "
+        f"(out, in) has {out} outputs, and {held} biases; {advice}"
+    )
+
+
+# ---------------------------------------------------------------------------------------- order
+
+
+def _ordered(
+    found: list[StoredLayer], layers: Sequence[str] | None, where: str
+) -> list[StoredLayer]:
+    """The layers from inputs to outputs: as told, or as stored if nothing speaks against it."""
+    if layers is not None:
+        named = {layer.name: layer for layer in found}
+        if sorted(layers) != sorted(named):
+            raise FedreproError(
+                f"{where} has the layers {', '.join(named)}, but the order is given of "
+                f"{', '.join(layers)}; name each of them once"
+            )
+        found = [named[name] for name in layers]
+    for below, above in pairwise(found):
+        if not _follows(above, below):
+            raise FedreproError(
+                f"{where}: layer '{below.name}' gives {len(below.bias)} numbers and "
+                f"'{above.name}' takes {above.weight.shape[1]}; name the layers in their order"
+            )
+    if layers is None:
+        _require_one_order(found, where)
+    return found
+
+
+def _follows(above: StoredLayer, below: StoredLayer) -> bool:
+    """Whether a layer may take what another gives; after convolutions it takes maps, flattened."""
+    into, out = int(above.weight.shape[1]), len(below.bias)
+    if below.weight.ndim == 4 and above.weight.ndim == 2:
+        return into % out == 0
+    return into == out and bool(below.weight.ndim == above.weight.ndim)
+
+
+def _require_one_order(found: list[StoredLayer], where: str) -> None:
+    """Refuse an order that shapes leave open, unless the names count the layers in that order."""
+    shapes = [layer.weight.shape for layer in found]
+    for shape, count in Counter(shapes).items():
+        same = [layer.name for layer in found if layer.weight.shape == shape]
+        if count > 1 and not _counted(same):
+            raise _open_order(same, where)
+    orders = _orders(found)
+    next(orders)
+    if any(orders) and not _counted([layer.name for layer in found]):
+        raise _open_order([layer.name for layer in found], where)
+
+
+def _open_order(names: Sequence[str], where: str) -> FedreproError:
+    return FedreproError(
+        f"{where}: layers {', '.join(names)} fit in more than one order, and their names do not "
+        "count them; name all layers in their order (layers=…, --layers first,second)"
+    )
+
+
+def _counted(names: Sequence[str]) -> bool:
+    """Whether names differ in growing numbers alone: 0, 2, 4, or hidden1, hidden2."""
+    if len({NUMBER.sub("#", name) for name in names}) > 1:
+        return False
+    numbers = [tuple(map(int, NUMBER.findall(name))) for name in names]
+    return all(one < two for one, two in pairwise(numbers))
+
+
+def _orders(found: Sequence[StoredLayer]) -> Iterator[bool]:
+    """Once for every order of different shapes in which the layers fit together."""
+
+    def from_here(last: StoredLayer | None, left: list[StoredLayer]) -> Iterator[bool]:
+        if not left:
+            yield True
+        tried = set()
+        for place, layer in enumerate(left):
+            if layer.weight.shape in tried or (last is not None and not _follows(layer, last)):
+                continue
+            tried.add(layer.weight.shape)
+            yield from from_here(layer, left[:place] + left[place + 1 :])
+
+    return from_here(None, list(found))
+
+
+# ----------------------------------------------------------------------------- clients and model
+
+
+def _require_same(
+    own: Sequence[StoredLayer], where: str, first: Sequence[StoredLayer], there: str
+) -> None:
+    for one, two in zip(own, first, strict=False):
+        if (one.name, one.weight.shape) != (two.name, two.weight.shape):
+            raise FedreproError(
+                f"{where}: layer '{one.name}' has a weight of shape {one.weight.shape}, where "
+                f"{there} has '{two.name}' of shape {two.weight.shape}; only networks of one "
+                "architecture are combined"
+            )
+    if len(own) != len(first):
+        raise FedreproError(
+            f"{where} has {len(own)} layers and {there} {len(first)}; only networks of one "
+            "architecture are combined"
+        )
+
+
+def _dense_model(layers: Sequence[StoredLayer], where: str) -> Spec:
+    """The fully connected ReLU network with these layers."""
+    if any(layer.weight.ndim == 4 for layer in layers):
+        raise FedreproError(
+            f"{where} has convolutions, whose padding and pooling it does not hold; say which "
+            "model it is and the shape of one example (model=…, shape=…, or --model "
+            "cnn+kernel~3 --shape 1,28,28)"
+        )
+    known = components("model")
+    hidden = [len(layer.bias) for layer in layers[:-1]]
+    return known["mlp"].spec({"hidden": hidden}) if hidden else known["logistic"].spec()
+
+
+def _inputs(layers: Sequence[StoredLayer], model: Spec, where: str) -> int:
+    """Inputs of a fully connected network."""
+    if layers[0].weight.ndim == 4:
+        raise FedreproError(
+            f"{where}: model '{model.name}' needs the shape of one example (shape=…, --shape "
+            "1,28,28), which a state dict does not hold"
+        )
+    return int(layers[0].weight.shape[1])
+
+
+def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, where: str) -> None:
+    """Refuse layers of another number or shape than the model's."""
+    wanted = [(layer, names) for layer, _, names in network.places if names]
+    odd = next(
+        (layer for layer, _ in wanted if not isinstance(layer, Affine | Convolution2d)), None
+    )
+    if odd is not None:
+        raise FedreproError(
+            f"model '{model.name}' has layers of the kind {type(odd).__name__}, which PyTorch "
+            "keeps in another form; only fully connected layers and convolutions are read"
+        )
+    if len(wanted) != len(layers):
+        raise FedreproError(
+            f"{where} has {len(layers)} layers, but model '{model.token}' has {len(wanted)}"
+        )
+    for stored, (_, names) in zip(layers, wanted, strict=True):
+        shape = network.shapes[names["weight"]]
+        if stored.tensor.shape != shape:
+            raise FedreproError(
+                f"{where}: layer '{stored.name}' has a weight of shape {stored.weight.shape}, but "
+                f"in model '{model.token}' it is {shape if len(shape) == 4 else shape[::-1]}"
+            )
+
+
+def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
+    """Examples of each client and class, int64 (clients, classes), or None if they are not known.
+
+    Errors: FedreproError for another shape, or what are no counts.
+    """
+    if counts is None:
+        return None
+    found = np.asarray(counts)
+    if found.shape != (clients, classes):
+        raise FedreproError(
+            f"label counts have the shape {found.shape}, but {clients} networks with {classes} "
+            f"outputs need a row per network and a column per class, ({clients}, {classes})"
+        )
+    if found.dtype.kind not in "iuf" or (found < 0).any() or (found != np.floor(found)).any():
+        raise FedreproError("label counts are numbers of examples: whole, and not below 0")
+    return found.astype(np.int64)
+
+
+# -------------------------------------------------------------------------------------- and back
+
+
+def unstack(
+    model: Spec, tensors: Mapping[str, np.ndarray], layers: Sequence[str] | None = None
+) -> list[dict[str, Any]]:
+    """The m networks of tensors (m, *shape) as state dicts of torch tensors, float32.
+
+    layers: what each layer is called; without it as in an `nn.Sequential` of the model's layers.
+    Errors: FedreproError for layers that PyTorch keeps in another form, or another number of names.
+    """
+    import torch
+
+    places = range(sum(name.startswith("weight") for name in tensors))
+    if set(tensors) != {f"{part}{place}" for part in PARTS for place in places}:
+        raise FedreproError(
+            f"model '{model.name}' has other layers than fully connected ones and convolutions; "
+            "only these are written as a state dict"
+        )
+    names = list(_sequential_names(model, tensors) if layers is None else layers)
+    if len(names) != len(places):
+        raise FedreproError(
+            f"{len(names)} names are given for the {len(places)} layers of model '{model.name}'; "
+            "give one for each"
+        )
+    found = []
+    for network in range(len(tensors["weight0"])):
+        state = {}
+        for place, name in enumerate(names):
+            weight, bias = (tensors[f"{part}{place}"][network] for part in PARTS)
+            stored = weight.T if weight.ndim == 2 else weight
+            for part, value in (("weight", stored), ("bias", bias)):
+                key = f"{name}.{part}" if name else part
+                state[key] = torch.from_numpy(np.array(value, np.float32, order="C"))
+        found.append(state)
+    return found
+
+
+def _sequential_names(model: Spec, tensors: Mapping[str, np.ndarray]) -> list[str]:
+    """The places of a fully connected model's layers in an `nn.Sequential` of them all."""
+    if any(value.ndim == 5 for value in tensors.values()):
+        raise FedreproError(
+            f"model '{model.name}' has convolutions: say what its layers are called, as in "
+            "state_dict(['conv1', 'conv2', 'fc'])"
+        )
+    classes = tensors[f"bias{len(tensors) // 2 - 1}"].shape[-1]
+    network = network_of(model, (tensors["weight0"].shape[1],), classes)
+    return [str(place) for place, layer in enumerate(network.layers) if isinstance(layer, Affine)]

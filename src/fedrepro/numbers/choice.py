@@ -1,0 +1,172 @@
+"""How one setting of a sweep is chosen: by the mean over trials of a declared number.
+
+The number is read from the metrics of each run as its rule says (`fedrepro.api.Choice`): the value
+at the end, the best of all measured rounds, or the area under the curve over rounds. Test data
+measure and never choose.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.api import Choice, Over
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import METRICS
+from fedrepro.core.spec import render
+from fedrepro.numbers.series import Series, end_series, is_final, mean, of_setting, sd
+from fedrepro.planning.measures import Measure, Setting
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHOICE = (
+    "method",
+    "setting",
+    "parameter",
+    "value",
+    "criterion",
+    "criterion_mean",
+    "criterion_sd",
+    "test_mean",
+    "test_sd",
+    "hidden_units",
+    "parameters",
+    "chosen",
+)
+TEST = ("accuracy", "test")
+TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this they are a tie
+
+Curve = Sequence[tuple[float, float]]  # rounds done, value
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A setting with what it ended with, and what it is chosen by, a value per trial."""
+
+    series: Series
+    criterion: Sequence[float] = ()
+
+
+def candidates(
+    rows: Mapping[Setting, pd.DataFrame], measure: Measure, trials: int, where: str
+) -> dict[Setting, Candidate]:
+    """The settings of a group, in order; rows: of each, the metrics of its run."""
+    found = {}
+    for setting, frame in rows.items():
+        own = of_setting(frame, setting.method.token, trials)
+        series = end_series(own, setting.token, trials, where)
+        criterion: Sequence[float] = ()
+        if measure.choose and measure.chosen:
+            criterion = criterion_of(own, series, measure.choose, setting, trials, where)
+        found[setting] = Candidate(series, criterion)
+    return found
+
+
+def criterion_of(
+    own: pd.DataFrame, series: Series, choice: Choice, setting: Setting, trials: int, where: str
+) -> Sequence[float]:
+    """What a setting is chosen by, a value per trial. Errors: FedreproError if metrics lack it."""
+    key = choice.metric, choice.split
+    at_end = choice.over == "end"
+    found = series.get(key, ()) if at_end else _over_rounds(own, choice, trials)
+    if not found:
+        when = "" if at_end else " in single rounds"
+        raise FedreproError(
+            f"{where}: {setting.token} is chosen by {key[0]} on the {key[1]} split{when}, which "
+            f"its metrics lack; delete them and start again, so that '{setting.name}' is "
+            f"measured on {key[1]}"
+        )
+    return found
+
+
+def _over_rounds(own: pd.DataFrame, choice: Choice, trials: int) -> Sequence[float]:
+    """One value per trial from its curve; none if a trial has no curve."""
+    wanted = (own["metric"] == choice.metric) & (own["split"] == choice.split)
+    done = own[wanted & ~is_final(own)].sort_values(["trial", "round"], kind="stable")
+    curves = [
+        list(zip(group["round"].astype(float), group["value"].astype(float), strict=True))
+        for group in (done[done["trial"] == trial] for trial in range(trials))
+    ]
+    if not all(curves):
+        return ()
+    better = METRICS[choice.metric].better
+    return [CURVES[choice.over](curve, better) for curve in curves]
+
+
+def best_of(curve: Curve, better: int) -> float:
+    """The best value of all measured rounds; not a number if one of them is none."""
+    values = [value for _, value in curve]
+    if any(map(math.isnan, values)):
+        return math.nan
+    return max(values) if better > 0 else min(values)
+
+
+def area_of(curve: Curve, better: int = 1) -> float:
+    """The area under the curve by trapezoids, divided by its length; a lone value is itself."""
+    length = curve[-1][0] - curve[0][0]
+    if length == 0:
+        return curve[0][1]
+    under = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in itertools.pairwise(curve))
+    return under / length
+
+
+def _end_of(curve: Curve, better: int = 1) -> float:
+    return curve[-1][1]
+
+
+CURVES: dict[Over, Callable[[Curve, int], float]] = {
+    "end": _end_of,
+    "best": best_of,
+    "area": area_of,
+}
+
+
+def choose(settings: Mapping[Setting, Candidate], measure: Measure, where: str) -> Setting:
+    """The setting with the best mean over trials of its criterion; ties go to the first.
+
+    A setting whose criterion is not a number in some trial has failed and is never chosen.
+    """
+    assert measure.choose is not None
+    choice = measure.choose
+    sign = METRICS[choice.metric].better
+    means = {s: mean(candidate.criterion) for s, candidate in settings.items()}
+    able = {s: sign * round(value, TIE_DIGITS) for s, value in means.items() if not _lost(value)}
+    if not able:
+        raise FedreproError(
+            f"{where}: {choice.metric} on the {choice.split} split, by which a setting of "
+            f"{measure.spec.token} is chosen, is not a number for any of them; they have all "
+            "diverged: try other settings"
+        )
+    return max(able, key=able.__getitem__)
+
+
+def _lost(value: float) -> bool:
+    return not math.isfinite(value)
+
+
+def choice_rows(
+    settings: Mapping[Setting, Candidate], measure: Measure, chosen: Setting
+) -> Iterator[dict[str, Any]]:
+    """A row per setting: what it was chosen by, and what it reached."""
+    assert measure.choose is not None
+    for setting, candidate in settings.items():
+        series = candidate.series
+        test = series.get(TEST, ())
+        sizes = {metric: series.get((metric, "")) for metric in ("hidden_units", "parameters")}
+        yield {
+            "method": measure.label,
+            "setting": setting.token,
+            "parameter": ", ".join(measure.chosen),
+            "value": ", ".join(render(setting[key]) for key in measure.chosen),
+            "criterion": measure.choose.name,
+            "criterion_mean": mean(candidate.criterion),
+            "criterion_sd": sd(candidate.criterion),
+            "test_mean": mean(test) if test else None,
+            "test_sd": sd(test),
+            **{metric: mean(v) if v else None for metric, v in sizes.items()},
+            "chosen": "true" if setting == chosen else "false",
+        }

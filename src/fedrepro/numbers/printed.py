@@ -1,0 +1,290 @@
+"""What a paper printed, beside ours: config/published/<paper>.csv and the verdict on each value.
+
+A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A verdict is
+`reproduced` if the difference is within the larger of two combined standard errors and the
+tolerance, else `better` or `worse`; `stand-in` where ours was computed on other data than the
+paper's, `shown` for metrics that are not judged, `failed` where ours is not a number, `not run`
+where there is none of ours.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.metrics import METRICS
+from fedrepro.numbers.series import select
+from fedrepro.planning.exhibit import CASE, Exhibit, Point
+from fedrepro.planning.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
+COLUMNS = (*NEEDED, "tolerance")
+PRINTED = (
+    *("method", "metric", "split", "mean", "sd", "trials"),
+    *("printed", "printed_sd", "printed_trials", "difference", "tolerance", "verdict", "note"),
+)
+# tolerances by the unit of a metric, fixed before any result: a share of the printed value where
+# `relative`; metrics of other units are shown and not judged
+ABSOLUTE = {"share of examples": 0.01}
+RELATIVE = {"units": 0.05, "numbers": 0.05, "rounds": 0.2}
+ERRORS = 2.0  # combined standard errors
+PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
+
+
+@dataclass(frozen=True)
+class PrintedValue:
+    """One printed number. cell: the point, as `key=value`; where: file and line, for errors."""
+
+    exhibit: str
+    cell: Mapping[str, str]
+    method: str
+    metric: str
+    split: str
+    value: float
+    sd: float | None
+    trials: int | None
+    note: str
+    tolerance: float | None
+    where: str
+
+
+def published_file(paper: str) -> Path:
+    return Path(f"config/published/{paper}.csv")
+
+
+def read_published(path: Path) -> list[PrintedValue]:
+    """The printed values of a paper; none if it has no file.
+
+    Errors: FedreproError for a row that cannot be read.
+    """
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file)
+        names = reader.fieldnames or []
+        lacking = [name for name in NEEDED if name not in names]
+        strange = [name for name in names if name not in COLUMNS]
+        if lacking or strange:
+            what = f"lacks {', '.join(lacking)}" if lacking else f"has a strange {strange[0]}"
+            raise FedreproError(f"{path} {what}; its columns are {', '.join(COLUMNS)}")
+        rows = list(reader)
+    return [_value(row, f"{path}, line {at}") for at, row in enumerate(rows, 2)]
+
+
+def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
+    given = {key: (text or "").strip() for key, text in row.items() if key is not None}
+    if given["metric"] not in METRICS:
+        raise unknown("metric", given["metric"], METRICS, where)
+    value = _number(given, "value", where)
+    trials = _number(given, "trials", where)
+    if value is None:
+        raise FedreproError(f"{where}: 'value' is empty; write a number, or inf if never reached")
+    return PrintedValue(
+        exhibit=given["exhibit"],
+        cell=cell_of(given["cell"], where),
+        method=given["method"],
+        metric=given["metric"],
+        split=given["split"],
+        value=value,
+        sd=_number(given, "sd", where),
+        trials=None if trials is None else int(trials),
+        note=given["note"],
+        tolerance=_tolerance(given.get("tolerance", ""), value, where),
+        where=where,
+    )
+
+
+def _number(row: Mapping[str, str], key: str, where: str) -> float | None:
+    if not row[key]:
+        return None
+    try:
+        return float(row[key])
+    except ValueError:
+        raise FedreproError(f"{where}: '{key}' is '{row[key]}', which is no number") from None
+
+
+def _tolerance(text: str, value: float, where: str) -> float | None:
+    """A number in the metric's unit, or a share of the printed value such as 20%."""
+    if not text:
+        return None
+    number = _number({"tolerance": text.removesuffix("%")}, "tolerance", where)
+    assert number is not None
+    return abs(value) * number / 100 if text.endswith("%") else number
+
+
+def cell_of(text: str, where: str) -> dict[str, str]:
+    """`case=mnist, clients=5` as a mapping; a value may hold commas."""
+    marks = list(PAIR.finditer(text))
+    if text and (not marks or marks[0].start() > 0):
+        raise FedreproError(f"{where}: cell '{text}' is not of the form key=value, key=value")
+    ends = [*(mark.start() for mark in marks), len(text)][1:]
+    return {m[1]: text[m.end() : end].strip() for m, end in zip(marks, ends, strict=True)}
+
+
+def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
+    """The points that a cell fits: a case by its key or its label, numbers by their value."""
+    known = [*exhibit.swept, *exhibit.shown]
+    for key in printed.cell:
+        if key not in known:
+            raise unknown("key of a cell", key, known, printed.where)
+    return [point for point in exhibit.points if _fits(point, printed.cell)]
+
+
+def _fits(point: Point, cell: Mapping[str, str]) -> bool:
+    """Whether a point has the values of a cell; shown parameters are no part of a point."""
+    return all(
+        text in (point.case, point.values[key]) if key == CASE else _same(point.values[key], text)
+        for key, text in cell.items()
+        if key in point.values
+    )
+
+
+def _same(value: Any, text: str) -> bool:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(text) == value
+        except ValueError:
+            return False
+    return str(value) == text
+
+
+def printed_rows(
+    exhibit: Exhibit,
+    values: Sequence[PrintedValue],
+    numbers: pd.DataFrame,
+    stand_ins: Mapping[str, str],
+) -> pd.DataFrame:
+    """A row per printed value of the exhibit: ours beside it, the difference and the verdict.
+
+    stand_ins: token of a data set -> a sentence if it stands in for the paper's, else empty.
+    """
+    import pandas as pd
+
+    own = [value for value in values if value.exhibit == exhibit.name]
+    rows = [_row(exhibit, value, numbers, stand_ins) for value in own]
+    return pd.DataFrame(rows, columns=[*exhibit.swept, *exhibit.shown, *PRINTED])
+
+
+def _row(
+    exhibit: Exhibit,
+    printed: PrintedValue,
+    numbers: pd.DataFrame,
+    stand_ins: Mapping[str, str],
+) -> dict[str, Any]:
+    points = points_of(exhibit, printed)
+    if len(points) > 1:
+        raise FedreproError(
+            f"{printed.where}: its cell fits {len(points)} points of {exhibit.key}; name more keys"
+        )
+    tolerance = printed.tolerance if printed.tolerance is not None else usual_tolerance(printed)
+    row = {
+        **printed.cell,
+        **{key: getattr(printed, key) for key in ("method", "metric", "split", "note")},
+        "printed": printed.value,
+        "printed_sd": printed.sd,
+        "printed_trials": printed.trials,
+        "tolerance": tolerance,
+        "verdict": "not run",
+    }
+    found = select(numbers, printed.metric, printed.split)
+    found = found[found["method"] == printed.method]
+    for point in points:
+        row |= point.values
+        for key, value in point.values.items():
+            found = found[found[key].astype(str) == str(value)]
+    for key in set(printed.cell) & set(exhibit.shown):
+        found = found[[_same(value, printed.cell[key]) for value in found[key]]]
+    if not points or found.empty:
+        return row
+    (ours, *_) = found.to_dict("records")
+    row |= {key: ours[key] for key in ("mean", "sd", "trials")}
+    row["difference"] = difference(float(ours["mean"]), printed.value)
+    if any(stand_ins.get(point.scenario.dataset.token) for point in points):
+        row["verdict"] = "stand-in"
+    else:
+        row["verdict"] = verdict(
+            printed, float(ours["mean"]), _error(float(ours["sd"]), int(ours["trials"])), tolerance
+        )
+    return row
+
+
+def usual_tolerance(printed: PrintedValue) -> float | None:
+    """What a metric of this unit may differ by; None if it is not judged."""
+    unit = METRICS[printed.metric].unit
+    if unit in ABSOLUTE:
+        return ABSOLUTE[unit]
+    return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else None
+
+
+def _error(spread: float, trials: int) -> float:
+    """Squared standard error of a mean; 0 where its spread is not known."""
+    return 0.0 if math.isnan(spread) else spread**2 / trials
+
+
+def difference(ours: float, printed: float) -> float:
+    """Ours less the printed value; 0 for two that were never reached."""
+    return 0.0 if ours == printed else ours - printed
+
+
+def verdict(printed: PrintedValue, ours: float, error: float, tolerance: float | None) -> str:
+    """The word on ours against the printed value; error: our squared standard error."""
+    better = METRICS[printed.metric].better
+    if tolerance is None:
+        return "shown"
+    if math.isnan(ours):
+        return "failed"
+    theirs = 0.0
+    if printed.sd is not None and printed.trials:
+        theirs = printed.sd**2 / printed.trials
+    away = difference(ours, printed.value)
+    if abs(away) <= max(tolerance, ERRORS * math.sqrt(error + theirs)) + ROUNDING:
+        return "reproduced"
+    if not better:
+        return "differs"
+    return "better" if away * better > 0 else "worse"
+
+
+ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
+
+
+def require_printed(plan: Plan) -> None:
+    """Errors: FedreproError for a printed value that belongs nowhere, at the paper's own scale."""
+    papers: dict[str, list[Exhibit]] = {}
+    for exhibit in plan.exhibits.values():
+        papers.setdefault(exhibit.paper, []).append(exhibit)
+    for paper, own in papers.items() if plan.scale == "paper" else ():
+        tables = [exhibit for exhibit in own if exhibit.is_table]
+        require_cells(tables, read_published(published_file(paper)))
+
+
+def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
+    """At the paper's own scale a printed value belongs to a point and a method, or says why not.
+
+    Errors: FedreproError that names the row.
+    """
+    by_name = {exhibit.name: exhibit for exhibit in tables}
+    for value in values:
+        if value.exhibit not in by_name:
+            raise unknown("table", value.exhibit, by_name, value.where)
+        for what in () if value.note else _strange(by_name[value.exhibit], value):
+            raise FedreproError(
+                f"{value.where}: {what}; correct it, or say in its note why it is not run"
+            )
+
+
+def _strange(exhibit: Exhibit, value: PrintedValue) -> Iterator[str]:
+    points = points_of(exhibit, value)
+    labels = {measure.label for point in points for measure in point.measures}
+    if not points:
+        yield f"its cell fits no point of {exhibit.key}"
+    elif value.method not in labels:
+        yield f"'{value.method}' is no method of that cell, which has {', '.join(sorted(labels))}"

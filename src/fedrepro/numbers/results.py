@@ -1,0 +1,172 @@
+"""One table of results: every method in every scenario, as the drawn exhibits have it.
+
+Read from the csv of each exhibit, which holds final values of the chosen settings, and from the
+plan, which knows the scenario behind each of its points.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import METRICS
+from fedrepro.core.spec import Spec
+from fedrepro.numbers.files import RUN, open_exhibit
+from fedrepro.numbers.summary import ROUND, csv_text
+from fedrepro.planning.config import SCALES, load_config, load_exhibits
+from fedrepro.planning.plan import Exhibit, Plan, Point
+
+KINDS = ("dataset", "partition", "model", "training")
+WHO = ("method", "kind", "setting")
+PLACE = (*KINDS, "clients", *WHO)
+COLUMNS = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial", "exhibits")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The table, and what of the drawn exhibits could not be read into it, a sentence each."""
+
+    table: pd.DataFrame
+    notes: tuple[str, ...]
+
+
+def results(
+    scale: str = "quick", *, wide: bool = False, reports: Path | str = "reports"
+) -> pd.DataFrame:
+    """Every method in every scenario that a drawn exhibit of a scale measures.
+
+    A row per scenario, method, metric and split: tokens of data set, partition, model and
+    training, number of clients, the method's label and kind, the setting that was chosen, mean and
+    sample sd over trials of the final value, the value in each trial, and the exhibits that show
+    it. wide: a row per scenario and method, a column per metric and split, holding means.
+    reports: folder of reports, such as reports/record. Call it in the root of the repository.
+    Errors: FedreproError where nothing is drawn.
+    """
+    return collect(scale, wide=wide, reports=Path(reports)).table
+
+
+def collect(scale: str, *, wide: bool, reports: Path) -> Results:
+    """The same, with notes."""
+    if scale not in SCALES:
+        raise FedreproError(f"scale '{scale}' is none of {', '.join(SCALES)}")
+    plan = Plan(load_config(), load_exhibits(), scale)
+    rows: dict[tuple[str, ...], dict[str, Any]] = {}
+    notes: list[str] = []
+    drawn = [exhibit for exhibit in plan.exhibits.values() if _is_there(exhibit, reports / scale)]
+    if not drawn:
+        raise FedreproError(
+            f"{reports / scale} has no exhibit to take results from; draw one, with: "
+            f"snakemake --cores 2 reports/{scale}/{next(iter(plan.exhibits))}.svg"
+        )
+    for exhibit in drawn:
+        try:
+            _add(rows, exhibit, _rows(exhibit, reports / scale, scale))
+        except FedreproError as error:
+            notes.append(str(error))
+    table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
+    return Results(_wide(table) if wide else table, tuple(notes))
+
+
+def _is_there(exhibit: Exhibit, folder: Path) -> bool:
+    return any(Path(f"{folder / exhibit.key}{suffix}").exists() for suffix in (".json", RUN))
+
+
+def _add(
+    rows: dict[tuple[str, ...], dict[str, Any]], exhibit: Exhibit, own: Sequence[dict[str, Any]]
+) -> None:
+    """Numbers that several exhibits show stand once: those that are equal in every trial."""
+    for row in own:
+        key = tuple(map(str, row.values()))  # a missing sd is no number, and equals none
+        found = rows.setdefault(key, {**row, "exhibits": exhibit.key})
+        shown = found["exhibits"].split()
+        if exhibit.key not in shown:
+            found["exhibits"] = " ".join([*shown, exhibit.key])
+
+
+def _rows(exhibit: Exhibit, folder: Path, scale: str) -> list[dict[str, Any]]:
+    """The final values of one exhibit, each with its scenario."""
+    text = open_exhibit(folder, exhibit.key, scale).read(".csv").decode()
+    points = {_place(point.values): point for point in exhibit.points}
+    labels = {measure.label: measure.spec for measure in exhibit.measures}
+    found = []
+    for row in csv.DictReader(io.StringIO(text)):
+        if row.get(ROUND):
+            continue
+        point = points.get(_place({key: row.get(key, "") for key in exhibit.swept}))
+        if point is None or row["method"] not in labels:
+            raise FedreproError(
+                f"{exhibit.key} was drawn with other settings than the config has now, and is "
+                f"left out; draw it again with: snakemake --cores 2 reports/{scale}/"
+                f"{exhibit.key}.svg"
+            )
+        found.append(_row(row, point, labels[row["method"]]))
+    return found
+
+
+def _place(values: Mapping[str, Any]) -> tuple[str, ...]:
+    """The swept values as they stand in a csv."""
+    return tuple(
+        f"{value:.10g}" if isinstance(value, int | float) else str(value)
+        for value in values.values()
+    )
+
+
+def _row(row: Mapping[str, str], point: Point, method: Spec) -> dict[str, Any]:
+    scenario = point.scenario
+    return {
+        **{spec.kind: spec.token for spec in scenario.specs},
+        "clients": scenario.clients,
+        "method": row["method"],
+        "kind": method.component.meta["kind"],
+        "setting": row["setting"],
+        "metric": row["metric"],
+        "split": row["split"],
+        "mean": float(row["mean"] or "nan"),
+        "sd": float(row["sd"] or "nan"),
+        "trials": int(row["trials"]),
+        "by_trial": row["by_trial"],
+    }
+
+
+def _wide(table: pd.DataFrame) -> pd.DataFrame:
+    """A row per scenario and method, a column per metric and split: `accuracy test`, `parameters`.
+
+    Methods that were measured in several numbers of trials have a row for each.
+    """
+    names = (table["metric"] + " " + table["split"]).str.strip()
+    # those of METRICS first, then what methods declare
+    order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
+    columns = sorted(
+        dict.fromkeys(zip(table["metric"], names, strict=True)),
+        key=lambda pair: (order.index(pair[0]), pair[1]),
+    )
+    place = [*PLACE, "trials"]
+    cells: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row, name in zip(table.to_dict("records"), names, strict=True):
+        at = {key: row[key] for key in place}
+        cells.setdefault(tuple(at.values()), at)[name] = row["mean"]
+    return pd.DataFrame(list(cells.values()), columns=[*place, *(name for _, name in columns)])
+
+
+def shown(found: Results) -> Iterator[str]:
+    """The lines of the table for a terminal: what is the same in every row is said once."""
+    table = found.table.drop(columns=["by_trial", "exhibits"], errors="ignore").copy()
+    for name in table.columns:
+        if name in KINDS and table[name].nunique() == 1:
+            yield f"{name}: {table[name].iloc[0]}"
+            table = table.drop(columns=name)
+    for name in table.select_dtypes(float).columns:
+        table[name] = ["" if math.isnan(value) else f"{value:.6g}" for value in table[name]]
+    yield from table.to_string(index=False).splitlines()
+
+
+def as_csv(found: Results) -> str:
+    return csv_text(found.table)

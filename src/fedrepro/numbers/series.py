@@ -1,0 +1,89 @@
+"""Series over trials: the values of one setting of a method, by metric and split, and their means.
+
+A trial's number is the one that a run ended with; numbers of single rounds are series of their own.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fedrepro.core.errors import FedreproError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+LEFT_OUT = "left_out"
+Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
+
+
+def global_rows(table: pa.Table) -> pd.DataFrame:
+    """What global models reached, at the end (no round) and in single rounds."""
+    wanted = ("trial", "method", "round", "phase", "client", "split", "metric", "value")
+    columns = [name for name in wanted if name in table.column_names]
+    frame: pd.DataFrame = table.select(columns).to_pandas()
+    frame = frame[frame["client"].isna()]
+    return frame.assign(split=frame["split"].fillna("")).sort_values("trial", kind="stable")
+
+
+def is_final(rows: pd.DataFrame) -> pd.Series:
+    """Whether each row is a final value, rather than one of a single round."""
+    return rows["phase"] == "final" if "phase" in rows else rows["round"].isna()
+
+
+def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
+    """The rows of one setting in the first trials, single rounds included."""
+    return frame[(frame["method"] == token) & (frame["trial"] < trials)]
+
+
+def end_series(own: pd.DataFrame, token: str, trials: int, where: str) -> Series:
+    """Values over the first trials of every metric that one setting ended with."""
+    last = own[is_final(own)]
+    if last.empty:
+        raise FedreproError(
+            f"{where}: the metrics hold nothing of {token}; delete them and start again"
+        )
+    return by_metric(last, token, trials, where)
+
+
+def by_metric(own: pd.DataFrame, token: str, trials: int, where: str) -> Series:
+    """(metric, split) -> a value per trial; every trial must be there, once.
+
+    A setting that a method left out in some trial has nothing but in which trials it did.
+    """
+    out = set(own.loc[own["metric"] == LEFT_OUT, "trial"])
+    if out:
+        return {(LEFT_OUT, ""): [float(trial in out) for trial in range(trials)]}
+    found: dict[tuple[str, str], Sequence[float]] = {}
+    for key, group in own.groupby(["metric", "split"], sort=False):
+        if group["trial"].tolist() != list(range(trials)):
+            raise FedreproError(
+                f"{where}: {token} should have {key[0]} in each of {trials} "
+                f"trials, but has it in {group['trial'].tolist()}; delete its metrics and start "
+                "again"
+            )
+        found[str(key[0]), str(key[1])] = group["value"].tolist()
+    return found
+
+
+def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
+    """The rows of one metric on one split."""
+    return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, exact before it is rounded; not a number if one of them is none.
+
+    Infinite, as rounds to a target that was not reached are, if one of them is.
+    """
+    return statistics.mean(values) if all(map(math.isfinite, values)) else sum(values)
+
+
+def sd(values: Sequence[float]) -> float | None:
+    """Sample sd; a single value has none. `statistics` is exact: equal values give 0."""
+    if len(values) < 2:
+        return None
+    return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan

@@ -1,0 +1,267 @@
+"""What an exhibit may say of its components, methods, cases and settings, as typed entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+
+from fedrepro.api import CHOICES, Choice, Over
+from fedrepro.core.errors import shown
+from fedrepro.core.metrics import METRICS
+
+Scale = Literal["tiny", "quick", "paper"]
+SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
+Trials = Annotated[int, Field(ge=1, le=10_000)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ComponentEntry(BaseModel):
+    """A component by name, with parameters that differ from their defaults beside it."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+    def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
+        """The entry with these parameters, or another component if they name one."""
+        merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
+        return ComponentEntry.model_validate(merged["it"])
+
+
+def _with_a_name(changes: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(changes.get("name", ""), str):
+        raise ValueError(f"its name must be a text, not {shown(changes['name'])}")
+    return changes
+
+
+Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
+
+
+def _rule(name: str) -> str:
+    if name not in CHOICES:
+        raise ValueError(f"the rules of choice are {', '.join(CHOICES)}")
+    return name
+
+
+def _held_out(split: str) -> str:
+    known = list(dict.fromkeys(choice.split for choice in CHOICES.values()))
+    if split not in known:
+        raise ValueError(f"a setting is chosen on one of {', '.join(known)}; no other split may be")
+    return split
+
+
+def _directed(name: str) -> str:
+    if name not in METRICS or not METRICS[name].better:
+        able = ", ".join(key for key, metric in METRICS.items() if metric.better)
+        raise ValueError(f"a setting is chosen by one of {able}")
+    return name
+
+
+class ChoiceEntry(Strict):
+    """A rule of choice that has no name of its own."""
+
+    metric: Annotated[str, AfterValidator(_directed)] = Field(description="the number to choose by")
+    split: Annotated[str, AfterValidator(_held_out)] = Field(description="where it is measured")
+    over: Over = Field(
+        "end",
+        description="of a method in rounds: its value at the end, the best of all measured "
+        "rounds, or the area under its curve divided by the rounds",
+    )
+
+    @property
+    def choice(self) -> Choice:
+        """The rule; what it discloses is what the named rule on the same split does."""
+        near = [c for c in CHOICES.values() if c.split == self.split]
+        same = next((c for c in near if (c.metric, c.over) == (self.metric, self.over)), None)
+        if same is not None:
+            return same
+        like = next((c for c in near if c.metric == self.metric), near[0])
+        name = f"{self.metric} on {self.split}, {self.over}"
+        how = {"end": "at the end", "best": "in the best round", "area": "on average over rounds"}
+        words = (
+            f"{METRICS[self.metric].title}, split {self.split}, {how[self.over]}, mean of trials"
+        )
+        return Choice(name, self.metric, self.split, self.over, like.need, words)
+
+
+def _form(choose: Any) -> str:
+    return "name" if isinstance(choose, str) else "rule"
+
+
+# told apart beforehand, so that a mistake is answered by the form that was meant
+Rule = Annotated[
+    Annotated[str, AfterValidator(_rule), Tag("name")] | Annotated[ChoiceEntry, Tag("rule")],
+    Discriminator(_form),
+]
+
+
+class MethodEntry(ComponentEntry):
+    """A method of an exhibit. A list for one of its parameters is a sweep."""
+
+    label: str | None = Field(None, description="name in the legend")
+    trials: Trials | None = Field(None, description="trials, where they differ from the exhibit's")
+    choose: Rule | None = Field(
+        None,
+        description="how one setting of a sweep is chosen, over all trials: a rule by its name, "
+        "or the metric, the split and what is taken over rounds",
+    )
+    settings: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="settings listed one by one, such as [{epochs: 1, lr: 0.1}, {epochs: 5, lr: "
+        "0.02}], where a sweep would take every combination",
+    )
+    training: Changes = Field(
+        default_factory=dict,
+        description="what differs in the local training of this method; a list is a sweep",
+    )
+    show: list[str] = Field(
+        default_factory=list,
+        description="swept parameters of which every value is shown; of the others one is chosen",
+    )
+    measure_every: int = Field(
+        1,
+        ge=1,
+        description="rounds between two measurements of a method in rounds; the first and the "
+        "last round are always measured",
+    )
+    reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
+
+
+TABLE = "table"  # the one drawing that is written rather than drawn
+Drawing = Literal[
+    "accuracy-and-size",
+    "accuracy-panels",
+    "accuracy-against-rounds",
+    "accuracy-against-size",
+    "heat-maps",
+    "size",
+    "table",
+]
+
+
+class Case(Strict):
+    """One of several scenarios that an exhibit sets side by side: what differs from the others.
+
+    Shown by its label, with the data set's title before it where cases differ in their data.
+    """
+
+    label: str = Field(description="how it is called in the figure")
+    dataset: Changes = Field(default_factory=dict)
+    partition: Changes = Field(default_factory=dict)
+    model: Changes = Field(default_factory=dict)
+    training: Changes = Field(default_factory=dict)
+    trials: Trials | None = Field(
+        None, description="seeded repetitions, where they differ from the exhibit's"
+    )
+    methods: list[MethodEntry] = Field(
+        default_factory=list,
+        description="methods of this case: one with the label of one of the exhibit's stands in "
+        "its place, others are added",
+    )
+    without: list[str] = Field(
+        default_factory=list,
+        description="labels of methods of the exhibit that this case leaves out",
+    )
+    trials_of: dict[str, Trials] = Field(
+        default_factory=dict,
+        description="repetitions of single methods by their labels, where they differ in this case",
+    )
+
+
+def _known_metric(name: str) -> str:
+    if name not in METRICS:
+        raise ValueError(f"the metrics are {', '.join(METRICS)}")
+    return name
+
+
+class TableEntry(Strict):
+    """What goes where in a table: `method`, `case`, swept and shown parameters by their names."""
+
+    rows: list[str] = Field(
+        default_factory=list, description="what goes down; by itself methods and their settings"
+    )
+    columns: list[str] = Field(
+        default_factory=list, description="what goes across; by itself cases and swept parameters"
+    )
+    metric: Annotated[str, AfterValidator(_known_metric)] = Field(
+        "accuracy", description="the number in each cell"
+    )
+    split: str = Field("test", description="split on which it is measured; empty if on none")
+    sizes: bool = Field(True, description="the size of the model stands under each number")
+    best: Literal["column", "row", "none"] = Field(
+        "column", description="where the best of the rivals is marked; ties never are"
+    )
+
+
+class ExhibitSettings(Strict):
+    """One figure or table at one scale, after defaults and the scale's settings are merged."""
+
+    title: str = Field(description="what it shows, in a line")
+    place: str = Field(description="where it stands in the paper")
+    caption: str = Field(description="sentence under the figure")
+    headline: bool = Field(False, description="part of the default set")
+    scales: list[Scale] = Field(
+        default_factory=lambda: list(SCALES), description="scales at which there is such an exhibit"
+    )
+    drawing: Drawing = Field(description="how it is drawn")
+    table: TableEntry = Field(
+        default_factory=lambda: TableEntry.model_validate({}),
+        description="of an exhibit that is a table: what goes where, and which number",
+    )
+    size: Literal["hidden_units", "parameters", "megabytes"] = Field(
+        "parameters",
+        description="which size of models is drawn; hidden_units means something for fully "
+        "connected networks only",
+    )
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        description="parameters that vary along the horizontal axis, as component.parameter"
+    )
+    horizontal: str = Field("", description="what the horizontal axis is called, if not by itself")
+    cases: dict[str, Case] = Field(
+        default_factory=dict,
+        description="scenarios that are set side by side: a label, and what differs of dataset, "
+        "partition, model and training",
+    )
+    dataset: ComponentEntry
+    partition: ComponentEntry
+    model: ComponentEntry
+    training: ComponentEntry
+    methods: list[MethodEntry] = Field(min_length=1)
+    trials: Trials = Field(description="seeded repetitions")
+    trials_of: dict[str, Trials] = Field(
+        default_factory=dict,
+        description="repetitions of single methods by their labels, where these differ from the "
+        "method's own `trials`: for what costs most, at one scale",
+    )
+    notes: list[str] = Field(
+        default_factory=list, description="what this project chose where the paper is silent"
+    )
+
+    def component(self, kind: str, case: str | None = None) -> ComponentEntry:
+        """The data set, partition, model or training of the exhibit, or of one of its cases."""
+        base: ComponentEntry = getattr(self, kind)
+        return base if case is None else base.changed(getattr(self.cases[case], kind))
+
+
+def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings merge key by key; anything else, and a component with another name, is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and _same_name(old, value):
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _same_name(below: Mapping[str, Any], above: Mapping[str, Any]) -> bool:
+    return "name" not in above or above["name"] == below.get("name")

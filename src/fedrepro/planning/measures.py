@@ -1,0 +1,240 @@
+"""A method of an exhibit: what it computes, how it is shown, and how one setting is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fedrepro.api import CHOICES, Choice
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.registry import components
+from fedrepro.core.spec import Spec, Value, render
+from fedrepro.planning.entries import ChoiceEntry, ComponentEntry, ExhibitSettings, MethodEntry
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method with one value for each parameter, and what it changes of the local training."""
+
+    method: Spec
+    training: tuple[tuple[str, Value], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    @property
+    def token(self) -> str:
+        """The method's token, and what it changes of the training: fedavg;training+lr~0.1."""
+        changes = "".join(f"+{key}~{render(value)}" for key, value in self.training)
+        return f"{self.method.token};training{changes}" if changes else self.method.token
+
+    def __getitem__(self, key: str) -> Any:
+        return dict(self.training).get(key, self.method.values.get(key))
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One method of an exhibit: its spec (perhaps a sweep), how it is shown and chosen.
+
+    trials: repetitions of this method alone, None if it has those of the exhibit or the case.
+    show: swept parameters of which every value is shown; of the others one setting is chosen.
+    training: what it changes of the local training, as in YAML; settings: what comes of both.
+    """
+
+    spec: Spec
+    label: str
+    trials: int | None
+    choose: Choice | None
+    reference: bool
+    show: tuple[str, ...] = ()
+    measure_every: int = 1
+    training: Mapping[str, Any] = field(default_factory=dict)
+    settings: tuple[Setting, ...] = ()
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What the method is handed beyond weights."""
+        given: frozenset[str] = self.spec.component.meta["needs"]
+        return given
+
+    @property
+    def discloses(self) -> frozenset[str]:
+        """What choosing its setting reads."""
+        return frozenset({self.choose.need} if self.choose and self.chosen else ())
+
+    @property
+    def evaluate(self) -> tuple[str, ...]:
+        """The splits that it has to be measured on: its own, and the one it is chosen by."""
+        own: tuple[str, ...] = self.spec.component.meta["evaluate"]
+        by = (self.choose.split,) if self.choose and self.chosen else ()
+        return tuple(dict.fromkeys((*own, *by)))
+
+    @cached_property
+    def swept(self) -> tuple[str, ...]:
+        """The parameters of method and training of which there are several values."""
+        changed = [key for key, _ in self.settings[0].training] if self.settings else []
+        several = [k for k in changed if len({dict(s.training)[k] for s in self.settings}) > 1]
+        return (*self.spec.swept, *several)
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The swept parameters of which one setting is chosen."""
+        return tuple(key for key in self.swept if key not in self.show)
+
+    @cached_property
+    def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
+        """Values of the shown parameters -> the settings that one is chosen from."""
+        found: dict[tuple[Value, ...], list[Setting]] = {}
+        for setting in self.settings:
+            found.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
+        return found
+
+
+def in_rounds(method: Spec) -> bool:
+    return method.component.meta["kind"] in ("federated", "peer")
+
+
+def measures_of(settings: ExhibitSettings, case: str | None, where: str) -> dict[str, Measure]:
+    """The methods of an exhibit by label, or those of one of its cases, in order."""
+    found = _by_label([measure_of(entry, settings, where) for entry in settings.methods], where)
+    if case is None:
+        return found
+    own = settings.cases[case]
+    added = _by_label([measure_of(entry, settings, where) for entry in own.methods], where)
+    for label in own.without:
+        if label not in found:
+            raise unknown("method", label, found, f"without of case '{case}', {where}")
+    for label in found.keys() & added.keys():
+        _require_same_form(found[label], added[label], case, where)
+    return {label: m for label, m in (found | added).items() if label not in own.without}
+
+
+def _by_label(measures: Sequence[Measure], where: str) -> dict[str, Measure]:
+    """Tables and figures tell methods by their labels."""
+    found: dict[str, Measure] = {}
+    for measure in measures:
+        if measure.label in found:
+            raise FedreproError(
+                f"{where}: two of its methods are called '{measure.label}'; tell them apart"
+            )
+        found[measure.label] = measure
+    return found
+
+
+def _require_same_form(usual: Measure, own: Measure, case: str, where: str) -> None:
+    """A method that a case has in the place of another is drawn as the other is."""
+    for what in ("show", "reference"):
+        if getattr(usual, what) != getattr(own, what):
+            raise FedreproError(
+                f"{where}: method '{own.label}' of case '{case}' has another `{what}` than in "
+                "the other cases; give it a label of its own"
+            )
+
+
+def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Measure:
+    """Errors: FedreproError for a method that is unknown, or whose settings cannot be chosen."""
+    spec = _method(entry, where)
+    label = entry.label or spec.component.meta["label"]
+    measure = Measure(
+        spec=spec,
+        label=label,
+        trials=settings.trials_of.get(label, entry.trials),
+        choose=entry.choose.choice if isinstance(entry.choose, ChoiceEntry) else _named(entry),
+        reference=entry.reference,
+        show=tuple(entry.show),
+        measure_every=entry.measure_every,
+        training=entry.training,
+        settings=tuple(_settings(spec, entry, settings, where)),
+    )
+    _require_shown(measure, where)
+    if measure.chosen:
+        _require_choice(measure, where)
+    return measure
+
+
+def _method(entry: MethodEntry, where: str) -> Spec:
+    if not entry.settings:
+        return spec_of("method", entry, where)
+    known = components("method")
+    if entry.name not in known:
+        raise unknown("method", entry.name, known, where)
+    return known[entry.name].paired(entry.parameters, entry.settings, where)
+
+
+def _settings(
+    spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
+) -> Iterator[Setting]:
+    """Every setting of the method, with every one of its training, in the order written."""
+    if not entry.training:
+        yield from (Setting(one) for one in spec.expand())
+        return
+    named = [key for key in entry.training if key != "name"]
+    for key in named:
+        if f"training.{key}" in settings.sweep:
+            raise FedreproError(
+                f"{where}: method '{spec.name}' sets the training's {key}, which the exhibit sweeps"
+            )
+    shared = next((key for key in named if key in spec.values), None)
+    if shared is not None:
+        raise FedreproError(
+            f"{where}: method '{spec.name}' has a parameter '{shared}' of its own, so that it "
+            "would be hard to tell from the training's; set it in the exhibit's training"
+        )
+    sweep = spec_of("training", settings.training.changed(entry.training), where, sweep=True)
+    for one in spec.expand():
+        for training in sweep.expand():
+            yield Setting(one, tuple((key, training[key]) for key in named))
+
+
+def _require_shown(measure: Measure, where: str) -> None:
+    idle = [key for key in measure.show if key not in measure.swept]
+    if idle:
+        raise FedreproError(
+            f"{where}: method '{measure.spec.name}' shows every value of {idle[0]}, "
+            "but lists no values of it"
+        )
+
+
+def _named(entry: MethodEntry) -> Choice | None:
+    """The rule of choice that an entry names."""
+    return CHOICES[entry.choose] if isinstance(entry.choose, str) else None
+
+
+def _require_choice(measure: Measure, where: str) -> None:
+    """One setting is to be chosen: there must be a rule, and it must fit the method."""
+    own = [key for key in measure.chosen if key in measure.spec.swept]
+    if len(own) > 1 and not measure.spec.paired:
+        raise FedreproError(
+            f"{where}: method '{measure.spec.name}' sweeps {' and '.join(own)}; sweep one, name "
+            "those of which every value is shown (show: [...]), or list settings one by one "
+            "(settings: [...])"
+        )
+    if measure.choose is None:
+        raise FedreproError(
+            f"{where}: method '{measure.spec.name}' lists several values of "
+            f"{measure.chosen[0]}; say how one is chosen (choose: {' or '.join(CHOICES)})"
+        )
+    if measure.choose.over != "end" and not in_rounds(measure.spec):
+        raise FedreproError(
+            f"{where}: method '{measure.spec.name}' has no rounds, so that none of its settings "
+            f"is chosen by '{measure.choose.name}'; choose over: end"
+        )
+
+
+def spec_of(
+    kind: str,
+    entry: ComponentEntry,
+    where: str,
+    extra: Mapping[str, object] | None = None,
+    *,
+    sweep: bool = False,
+) -> Spec:
+    """The component of an entry. Errors: FedreproError for an unknown one, or a needless sweep."""
+    known = components(kind)
+    if entry.name not in known:
+        raise unknown(kind, entry.name, known, where)
+    spec = known[entry.name].spec({**entry.parameters, **(extra or {})}, where)
+    return spec if sweep or kind == "method" else spec.single(where)

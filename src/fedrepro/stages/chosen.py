@@ -1,0 +1,132 @@
+"""Stage models: the chosen global models of an exhibit's one-shot methods, as state dicts.
+
+They are made again from the local models, with the draws of the job that measured them: what is
+drawn depends on seed and trial alone, so these are the models whose numbers the exhibit shows.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedrepro.api import GlobalModel
+from fedrepro.core.artifacts import (
+    checksum_of_file,
+    read_models,
+    save_state,
+    write_json,
+)
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.provenance import provenance, provenance_of
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec, shorten
+from fedrepro.data.membership import read_partition
+from fedrepro.numbers.files import open_exhibit
+from fedrepro.planning.plan import Exhibit, Plan, Run
+from fedrepro.stages.aggregate import Prepare, handed
+from fedrepro.stages.combine import as_state
+from fedrepro.stages.common import prepared_for, say
+from fedrepro.stages.devices import device_of
+
+NAME_ROOM = 120  # bytes of a setting in a file's name
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A setting that an exhibit shows at one of its points."""
+
+    point: int
+    values: Mapping[str, str]
+    label: str
+    setting: Spec
+    run: Run
+    trials: int
+
+    def file(self, trial: int) -> str:
+        return f"{self.point}-{shorten(self.setting.token, NAME_ROOM)}-trial-{trial}.pt"
+
+
+def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
+    """Write a `.pt` for each point, one-shot method and trial, and models.json, which names them.
+
+    folder: of the scale's drawn exhibits. Errors: FedreproError for an exhibit that is not drawn,
+    or has no one-shot method.
+    """
+    exhibit = plan.exhibit(key)
+    text = open_exhibit(folder, key, plan.scale).read(".csv").decode()
+    wanted = list(chosen(exhibit, list(csv.DictReader(io.StringIO(text)))))
+    if not wanted:
+        raise FedreproError(f"{key} shows no one-shot method, whose models could be kept")
+    rows: list[dict[str, Any]] = []
+    inputs: list[dict[str, Any]] = []
+    where = device_of(device)
+    for one in wanted:
+        rows += [
+            {
+                "file": one.file(trial),
+                "checksum": _kept(made, classes, out / one.file(trial)),
+                "point": dict(one.values),
+                "method": one.label,
+                "setting": one.setting.token,
+                "trial": trial,
+                "model": made.model.token,
+            }
+            for trial, made, classes in _made(one, plan, where, inputs)
+        ]
+        say(f"{one.label}: {one.setting.token}, {one.trials} trials")
+    source = provenance(plan.config.seed, device=where, inputs=inputs, key=key, scale=plan.scale)
+    write_json(out / "models.json", {"provenance": source, "models": rows})
+
+
+def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
+    """What the numbers of an exhibit were measured of: each one-shot method's setting, by point."""
+    for place, point in enumerate(exhibit.points):
+        at = {key: _text(value) for key, value in point.values.items()}
+        own = [row for row in rows if {key: row[key] for key in at} == at]
+        shown = {(row["method"], row["setting"]) for row in own}
+        for (label, setting), run in point.runs.items():
+            known = (label, setting.token) in shown
+            if known and run.method.component.meta["kind"] == "one_shot":
+                yield Chosen(place, at, label, setting.method, run, point.trials[label])
+
+
+def _text(value: Any) -> str:
+    """A swept value as it stands in a csv."""
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:.10g}" if plain else str(value)
+
+
+def _made(
+    one: Chosen, plan: Plan, device: str, inputs: list[dict[str, Any]]
+) -> Iterator[tuple[int, GlobalModel, int]]:
+    """Trial, model and number of classes; what was read is noted in `inputs`."""
+    scenario, seed = one.run.scenario, plan.config.seed
+    data = Path(plan.paths.dataset(scenario.dataset))
+    for block in plan.blocks(one.trials):
+        partition = Path(plan.partition_file(scenario.dataset, scenario.partition, block))
+        prepared = prepared_for(scenario, data, partition)
+        files = plan.model_files(scenario, block)
+        trials = [trial for trial in block if trial < one.trials]
+        found = read_models(files, trials, {"path": scenario.folder, "data": prepared.checksum})
+        read: list[Path | str] = [partition, *files]
+        inputs += [prepared.info["provenance"], *map(provenance_of, read)]
+        for trial in trials:
+            rng = Rng(seed, trial)
+            members = read_partition(partition, trial)
+            given = (prepared, members, found[trial], rng, device)
+            local, info = handed(scenario, one.setting, *given)
+            costly = Prepare(one.setting.component.meta["prepare"], local, info, rng)
+            values = {**one.setting.values, **costly(one.setting)}
+            model = one.setting.component.fn(local, info, rng=rng, **values)
+            if model is not None:  # the method has none of these clients
+                yield trial, model, local.classes
+
+
+def _kept(made: GlobalModel, classes: int, path: Path) -> str:
+    """Write a model; returns the checksum of the file."""
+    save_state(path, as_state(made, classes))
+    return checksum_of_file(path)

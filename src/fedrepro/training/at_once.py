@@ -1,0 +1,86 @@
+"""One pass over the examples of many clients: gradients and candidates at given weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.networks.network import Network
+from fedrepro.training.examples import Examples, Reader
+from fedrepro.training.flat import Layout
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Candidate weights at clients: accuracy and mean cross-entropy, float64 (m, n)."""
+
+    accuracy: np.ndarray
+    loss: np.ndarray
+
+
+def gradients_at(
+    network: Network,
+    examples: Examples,
+    rows: Sequence[np.ndarray],
+    weights: Mapping[str, np.ndarray],
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Gradients (n, *shape) at the same weights (1, *shape), and losses float64 (n,), by rows."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from fedrepro.networks.layers import Pass
+
+    if len({len(own) for own in rows}) > 1:
+        raise FedreproError(
+            "clients compute gradients together on equally many examples each: let them hold as "
+            "many as the smallest has (`holding`), or let them train for one step"
+        )
+    index = torch.from_numpy(np.stack(rows)).to(examples.inputs.device)
+    x, y = Reader(examples, *index.shape).read(index)
+    layout = Layout(network.shapes)
+    flat = torch.from_numpy(layout.pack(weights)).to(x).repeat(len(index), 1).requires_grad_()
+    logits = network.forward(layout.views(flat), x, Pass())
+    each = cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
+    losses = each.view(index.shape).mean(1)
+    gradients = torch.autograd.grad(losses.sum(), flat)[0]
+    gradients[~losses.isfinite()] = torch.nan
+    return layout.unpack(gradients.cpu().numpy()), losses.detach().double().cpu().numpy()
+
+
+def evaluated(
+    network: Network,
+    examples: Examples,
+    rows: Sequence[np.ndarray],
+    candidates: Mapping[str, np.ndarray],
+) -> Evaluated:
+    """Accuracy and mean cross-entropy of m candidates, tensors (m, *shape), on each of the rows."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    device, dtype = examples.inputs.device, examples.dtype
+    held = {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in candidates.items()}
+    models = [{k: v[i].to(device, dtype) for k, v in held.items()} for i in range(_count(held))]
+    index = np.concatenate(rows)
+    right = torch.empty(len(models), len(index), dtype=torch.float64)
+    losses = torch.empty_like(right)
+    with torch.no_grad():
+        for at in range(0, len(index), network.prediction_rows):
+            part = slice(at, at + network.prediction_rows)
+            x = examples.inputs[index[part]].to(dtype) / examples.scale
+            y = examples.targets[index[part]]
+            for i, one in enumerate(models):
+                logits = network.logits(one, x)
+                right[i, part] = (logits.argmax(1) == y).double().cpu()
+                losses[i, part] = cross_entropy(logits, y, reduction="none").double().cpu()
+    ends = np.cumsum([0, *map(len, rows)])[:-1]
+    sizes = np.maximum([len(own) for own in rows], 1)
+    means = [np.add.reduceat(each.numpy(), ends, axis=1) / sizes for each in (right, losses)]
+    return Evaluated(*means)
+
+
+def _count(tensors: Mapping[str, Any]) -> int:
+    return len(next(iter(tensors.values())))

@@ -1,0 +1,145 @@
+"""The rules of choice: one table of them, and how each reads its number from the metrics."""
+
+from __future__ import annotations
+
+import math
+
+import pandas as pd
+import pytest
+from small_exhibits import small
+
+from fedrepro.api import CHOICES, DISCLOSED, Choice
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import METRICS
+from fedrepro.core.registry import components
+from fedrepro.numbers.choice import Candidate, choose, criterion_of
+from fedrepro.planning.measures import Measure, Setting
+
+FEDERATED = {"name": "downpour_sgd", "label": "D", "rounds": [2, 3]}
+
+
+def rule(**changes) -> Choice:
+    base = CHOICES["server"]
+    return Choice(**{**vars(base), **changes})
+
+
+def curves(metric: str, split: str, *each: dict[int, float]) -> pd.DataFrame:
+    """The rows of one setting: a curve, round -> value, for each trial."""
+    rows = [
+        {"trial": trial, "round": done, "metric": metric, "split": split, "value": value}
+        for trial, curve in enumerate(each)
+        for done, value in curve.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def read(rows: pd.DataFrame, choice: Choice, trials: int, series=None):
+    setting = Setting(components("method")["downpour_sgd"].spec())
+    return criterion_of(rows, series or {}, choice, setting, trials, "here")
+
+
+def exhibit(**entry):
+    return small(methods=[{**FEDERATED, **entry}])
+
+
+def test_every_rule_reads_a_directed_metric_off_test_data_and_says_what_it_discloses():
+    for name, choice in CHOICES.items():
+        assert choice.name == name
+        assert choice.split != "test"
+        assert METRICS[choice.metric].better
+        assert choice.need in DISCLOSED
+        assert choice.words
+
+
+def test_a_value_at_the_end_is_that_of_the_final_model():
+    series = {("accuracy", "server_validation"): [0.3, 0.4]}
+    rows = curves("accuracy", "server_validation", {1: 0.9}, {1: 0.9})
+    assert read(rows, rule(), 2, series) == [0.3, 0.4]
+
+
+def test_the_best_round_of_each_trial():
+    rows = curves("accuracy", "server_validation", {1: 0.2, 2: 0.6, 3: 0.5}, {1: 0.1, 2: 0.3})
+    assert read(rows, rule(over="best"), 2) == [0.6, 0.3]
+
+
+def test_the_best_of_what_should_be_small_is_the_smallest():
+    rows = curves("bytes_up", "server_validation", {1: 5.0, 2: 2.0, 3: 3.0})
+    assert read(rows, rule(metric="bytes_up", over="best"), 1) == [2.0]
+
+
+def test_the_area_weighs_a_value_by_the_rounds_that_it_stands_for():
+    """A straight line has the mean of its ends, however densely it is measured."""
+    sparse = {1: 0.1, 11: 0.6}
+    dense = {done: 0.1 + 0.05 * (done - 1) for done in (1, 2, 3, 7, 11)}
+    rows = curves("accuracy", "server_validation", sparse, dense, {4: 0.7})
+    assert read(rows, rule(over="area"), 3) == pytest.approx([0.35, 0.35, 0.7])
+
+
+@pytest.mark.parametrize("over", ["best", "area"])
+def test_a_round_that_is_not_a_number_spoils_the_curve(over):
+    rows = curves("accuracy", "server_validation", {1: 0.9, 2: math.nan, 3: 0.8})
+    assert math.isnan(read(rows, rule(over=over), 1)[0])
+
+
+def test_a_trial_without_the_curve_is_a_sentence():
+    rows = curves("accuracy", "server_validation", {1: 0.9})
+    with pytest.raises(FedreproError, match="server_validation split in single rounds"):
+        read(rows, rule(over="best"), 2)
+
+
+def chosen(choice: Choice, *means: float) -> int:
+    """Which of as many settings, with these criteria, is chosen."""
+    spec = components("method")["downpour_sgd"].spec({"rounds": list(range(1, 1 + len(means)))})
+    settings = [Setting(one) for one in spec.expand()]
+    measure = Measure(spec, "D", None, choice, reference=False, settings=tuple(settings))
+    found = {s: Candidate({}, [mean]) for s, mean in zip(settings, means, strict=True)}
+    return settings.index(choose(found, measure, "here"))
+
+
+def test_more_is_better_or_less_as_the_metric_says():
+    assert chosen(rule(), 0.1, 0.7, 0.4) == 1
+    assert chosen(rule(metric="bytes_up"), 3.0, 7.0, 2.0) == 2
+    assert chosen(rule(metric="rounds"), math.inf, 7.0, 9.0) == 1  # never reached is not chosen
+
+
+def test_a_rule_in_full_that_has_a_name_is_the_named_one():
+    full = {"metric": "accuracy", "split": "train"}
+    (measure,) = exhibit(choose=full).measures
+    assert measure.choose is CHOICES["pooled_train"]
+
+
+def test_what_is_handed_and_what_choosing_reads_are_two_things():
+    choice = {"metric": "accuracy", "split": "server_validation", "over": "area"}
+    (measure,) = exhibit(choose=choice).measures
+    assert measure.needs == {"rounds"}
+    assert measure.discloses == {"server_validation"}
+    assert measure.evaluate == ("test", "server_validation")
+    assert measure.choose.name == "accuracy on server_validation, area"
+
+
+def test_nothing_is_disclosed_where_nothing_is_chosen():
+    (measure,) = exhibit(rounds=2, choose="server").measures
+    assert not measure.discloses
+    assert measure.evaluate == ("test",)
+
+
+@pytest.mark.parametrize(
+    ("choose", "sentence"),
+    [
+        ("best", "the rules of choice are pooled_train, client_train, server"),
+        ({"metric": "accuracy", "split": "test"}, "no other split may be"),
+        ({"metric": "matched_share", "split": "train"}, "a setting is chosen by one of accuracy"),
+        ({"metric": "accuracy"}, "split"),
+        ({"metric": "accuracy", "split": "train", "over": "mean"}, "'end', 'best' or 'area'"),
+        (None, "say how one is chosen .choose: pooled_train or client_train or server"),
+    ],
+)
+def test_a_rule_that_is_none_is_a_sentence(choose, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        exhibit(choose=choose)
+
+
+def test_rounds_are_for_methods_that_have_them():
+    choice = {"metric": "accuracy", "split": "train", "over": "best"}
+    with pytest.raises(FedreproError, match="'pfnm' has no rounds"):
+        small(methods=[{"name": "pfnm", "sigma2": [0.1, 1.0], "choose": choice}])

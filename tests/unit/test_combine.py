@@ -1,0 +1,297 @@
+"""Models trained by plain PyTorch elsewhere: read, combined, and given back to plain PyTorch."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fedrepro
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels
+from fedrepro.cli.main import main
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.training.examples import Examples
+
+ROOT = Path(__file__).parents[2]
+CLIENTS, UNITS, CLASSES = 5, 20, 10
+
+
+def network(units: int = UNITS) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(64, units), nn.ReLU(), nn.Linear(units, CLASSES))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    from sklearn.datasets import load_digits
+
+    inputs, labels = load_digits(return_X_y=True)
+    return torch.from_numpy((inputs / 16).astype(np.float32)), torch.from_numpy(labels)
+
+
+@pytest.fixture(scope="module")
+def trained(digits):
+    """Five clients' state dicts, trained as a PyTorch tutorial would, and their label counts."""
+    torch.manual_seed(0)
+    inputs, labels = digits
+    states, counts = [], []
+    for rows in torch.randperm(len(labels)).tensor_split(CLIENTS):
+        own = network()
+        optimiser = torch.optim.Adam(own.parameters(), lr=0.01)
+        for _ in range(30):
+            for batch in rows.split(64):
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(own(inputs[batch]), labels[batch]).backward()
+                optimiser.step()
+        states.append(own.state_dict())
+        counts.append(np.bincount(labels[rows], minlength=CLASSES))
+    return states, np.stack(counts)
+
+
+@pytest.fixture
+def files(trained, tmp_path, monkeypatch):
+    """The same as files in the working folder: client0.pt … client4.pt and counts.csv."""
+    monkeypatch.chdir(tmp_path)
+    states, counts = trained
+    for place, state in enumerate(states):
+        torch.save(state, f"client{place}.pt")
+    rows = [",".join(map(str, row)) for row in counts]
+    (tmp_path / "counts.csv").write_text("\n".join(rows) + "\n")
+    return [f"client{place}.pt" for place in range(CLIENTS)]
+
+
+def by_the_pipeline(trained, **values) -> GlobalModel:
+    """What the method gives on the same arrays, called as the workflow's stage calls it."""
+    states, counts = trained
+    tensors = {
+        f"{part}{layer}": np.stack([
+            state[f"{key}.{part}"].T.numpy() if part == "weight" else state[f"{key}.{part}"].numpy()
+            for state in states
+        ])
+        for layer, key in ((0, "0"), (1, "2"))
+        for part in ("weight", "bias")
+    }  # fmt: skip
+    model = components("model")["mlp"].spec({"hidden": [UNITS]})
+    info = ClientInfo(training=components("training")["adam"].spec(), label_counts=counts)
+    spec = components("method")["pfnm"].spec(values)
+    local = LocalModels(model, (64,), CLASSES, tensors)
+    return spec.component.fn(local, info, rng=Rng(0, 0), **spec.values)
+
+
+def require_equal_predictions(state, made: GlobalModel, inputs) -> None:
+    """A plain network that loads the state predicts what the global model does."""
+    plain = network(len(state["0.bias"]))
+    plain.load_state_dict(state)
+    ours = network_of(made.model, (64,), CLASSES)
+    wanted = probabilities(ours, made.tensors, None, Examples(inputs, torch.zeros(len(inputs))))
+    with torch.no_grad():
+        found = torch.softmax(plain(inputs), 1)
+    assert torch.allclose(found, wanted, atol=1e-6)
+    assert torch.equal(found.argmax(1), wanted.argmax(1))
+
+
+def test_models_of_plain_pytorch_are_combined_from_python(trained, digits):
+    states, counts = trained
+    models = LocalModels.from_state_dicts(states, label_counts=counts)
+    made = fedrepro.combine(models, "pfnm", sigma2=0.1)
+    wanted = by_the_pipeline(trained, sigma2=0.1)
+    assert set(made.tensors) == set(wanted.tensors)
+    assert all(np.array_equal(made.tensors[key], value) for key, value in wanted.tensors.items())
+    require_equal_predictions(made.state_dict(), wanted, digits[0])
+    right = network(made.tensors["bias0"].shape[1])
+    right.load_state_dict(made.state_dict())
+    assert (right(digits[0]).argmax(1) == digits[1]).float().mean() > 0.8
+
+
+def test_models_of_plain_pytorch_are_combined_from_the_command_line(trained, files, digits, capsys):
+    command = ["combine", "pfnm", *files, "--labels", "counts.csv", "--set", "sigma2=0.1"]
+    assert main([*command, "--out", "global.pt"]) == 0
+    said = capsys.readouterr().out
+    assert "read as mlp+hidden~20 on examples of shape 64 with 10 classes, 5 clients" in said
+    assert "(out, in)" in said
+    assert "rows are taken in the order of the files" in said
+    state = torch.load("global.pt", weights_only=True)
+    require_equal_predictions(state, by_the_pipeline(trained, sigma2=0.1), digits[0])
+
+
+def test_a_token_and_set_say_the_same(files, capsys):
+    labels = ["--labels", "counts.csv"]
+    assert main(["combine", "pfnm+sigma2~0.5", *files, *labels, "--out", "a.pt"]) == 0
+    settings = ["--set", "sigma2=0.5", "--set", "passes=5"]
+    assert main(["combine", "pfnm", *files, *labels, *settings, "--out", "b.pt"]) == 0
+    with open("a.pt", "rb") as one, open("b.pt", "rb") as two:
+        assert one.read() == two.read()
+
+
+def test_rows_of_counts_may_name_the_files(trained, files, capsys):
+    """Shells sort client10 before client2; names leave no doubt."""
+    lines = [f"client{place}," + ",".join(map(str, trained[1][place])) for place in range(CLIENTS)]
+    header = "client," + ",".join(map(str, range(CLASSES)))
+    with open("named.csv", "w") as file:
+        file.write("\n".join([header, *reversed(lines)]) + "\n")
+    for name in ("named", "counts"):
+        command = ["combine", "pfnm", *files, "--labels", f"{name}.csv", "--out", f"{name}.pt"]
+        assert main(command) == 0
+    one, two = (torch.load(f"{name}.pt", weights_only=True) for name in ("named", "counts"))
+    assert all(torch.equal(one[key], two[key]) for key in two)
+
+
+def test_a_mixture_is_kept_with_its_weights(trained, files, capsys):
+    assert main(["combine", "weighted_ensemble", *files, "--labels", "counts.csv",
+                 "--out", "ensemble.pt"]) == 0  # fmt: skip
+    kept = torch.load("ensemble.pt", weights_only=True)
+    for own, state in zip(kept["state_dicts"], trained[0], strict=True):
+        assert all(torch.equal(own[key], state[key]) for key in state)
+    assert np.allclose(kept["weights"], trained[1] / trained[1].sum(0))
+    models = LocalModels.from_state_dicts(trained[0])
+    with pytest.raises(FedreproError, match="mixture of 5 networks"):
+        fedrepro.combine(models, "uniform_ensemble").state_dict()
+
+
+def test_the_page_says_what_works(trained, files, digits, capsys):
+    """docs/combine.md, word for word: the command, and the block in Python."""
+    page = (ROOT / "docs/combine.md").read_text()
+    (command,) = re.findall(r"^    fedrepro (combine .*)$", page, re.M)
+    words = [sorted(map(str, Path().glob(w))) if "*" in w else [w] for w in command.split()]
+    assert main([part for word in words for part in word]) == 0
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    torch.save(torch.from_numpy(trained[1]), "counts.pt")
+    names: dict[str, object] = {}
+    exec(code, names)  # the page's own text
+    state = torch.load("global.pt", weights_only=True)
+    assert all(torch.equal(state[k], v) for k, v in names["network"].state_dict().items())
+
+
+class Named(nn.Module):
+    """Layers with names of their own, and one that is square."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.fc1, self.fc2 = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(5, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc2(torch.relu(self.fc1(torch.relu(self.inner(x)))))
+
+
+def test_names_and_square_layers_come_back_as_they_were():
+    """The average of equal networks is that network: a square weight is not turned around."""
+    own = Named()
+    models = LocalModels.from_state_dicts([own.state_dict()] * 3, label_counts=np.ones((3, 3)))
+    found = fedrepro.combine(models, "average").state_dict()
+    assert all(torch.allclose(found[key], value) for key, value in own.state_dict().items())
+    other = Named()
+    other.load_state_dict(found)
+    x = torch.rand(4, 6)
+    assert torch.allclose(own(x), other(x), atol=1e-6)
+
+
+def test_convolutions_are_read_with_the_model_they_are():
+    own = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(4 * 4 * 4, 6), nn.ReLU(), nn.Linear(6, 3),
+    )  # fmt: skip
+    states = [own.state_dict()] * 2
+    token = "cnn+channels~4+hidden~6+kernel~3"
+    models = LocalModels.from_state_dicts(
+        states, label_counts=np.ones((2, 3)), model=token, shape=(1, 8, 8)
+    )
+    made = fedrepro.combine(models, "average")
+    x = torch.rand(7, 1, 8, 8)
+    examples = Examples(x.flatten(1), torch.zeros(7))
+    found = probabilities(network_of(models.model, (1, 8, 8), 3), made.tensors, None, examples)
+    assert torch.allclose(found, torch.softmax(own(x), 1), atol=1e-5)
+    own.load_state_dict(made.state_dict())
+    with pytest.raises(FedreproError, match="has convolutions, whose padding and pooling"):
+        LocalModels.from_state_dicts(states)
+    with pytest.raises(FedreproError, match="needs the shape of one example"):
+        LocalModels.from_state_dicts(states, model=token)
+
+
+# ------------------------------------------------------------------------- what is refused
+
+
+def layers(*shapes: tuple[int, int], names: str = "abcdef") -> dict[str, torch.Tensor]:
+    found = {}
+    for name, (out, into) in zip(names, shapes, strict=False):
+        found |= {f"{name}.weight": torch.ones(out, into), f"{name}.bias": torch.ones(out)}
+    return found
+
+
+def without(state, *keys):
+    return {key: value for key, value in state.items() if key not in keys}
+
+
+TWO = layers((5, 6), (3, 5))
+REFUSED = {
+    "turned around": ([without(TWO, "a.weight") | {"a.weight": torch.ones(6, 5)}],
+                      "stored as (in, out): transpose it"),
+    "no bias": ([without(TWO, "a.bias")], "'a' has no bias"),
+    "other shape": ([TWO, layers((4, 6), (3, 4))], "state dict 1: layer 'a'"),
+    "other depth": ([TWO, layers((5, 6))], "has 1 layers and state dict 0 2"),
+    "other names": ([TWO, layers((5, 6), (3, 5), names="xy")], "has 'a' of shape (5, 6)"),
+    "order": ([layers((3, 5), (5, 6))], "'a' gives 3 numbers and 'b' takes 6"),
+    "open order": ([layers((5, 6), (5, 5), (5, 5), (3, 5))], "layers b, c fit in more than one"),
+    "open order of all": ([layers((5, 6), (6, 5))], "layers a, b fit in more than one"),
+    "not numbers": ([TWO | {"a.bias": "five"}], "'a.bias' holds no floating-point numbers"),
+    "whole numbers": ([TWO | {"a.bias": torch.ones(5, dtype=int)}], "no floating-point numbers"),
+    "not finite": ([TWO | {"a.bias": torch.full((5,), torch.nan)}], "not finite"),
+    "normalisation": ([TWO | {"n.running_mean": torch.ones(5)}], "'n.running_mean'"),
+    "a checkpoint": ([{"epoch": 3.0, "model": TWO}], "'model' holds further names"),
+    "a wrapped state": ([{"model": TWO}], "give the state dict itself"),
+    "nothing": ([], "no state dict to combine"),
+    "a network": ([network()], "is no state dict"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_decided_is_refused_in_a_sentence(case):
+    states, sentence = REFUSED[case]
+    with pytest.raises(FedreproError, match=re.escape(sentence)):
+        LocalModels.from_state_dicts(states)
+
+
+def test_an_order_that_names_count_or_that_is_told_is_taken():
+    square = ((5, 6), (5, 5), (5, 5), (3, 5))
+    counted = LocalModels.from_state_dicts([layers(*square, names="0246")])
+    assert counted.layers == ("0", "2", "4", "6")
+    with pytest.raises(FedreproError, match="layers 4, 2 fit in more than one order"):
+        LocalModels.from_state_dicts([layers(*square, names="0426")])
+    told = LocalModels.from_state_dicts([layers(*square)], layers=["a", "c", "b", "d"])
+    assert told.layers == ("a", "c", "b", "d")
+    with pytest.raises(FedreproError, match="name each of them once"):
+        LocalModels.from_state_dicts([layers(*square)], layers=["a", "b", "d"])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["downpour_sgd"], "'downpour_sgd' is federated: only one-shot methods"),
+        (["local"], "'local' is control"),
+        (["distillation"], "needs the training inputs of all clients in one place"),
+        (["pfnm"], "give label_counts, or --labels"),
+        (["pfnm", "--set", "sigma=1"], "did you mean 'sigma2'"),
+        (["pfnm", "--set", "sigma2=-1"], "must be above 0"),
+        (["pfnm", "--set", "sigma2=1,2"], "lists several values"),
+        (["pfnm", "--labels", "short.csv"], "has 4 rows of counts for 5 models"),
+        (["pfnm", "--labels", "narrow.csv"], "(5, 9)"),
+        (["pfnm", "--labels", "missing.csv"], "missing.csv cannot be read"),
+        (["average", "client0.pt"], "is given twice"),
+        (["average", "none.pt"], "none.pt is missing"),
+        (["average", "counts.csv"], "counts.csv is no state dict that can be read"),
+    ],
+)  # fmt: skip
+def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, files, trained, capsys):
+    rows = [",".join(map(str, row)) for row in trained[1]]
+    for name, kept in (("short", rows[1:]), ("narrow", [row.rpartition(",")[0] for row in rows])):
+        with open(f"{name}.csv", "w") as file:
+            file.write("\n".join(kept))
+    assert main(["combine", words[0], *files, *words[1:], "--out", "global.pt"]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1

@@ -1,0 +1,309 @@
+"""Methods of a chosen size: what is true of each, whatever the clients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from problems import FEATURES, problem
+
+from fedrepro.api import GlobalModel, LocalModels
+from fedrepro.components.methods.pfnm_sized import solved
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.matching.clustering import k_means, merged
+from fedrepro.matching.networks import networks_of, tensors_of
+from fedrepro.matching.permuting import agreement, fitted, in_step, permuted
+from fedrepro.matching.transport import barycentre
+from fedrepro.networks.dense import widths
+from fedrepro.networks.predict import network_of
+
+METHODS = components("method")
+SIZED = ("pfnm_sized", "kmeans_units", "ot_fusion", "whole_clients", "best_clients")
+MERGING = ("kmeans_units", "ot_fusion", "weight_matching")
+INPUTS = np.random.default_rng(5).random((50, FEATURES)).astype(np.float32) * 2
+
+
+@pytest.fixture(scope="module", params=[(8,), (8, 8)], ids=str)
+def given(request):
+    return problem(hidden=request.param)
+
+
+def call(name, given, **values):
+    spec = METHODS[name].spec(values)
+    return METHODS[name].fn(given.models, given.info, rng=Rng(0), **spec.values)
+
+
+def logits(tensors, given):
+    """Of every network, (m, N, K)."""
+    network = network_of(given.models.model, given.models.shape, given.models.classes)
+    count = len(next(iter(tensors.values())))
+    each = [{k: torch.from_numpy(v[i]) for k, v in tensors.items()} for i in range(count)]
+    return np.stack([network.logits(one, torch.from_numpy(INPUTS)).numpy() for one in each])
+
+
+def with_networks(given, networks):
+    """The problem with other local models, all with equal examples of each class."""
+    each = [tensors_of(network) for network in networks]
+    tensors = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+    counts = np.full((len(networks), given.models.classes), 20)
+    info = replace(
+        given.info,
+        label_counts=counts,
+        example_counts=counts.sum(1),
+        own_train_accuracy=np.linspace(0.5, 0.9, len(networks)),
+    )
+    models = LocalModels(given.models.model, given.models.shape, given.models.classes, tensors)
+    return replace(given, models=models, info=info)
+
+
+def shuffled(network, seed):
+    rng = np.random.default_rng(seed)
+    for layer in range(len(network) // 2 - 1):
+        network = permuted(network, layer, rng.permutation(len(network[2 * layer + 1])))
+    return network
+
+
+@pytest.mark.parametrize("units", [3, 8, 11, 16, 32, 33])
+@pytest.mark.parametrize("name", [*SIZED, "pruned_concatenation"])
+def test_a_size_is_had_exactly_or_not_at_all(name, units, given):
+    exact = {"exact": True} if name == "pruned_concatenation" else {}
+    made = call(name, given, units=units, **exact)
+    whole, depth = units % 8 == 0 and units <= 32, len(widths(given.models.tensors))
+    if name in ("whole_clients", "best_clients"):
+        assert (made is not None) == whole
+    if name in ("kmeans_units", "ot_fusion", "pruned_concatenation"):
+        assert (made is not None) == (units <= 32)
+    if made is not None and name == "pfnm_sized":
+        assert sum(widths(made.tensors)) == depth * units
+    elif made is not None:
+        assert widths(made.tensors) == (units,) * depth
+
+
+@pytest.mark.parametrize("name", [*MERGING, "whole_clients", "best_clients"])
+def test_one_client_is_itself(name, given):
+    alone = with_networks(given, networks_of(given.models.tensors)[:1])
+    made = call(name, alone)
+    assert np.allclose(logits(made.tensors, alone), logits(alone.models.tensors, alone), atol=1e-5)
+
+
+@pytest.mark.parametrize("class_weights", [True, False])
+@pytest.mark.parametrize("name", MERGING)
+def test_copies_of_one_network_in_any_order_of_units_are_that_network(name, class_weights, given):
+    (first, *_) = networks_of(given.models.tensors)
+    copies = with_networks(given, [shuffled(first, seed) for seed in range(5)])
+    made = call(name, copies, class_weights=class_weights)
+    assert widths(made.tensors) == widths(copies.models.tensors)
+    assert np.allclose(
+        logits(made.tensors, copies), logits(copies.models.tensors, copies)[:1], atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("units", [8, 16, 24])
+@pytest.mark.parametrize("name", ["ot_fusion", "pfnm_sized", "best_clients", "whole_clients"])
+def test_the_order_of_a_clients_units_does_not_matter(name, units, given):
+    own = networks_of(given.models.tensors)
+    one = with_networks(given, own)
+    two = with_networks(given, [shuffled(network, seed) for seed, network in enumerate(own)])
+    made, other = call(name, one, units=units), call(name, two, units=units)
+    assert (made is None) == (other is None)
+    if made is not None:
+        assert np.allclose(logits(made.tensors, one), logits(other.tensors, two), atol=1e-3)
+
+
+def test_whole_clients_are_the_mean_of_their_logits(given):
+    each = logits(given.models.tensors, given)
+    made = call("whole_clients", given, units=24, class_weights=False)
+    drawn = Rng(0).stream("whole-clients").permutation(4)[:3]
+    assert np.allclose(logits(made.tensors, given)[0], each[drawn].mean(0), atol=1e-5)
+
+
+def test_whole_clients_may_weigh_by_what_the_chosen_have_of_each_class(given):
+    made = call("whole_clients", given, units=16)
+    drawn = Rng(0).stream("whole-clients").permutation(4)[:2]
+    counts = given.info.label_counts[drawn]
+    share = np.where(counts.sum(0) > 0, counts / np.maximum(counts.sum(0), 1), 0.5)
+    wanted = (share[:, None] * logits(given.models.tensors, given)[drawn]).sum(0)
+    assert np.allclose(logits(made.tensors, given)[0], wanted, atol=1e-5)
+
+
+def test_the_best_clients_are_those_of_the_highest_training_accuracy(given):
+    ranked = replace(
+        given, info=replace(given.info, own_train_accuracy=np.array([0.2, 0.9, 0.3, 0.9]))
+    )
+    each = logits(given.models.tensors, given)
+    one, three = (call("best_clients", ranked, units=n, class_weights=False) for n in (8, 24))
+    assert np.allclose(logits(one.tensors, given)[0], each[1], atol=1e-5)
+    assert np.allclose(logits(three.tensors, given)[0], each[1:].mean(0), atol=1e-5)
+
+
+def test_a_clients_own_accuracy_is_on_its_own_examples(given):
+    for j, rows in enumerate(given.rows):
+        network = network_of(given.models.model, given.models.shape, given.models.classes)
+        one = {k: torch.from_numpy(v[j]) for k, v in given.models.tensors.items()}
+        found = network.logits(one, torch.from_numpy(given.inputs[rows])).argmax(1).numpy()
+        assert given.info.own_train_accuracy[j] == np.mean(found == given.labels[rows])
+
+
+# --------------------------------------------------------------------------------- k-means
+
+
+def test_as_many_clusters_as_units_are_the_concatenation(given):
+    made, whole = call("kmeans_units", given, units=32), call("concatenation", given)
+    assert np.allclose(logits(made.tensors, given), logits(whole.tensors, given), atol=1e-4)
+
+
+def test_the_scale_of_a_unit_does_not_matter_to_its_cluster():
+    """Ten times the weights in and a tenth of those out are the same unit."""
+    (network, *_) = networks_of(problem().models.tensors)
+    scales = np.random.default_rng(1).uniform(0.1, 10, 8)
+    other = (network[0] * scales, network[1] * scales, network[2] / scales[:, None], network[3])
+    one, two = (merged(n, (3,), 5, np.random.default_rng(0)) for n in (network, other))
+    for a, b in zip(one, two, strict=True):
+        assert np.allclose(a, b)
+
+
+def test_points_that_lie_together_are_one_cluster():
+    rng = np.random.default_rng(3)
+    centres = np.eye(5)
+    points = np.repeat(centres, 20, axis=0) + 0.05 * rng.standard_normal((100, 5))
+    labels = k_means(points, 5, 10, rng).reshape(5, 20)
+    assert (labels == labels[:, :1]).all()
+    assert len(set(labels[:, 0])) == 5
+
+
+def test_k_means_is_as_good_as_that_of_scikit_learn():
+    from sklearn.cluster import KMeans
+
+    points = np.random.default_rng(2).standard_normal((150, 6))
+    labels = k_means(points, 8, 10, np.random.default_rng(0))
+    centres = np.stack([points[labels == c].mean(0) for c in range(8)])
+    ours = ((points - centres[labels]) ** 2).sum()
+    theirs = KMeans(8, n_init=10, random_state=0).fit(points).inertia_
+    assert ours < 1.03 * theirs
+
+
+def test_more_clusters_than_directions_leave_none_out():
+    points = np.repeat(np.eye(3), 4, axis=0)
+    labels = k_means(points, 7, 3, np.random.default_rng(0))
+    for label in np.unique(labels):
+        assert len(np.unique(points[labels == label], axis=0)) == 1
+
+
+# --------------------------------------------------------------------------------- transport
+
+
+def test_more_sweeps_bring_the_common_units_nearer():
+    rng = np.random.default_rng(4)
+    measures = [rng.standard_normal((10, 3)) for _ in range(4)]
+    share, start = np.full(4, 0.25), rng.standard_normal((6, 3))
+
+    def cost(sweeps):
+        points, plans = barycentre(measures, start, share, sweeps)
+        return sum(
+            (plan * ((own[:, None] - points) ** 2).sum(2)).sum()
+            for plan, own in zip(plans, measures, strict=True)
+        )
+
+    costs = [cost(sweeps) for sweeps in (1, 2, 5, 20)]
+    assert all(later <= earlier + 1e-9 for earlier, later in pairwise(costs))
+
+
+def test_all_mass_arrives():
+    rng = np.random.default_rng(4)
+    measures = [rng.standard_normal((m, 3)) for m in (4, 10)]
+    _, plans = barycentre(measures, rng.standard_normal((6, 3)), np.array([0.3, 0.7]), 3)
+    for own, plan in zip(measures, plans, strict=True):
+        assert np.allclose(plan.sum(1), 1)
+        assert np.allclose(plan.sum(0), len(own) / 6)
+
+
+# --------------------------------------------------------------------------------- permutations
+
+
+def test_permuting_units_changes_no_output(given):
+    own = networks_of(given.models.tensors)
+    moved = with_networks(given, [shuffled(network, 7) for network in own])
+    plain = with_networks(given, own)
+    assert np.allclose(
+        logits(moved.models.tensors, plain), logits(plain.models.tensors, plain), atol=1e-4
+    )
+
+
+def test_fitting_never_lowers_agreement(given):
+    model, network, *_ = networks_of(given.models.tensors)
+    made = fitted(network, model, np.random.default_rng(0))
+
+    def products(one):
+        return sum(float((a * b).sum()) for a, b in zip(model, one, strict=True))
+
+    assert products(made) >= products(network) - 1e-9
+    for layer in range(len(network) // 2 - 1):
+        worth = agreement(model, made, layer)
+        swapped = [permuted(made, layer, order) for order in _swaps(len(worth))]
+        assert max(map(products, swapped)) <= products(made) + 1e-9
+
+
+def _swaps(count):
+    for one in range(count):
+        for two in range(one):
+            order = np.arange(count)
+            order[[one, two]] = two, one
+            yield order
+
+
+def test_networks_that_agree_stay_as_they_are(given):
+    (first, *_) = networks_of(given.models.tensors)
+    for made in in_step([first] * 3, 10, np.random.default_rng(0)):
+        assert all(np.array_equal(a, b) for a, b in zip(made, first, strict=True))
+
+
+# --------------------------------------------------------------------------------- PFNM
+
+
+def stepwise(sizes):
+    """Networks whose sizes fall as sigma2 passes these values; they carry their sigma2."""
+    calls = []
+
+    def at(sigma2, order=0):
+        calls.append((sigma2, order))
+        units = next((size for edge, size in sizes if sigma2 < edge), sizes[-1][1]) + order % 3
+        return units, GlobalModel(None, {}, diagnostics={"solved_sigma2": sigma2})
+
+    return at, calls
+
+
+STEPS = [(0.5, 90), (3.0, 60), (40.0, 55), (np.inf, 50)]
+
+
+@pytest.mark.parametrize(("size", "edge"), [(60, 0.5), (55, 3.0), (50, 40.0)])
+def test_the_smallest_sigma2_of_a_size_is_found(size, edge):
+    at, _ = stepwise(STEPS)
+    found = solved(at, size).diagnostics["solved_sigma2"]
+    assert edge <= found <= 1.011 * edge
+
+
+def test_a_size_that_sigma2_jumps_over_is_looked_for_in_other_orders():
+    at, calls = stepwise(STEPS)
+    assert solved(at, 56).diagnostics["solved_sigma2"] == pytest.approx(3.0, rel=0.01)
+    assert calls[-1][1] == 1
+
+
+@pytest.mark.parametrize("size", [49, 58, 200])
+def test_a_size_that_there_is_not_is_not_given(size):
+    assert solved(stepwise(STEPS)[0], size) is None
+
+
+def test_all_units_are_the_smallest_sigma2():
+    at, _ = stepwise([(0.5, 90), (np.inf, 60)])
+    assert solved(at, 90).diagnostics["solved_sigma2"] < 1e-8
+
+
+def test_pfnm_of_a_size_is_pfnm_at_the_sigma2_that_it_names():
+    given = problem()
+    made = call("pfnm_sized", given, units=16)
+    same = call("pfnm", given, sigma2=made.diagnostics["solved_sigma2"])
+    assert all(np.array_equal(made.tensors[k], v) for k, v in same.tensors.items())

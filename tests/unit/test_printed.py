@@ -1,0 +1,336 @@
+"""Printed values beside ours: cells, differences, verdicts, and the table that shows both."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from small_exhibits import file_of, small
+from synthetic import tables_of, workplace
+
+from fedrepro.core.artifacts import read_json
+from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.layout import Arrangement, table_of
+from fedrepro.numbers.printed import (
+    COLUMNS,
+    PrintedValue,
+    cell_of,
+    printed_rows,
+    read_published,
+    require_cells,
+    require_printed,
+    usual_tolerance,
+    verdict,
+)
+from fedrepro.numbers.summary import csv_text, read_csv
+from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
+from fedrepro.planning.plan import Plan
+from fedrepro.report.page import load
+from fedrepro.stages import exhibit as stage
+
+__all__ = ["workplace"]
+ROOT = Path(__file__).parents[2]
+CASES = {
+    "iid": {"label": "iid, digits"},
+    "skew": {"label": "skew", "partition": {"name": "shards"}},
+}
+METHODS = [
+    {"name": "average", "label": "A"},
+    {"name": "uniform_ensemble", "label": "E"},
+    {"name": "local", "label": "alone", "reference": True},
+]
+
+
+def value(**given) -> PrintedValue:
+    base = {
+        "exhibit": "x",
+        "cell": {"clients": "2"},
+        "method": "A",
+        "metric": "accuracy",
+        "split": "test",
+        "value": 0.9,
+        "sd": None,
+        "trials": None,
+        "note": "",
+        "tolerance": None,
+        "where": "file, line 2",
+    }
+    return PrintedValue(**(base | given))
+
+
+def written(path: Path, *rows: str) -> Path:
+    path.write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
+    return path
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+def test_a_row_is_read_with_its_cell_and_its_tolerance(tmp_path):
+    row = 'x,"case=a, b, clients=5",A,accuracy,test,0.9,0.01,10,,5%'
+    (found,) = read_published(written(tmp_path / "p.csv", row))
+    assert found.cell == {"case": "a, b", "clients": "5"}
+    assert (found.value, found.sd, found.trials) == (0.9, 0.01, 10)
+    assert found.tolerance == pytest.approx(0.045)
+
+
+def test_a_paper_without_printed_values_has_none(tmp_path):
+    assert read_published(tmp_path / "none.csv") == []
+
+
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("x,clients=5,A,acuracy,test,0.9,,,,", "line 2: did you mean 'accuracy'"),
+        ("x,clients=5,A,accuracy,test,high,,,,", "line 2: 'value' is 'high', which is no number"),
+        ("x,clients=5,A,accuracy,test,,,,,", "line 2: 'value' is empty"),
+        ("x,five clients,A,accuracy,test,0.9,,,,", "is not of the form key=value"),
+        ("x,clients=5,A,accuracy,test,0.9,,,,much", "'tolerance' is 'much'"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_a_sentence(tmp_path, row, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        read_published(written(tmp_path / "p.csv", row))
+
+
+def test_a_file_with_other_columns_is_a_sentence(tmp_path):
+    (tmp_path / "p.csv").write_text("exhibit,value\n")
+    with pytest.raises(FedreproError, match="lacks cell, method"):
+        read_published(tmp_path / "p.csv")
+
+
+def test_an_empty_cell_is_the_one_point_of_an_exhibit():
+    assert cell_of("", "here") == {}
+
+
+# ------------------------------------------------------------------------------------ verdicts
+
+
+@pytest.mark.parametrize(
+    ("ours", "sd", "word"),
+    [
+        (0.91, 0.0, "reproduced"),  # one point is the tolerance of accuracies
+        (0.89, 0.0, "reproduced"),
+        (0.92, 0.0, "better"),
+        (0.88, 0.0, "worse"),
+        (0.92, 0.04, "reproduced"),  # within two standard errors of ours
+        (math.nan, 0.0, "failed"),
+    ],
+)
+def test_an_accuracy_is_judged_by_the_larger_of_tolerance_and_two_errors(ours, sd, word):
+    printed = value()
+    assert verdict(printed, ours, sd**2 / 10, usual_tolerance(printed)) == word
+
+
+def test_the_papers_own_spread_widens_the_interval():
+    printed = value(sd=0.05, trials=4)
+    assert verdict(printed, 0.94, 0.0, 0.01) == "reproduced"
+    assert verdict(value(sd=0.05), 0.94, 0.0, 0.01) == "better"  # its trials are not known
+
+
+def test_fewer_rounds_are_better_and_those_never_reached_are_equal():
+    printed = value(metric="rounds", value=100.0)
+    judged = [verdict(printed, ours, 0.0, usual_tolerance(printed)) for ours in (85, 120, 121, 70)]
+    assert judged == ["reproduced", "reproduced", "worse", "better"]
+    never = value(metric="rounds", value=math.inf)
+    assert verdict(never, math.inf, 0.0, 1.0) == "reproduced"
+    assert verdict(never, 90.0, 0.0, 1.0) == "better"
+    assert verdict(printed, math.inf, 0.0, 20.0) == "worse"
+
+
+def test_a_metric_without_a_tolerance_is_shown_and_not_judged():
+    printed = value(metric="bytes_up", value=3.0)
+    assert verdict(printed, 9.0, 0.0, usual_tolerance(printed)) == "shown"
+
+
+# --------------------------------------------------------------------------------------- tables
+
+
+def numbers_of(exhibit, accuracy: dict[str, float]) -> pd.DataFrame:
+    """The numbers of an exhibit in which each method has one accuracy everywhere."""
+    rows = [
+        {
+            **point.values,
+            "method": measure.label,
+            "metric": "accuracy",
+            "split": "test",
+            "mean": accuracy[measure.label],
+            "sd": 0.0,
+            "trials": 2,
+            "by_trial": "",
+            "setting": measure.spec.token,
+        }
+        for point in exhibit.points
+        for measure in point.measures
+    ]
+    return read_csv(csv_text(pd.DataFrame(rows)))
+
+
+def beside(exhibit, *values, stand_ins=None) -> pd.DataFrame:
+    numbers = numbers_of(exhibit, {"A": 0.905, "E": 0.95, "alone": 0.5})
+    return printed_rows(exhibit, values, numbers, stand_ins or {})
+
+
+def test_ours_stands_beside_what_is_printed_with_the_difference():
+    exhibit = small(methods=METHODS)
+    (row,) = beside(exhibit, value(), value(exhibit="another")).to_dict("records")
+    assert (row["clients"], row["method"], row["printed"]) == (2, "A", 0.9)
+    assert row["mean"] == 0.905
+    assert row["difference"] == pytest.approx(0.005)
+    assert (row["tolerance"], row["verdict"]) == (0.01, "reproduced")
+
+
+def test_a_case_is_named_by_its_key_or_by_its_label():
+    exhibit = small(methods=METHODS, cases=CASES)
+    cells = ({"case": "iid", "clients": "4"}, {"case": "iid, digits", "clients": "4.0"})
+    found = beside(exhibit, *(value(cell=cell) for cell in cells))
+    assert found["verdict"].tolist() == ["reproduced"] * 2
+    assert set(found["case"]) == {"iid, digits"}
+
+
+def test_other_data_are_a_stand_in_and_a_cell_that_is_not_there_is_not_run():
+    exhibit = small(methods=METHODS)
+    other = beside(exhibit, value(), stand_ins={"digits": "Digits stand in for MNIST."})
+    assert other["verdict"].tolist() == ["stand-in"]
+    absent = beside(exhibit, value(cell={"clients": "100"}, note="120 hours"), value(method="Z"))
+    assert absent["verdict"].tolist() == ["not run"] * 2
+    assert absent["mean"].isna().all()
+
+
+def test_a_cell_that_fits_several_points_is_a_sentence():
+    with pytest.raises(FedreproError, match="fits 2 points of small/x; name more keys"):
+        beside(small(methods=METHODS), value(cell={}))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"exhibit": "y"}, "unknown table 'y'"),
+        ({"cell": {"clients": "3"}}, "its cell fits no point"),
+        ({"cell": {"client": "2"}}, "did you mean 'clients'"),
+        ({"method": "B"}, "'B' is no method of that cell, which has A, E, alone"),
+    ],
+)
+def test_a_printed_value_that_belongs_nowhere_is_a_sentence(change, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        require_cells([small(methods=METHODS)], [value(**change)])
+
+
+def test_a_value_that_says_why_it_is_not_run_is_taken():
+    exhibit = small(methods=METHODS)
+    require_cells([exhibit], [value(cell={"clients": "3"}, note="not run: 80 hours")])
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_printed_values_of_the_repository_belong_to_its_tables():
+    require_printed(Plan(Config(), load_exhibits(), "paper"))
+
+
+def about_of(exhibit, **table):
+    """What a table reads of an exhibit's json."""
+    methods = [{"label": m.label, "reference": m.reference} for m in exhibit.measures]
+    columns = {"points": exhibit.swept, "settings": exhibit.shown}
+    return {"methods": methods, "columns": columns, "settings": {"table": table}}
+
+
+def test_methods_may_go_across_and_points_down():
+    exhibit = small(methods=METHODS, cases=CASES)
+    numbers = numbers_of(exhibit, {"A": 0.905, "E": 0.95, "alone": 0.99})
+    arranged = Arrangement(("case", "clients"), ("method",), best="row")
+    table = table_of(about_of(exhibit), numbers, arranged)
+    assert table.heads == (("A",), ("E",), ("alone",))
+    assert [row.heads for row in table.rows] == [
+        *(("iid, digits", "2"), ("iid, digits", "4"), ("skew", "2"), ("skew", "4")),
+    ]
+    assert [cell.best for cell in table.rows[0].cells] == [False, True, False]
+    assert not any(row.soft for row in table.rows)
+
+
+def test_ties_are_never_the_best():
+    exhibit = small(methods=METHODS)
+    numbers = numbers_of(exhibit, {"A": 0.90501, "E": 0.90502, "alone": 0.5})
+    table = table_of(about_of(exhibit), numbers, Arrangement(("method",), ("clients",)))
+    assert not any(cell.best for row in table.rows for cell in row.cells)
+    assert [row.soft for row in table.rows] == [False, False, True]
+
+
+def test_a_method_of_one_case_leaves_the_other_cells_empty():
+    cases = {**CASES, "skew": {**CASES["skew"], "without": ["E"]}}
+    exhibit = small(methods=METHODS, cases=cases, sweep={"partition.clients": [2]})
+    numbers = numbers_of(exhibit, {"A": 0.9, "E": 0.8, "alone": 0.5})
+    table = table_of(about_of(exhibit), numbers, Arrangement(("method",), ("case",)))
+    ensemble = next(row for row in table.rows if row.heads == ("E",))
+    assert [cell.number for cell in ensemble.cells] == ["80.00 ± 0.00", " "]
+
+
+def test_printed_values_and_their_notes_stand_in_their_cells():
+    exhibit = small(methods=METHODS)
+    numbers = numbers_of(exhibit, {"A": 0.905, "E": 0.95, "alone": 0.5})
+    values = [value(sd=0.002, note="read off a plot"), value(method="E", note="read off a plot")]
+    printed = read_csv(csv_text(printed_rows(exhibit, values, numbers, {})))
+    table = table_of(
+        about_of(exhibit), numbers, Arrangement(("method",), ("clients",)), printed=printed
+    )
+    first, second = (row.cells[0] for row in table.rows[:2])
+    assert (first.printed, first.verdict, first.notes) == ("90.00 ± 0.20", "reproduced", (1,))
+    assert (second.verdict, second.notes) == ("better", (1,))
+    assert table.footnotes == ("read off a plot",)
+
+
+def test_rounds_that_were_not_enough_are_no_number():
+    exhibit = small(methods=METHODS[:1], sweep={"partition.clients": [2]})
+    numbers = numbers_of(exhibit, {"A": math.inf}).assign(
+        metric="rounds", split="", by_trial="80 80"
+    )
+    arranged = Arrangement(("method",), ("clients",), metric="rounds", split="")
+    table = table_of(about_of(exhibit), numbers, arranged)
+    assert table.rows[0].cells[0].number == "> 80"
+
+
+@pytest.mark.parametrize(
+    ("table", "sentence"),
+    [
+        ({"rows": ["clients"]}, "'method' takes several values"),
+        ({"rows": ["method", "size"]}, "has 'size' in rows or columns; what it has is method"),
+        ({"rows": ["method"], "columns": ["clients", "method"]}, "has 'method' twice"),
+        ({"metric": "acc"}, "the metrics are accuracy"),
+    ],
+)
+def test_a_table_that_cannot_be_laid_out_is_a_sentence(table, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        small(methods=METHODS, table=table)
+
+
+def test_a_name_is_a_table_everywhere_or_nowhere():
+    files = load_exhibits(ROOT / "config/exhibits")
+    assert table_names(files) == ["deep-sigma2", "erratum-options"]
+    both = file_of(at={"paper": {"drawing": "accuracy-and-size"}})
+    with pytest.raises(FedreproError, match="'x' is a table at one scale or in one paper and"):
+        table_names({"small": both})
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatch, tmp_path):
+    file: ExhibitFile = file_of(methods=METHODS, place="table 1")
+    monkeypatch.setattr(stage, "load_exhibits", lambda: {"small": file})
+    row = "x,clients=2,A,accuracy,test,0.93,,,as printed,"
+    published = written(tmp_path / "published.csv", row)
+    monkeypatch.setattr(stage, "published_file", lambda paper: published)
+    made = Plan(Config(), {"small": file}, "paper")
+    tables_of(made, "small/x")
+    stage.run("small/x", made, Path(made.paths.exhibit("small/x", "")))
+    base = made.paths.exhibit("small/x", "")
+    assert set(read_json(f"{base}.json")["files"]) == {
+        *(".html", ".md", ".tex", ".printed.csv", ".csv", ".choice.csv", ".metrics.parquet"),
+    }
+    for suffix in (".html", ".md", ".tex"):
+        text = Path(f"{base}{suffix}").read_text()
+        assert "printed 93.00: reproduced" in text
+        assert "as printed" in text
+    printed = read_csv(Path(f"{base}.printed.csv").read_text())
+    assert printed["verdict"].tolist() == ["reproduced"]
+    shown = load(Path(base).parents[1], "small/x", "paper")
+    assert shown.is_table
+    assert "printed 93.00: reproduced" in shown.fragment

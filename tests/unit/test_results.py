@@ -1,0 +1,181 @@
+"""One table of results, and the columns that tell a final value from one of a round."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from synthetic import KEY, draw, plan, plausible, rewrite, undrawn, workplace
+
+import fedrepro
+from fedrepro.cli.main import main
+from fedrepro.core.artifacts import read_table
+from fedrepro.core.metrics import LEADING, with_leading
+from fedrepro.numbers.summary import read_metrics
+
+__all__ = ["undrawn", "workplace"]
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
+
+
+def values(token: str, clients: int, trial: int, metric: str, split: str) -> float:
+    """The settings of PFNM differ in training accuracy alone."""
+    if token.startswith("pfnm") and split == "train":
+        return 0.9 if token == "pfnm+sigma2~0.5" else 0.8
+    return plausible(token, clients, trial, metric, split)
+
+
+@pytest.fixture
+def drawn(workplace, undrawn):
+    draw(plan(), KEY, values)
+    return workplace
+
+
+# ----------------------------------------------------------------------------------- in files
+
+
+def test_every_file_of_metrics_has_the_same_leading_columns(drawn):
+    made = plan()
+    exhibit = made.exhibit(KEY)
+    paths = [*made.metrics_files(exhibit), f"reports/tiny/{KEY}.metrics.parquet"]
+    for path in paths:
+        assert tuple(pq.read_schema(path).names[: len(LEADING)]) == LEADING
+    frame = pd.read_parquet(paths[-1])
+    assert set(frame[frame["round"].notna()]["phase"]) == {"round"}
+    assert set(frame[frame["round"].isna()]["phase"]) == {"final"}
+    assert (frame["method"] == frame["setting"]).all()
+
+
+def test_a_value_of_a_round_never_passes_for_a_final_one(drawn):
+    """The same metric and split: only phase and round tell them apart, and phase always does."""
+    frame = pd.read_parquet(f"reports/tiny/{KEY}.metrics.parquet")
+    keys = ["trial", "setting", "metric", "split", "client", "partition_clients", "partition_name"]
+    final = frame[frame["phase"] == "final"]
+    assert not final.duplicated(keys).any()
+    assert frame.duplicated(keys).any()
+
+
+def test_files_of_before_there_were_phases_are_read(drawn):
+    """As they are in the record, beside files of now."""
+    made = plan()
+    path = next(p for p in made.metrics_files(made.exhibit(KEY)) if "downpour" in p)
+    table = read_table(path, "metrics")
+    wanted = read_metrics([path]).rows
+    older = table.drop_columns(["setting", "phase"]).replace_schema_metadata()
+    assert with_leading(older).equals(wanted)
+    recorded = sorted((ROOT / "reports/record").rglob("*.metrics.parquet"))
+    found = with_leading(read_table(recorded[0], "metrics"))
+    assert tuple(found.column_names[: len(LEADING)]) == LEADING
+
+
+# ------------------------------------------------------------------------------ as one table
+
+
+def test_the_table_has_every_method_in_every_scenario_with_its_chosen_setting(drawn):
+    exhibit = plan().exhibit(KEY)
+    table = fedrepro.results("tiny")
+    accuracy = table[(table["metric"] == "accuracy") & (table["split"] == "test")]
+    found = set(zip(accuracy["clients"], accuracy["method"], strict=True))
+    labels = [measure.label for measure in exhibit.measures]
+    assert found == {(point.scenario.clients, name) for point in exhibit.points for name in labels}
+    assert len(accuracy) == len(found)
+    assert set(table[table["method"] == "PFNM"]["setting"]) == {"pfnm+sigma2~0.5"}
+    first = accuracy.iloc[0]
+    scenario = exhibit.points[0].scenario
+    assert (first["dataset"], first["partition"]) == (
+        scenario.dataset.token,
+        scenario.partition.token,
+    )
+
+
+def test_it_holds_final_values_and_not_those_of_rounds(workplace):
+    """A method whose early rounds are poor: the mean over all rows would be .6, the end is .9."""
+    counted = iter(range(10_000))
+
+    def rising(token, clients, trial, metric, split):
+        if token.startswith("downpour") and (metric, split) == ("accuracy", "test"):
+            # in the order of synthetic rows: the end, a client's, then rounds
+            return (0.9, 0.5, 0.5, 0.5, 0.6)[next(counted) % 5]
+        return plausible(token, clients, trial, metric, split)
+
+    draw(plan(), KEY, rising)
+    table = fedrepro.results("tiny", wide=True)
+    assert table[table["method"] == "D-SGD"]["accuracy test"].tolist() == [0.9, 0.9]
+
+
+def test_wide_has_a_row_per_method_and_a_column_per_metric(drawn):
+    long, wide = fedrepro.results("tiny"), fedrepro.results("tiny", wide=True)
+    place = ["dataset", "partition", "model", "training", "method", "setting"]
+    assert not wide.duplicated(place).any()
+    row = wide[(wide["clients"] == 4) & (wide["method"] == "PFNM")].iloc[0]
+    own = long[(long["clients"] == 4) & (long["method"] == "PFNM")]
+    for _, number in own.iterrows():
+        assert row[f"{number['metric']} {number['split']}".strip()] == number["mean"]
+
+
+def test_numbers_that_two_exhibits_show_stand_once(drawn, monkeypatch):
+    draw(plan(), "pfnm/figure-2", values)
+    table = fedrepro.results("tiny")
+    place = ["dataset", "partition", "model", "training", "method", "setting", "metric", "split"]
+    assert not table.duplicated([*place, "trials"]).any()
+    both = table[table["exhibits"] == "pfnm/figure-2 pfnm/figure-2a"]
+    assert len(both) or (table["exhibits"] == "pfnm/figure-2a pfnm/figure-2").any()
+
+
+def test_the_command_prints_it_and_writes_csv(drawn, capsys):
+    assert main(["results", "--scale", "tiny"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "dataset: digits" in said
+    assert any(line.split()[-5:-3] == ["accuracy", "test"] for line in said)
+    assert main(["results", "--scale", "tiny", "--wide", "--csv"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("dataset,partition,model,training,clients,method,kind,setting,trials,")
+    assert text.count("\n") == len(fedrepro.results("tiny", wide=True)) + 1
+
+
+def test_the_record_is_read_as_well(capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    table = fedrepro.results("paper", reports="reports/record")
+    assert {"mnist", "cifar10"} <= set(table["dataset"].str.split("+").str[0])
+    rows = table.query("metric == 'accuracy' and split == 'test' and setting == 'downpour_sgd'")
+    assert len(rows)
+    assert (table["method"] != "").all()
+
+
+def test_nothing_drawn_and_an_older_drawing_are_sentences(workplace, capsys):
+    assert main(["results", "--scale", "tiny"]) == 2
+    assert "draw one, with: snakemake" in capsys.readouterr().err
+    assert main(["results", "--scale", "huge"]) == 2
+    assert "scale 'huge' is none of" in capsys.readouterr().err
+    base = draw(plan(), KEY)
+    text = Path(f"{base}.csv").read_text().replace("\n2,", "\n3,")
+    rewrite(base, ".csv", text.encode())
+    assert main(["results", "--scale", "tiny"]) == 0
+    assert "was drawn with other settings than the config has now" in capsys.readouterr().err
+
+
+def test_the_lines_of_the_readme_run_as_they_are_written(workplace, capsys):
+    draw(plan("quick"), KEY)
+    text = (ROOT / "README.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", text, re.S)
+    assert [block.split()[1] for block in blocks] == ["pandas", "duckdb"]
+    pivot, every = (run_line(block) for block in blocks)
+    exhibit = plan("quick").exhibit(KEY)
+    trials = range(exhibit.points[0].trials["D-SGD"])
+    for point in exhibit.points:
+        clients = point.scenario.clients
+        final = [plausible("downpour_sgd", clients, t, "accuracy", "test") for t in trials]
+        assert pivot.loc["downpour_sgd", clients] == pytest.approx(sum(final) / len(final))
+    rows = {(name, count): value for _, count, name, value in every.fetchall()}
+    assert rows["downpour_sgd", clients] == pytest.approx(sum(final) / len(final))
+
+
+def run_line(block: str):
+    """What the last line of a block evaluates to."""
+    head, _, line = block.partition("\n")
+    names: dict[str, object] = {}
+    exec(head, names)
+    return eval(line.strip(), names)

@@ -1,0 +1,70 @@
+"""The rooms of docs/architecture.md: imports run downwards, and a name means one thing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src/fedrepro"
+ROW = re.compile(r"^\| `(\w+)`")
+
+
+def rooms() -> list[str]:
+    """From the lowest to the highest, as the page lists them."""
+    text = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    return [found[1] for line in text.splitlines() if (found := ROW.match(line))]
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def sources() -> list[Path]:
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if path.stem not in LEFT_OUT]
+
+
+LEFT_OUT = {"__init__", "__main__"}
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Modules that are imported when the code runs; names that only types need do not count."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        yield from imported(node)
+
+
+def test_every_room_is_on_the_page() -> None:
+    assert sorted(rooms()) == sorted({room_of(path) for path in sources()})
+
+
+def test_no_import_runs_from_a_lower_room_to_a_higher_one() -> None:
+    order = rooms()
+    upwards = []
+    for path in sources():
+        for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+            package, _, rest = name.partition(".")
+            other = rest.partition(".")[0]
+            if package != "fedrepro" or other not in order:
+                continue
+            if order.index(other) > order.index(room_of(path)):
+                upwards.append(f"{path.relative_to(ROOT)} imports {name}")
+    assert not upwards
+
+
+def test_no_class_name_stands_twice() -> None:
+    names = Counter(
+        node.name
+        for path in sources()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert not [name for name, count in names.items() if count > 1]

@@ -1,0 +1,304 @@
+"""The harness of methods in rounds, shown on a small FedAvg of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import numpy as np
+import pytest
+from problems import problem
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report
+from fedrepro.cli.main import main
+from fedrepro.core.artifacts import read_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import Metric
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg, Component
+from fedrepro.training.clients import own_starts
+
+
+class Averaging:
+    """FedAvg with two clients a round; reports the distance that each of them moved."""
+
+    def __init__(self, rounds=4):
+        self.rounds = rounds
+
+    def init(self, clients, info, rng):
+        return own_starts(clients.network, clients.settings, [rng.at(client=-1)])
+
+    def round(self, state, clients, info, rng):
+        chosen = np.sort(rng.stream("clients").choice(clients.count, 2, replace=False))
+        counts = info.example_counts[chosen]
+        trained = clients.train(state, rng, epochs=1, chosen=chosen)
+        share = counts / counts.sum()
+        new = {
+            k: np.tensordot(share, v, 1)[None].astype(np.float32)
+            for k, v in trained.tensors.items()
+        }
+        moved = np.full(clients.count, np.nan)
+        moved[chosen] = [np.abs(v - state["weight0"][0]).sum() for v in trained.tensors["weight0"]]
+        return new, Report({"drift": float(np.nanmean(moved))}, {"drift": moved})
+
+    def model(self, state, clients):
+        return GlobalModel(clients.model, state)
+
+
+class Exploding(Averaging):
+    """Ends in weights that are no numbers after its second round."""
+
+    def round(self, state, clients, info, rng):
+        new, report = super().round(state, clients, info, rng)
+        return ({k: v * np.inf for k, v in new.items()} if rng.round == 1 else new), report
+
+
+class Undeclared(Averaging):
+    """Reports a number that nobody has declared."""
+
+    def round(self, state, clients, info, rng):
+        new, report = super().round(state, clients, info, rng)
+        return new, Report({"drfit": report.metrics["drift"]})
+
+
+DRIFT = Metric("distance from the global weights", "L1", 0, None, 0)
+META = {
+    "kind": "federated",
+    "needs": frozenset({"rounds", "example_counts"}),
+    "models": frozenset(),
+    "paper": "",
+    "label": "averaging",
+    "evaluate": ("test",),
+    "scenario": {},
+    "metrics": {"drift": DRIFT},
+    "prepare": None,
+}
+ONE_SHOT = {**META, "kind": "one_shot", "needs": frozenset(), "metrics": {}}
+SCENARIO = ["--dataset", "digits", "--model", "mlp+hidden~10", "--training", "adam+epochs~2"]
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory):
+    """Runs stages on digits at four clients, with examples set aside."""
+    folder = tmp_path_factory.mktemp("rounds")
+    split = ["--partition", "iid+clients~4+public~60+validation~100", "--trials", "0-1"]
+
+    def stage(*words):
+        return main(["stage", *map(str, words)])
+
+    data, members = folder / "data", folder / "p"
+    assert stage("prepare", "--dataset", "digits", "--out", data) == 0
+    assert stage("partition", *split, "--data", data, "--out", members) == 0
+    made = ["--members", members, "--data", data, *split, *SCENARIO]
+    return lambda *words: stage(*words[:1], *made, *words[1:])
+
+
+@pytest.fixture
+def federate(stages, tmp_path, monkeypatch):
+    """Runs a class as a method, and returns what was measured."""
+
+    def run(fn, *words, **meta):
+        item = Component("method", "averaging", 1, fn, {**META, **meta})
+        monkeypatch.setitem(components("method"), "averaging", item)
+        out = [
+            "--out",
+            tmp_path / "m",
+            "--timings",
+            tmp_path / "t",
+            "--global-model",
+            tmp_path / "g",
+        ]
+        if stages("federate", "--method", "averaging", *out, *words):
+            return None
+        return read_table(tmp_path / "m", "metrics").to_pandas()
+
+    return run
+
+
+def final(frame, metric, split=None):
+    own = frame[frame["round"].isna() & (frame["metric"] == metric)]
+    return own[own["split"] == split if split else own["split"].isna()]["value"].to_numpy()
+
+
+def in_round(frame, done, metric):
+    own = frame[(frame["round"] == done) & (frame["metric"] == metric) & frame["client"].isna()]
+    return own["value"].to_numpy()
+
+
+def test_a_round_reports_what_happened_at_the_clients_that_took_part(federate):
+    frame = federate(Averaging)
+    assert list(in_round(frame, 3, "clients_selected")) == [2, 2]
+    assert list(final(frame, "messages")) == [4 * 4, 4 * 4]
+    assert list(final(frame, "rounds")) == [4, 4]
+    up = final(frame, "bytes_up")
+    assert list(in_round(frame, 4, "bytes_up")) == list(up)
+    assert list(in_round(frame, 2, "bytes_up")) == list(up / 2)
+    assert list(final(frame, "bytes_down")) == list(up)
+    losses = [in_round(frame, done, "train_loss").mean() for done in (1, 4)]
+    assert losses[1] < losses[0]
+    each = frame[frame["client"].notna()]
+    assert set(each["metric"]) == {"drift"}
+    assert (each.groupby(["trial", "round"]).size() == 2).all()
+
+
+def test_splits_that_no_client_holds_are_measured_where_asked(federate):
+    frame = federate(Averaging, "--evaluate", "public", "--follow", "server_validation")
+    assert final(frame, "accuracy", "public").size == 2
+    assert final(frame, "accuracy", "server_validation").size == 2
+    rounds = frame[frame["round"].notna() & (frame["metric"] == "accuracy")]
+    assert set(rounds["split"]) == {"test", "server_validation"}
+
+
+def test_a_split_that_the_partition_does_not_have_is_said(federate, capsys):
+    assert federate(Averaging, "--evaluate", "client_validation") is None
+    assert "there are no examples of 'client_validation'" in capsys.readouterr().err
+
+
+def test_a_run_ends_at_its_target_and_says_so(federate, capsys):
+    frame = federate(lambda: Averaging(30), "--measure-every", "1+until~0.5")
+    done = final(frame, "rounds")
+    assert (done < 30).all()
+    assert "rounds, reached" in capsys.readouterr().err
+    needed = final(frame, "rounds_to_target")
+    assert ((needed > done - 1) & (needed <= done)).all()
+    frame = federate(lambda: Averaging(2), "--measure-every", "auto+until~0.999")
+    assert np.isinf(final(frame, "rounds_to_target")).all()
+
+
+def test_a_run_that_diverges_ends_and_has_no_accuracy(federate, capsys):
+    frame = federate(Exploding)
+    assert list(final(frame, "rounds")) == [2, 2]
+    assert np.isnan(final(frame, "accuracy", "test")).all()
+    assert np.isfinite(in_round(frame, 1, "accuracy")).all()
+    assert "2 rounds, diverged" in capsys.readouterr().err
+
+
+def test_a_number_that_nobody_declared_is_refused_in_the_first_round(federate, capsys):
+    assert federate(Undeclared) is None
+    said = capsys.readouterr().err
+    assert (
+        "unknown metric 'drfit' in what method 'averaging' reports: did you mean 'drift'?" in said
+    )
+    assert "trial 0" not in said
+
+
+def first_five(client, held):
+    return np.arange(5)
+
+
+@pytest.mark.parametrize(
+    ("act", "need"),
+    [
+        (lambda c, s, rng: c.train(s, rng, epochs=1), "rounds"),
+        (lambda c, s, rng: c.average(s, rng, [0.25] * 4, epochs=1), "rounds"),
+        (lambda c, s, rng: c.holding(first_five).gradients(s), "rounds"),
+        (lambda c, s, rng: c.evaluate(s), "client_evaluation"),
+        (lambda c, s, rng: c.evaluate(s, on="validation"), "client_validation"),
+        (lambda c, s, rng: c.inputs(0), "client_inputs"),
+        (lambda c, s, rng: c.labels(0), "client_labels"),
+        (lambda c, s, rng: c.example_counts, "example_counts"),
+        (lambda c, s, rng: c.label_counts, "label_counts"),
+    ],
+)
+def test_clients_do_what_is_declared_and_nothing_else(act, need):
+    clients = problem().clients
+    state = Averaging().init(clients, None, Rng(0))
+    nobody = dataclasses.replace(clients, method="mine", needs=frozenset())
+    with pytest.raises(FedreproError, match=rf"method 'mine' wants to .*'{need}'"):
+        act(nobody, state, Rng(0).at(round=0))
+    if need != "client_validation":
+        act(dataclasses.replace(nobody, needs=frozenset({need})), state, Rng(0).at(round=0))
+
+
+def test_examples_at_the_server_are_handed_to_who_declares_them(federate, capsys):
+    seen = []
+
+    class Looking(Averaging):
+        def init(self, clients, info, rng):
+            seen.append(info)
+            return super().init(clients, info, rng)
+
+    needs = META["needs"] | {"public_examples"}
+    assert federate(Looking, needs=needs) is not None
+    assert seen[0].public_inputs.shape == (60, 64)
+    assert seen[0].public_labels.shape == (60,)
+    assert seen[0].validation_inputs is None
+    unset = {f.name for f in dataclasses.fields(ClientInfo) if getattr(seen[0], f.name) is None}
+    assert "label_counts" in unset
+    assert not np.array_equal(seen[0].public_inputs, seen[1].public_inputs)
+
+
+def test_candidates_are_evaluated_where_the_examples_are():
+    given = problem()
+    models = given.models.tensors
+    found = given.clients.evaluate(models, chosen=[3, 1])
+    assert found.accuracy.shape == found.loss.shape == (4, 2)
+    alone = given.clients.evaluate({k: v[2:3] for k, v in models.items()})
+    assert np.allclose(found.accuracy[2], alone.accuracy[0, [3, 1]])
+    assert np.allclose(found.loss[2], alone.loss[0, [3, 1]])
+    for j, rows in enumerate(given.rows):
+        x = given.inputs[rows]
+        hidden = np.maximum(x @ models["weight0"][2] + models["bias0"][2], 0)
+        right = (hidden @ models["weight1"][2] + models["bias1"][2]).argmax(1) == given.labels[rows]
+        assert alone.accuracy[0, j] == pytest.approx(right.mean())
+    assert given.clients.ledger.traffic.messages_down == 4 * 2 + 1 * 4
+
+
+# ----------------------------------------------------------------------------- at once
+
+
+def test_what_is_costly_is_made_once_for_all_settings_that_share_it(stages, tmp_path, monkeypatch):
+    made = []
+
+    def prepare(clients, info, *, rng, seed):
+        made.append((rng.trial, seed))
+        return clients.tensors
+
+    def one_of_them(
+        clients: LocalModels,
+        info: ClientInfo,
+        *,
+        rng: Rng,
+        prepared: object,
+        client: Annotated[int, Arg("who", least=0)] = 0,
+        seed: Annotated[int, Arg("of what is prepared", least=0)] = 0,
+    ) -> GlobalModel:
+        return GlobalModel(clients.model, {k: v[[client]] for k, v in prepared.items()})
+
+    item = Component("method", "one", 1, one_of_them, {**ONE_SHOT, "prepare": prepare})
+    monkeypatch.setitem(components("method"), "one", item)
+    out = ["--out", tmp_path / "m", "--timings", tmp_path / "t"]
+    assert stages("train", *out[2:], "--clients", "0-3", "--out", tmp_path / "local") == 0
+    token = "one+client~0@2+seed~3@4"
+    assert stages("aggregate", "--method", token, "--local", tmp_path / "local", *out) == 0
+    assert made == [(0, 3), (0, 4), (1, 3), (1, 4)]
+    frame = read_table(tmp_path / "m", "metrics").to_pandas()
+    assert frame["method"].nunique() == 4
+
+
+def test_a_setting_that_gives_no_numbers_is_a_failed_candidate(stages, tmp_path, monkeypatch):
+    def broken(
+        clients: LocalModels,
+        info: ClientInfo,
+        *,
+        rng: Rng,
+        scale: Annotated[float, Arg("of the weights")] = 1.0,
+    ) -> GlobalModel:
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = {k: v[:1] * np.float32(scale) ** 2 for k, v in clients.tensors.items()}
+        return GlobalModel(clients.model, made)
+
+    monkeypatch.setitem(
+        components("method"), "broken", Component("method", "broken", 1, broken, ONE_SHOT)
+    )
+    out = ["--timings", tmp_path / "t"]
+    assert stages("train", *out, "--clients", "0-3", "--out", tmp_path / "local") == 0
+    words = ["--method", "broken+scale~1@1e30", "--local", tmp_path / "local"]
+    assert stages("aggregate", *words, *out, "--out", tmp_path / "m") == 0
+    frame = read_table(tmp_path / "m", "metrics").to_pandas()
+    own = frame[(frame["metric"] == "accuracy") & (frame["split"] == "test")]
+    assert own.groupby("method")["value"].apply(lambda v: v.isna().all()).to_dict() == {
+        "broken": False,
+        "broken+scale~1e30": True,
+    }
