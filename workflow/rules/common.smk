@@ -27,20 +27,22 @@ hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds)
 
 
 onstart:
-    kept.keep()
+    if workflow.is_main_process:
+        kept.keep()
     # for jobs of this machine only: elsewhere the environment of a job may be another one
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
         lifeline = preload.start()
 
 
 onerror:
-    for path in kept.put_back():
-        # without its record, only times count, by which it is out of date
-        workflow.persistence.cleanup_metadata(IOFile(str(path)))
-    say_again(log)
+    if workflow.is_main_process:
+        for path in kept.put_back():
+            # without its record, only times count, by which it is out of date
+            workflow.persistence.cleanup_metadata(IOFile(str(path)))
+        say_again(log)
 
 
-SCENARIO_FOLDER = "/".join(f"{kind}={{{kind}}}" for kind in SCENARIO)
+SCENARIO_FOLDER = str(Path(*(f"{kind}={{{kind}}}" for kind in SCENARIO)))
 # the names of exhibits that are written as tables; every other one is drawn
 TABLES = "|".join(table_names(EXHIBITS)) or "(?!)"
 GPUS = int(CONFIG.device == "cuda")
