@@ -84,9 +84,9 @@ def test_every_benchmark_says_what_it_measures():
     """In one process, because most of them load torch first."""
     code = (
         "import runpy, sys\n"
-        "sys.path.insert(0, 'benchmarks')\n"
+        "places = ['benchmarks', *sys.path]\n"
         "for name in sys.argv[1:]:\n"
-        "    sys.argv = [name, '--help']\n"
+        "    sys.argv, sys.path[:] = [name, '--help'], places\n"
         "    try: runpy.run_path(f'benchmarks/{name}.py', run_name='__main__')\n"
         "    except SystemExit as done: print('ended', name, done.code)\n"
     )

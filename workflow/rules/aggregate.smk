@@ -14,8 +14,8 @@ rule aggregate:
         "../../envs/environment.yaml"
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=growing(4000),
+        runtime=growing(240),
         gpu=GPUS,
     params:
         scenario=scenario_options,

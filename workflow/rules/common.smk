@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import hand_over, preload, put_on_path
+from fedrepro.cli import hand_over, kept, preload, put_on_path, say_again
 from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
     SCALES,
@@ -21,6 +21,7 @@ from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
 from fedrepro.core.registry import SCENARIO, components, parse_token
 from snakemake.exceptions import WorkflowError
+from snakemake.io import IOFile
 
 put_on_path()
 
@@ -33,15 +34,30 @@ hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds)
 
 
 onstart:
+    if workflow.is_main_process:
+        kept.keep()
     # for jobs of this machine only: elsewhere the environment of a job may be another one
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
         lifeline = preload.start()
 
 
-SCENARIO_FOLDER = "/".join(f"{kind}={{{kind}}}" for kind in SCENARIO)
+onerror:
+    if workflow.is_main_process:
+        for path in kept.put_back():
+            # without its record, only times count, by which it is out of date
+            workflow.persistence.cleanup_metadata(IOFile(str(path)))
+        say_again(log)
+
+
+SCENARIO_FOLDER = str(Path(*(f"{kind}={{{kind}}}" for kind in SCENARIO)))
 # the names of exhibits that are written as tables; every other one is drawn
 TABLES = "|".join(table_names(EXHIBITS)) or "(?!)"
 GPUS = int(CONFIG.device == "cuda")
+
+
+def growing(amount):
+    """A limit in MB or minutes; a job that failed is tried again with once more as much."""
+    return lambda wildcards, attempt: amount * attempt
 
 
 wildcard_constraints:
