@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -27,6 +28,9 @@ from fedrepro.core.spec import Spec
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
 
+# loaded when it is asked for, as components are: it stands in a room below this one
+STATE_DICTS = "fedrepro.networks.state_dicts"
+
 Kind = Literal["one_shot", "federated", "peer", "control"]
 
 # What a method may ask for beyond the clients' weights. The harness hands over what is declared
@@ -34,7 +38,6 @@ Kind = Literal["one_shot", "federated", "peer", "control"]
 NEEDS = {
     "example_counts": "number of training examples of each client",
     "label_counts": "number of training examples of each client and class",
-    "own_train_accuracy": "each client's accuracy on its own training data",
     "pooled_inputs": "the training inputs of all clients in one place",
     "pooled_labels": "the training labels of all clients in one place",
     "rounds": "work done by the clients in many rounds",
@@ -154,11 +157,10 @@ class LocalModels:
         model with convolutions. layers: their names in order, where file and names leave it open.
         names: of the clients, for sentences. Errors: FedreproError; see `networks.state_dicts`.
         """
-        from fedrepro.networks.state_dicts import checked_counts, stack
-
+        files = import_module(STATE_DICTS)
         spec = read_token("model", model) if model else None
-        found = stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
-        counts = checked_counts(label_counts, len(state_dicts), found.classes)
+        found = files.stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
+        counts = files.checked_counts(label_counts, len(state_dicts), found.classes)
         return LocalModels(
             found.model, found.shape, found.classes, found.tensors, counts, found.layers
         )
@@ -172,18 +174,16 @@ class LocalModels:
 class ClientInfo:
     """What a method declared in `needs`; everything else is None.
 
-    example_counts: int64 (J,); label_counts: int64 (J, K); own_train_accuracy: float64 (J,), that
-    of each client's model; pooled_inputs: float32 (N, D); pooled_labels: int64 (N,); the same of
-    the public sample and of the server's validation examples. clients: those of a one-shot method
-    that lets them train or evaluate once more. `training` is the scenario's local training
-    procedure, `device` where to compute.
+    example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
+    pooled_labels: int64 (N,); the same of the public sample and of the server's validation
+    examples. clients: those of a one-shot method that lets them train or evaluate once more.
+    `training` is the scenario's local training procedure, `device` where to compute.
     """
 
     training: Spec
     device: str = "cpu"
     example_counts: np.ndarray | None = None
     label_counts: np.ndarray | None = None
-    own_train_accuracy: np.ndarray | None = None
     pooled_inputs: np.ndarray | None = None
     pooled_labels: np.ndarray | None = None
     public_inputs: np.ndarray | None = None
@@ -270,9 +270,9 @@ class GlobalModel:
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """The same for each of the m networks."""
-        from fedrepro.networks.state_dicts import unstack
-
-        return unstack(self.model, self.tensors, layers or self.layers)
+        found: list[dict[str, Any]]
+        found = import_module(STATE_DICTS).unstack(self.model, self.tensors, layers or self.layers)
+        return found
 
 
 State = dict[str, Any]
@@ -308,7 +308,7 @@ def method(
     name: str,
     *,
     kind: Kind,
-    version: int = 1,
+    version: int | Literal["dev"] = 1,
     needs: Collection[str] = (),
     models: Collection[str] = (),
     paper: str = "",
@@ -320,13 +320,14 @@ def method(
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
-    needs: keys of NEEDS. models: model names it can combine (empty: any). evaluate: splits on
-    which the harness measures it; "train" is asked for where a parameter is chosen by it.
-    scenario: components it sets itself (pooled training takes the partition `pooled`), or
-    parameters of them (averaging from a shared start sets `shared_init` of the training). metrics:
-    what it reports that METRICS does not have. prepare: of a one-shot method, a function of
-    (clients, info, *, rng, and some of its parameters) that is called once for all settings of a
-    trial with equal values of those; what it returns is handed over as `prepared`.
+    version: see `registry.register`. needs: keys of NEEDS. models: model names it can combine
+    (empty: any). evaluate: splits on which the harness measures it; "train" is asked for where a
+    parameter is chosen by it. scenario: components it sets itself (pooled training takes the
+    partition `pooled`), or parameters of them (averaging from a shared start sets `shared_init` of
+    the training). metrics: what it reports that METRICS does not have. prepare: of a one-shot
+    method, a function of (clients, info, *, rng, and some of its parameters) that is called once
+    for all settings of a trial with equal values of those; what it returns is handed over as
+    `prepared`.
     """
     strangers = set(needs) - set(NEEDS)
     if strangers:

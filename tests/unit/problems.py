@@ -11,7 +11,6 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import EvaluationSplit, own_accuracy
 from fedrepro.training.clients import ClientData, Clients, own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
@@ -58,21 +57,20 @@ def problem(hidden: tuple[int, ...] = (8,), count: int = 4, **training_values: o
     starts = own_starts(network, settings, [t.rng for t in tasks])
     trained = train(network, examples, tasks, settings, starts)
     counts = np.stack([np.bincount(labels[r], minlength=CLASSES) for r in rows])
-    models = LocalModels(model, (FEATURES,), CLASSES, trained.tensors)
-    split = EvaluationSplit(examples, labels, (FEATURES,), CLASSES, rows)
+    clients = Clients(model, network, settings, ClientData(examples, rows))
     return Problem(
         inputs,
         labels,
         rows,
         training,
-        Clients(model, network, settings, ClientData(examples, rows)),
-        models,
+        clients,
+        LocalModels(model, (FEATURES,), CLASSES, trained.tensors),
         ClientInfo(
             training=training,
             example_counts=counts.sum(1),
             label_counts=counts,
-            own_train_accuracy=own_accuracy(models, split),
             pooled_inputs=inputs,
             pooled_labels=labels,
+            clients=clients,
         ),
     )

@@ -10,6 +10,7 @@ import pytest
 from small_exhibits import file_of, small
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.about import about
@@ -190,10 +191,22 @@ def test_no_method_has_a_parameter_that_an_entry_takes_for_itself():
 def test_a_run_is_measured_on_what_its_methods_and_choices_need():
     other = downpour(rounds=[2, 3], choose="server")
     one = made_plan(methods=downpour(rounds=2))
-    assert set(one.evaluate.values()) == {("test",)}
+    assert set(one.splits.values()) == {(("test",), ())}
     both = made_plan(methods=[*downpour(rounds=2, label="E"), *other])
-    splits = {run.method["rounds"]: found for run, found in both.evaluate.items()}
-    assert splits == {2: ("server_validation", "test"), 3: ("server_validation", "test")}
+    for run in both.runs:
+        (file,) = both.run_files(run, 1)
+        assert both.splits_at(file) == (("server_validation", "test"), ())
+    curve = {"metric": "accuracy", "split": "server_validation", "over": "area"}
+    followed = made_plan(methods=downpour(rounds=[2, 3], choose=curve))
+    wanted = (("server_validation", "test"), ("server_validation",))
+    assert set(followed.splits.values()) == {wanted}
+
+
+def test_when_a_run_is_measured_and_ends_is_part_of_its_path():
+    long = made_plan(methods=downpour(rounds=200, measure_every="auto", until=0.9))
+    assert {run.every for run in long.runs} == {Measuring(None, 0.9)}
+    files = [path for run in long.runs for path in long.run_files(run, 1)]
+    assert all("/every=auto+until~0.9/" in path for path in files)
 
 
 def made_plan(**settings) -> Plan:

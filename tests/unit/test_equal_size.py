@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +20,7 @@ from fedrepro.matching.permuting import agreement, fitted, in_step, permuted
 from fedrepro.matching.transport import barycentre
 from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of
+from fedrepro.training.at_once import Evaluated
 
 METHODS = components("method")
 SIZED = ("pfnm_sized", "kmeans_units", "ot_fusion", "whole_clients", "best_clients")
@@ -45,6 +46,17 @@ def logits(tensors, given):
     return np.stack([network.logits(one, torch.from_numpy(INPUTS)).numpy() for one in each])
 
 
+@dataclass
+class Scored:
+    """Clients that find these accuracies of their own models."""
+
+    accuracy: np.ndarray
+
+    def evaluate(self, candidates, chosen):
+        assert all(len(value) == len(chosen) == 1 for value in candidates.values())
+        return Evaluated(self.accuracy[chosen][None], np.zeros((1, 1)))
+
+
 def with_networks(given, networks):
     """The problem with other local models, all with equal examples of each class."""
     each = [tensors_of(network) for network in networks]
@@ -54,7 +66,7 @@ def with_networks(given, networks):
         given.info,
         label_counts=counts,
         example_counts=counts.sum(1),
-        own_train_accuracy=np.linspace(0.5, 0.9, len(networks)),
+        clients=Scored(np.linspace(0.5, 0.9, len(networks))),
     )
     models = LocalModels(given.models.model, given.models.shape, given.models.classes, tensors)
     return replace(given, models=models, info=info)
@@ -131,21 +143,12 @@ def test_whole_clients_may_weigh_by_what_the_chosen_have_of_each_class(given):
 
 
 def test_the_best_clients_are_those_of_the_highest_training_accuracy(given):
-    ranked = replace(
-        given, info=replace(given.info, own_train_accuracy=np.array([0.2, 0.9, 0.3, 0.9]))
-    )
+    scored = Scored(np.array([0.2, 0.9, 0.3, 0.9]))
+    ranked = replace(given, info=replace(given.info, clients=scored))
     each = logits(given.models.tensors, given)
     one, three = (call("best_clients", ranked, units=n, class_weights=False) for n in (8, 24))
     assert np.allclose(logits(one.tensors, given)[0], each[1], atol=1e-5)
     assert np.allclose(logits(three.tensors, given)[0], each[1:].mean(0), atol=1e-5)
-
-
-def test_a_clients_own_accuracy_is_on_its_own_examples(given):
-    for j, rows in enumerate(given.rows):
-        network = network_of(given.models.model, given.models.shape, given.models.classes)
-        one = {k: torch.from_numpy(v[j]) for k, v in given.models.tensors.items()}
-        found = network.logits(one, torch.from_numpy(given.inputs[rows])).argmax(1).numpy()
-        assert given.info.own_train_accuracy[j] == np.mean(found == given.labels[rows])
 
 
 # --------------------------------------------------------------------------------- k-means
@@ -288,7 +291,7 @@ def test_the_smallest_sigma2_of_a_size_is_found(size, edge):
 
 def test_a_size_that_sigma2_jumps_over_is_looked_for_in_other_orders():
     at, calls = stepwise(STEPS)
-    assert solved(at, 56).diagnostics["solved_sigma2"] == pytest.approx(3.0, rel=0.01)
+    assert 3.0 <= solved(at, 56).diagnostics["solved_sigma2"] <= 1.011 * 3.0
     assert calls[-1][1] == 1
 
 

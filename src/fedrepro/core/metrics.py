@@ -48,7 +48,6 @@ METRICS = {
     "matched_share": Metric(
         "local hidden units that share their global unit with another client", "share", 0, 1, 0
     ),
-    "solved_sigma2": Metric("sigma2 that gives the size asked for", "variance", 0, None, 0),
     "left_out": Metric("trials in which there is no such model", "share of trials", 0, 1, -1),
 }
 

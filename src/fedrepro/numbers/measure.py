@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from fedrepro.api import GlobalModel, LocalModels, Traffic
+from fedrepro.api import GlobalModel, Traffic
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.examples import Examples
 
@@ -60,16 +60,6 @@ def measure_alone(
         ("accuracy_worst", "test", min(each)),
     ]
     return numbers + size(models[0], splits["test"]), each
-
-
-def own_accuracy(clients: LocalModels, split: EvaluationSplit) -> np.ndarray:
-    """Accuracy of each client's model on its own rows of a split, float64 (J,)."""
-    found = []
-    for j, rows in enumerate(split.rows):
-        one = GlobalModel(clients.model, {k: v[[j]] for k, v in clients.tensors.items()})
-        own = replace(split.examples, inputs=split.examples.inputs[rows])
-        found.append(correct(one, replace(split, examples=own, labels=split.labels[rows])).mean())
-    return np.array(found, np.float64)
 
 
 def size(model: GlobalModel, split: EvaluationSplit) -> Values:

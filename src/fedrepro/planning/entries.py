@@ -126,11 +126,17 @@ class MethodEntry(ComponentEntry):
         default_factory=list,
         description="swept parameters of which every value is shown; of the others one is chosen",
     )
-    measure_every: int = Field(
+    measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1,
-        ge=1,
-        description="rounds between two measurements of a method in rounds; the first and the "
-        "last round are always measured",
+        description="rounds between two measurements of a method in rounds, or auto: every round "
+        "up to 50, then every 2 %; the first and the last round are always measured",
+    )
+    until: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="test accuracy that ends a run of a method in rounds; the rounds that it took "
+        "are measured as rounds_to_target",
     )
     reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render
 from fedrepro.planning.config import ExhibitFile
@@ -30,13 +31,13 @@ from fedrepro.planning.paths import Scenario
 class Run:
     """A method, perhaps a sweep, that is measured in one scenario.
 
-    every: rounds between two measurements of a method in rounds, None for all others. How many
+    every: when a method in rounds is measured, None for all others. How many
     trials there are is no part of it: each has a file of its own, or shares one with its block.
     """
 
     scenario: Scenario
     method: Spec
-    every: int | None = None
+    every: Measuring | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,16 @@ class Exhibit:
         found: dict[Run, set[str]] = {}
         for point in self.points:
             splits = {measure.label: measure.evaluate for measure in point.measures}
+            for (label, _), run in point.runs.items():
+                found.setdefault(run, set()).update(splits[label])
+        return found
+
+    @cached_property
+    def follow(self) -> dict[Run, set[str]]:
+        """The splits that each run has to be measured on as its rounds go by, beside test data."""
+        found: dict[Run, set[str]] = {}
+        for point in self.points:
+            splits = {measure.label: measure.follow for measure in point.measures}
             for (label, _), run in point.runs.items():
                 found.setdefault(run, set()).update(splits[label])
         return found
@@ -172,7 +183,7 @@ def _point(place: Place, where: str) -> Point:
         for setting in measure.settings:
             there = replace(own, training=_training(own.training, measure, setting, where))
             if in_rounds(setting.method):
-                run = Run(there, setting.method, measure.measure_every)
+                run = Run(there, setting.method, measure.measuring)
             else:
                 run = Run(there, measure.spec)
             runs[measure.label, setting] = run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import Values, communication, measure, measure_alone, own_accuracy
+from fedrepro.numbers.measure import Values, communication, measure, measure_alone
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import (
     AT_CLIENTS,
@@ -133,11 +133,7 @@ def handed(
     clients = None
     if method.component.meta["needs"] & AT_CLIENTS:
         clients = clients_of(scenario, method, prepared, members, rng, device)
-    info = client_info(method, scenario.training, prepared, members, rng, device, clients)
-    if "own_train_accuracy" in method.component.meta["needs"]:
-        held = splits_as_held(["train"], prepared, members, rng, device)["train"]
-        info = replace(info, own_train_accuracy=own_accuracy(local, held))
-    return local, info
+    return local, client_info(method, scenario.training, prepared, members, rng, device, clients)
 
 
 @dataclass

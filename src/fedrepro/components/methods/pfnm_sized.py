@@ -8,6 +8,7 @@ from typing import Annotated, Protocol
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.components.methods._widths import Units, asked, within_reach
 from fedrepro.components.methods.pfnm import pfnm
+from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.networks.dense import widths
@@ -16,7 +17,7 @@ LEAST, MOST = 1e-9, 1e6  # of sigma2
 STEP = 8.0  # between two sigma2 that may hold the size between them
 NEAR = 1.01  # factor within which the smallest sigma2 of a size is looked for
 ALIKE = 1.002  # factor within which bisection looks for a size that it has not met
-ORDERS = 50  # of the clients, tried where bisection did not meet the size
+ORDERS = 10  # of the clients, tried one after another until bisection meets the size
 
 
 class Matched(Protocol):
@@ -31,6 +32,7 @@ class Matched(Protocol):
     models={"mlp"},
     paper="pfnm",
     label="PFNM",
+    metrics={"solved_sigma2": Metric("sigma2 that gives the size", "variance", 0, None, 0)},
 )
 def pfnm_sized(
     clients: LocalModels,
@@ -44,8 +46,8 @@ def pfnm_sized(
     """PFNM at the smallest sigma2 met whose network has `units` units, in the mean over layers.
 
     The size falls as sigma2 rises, though not at every step, so sigma2 is bisected on its logarithm
-    between a network that is larger and one that is not. Where that jumps over the size, clients
-    are visited in other orders at the sigma2 of the jump, which moves the size by a few units.
+    between a network that is larger and one that is not. Where that jumps over the size it is done
+    again with the clients visited in another random order, which moves sizes by a few units.
     Nothing is given where none of these networks has the size, or all clients together have fewer
     units. All else is as in `pfnm`.
     """
@@ -66,20 +68,24 @@ def solved(at: Matched, size: int) -> GlobalModel | None:
     low, high = _ends(at, size)
     if high > MOST:
         return None
-    units, made = at(high)
+    orders = range(ORDERS) if high > low else range(1)
+    each = (_bisected(at, size, low, high, order) for order in orders)
+    return next((made for made in each if made is not None), None)
+
+
+def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> GlobalModel | None:
+    """The network of this size at the smallest sigma2 that bisection meets, or None."""
+    units, made = at(high, order)
     found = made if units == size else None
     while high > low * (NEAR if found is not None else ALIKE):
         middle = (low * high) ** 0.5
-        units, made = at(middle)
+        units, made = at(middle, order)
         if units > size:
             low = middle
         else:
             high = middle
             found = made if units == size else found
-    if found is not None:
-        return found
-    others = (at(high, order) for order in range(1, ORDERS + 1))
-    return next((made for units, made in others if units == size), None)
+    return found
 
 
 def _ends(at: Matched, size: int) -> tuple[float, float]:

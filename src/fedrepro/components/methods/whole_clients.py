@@ -40,7 +40,7 @@ def whole_clients(
 @method(
     "best_clients",
     kind="control",
-    needs={"label_counts", "own_train_accuracy"},
+    needs={"label_counts", "client_evaluation"},
     models={"mlp"},
     label="best clients",
 )
@@ -57,8 +57,12 @@ def best_clients(
     Ties go to the first. A client that has few classes finds its own data easy, so where clients
     differ this is no measure of how well it does on everybody's.
     """
-    assert info.own_train_accuracy is not None
-    order = np.argsort(-info.own_train_accuracy, kind="stable")
+    assert info.clients is not None
+    own = [
+        info.clients.evaluate({name: value[[j]] for name, value in clients.tensors.items()}, [j])
+        for j in range(clients.clients)
+    ]
+    order = np.argsort([-float(found.accuracy[0, 0]) for found in own], kind="stable")
     return _beside(clients, info, order, units, class_weights)
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedrepro.core.errors import unknown
+from fedrepro.core.measuring import Measuring
 from fedrepro.core.spec import render
 
 if TYPE_CHECKING:
@@ -66,13 +67,14 @@ class Cell:
 class Numbers:
     """The table of one exhibit, and what its json says that it should hold.
 
-    grid: method -> column -> its values; every: method -> rounds between measurements. Where either
+    grid: method -> column -> its values; every: method -> when it is measured, as in the config.
+    Where either
     is empty, nothing is known beyond the table itself.
     """
 
     frame: pd.DataFrame
     grid: Mapping[str, Grid] = field(default_factory=dict)
-    every: Mapping[str, int] = field(default_factory=dict)
+    every: Mapping[str, int | str] = field(default_factory=dict)
 
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
@@ -117,8 +119,12 @@ class Numbers:
 
     def due(self, method: str, found: Sequence[int]) -> list[int]:
         """Rounds up to the last one found that should have been measured, and were not."""
-        every = self.every.get(method) if found else None
-        return sorted({1, *range(every, max(found), every)} - set(found)) if every else []
+        every = self.every.get(method)
+        if every is None or not found:
+            return []
+        measuring, last = Measuring.parse(str(every)), max(found)
+        due = {done for done in range(1, last + 1) if measuring.is_due(done, last)}
+        return sorted(due - set(found))
 
     def place(self, row: Mapping[Any, Any]) -> Place:
         return {key: row[key] for key in self.columns if _given(row[key])}
