@@ -120,7 +120,7 @@ def test_what_is_handed_and_what_choosing_reads_are_two_things():
 @pytest.mark.parametrize(
     ("choose", "partition", "wanted"),
     [
-        ("server", {}, "give it validation, a number, with validation_at: server"),
+        ("server", {"validation": 0}, "give it validation, a number, with validation_at: server"),
         ("public", {"validation": 20}, "give it public, a number$"),
         ("client_validation", {"validation": 20}, "a number, with validation_at: clients"),
     ],
