@@ -20,7 +20,7 @@ harness.one_thread()
 import numpy as np  # noqa: E402
 import scipy.optimize  # noqa: E402
 
-sys.path.insert(0, str(harness.ROOT / "tests" / "unit"))
+sys.path.append(str(harness.ROOT / "tests" / "unit"))
 
 import literal_matching as literal  # noqa: E402
 

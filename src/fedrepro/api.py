@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -26,6 +27,9 @@ from fedrepro.core.spec import Spec
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
+
+# loaded when it is asked for, as components are: it stands in a room below this one
+STATE_DICTS = "fedrepro.networks.state_dicts"
 
 Kind = Literal["one_shot", "federated", "peer", "control"]
 
@@ -153,11 +157,10 @@ class LocalModels:
         model with convolutions. layers: their names in order, where file and names leave it open.
         names: of the clients, for sentences. Errors: FedreproError; see `networks.state_dicts`.
         """
-        from fedrepro.networks.state_dicts import checked_counts, stack
-
+        files = import_module(STATE_DICTS)
         spec = read_token("model", model) if model else None
-        found = stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
-        counts = checked_counts(label_counts, len(state_dicts), found.classes)
+        found = files.stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
+        counts = files.checked_counts(label_counts, len(state_dicts), found.classes)
         return LocalModels(
             found.model, found.shape, found.classes, found.tensors, counts, found.layers
         )
@@ -267,9 +270,9 @@ class GlobalModel:
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """The same for each of the m networks."""
-        from fedrepro.networks.state_dicts import unstack
-
-        return unstack(self.model, self.tensors, layers or self.layers)
+        found: list[dict[str, Any]]
+        found = import_module(STATE_DICTS).unstack(self.model, self.tensors, layers or self.layers)
+        return found
 
 
 State = dict[str, Any]
@@ -305,7 +308,7 @@ def method(
     name: str,
     *,
     kind: Kind,
-    version: int = 1,
+    version: int | Literal["dev"] = 1,
     needs: Collection[str] = (),
     models: Collection[str] = (),
     paper: str = "",
@@ -317,13 +320,14 @@ def method(
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
-    needs: keys of NEEDS. models: model names it can combine (empty: any). evaluate: splits on
-    which the harness measures it; "train" is asked for where a parameter is chosen by it.
-    scenario: components it sets itself (pooled training takes the partition `pooled`), or
-    parameters of them (averaging from a shared start sets `shared_init` of the training). metrics:
-    what it reports that METRICS does not have. prepare: of a one-shot method, a function of
-    (clients, info, *, rng, and some of its parameters) that is called once for all settings of a
-    trial with equal values of those; what it returns is handed over as `prepared`.
+    version: see `registry.register`. needs: keys of NEEDS. models: model names it can combine
+    (empty: any). evaluate: splits on which the harness measures it; "train" is asked for where a
+    parameter is chosen by it. scenario: components it sets itself (pooled training takes the
+    partition `pooled`), or parameters of them (averaging from a shared start sets `shared_init` of
+    the training). metrics: what it reports that METRICS does not have. prepare: of a one-shot
+    method, a function of (clients, info, *, rng, and some of its parameters) that is called once
+    for all settings of a trial with equal values of those; what it returns is handed over as
+    `prepared`.
     """
     strangers = set(needs) - set(NEEDS)
     if strangers:

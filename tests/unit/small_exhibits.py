@@ -13,7 +13,7 @@ LEAST: dict[str, Any] = {
     "caption": "a caption",
     "drawing": "table",
     "dataset": {"name": "digits"},
-    "partition": {"name": "iid"},
+    "partition": {"name": "iid", "validation": 20},
     "model": {"name": "mlp"},
     "training": {"name": "adam"},
     "sweep": {"partition.clients": [2, 4]},

@@ -84,9 +84,9 @@ def test_every_benchmark_says_what_it_measures():
     """In one process, because most of them load torch first."""
     code = (
         "import runpy, sys\n"
-        "sys.path.insert(0, 'benchmarks')\n"
+        "places = ['benchmarks', *sys.path]\n"
         "for name in sys.argv[1:]:\n"
-        "    sys.argv = [name, '--help']\n"
+        "    sys.argv, sys.path[:] = [name, '--help'], places\n"
         "    try: runpy.run_path(f'benchmarks/{name}.py', run_name='__main__')\n"
         "    except SystemExit as done: print('ended', name, done.code)\n"
     )
@@ -123,6 +123,13 @@ def test_training_small(tmp_path):
     assert set(found["contenders"]) == {"fedrepro", "plain loop", *alone}
     assert found["contenders"]["fedrepro"]["values"]["accuracy"] > 0.5
     assert found["minibatches"] == 45
+
+
+def test_revisions_small(tmp_path):
+    words = ("--runs", 1, "--before", ROOT, "--works", "lr-mnist")
+    _, found = bench("revisions", tmp_path, *words)
+    assert set(found["contenders"]) == {"lr-mnist before", "lr-mnist now"}
+    assert found["targets"][0]["ratio"] > 0
 
 
 def test_memory_small(tmp_path):

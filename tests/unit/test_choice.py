@@ -117,6 +117,22 @@ def test_what_is_handed_and_what_choosing_reads_are_two_things():
     assert measure.choose.name == "accuracy on server_validation, area"
 
 
+@pytest.mark.parametrize(
+    ("choose", "partition", "wanted"),
+    [
+        ("server", {"validation": 0}, "give it validation, a number, with validation_at: server"),
+        ("public", {"validation": 20}, "give it public, a number$"),
+        ("client_validation", {"validation": 20}, "a number, with validation_at: clients"),
+    ],
+)
+def test_what_is_chosen_by_has_to_be_set_aside(choose, partition, wanted):
+    with pytest.raises(FedreproError, match=rf"'D' reads the examples of .*{wanted}"):
+        small(
+            methods=[{**FEDERATED, "choose": choose}],
+            partition={"name": "iid", **partition},
+        )
+
+
 def test_nothing_is_disclosed_where_nothing_is_chosen():
     (measure,) = exhibit(rounds=2, choose="server").measures
     assert not measure.discloses

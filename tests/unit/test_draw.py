@@ -6,11 +6,17 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from small_exhibits import small
 from synthetic import (
     KEY,
     ORIGIN,
@@ -28,11 +34,13 @@ from synthetic import (
 
 from fedrepro.core.artifacts import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 from fedrepro.drawings.canvas import close_up, lines, rules
 from fedrepro.drawings.draw import figure, render
-from fedrepro.drawings.style import LOOKS, REFERENCES, SPARE, looks
+from fedrepro.drawings.style import LOOKS, REFERENCES, SPARE, family_of, looks
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
 from fedrepro.numbers.times import timings_of
+from fedrepro.planning.measures import Measure
 from fedrepro.stages import exhibit as stage
 
 __all__ = ["undrawn", "workplace"]
@@ -129,12 +137,86 @@ def test_the_close_up_leaves_out_what_collapses():
     assert 0.85 < low < high <= 1
 
 
-def test_looks_differ_by_colour_and_marker_or_dash():
+def test_looks_differ_by_colour_and_by_marker_with_dash():
     found = [*LOOKS.values(), *SPARE]
     assert len({look.colour for look in found}) == len(found)
-    assert len({look.marker for look in found}) == len(found)
+    assert len({(look.marker, look.dash) for look in found}) == len(found)
     assert len({look.dash for look in REFERENCES.values()}) == len(REFERENCES)
     assert len(looks(plan().exhibit(KEY).measures)) == 11
+
+
+def added(*labels, reference=False):
+    """Methods that have no look of their own, called by these labels."""
+    one = components("method")["average"]
+    first = Measure(one.spec(), "parameter average", None, None, reference=False)
+    return [first, *(Measure(one.spec(), label, None, None, reference) for label in labels)]
+
+
+@given(st.sets(st.text(min_size=1), min_size=2, max_size=20))
+def test_added_methods_differ_however_many_there_are(labels):
+    rivals = looks(added(*labels))
+    assert len({(look.colour, look.marker, look.dash) for look in rivals.values()}) == len(rivals)
+    if len(rivals) <= 12:
+        assert len({look.colour for look in rivals.values()}) == len(rivals)
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=8, unique=True), st.randoms())
+def test_the_looks_of_added_methods_do_not_follow_from_their_order(labels, random):
+    mixed = random.sample(labels, len(labels))
+    assert looks(added(*labels)) == looks(added(*mixed))
+
+
+def test_a_method_has_one_look_under_any_label_and_in_any_company():
+    """Each method of the registry as a rival, alone and among all others."""
+    rivals = [
+        Measure(
+            item.spec(dict.fromkeys(item.params.keys() & {"rounds"}, 1)), name, None, None, False
+        )
+        for name, item in components("method").items()
+        if family_of(name) == name
+    ]
+    together = looks(rivals)
+    assert len(set(together.values())) == len(rivals)
+    for measure in rivals:
+        assert looks([replace(measure, label="mine")])["mine"] == together[measure.label]
+
+
+def crowded(count):
+    """A figure with so many methods more."""
+    labels = [f"added method {at}" for at in range(count)]
+    methods = [{"name": "average", "label": label} for label in ("parameter average", *labels)]
+    exhibit = small(drawing="accuracy-and-size", size="hidden_units", methods=methods)
+    rows = [
+        {**p.values, "method": m.label, "metric": metric, "split": split, "mean": mean, "sd": 0.0}
+        for p in exhibit.points
+        for m in exhibit.measures
+        for metric, split, mean in (("accuracy", "test", 0.5), ("hidden_units", "", 50.0))
+    ]
+    return exhibit, pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("count", [0, 3, 10, 14, 30])
+def test_nothing_at_the_foot_is_cut_off_however_many_methods_there_are(count):
+    exhibit, numbers = crowded(count)
+    with rules():
+        found = figure(exhibit, numbers)
+        renderer = FigureCanvasAgg(found).get_renderer()
+        boxes = [text.get_window_extent(renderer) for text in found.texts]
+        boxes += [legend.get_window_extent(renderer) for legend in found.legends]
+    for box in boxes:
+        assert found.bbox.x0 <= box.x0 <= box.x1 <= found.bbox.x1
+        assert found.bbox.y0 <= box.y0 <= box.y1 <= found.bbox.y1
+    foot, legend = boxes[-2:]
+    assert foot.y1 <= legend.y0 + 3  # a frame has a little room around its letters
+
+
+def test_a_swept_zero_can_be_drawn():
+    exhibit, numbers = crowded(2)
+    zero = numbers.assign(clients=numbers["clients"].replace(2, 0.0))
+    several = zero["mean"].where(zero["metric"] != "hidden_units", 50.0 + zero["clients"])
+    with rules():
+        found = figure(exhibit, zero.assign(mean=several))
+    assert "same" in texts(found)
 
 
 def test_equal_numbers_give_equal_images():

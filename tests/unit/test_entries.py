@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
+import pandas as pd
 import pytest
 from small_exhibits import file_of, small
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
+from fedrepro.numbers.about import about
+from fedrepro.numbers.claims.cells import Numbers, grids
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config
 from fedrepro.planning.entries import Case, ExhibitSettings, MethodEntry
@@ -186,11 +191,40 @@ def test_no_method_has_a_parameter_that_an_entry_takes_for_itself():
 def test_a_run_is_measured_on_what_its_methods_and_choices_need():
     other = downpour(rounds=[2, 3], choose="server")
     one = made_plan(methods=downpour(rounds=2))
-    assert set(one.evaluate.values()) == {("test",)}
+    assert set(one.splits.values()) == {(("test",), ())}
     both = made_plan(methods=[*downpour(rounds=2, label="E"), *other])
-    splits = {run.method["rounds"]: found for run, found in both.evaluate.items()}
-    assert splits == {2: ("server_validation", "test"), 3: ("server_validation", "test")}
+    for run in both.runs:
+        (file,) = both.run_files(run, 1)
+        assert both.splits_at(file) == (("server_validation", "test"), ())
+    curve = {"metric": "accuracy", "split": "server_validation", "over": "area"}
+    followed = made_plan(methods=downpour(rounds=[2, 3], choose=curve))
+    wanted = (("server_validation", "test"), ("server_validation",))
+    assert set(followed.splits.values()) == {wanted}
+
+
+def test_when_a_run_is_measured_and_ends_is_part_of_its_path():
+    long = made_plan(methods=downpour(rounds=200, measure_every="auto", until=0.9))
+    assert {run.every for run in long.runs} == {Measuring(None, 0.9)}
+    files = [path for run in long.runs for path in long.run_files(run, 1)]
+    assert all("/every=auto+until~0.9/" in path for path in files)
 
 
 def made_plan(**settings) -> Plan:
     return Plan(Config(), {"small": file_of(**settings)}, "quick")
+
+
+def test_claims_know_in_which_cases_and_settings_a_method_should_be():
+    shown = {"name": "pfnm", "label": "P", "training": {"lr": [0.1, 0.2]}, "show": ["lr"]}
+    cases = {"usual": {"label": "usual"}, "more": {"label": "more", "methods": [shown]}}
+    file = file_of(methods=TWO, cases={**cases, "fewer": {"label": "fewer", "without": ["B"]}})
+    made = Plan(Config(), {"small": file}, "quick")
+    said = json.loads(json.dumps(about(made.exhibit("small/x"), made, file, {})))
+    found = grids(said)
+    assert {label: grid["case"] for label, grid in found.items()} == {
+        "A": ["usual", "more", "fewer"],
+        "B": ["usual", "more"],
+        "P": ["more"],
+    }
+    assert found["P"]["lr"] == [0.1, 0.2]
+    assert Numbers.described(pd.DataFrame(), said).every == {"A": 1, "B": 1, "P": 1}
+    assert said["methods"][2]["training"] == {"lr": "0.1, 0.2"}

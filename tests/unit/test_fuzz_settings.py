@@ -59,7 +59,7 @@ def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> P
     return plan
 
 
-@some(250)
+@some(150)
 @given(mutated(EXHIBITS), st.sampled_from(SCALES), st.sampled_from([{}, SMALL]))
 def test_odd_exhibits_are_planned_or_refused_with_a_sentence(tmp_path, values, scale, granularity):
     done_or_said(lambda: planned(tmp_path, written(values), scale, granularity))

@@ -1,31 +1,22 @@
-"""Contract of every registered method, and what each of them computes."""
+"""What single methods compute; what holds for all of them is in test_contract.py."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from contract import METHODS, as_split, asked_by, call, scores_of, states
 from problems import CLASSES, FEATURES, problem
 
-from fedrepro.api import NEEDS, ClientInfo, GlobalModel, method
+from fedrepro.api import ClientInfo, GlobalModel, method
 from fedrepro.components.methods._streams import arriving
 from fedrepro.components.methods.downpour_sgd import next_minibatches
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import METRICS
-from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
-from fedrepro.networks.dense import widths
-from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.numbers.measure import EvaluationSplit, correct, measure, measure_alone
-from fedrepro.stages.common import AT_CLIENTS
-from fedrepro.training.clients import Clients, own_starts
-
-METHODS = components("method")
-ONE_SHOT = [n for n, m in METHODS.items() if m.meta["kind"] in ("one_shot", "control")]
-FEDERATED = [n for n, m in METHODS.items() if m.meta["kind"] == "federated"]
+from fedrepro.numbers.measure import correct, measure, measure_alone
+from fedrepro.training.clients import own_starts
 
 
 @pytest.fixture(scope="module")
@@ -33,116 +24,12 @@ def given():
     return problem()
 
 
-def allowed(info, item):
-    """Only what the method declared, as the harness hands it over."""
-    keep = item.meta["needs"] | {"training", "device"}
-    keep |= {"clients"} if item.meta["needs"] & AT_CLIENTS else set()
-    gone = {f.name: None for f in fields(info) if f.name not in keep}
-    return replace(info, **gone)
-
-
-def call(name, given, **values):
-    item = METHODS[name]
-    if "partition" in item.meta["scenario"]:  # pooled training is a scenario of one client
-        given = problem(count=1)
-    if "training" in item.meta["scenario"]:
-        hidden = widths(given.models.tensors)
-        given = problem(hidden=hidden, **item.meta["scenario"]["training"])
-    spec = item.spec(values)
-    return item.fn(given.models, allowed(given.info, item), rng=Rng(0), **spec.values)
-
-
-def each(made):
-    return [made] if isinstance(made, GlobalModel) else list(made)
-
-
-def as_split(given):
-    return EvaluationSplit(
-        given.clients.data.examples, given.labels, (FEATURES,), CLASSES, given.rows
-    )
-
-
-def scores_of(model, given):
-    network = network_of(model.model, (FEATURES,), CLASSES)
-    return probabilities(network, model.tensors, model.weights, given.clients.data.examples)
-
-
 NOTHING = ClientInfo(training=None)
-
-
-class Watched(Clients):
-    """Clients whose data no method may take for itself."""
-
-    def __getattribute__(self, name):
-        if name == "data":
-            reader = sys._getframe(1).f_globals["__name__"]
-            assert not reader.startswith("fedrepro.components.methods"), "a method reads the data"
-        return super().__getattribute__(name)
 
 
 def holders(clients, rows, **changes):
     """Clients who hold other rows of the same examples."""
     return replace(clients, data=replace(clients.data, rows=rows), **changes)
-
-
-def asked_by(made, clients):
-    """The clients as the harness hands them to this method: they do what it declared."""
-    (item,) = [item for item in METHODS.values() if item.fn is type(made)]
-    given = {f.name: getattr(clients, f.name) for f in fields(clients)}
-    return Watched(**given | {"method": item.name, "needs": item.meta["needs"]})
-
-
-def states(made, clients):
-    """The state before and after every round."""
-    clients = asked_by(made, clients)
-    found = [made.init(clients, NOTHING, Rng(0))]
-    for done in range(made.rounds):
-        found.append(made.round(found[-1], clients, NOTHING, Rng(0).at(round=done))[0])
-    return found
-
-
-@pytest.mark.parametrize("name", ONE_SHOT)
-def test_a_method_works_with_what_it_declares_and_predicts(name, given):
-    models = each(call(name, given))
-    for model in models:
-        scores = scores_of(model, given)
-        assert scores.shape == (len(given.inputs), CLASSES)
-        assert torch.isfinite(scores).all()
-        if model.weights is not None:
-            assert model.weights.shape == (model.networks, CLASSES)
-            assert np.allclose(model.weights.sum(0), 1)
-        assert set(model.diagnostics) <= {*METRICS, *METHODS[name].meta["metrics"]}
-
-
-@pytest.mark.parametrize("name", ONE_SHOT)
-def test_a_method_changes_nothing_and_repeats_itself(name, given):
-    before = {k: v.copy() for k, v in given.models.tensors.items()}
-    first, second = each(call(name, given)), each(call(name, given))
-    for one, two in zip(first, second, strict=True):
-        assert all(np.array_equal(one.tensors[k], two.tensors[k]) for k in one.tensors)
-    assert all(np.array_equal(before[k], v) for k, v in given.models.tensors.items())
-
-
-@pytest.mark.parametrize("name", list(METHODS))
-def test_a_method_says_what_it_is(name):
-    meta = METHODS[name].meta
-    assert meta["needs"] <= set(NEEDS)
-    assert meta["label"]
-    assert METHODS[name].doc
-    assert "test" in meta["evaluate"]
-
-
-@pytest.mark.parametrize("name", [n for n in METHODS if n != "majority"])
-def test_every_method_beats_chance_on_an_easy_problem(name, given):
-    if name in FEDERATED:
-        made = METHODS[name].fn(**{"rounds": 40} if name == "downpour_sgd" else {"steps": 5})
-        *_, state = states(made, given.clients)
-        models = [made.model(state, given.clients)]
-    elif name == "average":
-        models = each(call(name, problem(shared_init=True)))
-    else:
-        models = each(call(name, given))
-    assert np.mean([correct(m, as_split(given)).mean() for m in models]) > 0.5
 
 
 def test_the_average_weighs_clients_by_their_examples(given):
@@ -204,22 +91,6 @@ def test_distillation_has_its_own_width_and_follows_the_ensemble(given):
     assert (teacher == student).float().mean() > 0.9
 
 
-@pytest.mark.parametrize("name", [n for n in METHODS if METHODS[n].meta["kind"] != "control"])
-def test_every_method_works_on_several_hidden_layers(name):
-    """The average is given networks from one start; matching a small sigma2, or a large size."""
-    deep = problem(hidden=(8, 7), shared_init=name == "average")
-    values = {"sigma2": 0.05} if "sigma2" in METHODS[name].params else {}
-    values |= {"units": 20} if name == "pfnm_sized" else {}
-    if name in FEDERATED:
-        values |= {"rounds": 40} if name == "downpour_sgd" else {"steps": 4}
-        made = METHODS[name].fn(**values)
-        *_, state = states(made, deep.clients)
-        model = made.model(state, deep.clients)
-    else:
-        model = call(name, deep, **values)
-    assert correct(model, as_split(deep)).mean() > 0.5
-
-
 def test_distillation_has_500_units_in_each_layer_unless_told():
     made = call("distillation", problem(hidden=(5, 4)))
     assert [v.shape[2] for k, v in made.tensors.items() if "weight" in k] == [500, 500, CLASSES]
@@ -231,26 +102,6 @@ def test_distillation_has_as_many_layers_as_the_clients():
     assert [v.shape for v in made.tensors.values()] == [
         (1, FEATURES, 7), (1, 7), (1, 7, 7), (1, 7), (1, 7, CLASSES), (1, CLASSES),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FEDERATED)
-def test_a_federated_method_is_pure_and_goes_on_from_a_saved_state(name, given, tmp_path):
-    from fedrepro.core.artifacts import load_state, save_state
-    from fedrepro.core.states import packed, unpacked
-
-    made = METHODS[name].fn()
-    state = made.init(given.clients, given.info, Rng(0))
-    for done in range(2):
-        save_state(tmp_path / "state.pt", packed(state))
-        nxt, _ = made.round(state, given.clients, given.info, Rng(0).at(round=done))
-        kept = unpacked(load_state(tmp_path / "state.pt"))
-        again, _ = made.round(kept, given.clients, given.info, Rng(0).at(round=done))
-        save_state(tmp_path / "one.pt", packed(nxt))
-        save_state(tmp_path / "two.pt", packed(again))
-        assert (tmp_path / "one.pt").read_bytes() == (tmp_path / "two.pt").read_bytes()
-        save_state(tmp_path / "same.pt", packed(state))
-        assert (tmp_path / "same.pt").read_bytes() == (tmp_path / "state.pt").read_bytes()
-        state = nxt
 
 
 def test_downpour_takes_a_step_per_message_or_one_a_round(given):

@@ -237,6 +237,43 @@ def test_representation_matching_of_a_perceptron_is_equation_1(reduction):
     check(name, examples, tasks, given, start | private, found, 1e-10, extra)
 
 
+@pytest.mark.parametrize("name", ["mlp", "fedavg-cnn"])
+def test_representation_matching_from_the_same_layer(name):
+    given, net = procedure(lr=0.005, epochs=2), network(name)
+    term = RepresentationMatching(0.3, source="same")
+    examples, tasks = problem(name, torch.float64)
+    start = starts(net, given, tasks, torch.float64)
+    drawn = [term.initial(net, task.rng) for task in tasks]
+    private = {k: np.stack([o[k] for o in drawn]).astype(np.float64) for k in drawn[0]}
+    convolutions = 2 if name == "fedavg-cnn" else 0
+
+    def activations(w, x):
+        found, x = [], x.view(len(x), *net.shape)
+        layers = sum(key.startswith("weight") for key in w)
+        for i in range(layers):
+            if i < convolutions:
+                x = functional.conv2d(x, w[f"weight{i}"], w[f"bias{i}"], padding=2)
+                x = functional.max_pool2d(x.relu(), 2)
+            else:
+                x = x.flatten(1) @ w[f"weight{i}"] + w[f"bias{i}"]
+                x = x.relu() if i < layers - 1 else x
+            found.append(x)
+        return found
+
+    def extra(weights, first, x):
+        mine, theirs = activations(weights, x), activations(first, x)
+        total = 0.0
+        for j, (own, received) in enumerate(zip(mine, theirs, strict=True)):
+            w, b = weights[f"match{j}_weight"], weights[f"match{j}_bias"]
+            back = functional.conv2d(own, w, b, padding=1) if own.dim() == 4 else own @ w + b
+            back = back.relu() if j < len(mine) - 1 else back
+            total = total + ((back - received) ** 2).flatten(1).sum(1).mean()
+        return 0.3 * total
+
+    found = train(net, examples, tasks, given, start, terms=[term], private=private, block=2)
+    check(name, examples, tasks, given, start | private, found, 1e-10, extra)
+
+
 @pytest.mark.parametrize("name", ["fedavg-cnn", "valid-cnn"])
 def test_representation_matching_of_images_unpools_and_convolves(name):
     given, net = procedure(lr=0.005, epochs=2), network(name)

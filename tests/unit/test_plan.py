@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from fedrepro.api import CHOICES
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import components, parse_token
 from fedrepro.planning.config import Config, ExhibitFile, Granularity, load_exhibits
 from fedrepro.planning.paths import (
@@ -139,8 +140,8 @@ def test_a_swept_method_in_rounds_has_a_run_for_each_setting():
 def test_long_runs_are_measured_seldom_and_others_in_every_round():
     runs = [run for run in plan("paper").runs if run.every is not None]
     every = {run.method.values.get("rounds"): run.every for run in runs}
-    assert (every.pop(8000), every.pop(1000)) == (40, 10)
-    assert set(every.values()) == {1}
+    assert (every.pop(8000), every.pop(1000)) == (Measuring(40), Measuring(10))
+    assert set(every.values()) == {Measuring(1)}
 
 
 def test_shown_settings_are_columns_and_others_are_chosen():

@@ -378,6 +378,22 @@ def test_the_slurm_profile_plans_the_same_files(tmp_path):
     assert commands(folder, "--profile", "profiles/slurm") == local
 
 
+def test_a_job_that_failed_is_given_more_memory_and_time(tmp_path):
+    """By the slurm profile, through a cluster on which every job fails."""
+    folder = checkout(tmp_path / "retried")
+    pytest.importorskip("snakemake_executor_plugin_slurm")
+    (folder / "submit").write_text('grep "^# properties" "$1" >> submitted; exit 1')
+    done = snakemake(
+        folder, "--profile", "profiles/slurm", "--executor", "cluster-generic",
+        "--cluster-generic-submit-cmd", "sh submit", "results/tiny/datasets/dataset=digits",
+    )  # fmt: skip
+    assert done.returncode != 0
+    lines = (folder / "submitted").read_text().splitlines()
+    given = [json.loads(line.partition(" = ")[2])["resources"] for line in lines]
+    assert [one["mem_mb"] for one in given] == [3000, 6000, 9000]
+    assert [one["runtime"] for one in given] == [120, 240, 360]
+
+
 def commands(folder: Path, *words: str) -> set[str]:
     """What a dry run would start; commands name their inputs and outputs."""
     done = snakemake(folder, "-n", "--printshellcmds", *words)
@@ -435,9 +451,8 @@ def test_more_clients_than_the_data_allow_is_one_sentence(tmp_path):
     )
     done = snakemake(folder, "--cores", "2", "reports/tiny/pfnm/figure-2a.csv")
     assert done.returncode != 0
-    text = done.stderr + done.stdout
-    assert "5000" in text, text
-    assert "fedrepro: " in text
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("fedrepro: 5000 clients are more than"), done.stderr
     assert not list((folder / "results").rglob("*clients~5000*/**/partition.parquet"))
 
 
@@ -490,6 +505,32 @@ def test_a_truncated_artifact_is_one_sentence_and_mended_by_deleting_it(finished
     assert (folder / figure).read_bytes() == (finished / figure).read_bytes()
 
 
+def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished, tmp_path):
+    folder = copy_of(finished, tmp_path)
+    drawn = {path: path.read_bytes() for path in folder.glob("reports/tiny/pfnm/figure-2a.*")}
+    assert len(drawn) == len(SUFFIXES)
+    edit(folder / "config/exhibits/pfnm.yaml", "label: U-Ens", "label: Uniform")
+    path = next((folder / "results/tiny/seed=0/metrics").rglob("*homogeneous*/**/metrics.parquet"))
+    whole, times = path.read_bytes(), path.stat()
+    path.write_bytes(whole[:200])
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    done = snakemake(folder, "--cores", "2", "reports/tiny/pfnm/figure-2a.svg")
+    assert done.returncode != 0
+    assert done.stderr.splitlines()[-1].startswith(f"fedrepro: {path.relative_to(folder)}")
+    assert {path: path.read_bytes() for path in drawn} == drawn
+    path.write_bytes(whole)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert planned(folder, "reports/tiny/pfnm/figure-2a.svg") == {"exhibit"}
+
+
+def test_the_report_of_snakemake_holds_figures_and_claims(finished, tmp_path):
+    folder = copy_of(finished, tmp_path)
+    run(folder, "--report", "report.html")
+    page = (folder / "report.html").read_text()
+    for name in (*(f"{figure}.svg" for figure in FIGURES), "pfnm/claims.csv"):
+        assert Path(name).name in page
+
+
 @needs_mirror
 def test_a_mirror_that_is_no_longer_set_does_not_fetch_again(tmp_path):
     folder = checkout(tmp_path / "mirror")
@@ -525,3 +566,14 @@ def test_the_chosen_models_of_a_figure_are_those_that_were_measured(finished, tm
 
 def linear(x: torch.Tensor, state: dict[str, torch.Tensor], place: int) -> torch.Tensor:
     return torch.nn.functional.linear(x, state[f"{place}.weight"], state[f"{place}.bias"])
+
+
+def test_a_method_whose_file_changed_is_named_by_the_next_run(finished, tmp_path):
+    """Under the same version nothing runs again, so it must be said."""
+    folder = copy_of(finished, tmp_path)
+    path = folder / "src/fedrepro/components/methods/average.py"
+    path.write_text(path.read_text() + "# another line\n")
+    done = snakemake(folder, "-n", PYTHONPATH=str(folder / "src"))
+    assert "fedrepro: method 'average' changed in src/fedrepro/" in done.stderr
+    assert done.stderr.count("changed in") == 1
+    assert "Nothing to be done" in done.stdout + done.stderr

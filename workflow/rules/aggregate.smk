@@ -14,19 +14,20 @@ rule aggregate:
         "../../envs/environment.yaml"
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=growing(4000),
+        runtime=growing(240),
         gpu=GPUS,
     params:
         scenario=scenario_options,
         method=lambda wildcards: full_token(wildcards, "methods"),
         models=model_options,
+        splits=measured_splits,
         device=CONFIG.device,
         resolved=resolved(*SCENARIO, "methods"),
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}"
     shell:
         "fedrepro stage aggregate {params.scenario:q} --method {params.method:q}"
-        " --data {input.data:q} --members {input.members:q} {params.models:q}"
+        " --data {input.data:q} --members {input.members:q} {params.models:q} {params.splits:q}"
         " --trials {wildcards.trials} --seed {wildcards.seed} --device {params.device}"
         " --threads {threads} --out {output.metrics:q} --timings {output.timings:q} 2> {log:q}"

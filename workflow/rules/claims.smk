@@ -3,15 +3,20 @@ rule claims:
         published="config/published/{paper}.yaml",
         exhibits=selected_tables_of_paper,
     output:
-        table="reports/{scale}/{paper}/claims.csv",
+        table=report(
+            "reports/{scale}/{paper}/claims.csv",
+            caption="../report/claims.rst",
+            category="{paper}",
+            labels={"exhibit": "claims", "scale": "{scale}"},
+        ),
         about="reports/{scale}/{paper}/claims.json",
     log:
         "results/{scale}/logs/claims/{paper}.log",
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=1000,
-        runtime=10,
+        mem_mb=growing(1000),
+        runtime=growing(10),
     params:
         exhibits=selected_keys_of_paper,
     message:

@@ -1,11 +1,18 @@
 """What the rules ask the plan: names of inputs, and the full tokens behind the names in paths."""
 
+import sys
 from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import hand_over, preload, put_on_path
-from fedrepro.planning.config import load_exhibits, read_config, table_names
+from fedrepro.cli import hand_over, kept, preload, put_on_path, say_again
+from fedrepro.planning.changed import changed_components
+from fedrepro.planning.config import (
+    SCALES,
+    load_exhibits,
+    read_config,
+    table_names,
+)
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
@@ -14,6 +21,7 @@ from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
 from fedrepro.core.registry import SCENARIO, components, parse_token
 from snakemake.exceptions import WorkflowError
+from snakemake.io import IOFile
 
 put_on_path()
 
@@ -26,15 +34,30 @@ hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds)
 
 
 onstart:
+    if workflow.is_main_process:
+        kept.keep()
     # for jobs of this machine only: elsewhere the environment of a job may be another one
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
         lifeline = preload.start()
 
 
-SCENARIO_FOLDER = "/".join(f"{kind}={{{kind}}}" for kind in SCENARIO)
+onerror:
+    if workflow.is_main_process:
+        for path in kept.put_back():
+            # without its record, only times count, by which it is out of date
+            workflow.persistence.cleanup_metadata(IOFile(str(path)))
+        say_again(log)
+
+
+SCENARIO_FOLDER = str(Path(*(f"{kind}={{{kind}}}" for kind in SCENARIO)))
 # the names of exhibits that are written as tables; every other one is drawn
 TABLES = "|".join(table_names(EXHIBITS)) or "(?!)"
 GPUS = int(CONFIG.device == "cuda")
+
+
+def growing(amount):
+    """A limit in MB or minutes; a job that failed is tried again with once more as much."""
+    return lambda wildcards, attempt: amount * attempt
 
 
 wildcard_constraints:
@@ -47,7 +70,7 @@ wildcard_constraints:
     model="[^/]+",
     training="[^/]+",
     methods="[^/]+",
-    every=r"\d+",
+    every=r"(\d+|auto)(\+until~[\d.]+)?",
     trials=r"\d+(-\d+)?",
     clients=r"\d+(-\d+)?",
 
@@ -61,6 +84,19 @@ def plan_of(scale):
         return plan
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
+
+
+def say_what_changed():
+    """Warn of components whose file changed under the same version, in the scales asked for."""
+    words = " ".join(sys.argv)
+    for scale in SCALES:
+        if scale == CONFIG.scale or f"/{scale}/" in words:
+            for sentence in changed_components(plan_of(scale)):
+                print(f"fedrepro: {sentence}", file=sys.stderr)
+
+
+if workflow.is_main_process:
+    say_what_changed()
 
 
 def full_token(wildcards, kind):
@@ -124,6 +160,17 @@ def model_options(wildcards):
     plan, scenario = plan_of(wildcards.scale), scenario_of(wildcards)
     folder, clients = plan.paths.models_of(scenario), plan.client_pieces(scenario)
     return ["--local", folder, "--local-clients", str(clients)]
+
+
+def measured_splits(wildcards, output):
+    """The splits to measure on, for every exhibit that shows this run."""
+    evaluate, follow = plan_of(wildcards.scale).splits_at(output.metrics)
+    return [
+        word
+        for option, splits in (("--evaluate", evaluate), ("--follow", follow))
+        if splits
+        for word in (option, *splits)
+    ]
 
 
 def exhibit_of(wildcards):

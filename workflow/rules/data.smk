@@ -9,8 +9,8 @@ rule download:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=500,
-        runtime=120,
+        mem_mb=growing(500),
+        runtime=growing(120),
     message:
         "downloading {wildcards.name}/{wildcards.file}"
     shell:
@@ -30,8 +30,8 @@ rule prepare:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=3000,
-        runtime=120,
+        mem_mb=growing(3000),
+        runtime=growing(120),
     params:
         dataset=lambda wildcards: full_token(wildcards, "dataset"),
         raw=lambda wildcards: f"resources/{spec_of(wildcards, 'dataset').name}",

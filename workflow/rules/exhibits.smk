@@ -3,9 +3,14 @@ rule exhibit:
         metrics=metrics_files,
         timings=timings_files,
     output:
+        report(
+            "reports/{scale}/{paper}/{exhibit}.svg",
+            caption="../report/exhibit.rst",
+            category="{paper}",
+            labels={"exhibit": "{exhibit}", "scale": "{scale}"},
+        ),
         multiext(
             "reports/{scale}/{paper}/{exhibit}",
-            ".svg",
             ".png",
             ".csv",
             ".choice.csv",
@@ -17,8 +22,8 @@ rule exhibit:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=1000,
-        runtime=20,
+        mem_mb=growing(1000),
+        runtime=growing(20),
     params:
         settings=exhibit_settings,
         seed=CONFIG.seed,
@@ -39,9 +44,14 @@ use rule exhibit as table with:
         timings=timings_files,
         published=published_values,
     output:
+        report(
+            "reports/{scale}/{paper}/{exhibit}.html",
+            caption="../report/exhibit.rst",
+            category="{paper}",
+            labels={"exhibit": "{exhibit}", "scale": "{scale}"},
+        ),
         multiext(
             "reports/{scale}/{paper}/{exhibit}",
-            ".html",
             ".md",
             ".tex",
             ".csv",
@@ -70,8 +80,8 @@ rule models:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=growing(4000),
+        runtime=growing(240),
         gpu=GPUS,
     params:
         seed=CONFIG.seed,

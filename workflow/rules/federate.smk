@@ -14,12 +14,13 @@ rule federate:
         "../../envs/environment.yaml"
     threads: 1
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=growing(4000),
+        runtime=growing(240),
         gpu=GPUS,
     params:
         scenario=scenario_options,
         method=lambda wildcards: full_token(wildcards, "methods"),
+        splits=measured_splits,
         device=CONFIG.device,
         resolved=resolved(*SCENARIO, "methods"),
     message:
@@ -28,6 +29,6 @@ rule federate:
         "fedrepro stage federate {params.scenario:q} --method {params.method:q}"
         " --data {input.data:q} --members {input.members:q} --trials {wildcards.trials}"
         " --seed {wildcards.seed} --device {params.device} --threads {threads}"
-        " --measure-every {wildcards.every}"
+        " --measure-every {wildcards.every} {params.splits:q}"
         " --out {output.metrics:q}"
         " --timings {output.timings:q} --global-model {output.model:q} 2> {log:q}"

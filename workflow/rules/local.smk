@@ -13,8 +13,8 @@ rule train:
         "../../envs/environment.yaml"
     threads: 1
     resources:
-        mem_mb=3000,
-        runtime=240,
+        mem_mb=growing(3000),
+        runtime=growing(240),
         gpu=GPUS,
     params:
         scenario=scenario_options,

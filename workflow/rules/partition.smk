@@ -8,8 +8,8 @@ rule partition:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=growing(1000),
+        runtime=growing(30),
     params:
         partition=lambda wildcards: full_token(wildcards, "partition"),
         resolved=resolved("dataset", "partition"),
@@ -31,8 +31,8 @@ rule partition_maps:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=1000,
-        runtime=30,
+        mem_mb=growing(1000),
+        runtime=growing(30),
     params:
         exhibits=selected_keys,
         seed=CONFIG.seed,

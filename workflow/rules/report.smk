@@ -6,8 +6,8 @@ rule tokens:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=500,
-        runtime=5,
+        mem_mb=growing(500),
+        runtime=growing(5),
     params:
         shortened=shortened_tokens,
         seed=CONFIG.seed,
@@ -33,8 +33,8 @@ rule report:
     conda:
         "../../envs/environment.yaml"
     resources:
-        mem_mb=1000,
-        runtime=20,
+        mem_mb=growing(1000),
+        runtime=growing(20),
     params:
         exhibits=selected_keys,
         seed=CONFIG.seed,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import unknown
+from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, render
 
 if TYPE_CHECKING:
@@ -59,6 +60,14 @@ OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "
 def metrics_of(method: Spec) -> Mapping[str, Metric]:
     """What a method may report: METRICS, and what its decorator declares."""
     return METRICS | dict(method.component.meta.get("metrics", {}))
+
+
+def all_metrics() -> Mapping[str, Metric]:
+    """METRICS, and what any method declares; imports all methods on first use."""
+    found = dict(METRICS)
+    for item in components("method").values():
+        found |= item.meta.get("metrics", {})
+    return found
 
 
 def require_metric(name: str, method: Spec) -> None:

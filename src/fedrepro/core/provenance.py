@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +26,7 @@ import fedrepro
 from fedrepro.core import sources
 
 if TYPE_CHECKING:
-    from fedrepro.core.spec import Spec
+    from fedrepro.core.spec import Component, Spec
 
 T = TypeVar("T")
 
@@ -51,10 +51,11 @@ class Sources:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a process loaded: all of the package, and what of it computes."""
+    """What a process loaded: all of the package, what of it computes, and each file's digest."""
 
     whole: Sources
     computing: Sources
+    each: Mapping[str, str] = field(default_factory=dict)
 
 
 @functools.cache
@@ -65,6 +66,7 @@ def loaded() -> Loaded:
     return Loaded(
         _sources(files, commit, blobs),
         _sources(computing(files), commit, computing(blobs)),
+        {name: sources.digest_of(content) for name, content in files.items()},
     )
 
 
@@ -174,7 +176,8 @@ def provenance(
 ) -> dict[str, Any]:
     """What goes into the metadata of every file that is computed, when it is written.
 
-    specs: the components that it was computed with, kept with their version and all parameters.
+    specs: the components that it was computed with, kept with their version and all parameters,
+    and with version and digest of their files.
     inputs: provenance of the files that it was computed from; `behind` has what of their origin
     differs from this file's own.
     """
@@ -182,8 +185,18 @@ def provenance(
     found: dict[str, Any] = {**own, "seed": seed, **parts}
     for spec in specs:
         found.setdefault("resolved", {}).setdefault(spec.kind, []).append(spec.resolved)
+        found.setdefault("component_files", {})[f"{spec.kind} {spec.name}"] = file_of(
+            spec.component
+        )
     behind = [other for other in origins(inputs) if other != own]
     return found | ({"behind": behind} if behind else {})
+
+
+def file_of(component: Component) -> str:
+    """Version of a component and digest of its file, as this process loaded it."""
+    inside = os.path.relpath(component.file, sources.PACKAGE) if component.file else ""
+    digest = loaded().each.get(inside) or sources.digest_of_file(component.file)
+    return f"{component.version} {digest}"
 
 
 def origins(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

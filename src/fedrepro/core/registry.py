@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.sources import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec, parse, read
 
 KINDS = {
@@ -42,6 +44,8 @@ def _set_aside(
     """Training examples that no client trains with, drawn once per trial before the partition."""
 
 
+DEV = "dev"
+
 # Parameters that every component of a kind has beside its own; the machinery acts on them.
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
@@ -51,17 +55,20 @@ _loaded: set[str] = set()
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def register(kind: str, name: str, /, version: int, **meta: Any) -> Callable[[F], F]:
+def register(kind: str, name: str, /, version: int | str, **meta: Any) -> Callable[[F], F]:
     """Decorator: the function below becomes the component `name` of this kind.
 
     `version` is an integer, raised whenever the component's results change: it is part of what
-    Snakemake compares, so a mended component reruns what it touches.
+    Snakemake compares, so a mended component reruns what it touches. While one works on it,
+    version="dev" stands for the digest of its file, so that every change of that file reruns it.
     """
 
     def keep(fn: F) -> F:
         if name in _found[kind]:
             raise FedreproError(f"two {kind} components are named '{name}'; rename one")
         made = Component(kind, name, version, fn, meta, COMMON.get(kind))
+        if version == DEV:
+            made = replace(made, version=f"{DEV}-{digest_of_file(made.file)}")
         taken = sorted(set(made.own_params) & set(made.common_params))
         if taken:
             raise FedreproError(

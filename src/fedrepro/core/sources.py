@@ -21,6 +21,7 @@ HIDDEN = (".", "__pycache__")
 # so a new file does until it is named here.
 OTHER = {
     "cli/": "parses commands",
+    "planning/changed.py": "plans",
     "planning/config.py": "plans",
     "planning/drawable.py": "plans",
     "planning/exhibit.py": "plans",
@@ -77,3 +78,14 @@ def digest(files: Mapping[str, bytes]) -> str:
         found.update(b"%s\0%d\0" % (os.fsencode(name), len(content)))
         found.update(content)
     return found.hexdigest()
+
+
+def digest_of(content: bytes) -> str:
+    """64 bits of one file's content, as 16 hexadecimal digits."""
+    return blake2b(content, digest_size=8).hexdigest()
+
+
+def digest_of_file(path: str) -> str:
+    """The same of a file as it is on disk now; empty if it is not there."""
+    content = _content(path) if path else None
+    return "" if content is None else digest_of(content)

@@ -20,6 +20,7 @@ import inspect
 import itertools
 import math
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -156,16 +157,22 @@ def render(value: Value) -> str:
 class Component:
     """A registered function with its parameters; `meta` holds what its kind adds.
 
-    common: a function whose parameters every component of the kind has beside its own; they are
-    not handed to `fn`.
+    version: raised whenever results change; of a component in development, a text that changes
+    with its file. common: a function whose parameters every component of the kind has beside its
+    own; they are not handed to `fn`.
     """
 
     kind: str
     name: str
-    version: int
+    version: int | str
     fn: Callable[..., Any]
     meta: Mapping[str, Any] = field(default_factory=dict)
     common: Callable[..., Any] | None = None
+
+    @property
+    def file(self) -> str:
+        """The file that it is in; empty if it is in none."""
+        return getattr(sys.modules.get(self.fn.__module__), "__file__", None) or ""
 
     @cached_property
     def own_params(self) -> dict[str, Param]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -29,6 +29,7 @@ from fedrepro.drawings.canvas import (
     size_lines,
 )
 from fedrepro.drawings.style import Look, looks
+from fedrepro.drawings.words import wrapped
 from fedrepro.planning.plan import Exhibit, Measure
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT = 3.5  # inches, with a legend of two rows
+NOTE_ROW = 0.14  # inches that each further line of the note at the foot takes
+NOTE = 7  # points
 Group = tuple[list[Measure], Line]
 
 
@@ -43,8 +46,11 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     """Test accuracy (whole range, and a close-up of the best) and size against the sweep."""
     look = looks(exhibit.measures)
     accuracy = lines(exhibit, numbers, "accuracy", "test")
-    rows = legend_rows(len(exhibit.measures))
-    added = LEGEND_ROW * (rows - 2)
+    groups = groups_of(exhibit, numbers)
+    shared = wrapped(shared_lines(groups, axis_of(exhibit)), NOTE, WIDTH - 0.2)
+    rows = legend_rows([measure.label for measure in exhibit.measures])
+    more = NOTE_ROW * max(0, len(shared) - 1)
+    added = LEGEND_ROW * (rows - 2) + more
     height = HEIGHT + added
     drawn = new_figure(height, WIDTH)
 
@@ -56,6 +62,27 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         1, 3, left=0.06, right=0.945, top=up(0.825), bottom=up(0.305), wspace=0.3
     )
     whole, close, size = (drawn.add_subplot(grid[0, at]) for at in range(3))
+    _draw_accuracies(whole, close, exhibit, accuracy, look)
+    _draw_sizes(size, groups, axis_of(exhibit), look)
+    what = SIZES[exhibit.settings.size]
+    size.set_title(f"c  {what.title}, global model", loc="left")
+    for axes in (whole, close, size):
+        horizontal(axes, exhibit, numbers)
+    legend(drawn, handles_of(exhibit.measures, look), 0.05 * HEIGHT + more, rows)
+    headings(drawn, exhibit)
+    foot = (0.03 * HEIGHT + more / 2) / height
+    note = "\n".join(shared)
+    drawn.text(0.5, foot, note, fontsize=NOTE, ha="center", va="center", color=SOFT)
+    return drawn
+
+
+def _draw_accuracies(
+    whole: Axes,
+    close: Axes,
+    exhibit: Exhibit,
+    accuracy: Mapping[str, Line],
+    look: Mapping[str, Look],
+) -> None:
     low, high = close_up(exhibit, accuracy)
     draw_lines(whole, accuracy, look, banded=set(accuracy))
     # in the close-up a band whose line is mostly outside would only be in the way
@@ -68,35 +95,30 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     close.set_title("b  Test accuracy (%), close-up", loc="left")
     close.set_ylim(low, high)
     mark(whole, low, high)
-    shared = _draw_sizes(size, exhibit, numbers, look)
-    what = SIZES[exhibit.settings.size]
-    size.set_title(f"c  {what.title}, global model", loc="left")
-    for axes in (whole, close, size):
-        horizontal(axes, exhibit, numbers)
-    legend(drawn, handles_of(exhibit.measures, look), 0.05 * HEIGHT, rows)
-    headings(drawn, exhibit)
-    drawn.text(
-        0.5, 0.03 * HEIGHT / height, shared, fontsize=7, ha="center", va="center", color=SOFT
-    )
-    return drawn
 
 
-def _draw_sizes(
-    axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, look: Mapping[str, Look]
-) -> str:
-    """The size of models; methods of one size share a line, except those that match units.
-
-    Returns the sentence that says which methods share which line.
-    """
+def groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:
+    """The methods of one size, which share a line; those that match units have their own."""
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
-    groups = size_groups(exhibit.measures, size_lines(exhibit, numbers), matching)
-    said = []
+    return size_groups(exhibit.measures, size_lines(exhibit, numbers), matching)
+
+
+def shared_lines(groups: Sequence[Group], axis: Axis) -> str:
+    """The sentence that says which methods share which line; empty if none do."""
+    said = [
+        f"{size_name(line, axis)}: {', '.join(m.label for m in members)}"
+        for members, line in groups
+        if len(members) > 1
+    ]
+    return f"Shared lines in c. {'; '.join(said)}." if said else ""
+
+
+def _draw_sizes(axes: Axes, groups: Sequence[Group], axis: Axis, look: Mapping[str, Look]) -> None:
     for members, line in groups:
         draw_lines(axes, {members[0].label: line}, look, banded=[members[0].label])
         if len(members) > 1:
-            size = size_name(line, axis_of(exhibit))
             axes.annotate(
-                size,
+                size_name(line, axis),
                 (1.0, line.mean[-1]),
                 (3, 0),
                 xycoords=axes.get_yaxis_transform(),
@@ -104,9 +126,7 @@ def _draw_sizes(
                 va="center",
                 annotation_clip=False,
             )
-            said.append(f"{size}: {', '.join(m.label for m in members)}")
     axes.set_ylim(bottom=0)
-    return f"Shared lines in c. {'; '.join(said)}." if said else ""
 
 
 def size_groups(
@@ -132,7 +152,9 @@ def size_groups(
 
 def size_name(line: Line, axis: Axis) -> str:
     """A shared size in a word: `500`, or `50·J` where it grows with the clients."""
-    ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)}
     if len(set(line.mean)) == 1:
         return f"{line.mean[0]:g}"
+    if not all(line.x):
+        return "same"
+    ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)}
     return f"{ratios.pop():g}·{axis.symbol}" if len(ratios) == 1 else "same"

@@ -7,6 +7,7 @@ matplotlibrc nor a display changes a figure.
 from __future__ import annotations
 
 import io
+import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,8 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import SIZES
-from fedrepro.drawings.style import RULES, Look
+from fedrepro.drawings.style import RULES, TEXT, Look
+from fedrepro.drawings.words import text_width
 from fedrepro.numbers.summary import ROUND
 from fedrepro.planning.exhibit import CASE
 from fedrepro.planning.plan import Exhibit, Measure
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 WIDTH = 7.0  # inches; the text width of a paper
 LEGEND_ROW = 0.15  # inches that each row of the legend takes
 LEGEND_COLUMNS = 5
+LEGEND_HANDLE = 43.5  # points beside a label
 PNG_DPI = 200
 COLLAPSE = 0.15  # a method that falls this far below the best one does not set the close-up's range
 SOFT = "#444444"
@@ -325,8 +328,23 @@ def horizontal(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame) -> None:
     axes.set_xlabel(exhibit.settings.horizontal or axis.label)
 
 
-def legend_rows(count: int, columns: int = LEGEND_COLUMNS) -> int:
-    return max(2, math.ceil(count / columns))
+def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:
+    """The fewest rows, two at least, in which these labels fit into the width of a figure."""
+    for most in range(columns, 1, -1):
+        rows = max(2, math.ceil(len(labels) / most))
+        if _legend_width(labels, math.ceil(len(labels) / rows)) <= 72 * WIDTH:
+            return rows
+    return max(2, len(labels))
+
+
+def _legend_width(labels: Sequence[str], columns: int) -> float:
+    """Points that a legend of so many columns takes, filled column by column."""
+    least, more = divmod(len(labels), columns)
+    sizes = [least + (at < more) for at in range(columns)]
+    ends = list(itertools.accumulate(sizes, initial=0))
+    widths = [text_width(label, TEXT["legend.fontsize"]) for label in labels]
+    longest = [max(widths[a:b], default=0.0) for a, b in itertools.pairwise(ends)]
+    return sum(LEGEND_HANDLE + width for width in longest)
 
 
 def handles_of(measures: Sequence[Measure], look: Mapping[str, Look]) -> list[Artist]:

@@ -14,13 +14,15 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.core.metrics import METRICS, SIZES, size_text
+from fedrepro.core.metrics import SIZES, Metric, all_metrics, size_text
 from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextCell, TextTable
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND
 from fedrepro.planning.exhibit import CASE
 
 METHOD = "method"
+# units of which there is no half; anything else has decimals
+WHOLE = ("units", "numbers", "passes", "rounds", "messages", "bytes", "clients", "updates")
 NAMES = {
     "clients": "J",
     METHOD: "Method",
@@ -204,7 +206,7 @@ def at(numbers: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
 
 def _best(entries: Sequence[Entry], arranged: Arrangement) -> set[tuple[Place, Place]]:
     """The places of the best rivals; none where two are written alike."""
-    better = METRICS[arranged.metric].better
+    better = meaning_of(arranged.metric).better
     lines: dict[Place, list[Entry]] = {}
     for entry in entries:
         if not entry.method["reference"] and math.isfinite(entry.row["mean"]):
@@ -255,7 +257,13 @@ def _printed(row: Mapping[str, Any], form: NumberForm) -> str:
 
 def form_of(metric: str) -> NumberForm:
     """Shares in percent, anything else as a count."""
-    return PERCENT if METRICS[metric].unit.startswith("share") else COUNT
+    unit = meaning_of(metric).unit
+    return PERCENT if unit.startswith("share") else NumberForm(digits=None if unit in WHOLE else 3)
+
+
+def meaning_of(metric: str) -> Metric:
+    """Of a recorded exhibit, a method may have declared a metric that is there no longer."""
+    return all_metrics().get(metric) or Metric(metric, "", None, None, 0)
 
 
 def nothing_below(row: Mapping[str, Any]) -> tuple[str, ...]:

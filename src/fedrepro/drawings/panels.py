@@ -37,7 +37,7 @@ def accuracy_panels(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     """Above the whole range, below a close-up of the best; a column of both for each case."""
     look = looks(exhibit.measures)
     shown = cases(numbers)
-    rows = legend_rows(len(exhibit.measures))
+    rows = legend_rows([measure.label for measure in exhibit.measures])
     added = LEGEND_ROW * (rows - 2)
     drawn = new_figure(HEIGHT + added)
     margins = {"left": 0.48, "right": 0.12, "top": 0.86, "bottom": 0.95 + added}

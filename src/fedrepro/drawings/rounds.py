@@ -52,7 +52,7 @@ def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         )
     look = looks(exhibit.measures)
     accuracy = round_lines(exhibit, numbers)
-    rows = legend_rows(len(exhibit.measures))
+    rows = legend_rows([measure.label for measure in exhibit.measures])
     added = LEGEND_ROW * (rows - 2)
     drawn = new_figure(HEIGHT + added)
     margins = {"left": 0.45, "right": 0.3, "top": 0.72, "bottom": 0.95 + added}

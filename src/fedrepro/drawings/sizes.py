@@ -103,7 +103,7 @@ def accuracy_against_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     shown = cases(numbers) or [""]
     axis = axis_of(exhibit)
     values = list(dict.fromkeys(numbers[axis.key]))
-    rows = legend_rows(len(exhibit.measures))
+    rows = legend_rows([measure.label for measure in exhibit.measures])
     drawn = new_figure(0.72 + len(shown) * (PANEL + 0.45) + 0.5 + LEGEND_ROW * rows)
     margins = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.62 + LEGEND_ROW * rows}
     grid = grid_of(drawn, len(shown), len(values), across=0.38, between=0.42, **margins)

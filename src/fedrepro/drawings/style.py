@@ -6,11 +6,13 @@ dashes tell methods apart without any colour.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fedrepro.planning.plan import Measure
+from fedrepro.core.registry import components
+from fedrepro.planning.measures import Measure
 
 Dash = tuple[float, tuple[float, ...]]
 SOLID: Dash = (0, ())
@@ -49,18 +51,29 @@ LOOKS: dict[str, Look] = {
     "downpour_sgd": Look("#D55E00", "v", (0, (2.5, 1))),
     "pruned_concatenation": Look("#8C510A", "P", (0, (1.5, 0.7))),
     "average": Look("#56B4E9", "X", (0, (1.2, 0.9))),
-    "average_shared": Look("#1B4F8A", "*", (0, (1.2, 0.9))),
-    "whole_clients": Look("#6A3D9A", "h"),
-    "best_clients": Look("#8A8A8A", "d", (0, (2.5, 1))),
-    "kmeans_units": Look("#D55E00", "s"),
-    "ot_fusion": Look("#009E73", "^", (0, (5, 1.2))),
-    "weight_matching": Look("#CC79A7", "D", (0, (4, 1.2, 1, 1.2))),
+    "average_shared": Look("#1EB4C3", "*", (0, (1.2, 0.9))),
+    "whole_clients": Look("#8700C3", "h", (0, (6, 1.5))),
+    "best_clients": Look("#2D4B1E", "d", (0, (2.5, 1))),
+    "kmeans_units": Look("#A52D3C", "s", (0, (8, 1.5))),
+    "ot_fusion": Look("#3C69FF", "^", (0, (3, 1, 1, 1))),
+    "weight_matching": Look("#A5A55A", "D", (0, (3.5, 1.5))),
 }
+# for methods that have no look of their own: far from those above and from one another, also with
+# the commonest kinds of colour blindness; each has a marker and a dash that no other has
 SPARE = (
-    Look("#000000", "p"),
-    Look("#B8A800", "h", (0, (6, 1.5, 1, 1.5))),
-    Look("#7F3C8D", "<", (0, (3, 1))),
-    Look("#3B6E22", ">", (0, (1.5, 1))),
+    Look("#780F78", ">", (0, (1.5, 1))),
+    Look("#8796FF", "*", (0, (8, 1.5))),
+    Look("#693C5A", "H", (0, (3, 1, 1, 1, 1, 1))),
+    Look("#D29696", "8", (0, (2, 1.5))),
+    Look("#F03C3C", "p", (0, (3.5, 1.5))),
+    Look("#5A3CA5", "<", (0, (7, 1, 1, 1))),
+    Look("#0000FF", ">", (0, (1, 0.6))),
+    Look("#006978", "p", (0, (5, 1, 2, 1))),
+    Look("#E10F5A", "<", (0, (6, 1.5))),
+    Look("#C34BD2", "8", (0, (4.5, 1))),
+    Look("#C30087", "h", (0, (6, 1.5, 1, 1.5))),
+    Look("#78B478", "H", (0, (3, 1))),
+    Look("#000000", "d", (0, (5, 2))),
 )
 REFERENCES = {
     "pooled": Look("#222222", dash=(0, (7, 2)), width=1.0, order=6),
@@ -69,7 +82,13 @@ REFERENCES = {
     "local": Look("#777777", dash=(0, (5, 1.6, 1.2, 1.6)), width=1.0, order=2),
     "majority": Look("#999999", dash=(0, (1, 3)), width=1.0, order=2),
 }
-SPARE_REFERENCE = Look("#555555", dash=(0, (3, 1.6)), width=1.0, order=2)
+SPARE_REFERENCES = (
+    Look("#555555", dash=(0, (3, 1.6)), width=1.0, order=2),
+    Look("#6E6E4E", dash=(0, (6, 1.2, 2, 1.2)), width=1.0, order=2),
+    Look("#6B4E71", dash=(0, (2, 0.8)), width=1.0, order=2),
+    Look("#4E6B60", dash=(0, (9, 2)), width=1.0, order=2),
+    Look("#7A5C4A", dash=(0, (4, 1, 1, 1, 1, 1)), width=1.0, order=2),
+)
 
 # scenarios side by side in one figure
 CASES = (
@@ -79,7 +98,10 @@ CASES = (
     Look("#CC79A7", "D", (0, (2.5, 1))),
     Look("#E69F00", "v", (0, (1.2, 0.9))),
     Look("#56B4E9", "X", (0, (6, 1.5, 1, 1.5))),
-    *SPARE,
+    Look("#000000", "p"),
+    Look("#B8A800", "h", (0, (6, 1.5, 1, 1.5))),
+    Look("#7F3C8D", "<", (0, (3, 1))),
+    Look("#3B6E22", ">", (0, (1.5, 1))),
 )
 
 # from nothing to all: one hue, steadily darker, so that it reads the same with any colour vision
@@ -89,7 +111,7 @@ FAR = "#D55E00"
 NOISE = "#009E73"
 
 # text at least 7 pt at the width it is drawn for, glyphs as shapes so that every viewer agrees
-TEXT = {
+TEXT: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 7.5,
     "axes.titlesize": 8,
@@ -128,16 +150,60 @@ ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm"}
 
 
 def looks(measures: Sequence[Measure]) -> dict[str, Look]:
-    """The look of each method by its label; methods without one of their own take spare ones."""
+    """The look of each method by its label.
+
+    The first entry of a method has the look of its method, whatever it is called and whoever is
+    beside it. Further entries of one method have spare looks that follow from their labels; only
+    where two of a figure would look alike does one give way.
+    """
     found: dict[str, Look] = {}
-    spare = iter(SPARE)
+    later: list[Measure] = []
     for measure in measures:
-        # the same method on a stream of data, or of a chosen size, looks the same
-        name = ALIASES.get(measure.spec.name, measure.spec.name.removesuffix("_streaming"))
-        if measure.reference:
-            found[measure.label] = REFERENCES.get(name, SPARE_REFERENCE)
-        elif name in LOOKS and LOOKS[name] not in found.values():
-            found[measure.label] = LOOKS[name]
+        look = look_of(measure.spec.name, reference=measure.reference)
+        if look in found.values():
+            later.append(measure)
         else:
-            found[measure.label] = next(spare, SPARE[0])
-    return found
+            found[measure.label] = look
+    for measure in sorted(later, key=lambda measure: (_number(measure.label), measure.label)):
+        spare = SPARE_REFERENCES if measure.reference else SPARE
+        found[measure.label] = _free(_number(measure.label), spare, found.values())
+    return {measure.label: found[measure.label] for measure in measures}
+
+
+def look_of(method: str, *, reference: bool = False) -> Look:
+    """The look of a method: one written above, or a spare one that no other method has."""
+    known, spare = (REFERENCES, SPARE_REFERENCES) if reference else (LOOKS, SPARE)
+    name = family_of(method)
+    if name in known:
+        return known[name]
+    names = {family_of(other) for other in (*components("method"), method)} - set(known)
+    # bounds come last: as rivals they are rare
+    found: dict[str, Look] = {}
+    for other in sorted(names, key=lambda other: (other in REFERENCES, _number(other))):
+        found[other] = _free(_number(other), spare, found.values())
+    return found[name]
+
+
+def family_of(method: str) -> str:
+    """The same method on a stream of data, or of a chosen size, looks the same."""
+    return ALIASES.get(method, method.removesuffix("_streaming"))
+
+
+def _number(text: str) -> int:
+    return zlib.crc32(text.encode())
+
+
+def _free(number: int, spare: Sequence[Look], taken: Collection[Look]) -> Look:
+    """The spare look at a number, or the next that is free.
+
+    When all are taken, their colours come again with the markers and dashes of others, as often as
+    there are others.
+    """
+    for turn in range(len(spare)):
+        for step in range(len(spare)):
+            at = (number + step) % len(spare)
+            other = spare[(at + turn) % len(spare)]
+            look = replace(spare[at], marker=other.marker, dash=other.dash)
+            if look not in taken:
+                return look
+    return spare[number % len(spare)]

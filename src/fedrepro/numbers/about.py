@@ -166,7 +166,20 @@ def _method(exhibit: Exhibit, measure: Measure) -> dict[str, Any]:
         "choice": measure.choose.name if measure.chosen and measure.choose else None,
         "criterion": measure.choose.words if measure.chosen and measure.choose else None,
         "shown": list(measure.show),
+        "values": {key: _shown(measure, key) for key in measure.show},
+        "cases": _in_cases(exhibit, measure),
     }
+
+
+def _shown(measure: Measure, key: str) -> list[Any]:
+    """The values of a shown parameter, in the order in which they are listed."""
+    return list(dict.fromkeys(setting[key] for setting in measure.settings))
+
+
+def _in_cases(exhibit: Exhibit, measure: Measure) -> list[Any]:
+    """The cases that have a method of this label."""
+    with_it = [p for p in exhibit.points if any(m.label == measure.label for m in p.measures)]
+    return list(dict.fromkeys(point.values[CASE] for point in with_it if CASE in point.values))
 
 
 def _of_cases(exhibit: Exhibit, measure: Measure) -> dict[str, str]:

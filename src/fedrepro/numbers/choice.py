@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.api import Choice, Over
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import METRICS
+from fedrepro.core.metrics import all_metrics
 from fedrepro.core.spec import render
 from fedrepro.numbers.series import Series, end_series, is_final, mean, of_setting, sd
 from fedrepro.planning.measures import Measure, Setting
@@ -93,7 +93,7 @@ def _over_rounds(own: pd.DataFrame, choice: Choice, trials: int) -> Sequence[flo
     ]
     if not all(curves):
         return ()
-    better = METRICS[choice.metric].better
+    better = all_metrics()[choice.metric].better
     return [CURVES[choice.over](curve, better) for curve in curves]
 
 
@@ -132,7 +132,7 @@ def choose(settings: Mapping[Setting, Candidate], measure: Measure, where: str) 
     """
     assert measure.choose is not None
     choice = measure.choose
-    sign = METRICS[choice.metric].better
+    sign = all_metrics()[choice.metric].better
     means = {s: mean(candidate.criterion) for s, candidate in settings.items()}
     able = {s: sign * round(value, TIE_DIGITS) for s, value in means.items() if not _lost(value)}
     if not able:

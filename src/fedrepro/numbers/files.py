@@ -48,8 +48,9 @@ class ExhibitFiles:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """Of all its files: those that were written together."""
-        return tuple(self.run["files"] if self.run else (*self.about["files"], ".json"))
+        """Of all its files: those that were written together, in one order."""
+        names = set(self.run["files"]) if self.run else {*self.about["files"], ".json"}
+        return FIGURE if ".svg" in names else TABLE
 
     def read(self, suffix: str) -> bytes:
         """The bytes of one of its files. Errors: FedreproError for a missing or a strange one."""
@@ -143,7 +144,8 @@ def _require_own(path: str, about: Mapping[str, Any], key: str, scale: str) -> N
 
 
 def _missing(path: str, scale: str, key: str) -> FedreproError:
-    return FedreproError(f"{path} is missing; make it with: {command(scale, key)}")
+    suffix = path.rpartition(key)[2]  # the file itself: another that is there needs no job
+    return FedreproError(f"{path} is missing; make it with: {command(scale, key, suffix)}")
 
 
 def _altered(path: Path | str, base: str) -> FedreproError:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.metrics import METRICS
+from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.series import select
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
 from fedrepro.planning.plan import Plan
@@ -82,8 +82,8 @@ def read_published(path: Path) -> list[PrintedValue]:
 
 def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
     given = {key: (text or "").strip() for key, text in row.items() if key is not None}
-    if given["metric"] not in METRICS:
-        raise unknown("metric", given["metric"], METRICS, where)
+    if given["metric"] not in all_metrics():
+        raise unknown("metric", given["metric"], all_metrics(), where)
     value = _number(given, "value", where)
     trials = _number(given, "trials", where)
     if value is None:
@@ -219,7 +219,7 @@ def _row(
 
 def usual_tolerance(printed: PrintedValue) -> float | None:
     """What a metric of this unit may differ by; None if it is not judged."""
-    unit = METRICS[printed.metric].unit
+    unit = all_metrics()[printed.metric].unit
     if unit in ABSOLUTE:
         return ABSOLUTE[unit]
     return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else None
@@ -237,7 +237,7 @@ def difference(ours: float, printed: float) -> float:
 
 def verdict(printed: PrintedValue, ours: float, error: float, tolerance: float | None) -> str:
     """The word on ours against the printed value; error: our squared standard error."""
-    better = METRICS[printed.metric].better
+    better = all_metrics()[printed.metric].better
     if tolerance is None:
         return "shown"
     if math.isnan(ours):

@@ -95,19 +95,19 @@ def _rows(exhibit: Exhibit, folder: Path, scale: str) -> list[dict[str, Any]]:
     """The final values of one exhibit, each with its scenario."""
     text = open_exhibit(folder, exhibit.key, scale).read(".csv").decode()
     points = {_place(point.values): point for point in exhibit.points}
-    labels = {measure.label: measure.spec for measure in exhibit.measures}
     found = []
     for row in csv.DictReader(io.StringIO(text)):
         if row.get(ROUND):
             continue
         point = points.get(_place({key: row.get(key, "") for key in exhibit.swept}))
-        if point is None or row["method"] not in labels:
+        own = {measure.label: measure.spec for measure in point.measures} if point else {}
+        if point is None or row["method"] not in own:
             raise FedreproError(
                 f"{exhibit.key} was drawn with other settings than the config has now, and is "
                 f"left out; draw it again with: snakemake --cores 2 reports/{scale}/"
-                f"{exhibit.key}.svg"
+                f"{exhibit.key}{exhibit.suffix}"
             )
-        found.append(_row(row, point, labels[row["method"]]))
+        found.append(_row(row, point, own[row["method"]]))
     return found
 
 

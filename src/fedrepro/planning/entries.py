@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field
 
 from fedrepro.api import CHOICES, Choice, Over
 from fedrepro.core.errors import shown
-from fedrepro.core.metrics import METRICS
+from fedrepro.core.metrics import all_metrics
 
 Scale = Literal["tiny", "quick", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
@@ -59,8 +59,9 @@ def _held_out(split: str) -> str:
 
 
 def _directed(name: str) -> str:
-    if name not in METRICS or not METRICS[name].better:
-        able = ", ".join(key for key, metric in METRICS.items() if metric.better)
+    known = all_metrics()
+    if name not in known or not known[name].better:
+        able = ", ".join(key for key, metric in known.items() if metric.better)
         raise ValueError(f"a setting is chosen by one of {able}")
     return name
 
@@ -86,9 +87,8 @@ class ChoiceEntry(Strict):
         like = next((c for c in near if c.metric == self.metric), near[0])
         name = f"{self.metric} on {self.split}, {self.over}"
         how = {"end": "at the end", "best": "in the best round", "area": "on average over rounds"}
-        words = (
-            f"{METRICS[self.metric].title}, split {self.split}, {how[self.over]}, mean of trials"
-        )
+        title = all_metrics()[self.metric].title
+        words = f"{title}, split {self.split}, {how[self.over]}, mean of trials"
         return Choice(name, self.metric, self.split, self.over, like.need, words)
 
 
@@ -126,11 +126,17 @@ class MethodEntry(ComponentEntry):
         default_factory=list,
         description="swept parameters of which every value is shown; of the others one is chosen",
     )
-    measure_every: int = Field(
+    measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         1,
-        ge=1,
-        description="rounds between two measurements of a method in rounds; the first and the "
-        "last round are always measured",
+        description="rounds between two measurements of a method in rounds, or auto: every round "
+        "up to 50, then every 2 %; the first and the last round are always measured",
+    )
+    until: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="test accuracy that ends a run of a method in rounds; the rounds that it took "
+        "are measured as rounds_to_target",
     )
     reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
 
@@ -177,8 +183,8 @@ class Case(Strict):
 
 
 def _known_metric(name: str) -> str:
-    if name not in METRICS:
-        raise ValueError(f"the metrics are {', '.join(METRICS)}")
+    if name not in all_metrics():
+        raise ValueError(f"the metrics are {', '.join(all_metrics())}")
     return name
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render
 from fedrepro.planning.config import ExhibitFile
@@ -25,18 +26,32 @@ from fedrepro.planning.measures import Setting as Setting
 from fedrepro.planning.measures import in_rounds, measures_of, spec_of
 from fedrepro.planning.paths import Scenario
 
+# What a need reads of the examples that a partition sets aside.
+ASIDE = {
+    "public_examples": "public",
+    "server_validation": "server_validation",
+    "client_validation": "client_validation",
+}
+
+# The partition's parameter that sets them aside, and who has to hold them.
+ASIDE_AT = {
+    "public": ("public", None),
+    "server_validation": ("validation", "server"),
+    "client_validation": ("validation", "clients"),
+}
+
 
 @dataclass(frozen=True)
 class Run:
     """A method, perhaps a sweep, that is measured in one scenario.
 
-    every: rounds between two measurements of a method in rounds, None for all others. How many
+    every: when a method in rounds is measured, None for all others. How many
     trials there are is no part of it: each has a file of its own, or shares one with its block.
     """
 
     scenario: Scenario
     method: Spec
-    every: int | None = None
+    every: Measuring | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,16 @@ class Exhibit:
         found: dict[Run, set[str]] = {}
         for point in self.points:
             splits = {measure.label: measure.evaluate for measure in point.measures}
+            for (label, _), run in point.runs.items():
+                found.setdefault(run, set()).update(splits[label])
+        return found
+
+    @cached_property
+    def follow(self) -> dict[Run, set[str]]:
+        """The splits that each run has to be measured on as its rounds go by, beside test data."""
+        found: dict[Run, set[str]] = {}
+        for point in self.points:
+            splits = {measure.label: measure.follow for measure in point.measures}
             for (label, _), run in point.runs.items():
                 found.setdefault(run, set()).update(splits[label])
         return found
@@ -169,10 +194,11 @@ def _point(place: Place, where: str) -> Point:
     for measure in place.measures:
         _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
+        _check_aside(measure, own.partition, where)
         for setting in measure.settings:
             there = replace(own, training=_training(own.training, measure, setting, where))
             if in_rounds(setting.method):
-                run = Run(there, setting.method, measure.measure_every)
+                run = Run(there, setting.method, measure.measuring)
             else:
                 run = Run(there, measure.spec)
             runs[measure.label, setting] = run
@@ -269,6 +295,20 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
         else:
             own[kind] = own[kind].component.spec({**own[kind].values, **given})
     return Scenario(**own)
+
+
+def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
+    """Errors: FedreproError for examples that a method is handed or measured on, and nobody has."""
+    read = {*measure.evaluate, *(split for need, split in ASIDE.items() if need in measure.needs)}
+    for split in sorted(read & set(ASIDE.values())):
+        parameter, at = ASIDE_AT[split]
+        there = partition.values.get(parameter) and at in (None, partition["validation_at"])
+        if not there:
+            holder = f", with validation_at: {at}" if at else ""
+            raise FedreproError(
+                f"{where}: '{measure.label}' reads the examples of '{split}', and the partition "
+                f"'{partition.token}' sets none aside: give it {parameter}, a number{holder}"
+            )
 
 
 def _check_model(method: Spec, scenario: Scenario, where: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedrepro.api import CHOICES, Choice
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, Value, render
 from fedrepro.planning.entries import ChoiceEntry, ComponentEntry, ExhibitSettings, MethodEntry
@@ -50,7 +51,7 @@ class Measure:
     choose: Choice | None
     reference: bool
     show: tuple[str, ...] = ()
-    measure_every: int = 1
+    measuring: Measuring = field(default_factory=Measuring)
     training: Mapping[str, Any] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ()
 
@@ -71,6 +72,12 @@ class Measure:
         own: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
         return tuple(dict.fromkeys((*own, *by)))
+
+    @property
+    def follow(self) -> tuple[str, ...]:
+        """Of these, what has to be known of single rounds."""
+        curve = self.choose and self.chosen and self.choose.over != "end"
+        return (self.choose.split,) if self.choose and curve else ()
 
     @cached_property
     def swept(self) -> tuple[str, ...]:
@@ -95,6 +102,10 @@ class Measure:
 
 def in_rounds(method: Spec) -> bool:
     return method.component.meta["kind"] in ("federated", "peer")
+
+
+def _measuring(entry: MethodEntry) -> Measuring:
+    return Measuring(None if entry.measure_every == "auto" else entry.measure_every, entry.until)
 
 
 def measures_of(settings: ExhibitSettings, case: str | None, where: str) -> dict[str, Measure]:
@@ -145,7 +156,7 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         choose=entry.choose.choice if isinstance(entry.choose, ChoiceEntry) else _named(entry),
         reference=entry.reference,
         show=tuple(entry.show),
-        measure_every=entry.measure_every,
+        measuring=_measuring(entry),
         training=entry.training,
         settings=tuple(_settings(spec, entry, settings, where)),
     )

@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec, Value, fitted, shorten
 
@@ -203,12 +204,12 @@ class Paths:
         return f"{self.tree}/models/{scenario.folder}"
 
     def metrics(
-        self, scenario: Scenario, method: Spec, trials: TrialBlock, every: int | None
+        self, scenario: Scenario, method: Spec, trials: TrialBlock, every: Measuring | None
     ) -> str:
         """The metrics of a method in a block of trials; see `metrics_of`."""
         return f"{self.metrics_of(scenario, method, every)}/trials={trials}/metrics.parquet"
 
-    def metrics_of(self, scenario: Scenario, method: Spec, every: int | None) -> str:
+    def metrics_of(self, scenario: Scenario, method: Spec, every: Measuring | None) -> str:
         """The folder of a method's metrics; `every` is set for those that run in rounds."""
         tree, rounds = ("metrics", "") if every is None else ("federated", f"/every={every}")
         return f"{self.tree}/{tree}/{scenario.folder}/methods={method_name(method)}{rounds}"

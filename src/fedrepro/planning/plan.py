@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import PurePosixPath
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.spec import Spec
@@ -93,13 +94,26 @@ class Plan:
         return most_trials(self.exhibits.values())
 
     @cached_property
-    def evaluate(self) -> dict[Run, tuple[str, ...]]:
-        """The splits that each run of the scale is to be measured on, for every exhibit of it."""
-        found: dict[Run, dict[str, None]] = {}
+    def splits(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Folder of a run's metrics -> the splits it is measured on, for every exhibit, and those
+        of them that are followed as its rounds go by."""
+        found: dict[Run, tuple[set[str], set[str]]] = {}
         for exhibit in self.exhibits.values():
-            for run, splits in exhibit.evaluate.items():
-                found.setdefault(run, {}).update(dict.fromkeys(splits))
-        return {run: tuple(sorted(splits)) for run, splits in found.items()}
+            for run in exhibit.runs:
+                known = found.setdefault(run, (set(), set()))
+                known[0].update(exhibit.evaluate[run])
+                known[1].update(exhibit.follow[run])
+        return {
+            self.paths.metrics_of(run.scenario, run.method, run.every): (
+                tuple(sorted(evaluate)),
+                tuple(sorted(follow)),
+            )
+            for run, (evaluate, follow) in found.items()
+        }
+
+    def splits_at(self, metrics: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The same of one file of metrics; nothing further for what no exhibit shows."""
+        return self.splits.get(str(PurePosixPath(metrics).parents[1]), ((), ()))
 
     @property
     def runs(self) -> list[Run]:

@@ -191,7 +191,7 @@ def _devices(about: Mapping[str, Any]) -> str:
 def _intervals(about: Mapping[str, Any]) -> str:
     """How often methods in rounds were measured, where not in every round."""
     rounds = ((m["name"], m.get("measure_every", 1)) for m in about["settings"]["methods"])
-    return ", ".join(f"{name} {every}" for name, every in rounds if every > 1) or "every round"
+    return ", ".join(f"{name} {every}" for name, every in rounds if every != 1) or "every round"
 
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:

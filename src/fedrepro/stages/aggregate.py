@@ -133,8 +133,7 @@ def handed(
     clients = None
     if method.component.meta["needs"] & AT_CLIENTS:
         clients = clients_of(scenario, method, prepared, members, rng, device)
-    info = client_info(method, scenario.training, prepared, members, rng, device, clients)
-    return local, info
+    return local, client_info(method, scenario.training, prepared, members, rng, device, clients)
 
 
 @dataclass

@@ -37,17 +37,19 @@ NAME_ROOM = 120  # bytes of a setting in a file's name
 
 @dataclass(frozen=True)
 class Chosen:
-    """A setting that an exhibit shows at one of its points."""
+    """A setting that an exhibit shows at one of its points; token: with what it trains with."""
 
     point: int
     values: Mapping[str, str]
     label: str
     setting: Spec
+    token: str
     run: Run
     trials: int
 
     def file(self, trial: int) -> str:
-        return f"{self.point}-{shorten(self.setting.token, NAME_ROOM)}-trial-{trial}.pt"
+        name = shorten(self.token.replace(";", "+"), NAME_ROOM)
+        return f"{self.point}-{name}-trial-{trial}.pt"
 
 
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
@@ -71,13 +73,13 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
                 "checksum": _kept(made, classes, out / one.file(trial)),
                 "point": dict(one.values),
                 "method": one.label,
-                "setting": one.setting.token,
+                "setting": one.token,
                 "trial": trial,
                 "model": made.model.token,
             }
             for trial, made, classes in _made(one, plan, where, inputs)
         ]
-        say(f"{one.label}: {one.setting.token}, {one.trials} trials")
+        say(f"{one.label}: {one.token}, {one.trials} trials")
     source = provenance(plan.config.seed, device=where, inputs=inputs, key=key, scale=plan.scale)
     write_json(out / "models.json", {"provenance": source, "models": rows})
 
@@ -91,7 +93,8 @@ def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
         for (label, setting), run in point.runs.items():
             known = (label, setting.token) in shown
             if known and run.method.component.meta["kind"] == "one_shot":
-                yield Chosen(place, at, label, setting.method, run, point.trials[label])
+                trials = point.trials[label]
+                yield Chosen(place, at, label, setting.method, setting.token, run, trials)
 
 
 def _text(value: Any) -> str:

@@ -63,6 +63,8 @@ def combine(
             f"'{spec.token}' makes no global model of these {bare.clients} clients; choose another "
             "size, or another method"
         )
+    if made is None:
+        raise FedreproError(f"method '{spec.token}' has no model of these clients; choose others")
     return replace(made, layers=models.layers)
 
 

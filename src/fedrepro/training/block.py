@@ -14,7 +14,7 @@ from fedrepro.networks.layers import Convolution, Shape, Variational
 from fedrepro.networks.network import Network
 from fedrepro.training.augment import Crops
 from fedrepro.training.examples import Examples, Reader
-from fedrepro.training.flat import Layout
+from fedrepro.training.flat import Layout, first
 from fedrepro.training.gradients import AutogradGradients, Gradients, HandGradients
 from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
 from fedrepro.training.noise import StepNoise, noise_of
@@ -195,11 +195,15 @@ class Block:
 
         Returns the losses (steps, models), zero where a model has no more steps.
         """
+        import torch
+
         found = []
         lost = np.zeros(len(tasks), bool)
         for chunk in self.procedure.plan(tasks):
             take = self._minibatches if chunk.whole is None else self._pieces
-            losses = take(chunk, len(tasks)).cpu().numpy()
+            # where nothing is differentiated automatically, kernels need not look for what is
+            with torch.inference_mode(self.path == "hand"):
+                losses = take(chunk, len(tasks)).cpu().numpy()
             found.append(losses)
             lost |= ~np.isfinite(losses).all(0)
             if lost.all():
@@ -208,15 +212,20 @@ class Block:
 
     def _minibatches(self, chunk: Chunk, models: int) -> torch.Tensor:
         """Take a step on each minibatch of a chunk: losses (steps, models)."""
+        import torch
+
         index, weight, moves = self._uploaded(chunk)
-        losses = weight.new_zeros(len(index), models)
-        for step, count in enumerate(chunk.active):
+        found = []
+        for step, (rows, share) in enumerate(zip(index.unbind(), weight.unbind(), strict=True)):
+            count = chunk.active[step]
             if self.noise is not None:
                 self.noise.at(chunk.first + step, count)
             kind = None if moves is None else moves[step, :count]
-            losses[step, :count] = self._differentiate(index[step], weight[step], kind, count)
+            found.append(self._differentiate(rows, share, kind, count))
             if not self.direct:
                 self._descend(count)
+        losses = weight.new_zeros(len(index), models)
+        losses[:, : chunk.active[0]] = torch.nn.utils.rnn.pad_sequence(found, batch_first=True)
         return losses
 
     def _pieces(self, chunk: Chunk, models: int) -> torch.Tensor:
@@ -237,9 +246,8 @@ class Block:
         self, index: torch.Tensor, weight: torch.Tensor, kind: torch.Tensor | None, count: int
     ) -> torch.Tensor:
         """Gradients of the first models on these rows; returns their losses (count,)."""
-        if count < len(index):
-            index, weight = index[:count], weight[:count]
-        x, y = self.reader.read(index)
+        weight = first(weight, count)
+        x, y = self.reader.read(first(index, count))
         if self.crops is not None and kind is not None:
             x = self.crops.moved(x, kind)
         return self.gradients.step(x, y, weight, self.noise)
@@ -262,7 +270,7 @@ class Block:
 
     def _descend(self, count: int) -> None:
         """One step of the optimiser for the first models."""
-        flat, gradient = self.flat[:count], self.total[:count]
+        flat, gradient = first(self.flat, count), first(self.total, count)
         if self.summed is not None:
             self.summed[:count] += gradient
         inner = self.network_size

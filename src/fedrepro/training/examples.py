@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrepro.training.flat import first
+
 if TYPE_CHECKING:
     import torch
 
@@ -53,7 +55,8 @@ class Reader:
         import torch
 
         given, flat = self.examples, rows.reshape(-1)
-        stored, x, y = (part[: len(rows)] for part in (self.stored, self.x, self.y))
+        count = len(rows)
+        stored, x, y = first(self.stored, count), first(self.x, count), first(self.y, count)
         torch.index_select(given.inputs, 0, flat, out=stored.view(len(flat), -1))
         torch.index_select(given.targets, 0, flat, out=y.view(len(flat), *y.shape[2:]))
         if x is not stored:

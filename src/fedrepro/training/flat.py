@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 PAD = 16
 
 
+def first(value: torch.Tensor, count: int) -> torch.Tensor:
+    """The first models of a tensor (models, …): itself if these are all, which is faster."""
+    return value if len(value) == count else value[:count]
+
+
 @dataclass(frozen=True)
 class Layout:
     """Names, shapes and offsets of a model's tensors in its flat buffer.

@@ -41,12 +41,13 @@ class Adam:
         import torch
 
         given = self.settings
+        moment, square, largest = self._kept(models)
         torch._fused_adam_(
             [flat],
             [gradient],
-            [self.first[models]],
-            [self.second[models]],
-            [] if self.largest is None else [self.largest[models]],
+            moment,
+            square,
+            largest,
             [self.steps],
             lr=rate,
             beta1=given.beta1,
@@ -56,6 +57,13 @@ class Adam:
             amsgrad=given.amsgrad,
             maximize=False,
         )
+
+    def _kept(self, models: slice) -> list[list[torch.Tensor]]:
+        """First and second moments, and the largest of these with AMSGrad, of some models."""
+        kept = [[self.first], [self.second], [] if self.largest is None else [self.largest]]
+        if models == slice(len(self.first)):
+            return kept
+        return [[value[models] for value in one] for one in kept]
 
     def state(self) -> dict[str, torch.Tensor]:
         """What must be kept to go on: moments and number of steps."""

@@ -16,6 +16,7 @@ from fedrepro.networks.layers import (
     Affine,
     Convolution2d,
     MaxPool,
+    Parameter,
     Pass,
     Pooled,
     Relu,
@@ -38,19 +39,21 @@ class RepresentationMatching:
     the logits. f_j is affine from a vector, a convolution from an image, followed by a_j's own
     non-linearity; pooled sources are unpooled first, at the positions that the trained model's
     pooling chose. reduction: over the elements of a_j. Source: RM, eq. (1) sums, its text says
-    mean.
+    mean. source: "same" gives a_j back from a_j(x; w) instead, for all but the input, which RM
+    compares with in section 3.1.
     """
 
     coefficient: float = 1.0
     reduction: Literal["sum", "mean"] = "sum"
     kernel: int = 3
+    source: Literal["above", "same"] = "above"
     additive = True
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """match0_weight, match0_bias, …: the tensors of f_1, f_2, …"""
         found: dict[str, Shape] = {}
-        for j, (source, target) in enumerate(self._pairs(network)):
-            for name, parameter in self._map(source, target).parameters(source).items():
+        for j, parameters in enumerate(self._parameters(network)):
+            for name, parameter in parameters.items():
                 found[f"match{j}_{name}"] = parameter.shape
         return found
 
@@ -58,8 +61,8 @@ class RepresentationMatching:
         """Tensors of the f_j to start from, uniform within ±1/√fan_in, float32."""
         generator = rng.stream("representation-matching")
         found = {}
-        for j, (source, target) in enumerate(self._pairs(network)):
-            for name, parameter in self._map(source, target).parameters(source).items():
+        for j, parameters in enumerate(self._parameters(network)):
+            for name, parameter in parameters.items():
                 limit = 1 / math.sqrt(parameter.fan_in)
                 values = generator.uniform(-limit, limit, parameter.shape)
                 found[f"match{j}_{name}"] = values.astype(np.float32)
@@ -73,14 +76,18 @@ class RepresentationMatching:
             received = Pass(look.run.convolution, keep=True)
             look.network.forward(look.start, look.x, received)
         total = look.x.new_zeros(len(look.x))
-        for j, (source, target) in enumerate(self._pairs(look.network)):
+        shapes = activation_shapes(look.network)
+        for j, (source, target) in enumerate(self._pairs(len(shapes))):
             own = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
-            given = _unpooled(look.run.activations[j + 1], look.run.pooled[j + 1])
-            back = self._map(source, target).forward(own, given, Pass(look.run.convolution))
-            if j > 0:
+            given = look.run.activations[source]
+            if source > target:
+                given = _unpooled(given, look.run.pooled[source])
+            mapped = self._map(shapes[source], shapes[target])
+            back = mapped.forward(own, given, Pass(look.run.convolution))
+            if 0 < target < len(shapes) - 1:
                 back = back.relu()
-            back = _centred(back, target) if len(source) == 3 else back
-            gap = (back.flatten(2) - received.activations[j].flatten(2)) ** 2
+            back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
+            gap = (back.flatten(2) - received.activations[target].flatten(2)) ** 2
             each = gap.sum(-1) if self.reduction == "sum" else gap.mean(-1)
             total = total + (each * look.weight).sum(1)
         return self.coefficient * total
@@ -90,10 +97,19 @@ class RepresentationMatching:
             return Convolution2d(target[0], self.kernel, self.kernel // 2)
         return Affine(math.prod(target))
 
-    def _pairs(self, network: Network) -> list[tuple[Shape, Shape]]:
-        """Shapes of (a_{j+1}, a_j) for every j."""
+    def _parameters(self, network: Network) -> list[dict[str, Parameter]]:
+        """Those of every f_j."""
         shapes = activation_shapes(network)
-        return list(zip(shapes[1:], shapes[:-1], strict=True))
+        return [
+            self._map(shapes[source], shapes[target]).parameters(shapes[source])
+            for source, target in self._pairs(len(shapes))
+        ]
+
+    def _pairs(self, count: int) -> list[tuple[int, int]]:
+        """From which of so many activations which one is given back, counted from 0."""
+        if self.source == "same":
+            return [(j, j) for j in range(1, count)]
+        return [(j + 1, j) for j in range(count - 1)]
 
 
 def activation_shapes(network: Network) -> list[Shape]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedrepro.core.errors import unknown
+from fedrepro.core.measuring import Measuring
 from fedrepro.core.spec import render
 
 if TYPE_CHECKING:
@@ -66,22 +67,19 @@ class Cell:
 class Numbers:
     """The table of one exhibit, and what its json says that it should hold.
 
-    grid: method -> column -> its values; every: method -> rounds between measurements. Where either
+    grid: method -> column -> its values; every: method -> when it is measured, as in the config.
+    Where either
     is empty, nothing is known beyond the table itself.
     """
 
     frame: pd.DataFrame
     grid: Mapping[str, Grid] = field(default_factory=dict)
-    every: Mapping[str, int] = field(default_factory=dict)
+    every: Mapping[str, int | str] = field(default_factory=dict)
 
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
         """A table with what the json beside it says."""
-        entries = about["settings"]["methods"]
-        every = {
-            method["label"]: entry["measure_every"]
-            for method, entry in zip(about["methods"], entries, strict=True)
-        }
+        every = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
         return cls(frame, grids(about), every)
 
     @cached_property
@@ -121,8 +119,12 @@ class Numbers:
 
     def due(self, method: str, found: Sequence[int]) -> list[int]:
         """Rounds up to the last one found that should have been measured, and were not."""
-        every = self.every.get(method) if found else None
-        return sorted({1, *range(every, max(found), every)} - set(found)) if every else []
+        every = self.every.get(method)
+        if every is None or not found:
+            return []
+        measuring, last = Measuring.parse(str(every)), max(found)
+        due = {done for done in range(1, last + 1) if measuring.is_due(done, last)}
+        return sorted(due - set(found))
 
     def place(self, row: Mapping[Any, Any]) -> Place:
         return {key: row[key] for key in self.columns if _given(row[key])}
@@ -144,9 +146,24 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
     swept[CASE] = about["cases"]
     points = {key: _cells(swept[key]) for key in about["columns"]["points"]}
     found: dict[str, Grid] = {}
-    for method, entry in zip(about["methods"], about["settings"]["methods"], strict=True):
-        own = {key: _cells(entry[key]) for key in method["shown"]}
+    for method in about["methods"]:
+        # descriptions of before methods could be those of single cases name no values
+        values = method.get("values") or _entry(about, method)
+        own = {key: _cells(values[key]) for key in method["shown"]}
+        if method.get("cases"):
+            own[CASE] = method["cases"]
         found[str(method["label"])] = points | own
+    return found
+
+
+def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the config says of a method: among the exhibit's, or among those of its cases."""
+    settings = about["settings"]
+    cases = (entry for case in settings["cases"].values() for entry in case.get("methods", ()))
+    entries = [*settings["methods"], *cases]
+    by_label = [entry for entry in entries if entry["label"] == method["label"]]
+    unnamed = [e for e in entries if not e["label"] and e["name"] == method["name"]]
+    found: Mapping[str, Any] = (by_label + unnamed)[0]
     return found
 
 

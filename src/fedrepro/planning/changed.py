@@ -1,0 +1,67 @@
+"""Components whose file changed while their version stayed: what is there was computed before.
+
+Snakemake reruns what a version touches, and nothing for a changed file. So the next run says it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+
+from fedrepro.core.registry import components
+from fedrepro.core.sources import digest_of_file
+from fedrepro.planning.plan import Plan
+
+# provenance stands in a parquet file's footer as plain text; loading pyarrow would take longer
+# than all else here
+STAMP = re.compile(rb'"component_files": (\{[^{}]*\})')
+FOOTER = 1 << 16
+
+
+def changed_components(plan: Plan) -> list[str]:
+    """A sentence for each component that changed since results of a plan were computed with it.
+
+    The first file of every run that is there tells. Results of before these digests were kept
+    tell nothing.
+    """
+    now: dict[str, str] = {}
+    stale: dict[str, int] = {}
+    for run in plan.runs:
+        for name, kept in component_files(plan.run_files(run, 1)[0]):
+            now[name] = now.get(name) or _now(name)
+            # another version runs again by itself
+            same_version = kept.split()[0] == now[name].split()[0]
+            stale[name] = stale.get(name, 0) + (same_version and kept != now[name])
+    return [_sentence(name, runs, now[name]) for name, runs in sorted(stale.items()) if runs]
+
+
+def component_files(path: str) -> Iterator[tuple[str, str]]:
+    """(kind and name, version and digest) of the components that computed a table, if it says."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - FOOTER))
+            found = STAMP.search(file.read())
+    except OSError:
+        return
+    if found:
+        yield from json.loads(found[1]).items()
+
+
+def _now(name: str) -> str:
+    """What a component would leave now; a name that is gone leaves nothing to compare."""
+    kind, _, own = name.partition(" ")
+    item = components(kind).get(own)
+    return f"{item.version} {digest_of_file(item.file)}" if item else "gone"
+
+
+def _sentence(name: str, runs: int, now: str) -> str:
+    kind, _, own = name.partition(" ")
+    file = os.path.relpath(components(kind)[own].file)
+    return (
+        f"{kind} '{own}' changed in {file} since {runs} of the runs in results were computed, and "
+        f"has version {now.split()[0]} still, so they stay: raise its version if results change, "
+        'or work on it under version="dev"'
+    )

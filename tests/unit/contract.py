@@ -1,0 +1,109 @@
+"""Methods of every kind on a small problem, each handed what it declares and nothing else."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields, replace
+
+from problems import CLASSES, FEATURES, problem
+
+from fedrepro.api import GlobalModel
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.networks.dense import widths
+from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.numbers.measure import EvaluationSplit
+from fedrepro.stages.common import AT_CLIENTS
+from fedrepro.training.clients import Clients
+
+METHODS = components("method")
+
+
+def of_kind(*kinds):
+    """The names of methods of these kinds that combine perceptrons, as the problem's are."""
+    return [
+        name
+        for name, item in METHODS.items()
+        if item.meta["kind"] in kinds and item.meta["models"] <= {"mlp"}
+    ]
+
+
+ONE_SHOT = of_kind("one_shot", "control")
+FEDERATED = of_kind("federated")
+
+
+def allowed(info, item):
+    """Only what the method declared, as the harness hands it over."""
+    keep = item.meta["needs"] | {"training", "device"}
+    keep |= {"clients"} if item.meta["needs"] & AT_CLIENTS else set()
+    gone = {f.name: None for f in fields(info) if f.name not in keep}
+    return replace(info, **gone)
+
+
+def call(name, given, **values):
+    """What a one-shot method or control makes of a problem."""
+    item = METHODS[name]
+    if "partition" in item.meta["scenario"]:  # pooled training is a scenario of one client
+        given = problem(count=1)
+    if "training" in item.meta["scenario"]:  # one that has its clients trained otherwise
+        hidden = widths(given.models.tensors)
+        given = problem(hidden=hidden, **item.meta["scenario"]["training"])
+    spec = item.spec(values)
+    return item.fn(given.models, allowed(given.info, item), rng=Rng(0), **spec.values)
+
+
+def each(made):
+    return [made] if isinstance(made, GlobalModel) else list(made)
+
+
+class Watched(Clients):
+    """Clients whose data no method may take for itself."""
+
+    def __getattribute__(self, name):
+        if name == "data":
+            reader = sys._getframe(1).f_globals["__name__"]
+            assert not reader.startswith("fedrepro.components.methods"), "a method reads the data"
+        return super().__getattribute__(name)
+
+
+def item_of(made):
+    """The component that an object of a method in rounds was made by."""
+    (item,) = [item for item in METHODS.values() if item.fn is type(made)]
+    return item
+
+
+def asked_by(made, clients):
+    """The clients as the harness hands them to this method: they do what it declared."""
+    item = item_of(made)
+    given = {f.name: getattr(clients, f.name) for f in fields(clients)}
+    return Watched(**given | {"method": item.name, "needs": item.meta["needs"]})
+
+
+def states(made, clients, info=None):
+    """The state before and after every round; info: of the problem, all of it."""
+    clients = asked_by(made, clients)
+    own = allowed(info or problem().info, item_of(made))
+    found = [made.init(clients, own, Rng(0))]
+    for done in range(made.rounds):
+        found.append(made.round(found[-1], clients, own, Rng(0).at(round=done))[0])
+    return found
+
+
+def models_of(name, given, values):
+    """What predicts after a method of any kind has done its work on a problem."""
+    if name not in FEDERATED:
+        return each(call(name, given, **values))
+    made = METHODS[name].fn(**values)
+    *_, state = states(made, given.clients, given.info)
+    return [made.model(state, given.clients)]
+
+
+def as_split(given):
+    return EvaluationSplit(
+        given.clients.data.examples, given.labels, (FEATURES,), CLASSES, given.rows
+    )
+
+
+def scores_of(model, given):
+    network = network_of(model.model, (FEATURES,), CLASSES)
+    return probabilities(network, model.tensors, model.weights, given.clients.data.examples)

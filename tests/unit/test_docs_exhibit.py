@@ -1,0 +1,45 @@
+"""docs/adding-an-exhibit.md: what stands there can be planned, and its printed values belong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedrepro.numbers.printed import read_published, require_cells
+from fedrepro.planning.config import Config, ExhibitFile, table_names
+from fedrepro.planning.plan import Plan
+
+PAGE = (Path(__file__).parents[2] / "docs/adding-an-exhibit.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    return str(found)
+
+
+def file() -> ExhibitFile:
+    return ExhibitFile.model_validate(yaml.safe_load(block("yaml")))
+
+
+@pytest.mark.parametrize("scale", ["tiny", "quick", "paper"])
+def test_its_exhibits_can_be_planned(scale):
+    made = Plan(Config(exhibits="all"), {"mine": file()}, scale)
+    assert list(made.exhibits) == ["mine/figure-1", "mine/table-1"]
+    table = made.exhibit("mine/table-1")
+    assert [len(m.settings) for m in table.measures] == [1, 1, 2, 2]
+    rates = {run.scenario.training["lr"] for run in table.runs}
+    assert rates == {0.01, 0.003, 0.001}
+    assert table_names({"mine": file()}) == ["table-1"]
+
+
+def test_its_printed_values_belong_to_cells_or_say_why_not(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text(block("csv"))
+    values = read_published(path)
+    assert [value.tolerance for value in values] == [None, pytest.approx(0.0124), None]
+    table = Plan(Config(), {"mine": file()}, "paper").exhibit("mine/table-1")
+    require_cells([table], values)
+    assert all(key in PAGE for key in ("trials_of", "without", "settings", "show"))

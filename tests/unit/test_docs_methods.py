@@ -1,0 +1,111 @@
+"""docs/adding-a-method.md: its methods are held to the contract, and run, as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedrepro.api import NEEDS
+from fedrepro.training.clients import Clients
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/adding-a-method.md").read_text()
+FILES = re.findall(r"^`src/fedrepro/components/methods/(\w+)\.py`:\n\n```python\n(.*?)```", PAGE,
+                   re.M | re.S)  # fmt: skip
+# a second folder of the package stands for the files in src/fedrepro/components/methods
+FOUND = (
+    "import os, fedrepro.components.methods as found\n"
+    "found.__path__.append(os.environ['OWN_METHODS'])\n"
+)
+NAMES = ("median", "my_fedavg", "my_fedavgm")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A folder with the files of the page, and a module that makes the package find them."""
+    folder = tmp_path_factory.mktemp("own")
+    for name, code in FILES:
+        (folder / f"{name}.py").write_text(code)
+    (folder / "own_plugin").mkdir()
+    (folder / "own_plugin/own_methods.py").write_text(FOUND)
+    return folder
+
+
+def python(own, *words, cwd=ROOT):
+    path = os.pathsep.join([str(own / "own_plugin"), str(ROOT / "src")])
+    env = {**os.environ, "PYTHONPATH": path, "OWN_METHODS": str(own)}
+    run = subprocess.run(
+        [sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    return run.stdout
+
+
+def test_the_page_has_a_file_of_each_kind():
+    assert [name for name, _ in FILES] == ["median", "my_fedavg"]
+
+
+def test_the_methods_of_the_page_pass_the_contract(own):
+    words = ["-m", "pytest", "-p", "own_methods", "-p", "no:cacheprovider", "-rN"]
+    said = python(own, *words, "tests/unit/test_contract.py", "-k", " or ".join(NAMES))
+    # each says what it is; the median has two tests more, methods in rounds two each
+    assert "9 passed" in said
+
+
+STAGES = """
+import own_methods
+from fedrepro.cli.main import main
+def stage(*words): assert main(['stage', *words]) == 0
+scenario = ['--dataset', 'digits', '--partition', 'iid+clients~3', '--model', 'mlp+hidden~10',
+            '--training', 'adam+epochs~2+shared_init~true']
+made = [*scenario, '--data', 'd', '--members', 'p', '--trials', '0', '--timings', 't']
+stage('prepare', '--dataset', 'digits', '--out', 'd')
+stage('partition', *scenario[2:4], '--data', 'd', '--trials', '0', '--out', 'p')
+stage('train', *made, '--clients', '0-2', '--out', 'm')
+stage('aggregate', *made, '--method', 'median', '--local', 'm', '--out', 'median')
+for name in ('my_fedavg', 'my_fedavgm'):
+    stage('federate', *made, '--method', name + '+rounds~8+share~0.7', '--global-model', 'g',
+          '--out', name)
+from fedrepro.core.artifacts import read_table
+for name in ('median', 'my_fedavg', 'my_fedavgm'):
+    table = read_table(name, 'metrics').to_pandas().query("phase == 'final'")
+    row = table[(table['metric'] == 'accuracy') & (table['split'] == 'test')]
+    print(name, float(row['value'].iloc[0]))
+rounds = read_table('my_fedavgm', 'metrics').to_pandas().query("metric == 'server_step'")
+print('steps', len(rounds), bool((rounds['value'] > 0).all()))
+"""
+
+
+def test_the_methods_of_the_page_run(own, tmp_path):
+    said = dict(line.split(" ", 1) for line in python(own, "-c", STAGES, cwd=tmp_path).splitlines())
+    assert all(float(said[name]) > 0.5 for name in NAMES), said
+    assert said["steps"] == "8 True"
+
+
+def test_a_changed_file_of_a_method_in_development_is_another_job(own):
+    """Its digest stands in what Snakemake compares."""
+    code = (
+        "import own_methods; from fedrepro.core.registry import parse_token\n"
+        "print(parse_token('method', 'median').resolved)\n"
+    )
+    before = python(own, "-c", code)
+    path = own / "median.py"
+    path.write_text(path.read_text() + "# another line\n")
+    assert re.fullmatch(r"median;vdev-[0-9a-f]{16};", before.strip())
+    assert python(own, "-c", code) != before
+
+
+def test_the_page_names_what_clients_do_and_what_that_needs():
+    """A method of `Clients` that is new, or gone, is missed here."""
+    rows = re.findall(r"^\| (`.+?) \| (.*?) \|", PAGE, re.M)
+    named = set(re.findall(r"`(\w+)", " ".join(first for first, _ in rows)))
+    public = {name for name in vars(Clients) if not name.startswith("_")}
+    fields = set(Clients.__dataclass_fields__)
+    assert named - {"clients"} == public | fields
+    needs = set(re.findall(r"`(\w+)`", " ".join(second for _, second in rows)))
+    assert needs <= set(NEEDS)
