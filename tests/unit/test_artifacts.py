@@ -351,6 +351,11 @@ def test_what_cannot_be_read_is_not_called_unwritable(tmp_path):
         reading()
 
 
+def test_a_table_without_an_origin_is_a_sentence():
+    with pytest.raises(FedreproError, match="does not say where it comes from"):
+        read_provenance(pa.table({"a": [1]}))
+
+
 def test_the_recorded_files_name_their_origin_under_the_same_key():
     """Files outlive the rooms of the code: what they call their provenance must not move."""
     paths = sorted((Path(__file__).parents[2] / "reports/record").rglob("*.parquet"))

@@ -37,7 +37,7 @@ ALL_NAMED = {
 NAMED = {
     name: named
     for name, named in ALL_NAMED.items()
-    if any((RECORD / f"{exhibit}.csv").exists() for exhibit in named)
+    if all((RECORD / f"{exhibit}.csv").exists() for exhibit in named)
 }
 CLAIMS = {claim.id: claim for claim in FILE.claims if claim.id in NAMED}
 EXHIBITS = sorted({name for named in NAMED.values() for name in named})

@@ -160,7 +160,14 @@ def require_source(path: Path | str, made: Mapping[str, str]) -> None:
 
 
 def read_provenance(table: pa.Table) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(table.schema.metadata[b"fedrepro.provenance"])
+    """Errors: FedreproError for a table that does not say where it comes from."""
+    try:
+        found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
+    except (KeyError, ValueError) as error:
+        raise FedreproError(
+            "a table does not say where it comes from: it was made by another version, so delete "
+            "what it belongs to and start again"
+        ) from error
     return found
 
 

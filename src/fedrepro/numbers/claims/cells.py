@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from fedrepro.core.errors import unknown
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.spec import render
+from fedrepro.numbers.series import LEFT_OUT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,6 +117,12 @@ class Numbers:
                 spot = tuple(self.place(row).items())
                 found.setdefault(spot, {})[int(row[ROUND])] = _trials(row)
         return {spot: dict(sorted(measured.items())) for spot, measured in found.items()}
+
+    def left_out(self, method: str) -> list[Place] | None:
+        """Where the method gave no model; None if the exhibit never says such a thing."""
+        if not (self.frame["metric"] == LEFT_OUT).any():
+            return None
+        return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, found: Sequence[int]) -> list[int]:
         """Rounds up to the last one found that should have been measured, and were not."""

@@ -155,8 +155,10 @@ class Form(Bounds):
                 yield from (f"{key} = {value} of {method} in {exhibit}" for value in lacking)
         if not through(found, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
-        if not self.ragged:
-            for place in absent(numbers.expected(method, found), found, self.where):
+        out = numbers.left_out(method)
+        if out is not None or not self.ragged:
+            kept = [*found, *(out or ())]
+            for place in absent(numbers.expected(method, found), kept, self.where):
                 yield f"{method} at {at(exhibit, place)}"
 
 
