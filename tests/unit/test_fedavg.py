@@ -1,0 +1,152 @@
+"""Federated averaging against plain descent, and what its options do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from contract import METHODS, as_split, asked_by, states
+from hypothesis import given as drawn_from
+from hypothesis import strategies as st
+from problems import problem
+
+from fedrepro.components.methods.fedavg import drawn
+from fedrepro.core.rng import Rng
+from fedrepro.numbers.measure import correct
+
+
+@pytest.fixture(scope="module")
+def given():
+    return problem()
+
+
+def after_a_round(given, name="fedavg", **values):
+    """The weights before and after one round, and the clients."""
+    made = METHODS[name].fn(**values)
+    clients = asked_by(made, given.clients)
+    state = made.init(clients, given.info, Rng(0))
+    new, _ = made.round(state, clients, given.info, Rng(0).at(round=0))
+    return state["weights"], new["weights"], clients
+
+
+def trained(given, start, chosen=None):
+    """The clients' own weights after the same local epoch."""
+    return given.clients.train(start, Rng(0).at(round=0), epochs=1, chosen=chosen).tensors
+
+
+def test_all_clients_are_averaged_by_their_examples(given):
+    start, found, _ = after_a_round(given, fraction=1.0)
+    share = given.info.example_counts / given.info.example_counts.sum()
+    for k, v in trained(given, start).items():
+        assert np.allclose(found[k][0], np.tensordot(share, v, 1), atol=1e-6)
+
+
+def test_shares_of_all_clients_shorten_the_step(given):
+    start, found, _ = after_a_round(given, fraction=0.5, weights="all")
+    chosen = drawn(4, 0.5, Rng(0).at(round=0))
+    held = given.info.example_counts
+    share = held[chosen] / held.sum()
+    for k, v in trained(given, start, chosen).items():
+        expected = start[k][0] + np.tensordot(share, v - start[k], 1)
+        assert np.allclose(found[k][0], expected, atol=1e-6)
+
+
+def test_one_client_is_plain_training(given):
+    alone = problem(count=1)
+    start, found, _ = after_a_round(alone, fraction=0.0)
+    for k, v in trained(alone, start).items():
+        assert np.allclose(found[k], v, atol=1e-6)
+
+
+def test_fedsgd_is_a_gradient_step_on_all_data(given):
+    """One epoch of one step on all of a client's examples, averaged by examples."""
+    settings = replace(
+        given.clients.settings, optimiser="sgd", batch_size=None, lr=0.5, l2=0.0, momentum=0.0
+    )
+    whole = replace(given, clients=replace(given.clients, settings=settings))
+    start, found, _ = after_a_round(whole, fraction=1.0)
+    leaves = {k: torch.from_numpy(v[0]).requires_grad_() for k, v in start.items()}
+    x, y = torch.from_numpy(given.inputs), torch.from_numpy(given.labels)
+    held = np.concatenate(given.rows)
+    hidden = torch.relu(x[held] @ leaves["weight0"] + leaves["bias0"])
+    loss = torch.nn.functional.cross_entropy(hidden @ leaves["weight1"] + leaves["bias1"], y[held])
+    loss.backward()
+    for k, v in leaves.items():
+        assert np.allclose(found[k][0], (v - 0.5 * v.grad).detach().numpy(), atol=1e-5)
+
+
+def test_a_pull_keeps_clients_near_the_weights_they_received(given):
+    def moved(**values):
+        start, found, _ = after_a_round(given, fraction=1.0, **values)
+        return sum(float(np.abs(found[k] - v).sum()) for k, v in start.items())
+
+    assert moved(proximal=10.0) < moved(proximal=1.0) < moved()
+
+
+def test_the_server_goes_on_along_past_updates(given):
+    made = METHODS["fedavg"].fn(fraction=1.0, server_momentum=0.5, server_lr=2.0)
+    update = {"a": np.array([[1.0, -2.0]])}
+    step, kept = made.server_step(update, {"a": np.array([[4.0, 0.0]], np.float32)}, 3)
+    assert step["a"].tolist() == [[6.0, -4.0]]
+    assert kept["a"].tolist() == [[3.0, -2.0]]
+
+
+def test_fedadam_takes_the_printed_step(given):
+    made = METHODS["fedadam"].fn(server_lr=0.1, beta1=0.9, beta2=0.99, tau=0.01)
+    weights = {"a": np.zeros((1, 2), np.float32)}
+    update = {"a": np.array([[1.0, -0.5]])}
+    step, kept = made.server_step(update, made.at_rest(weights), 0)
+    first, second = 0.1 * update["a"], 0.99 * 0.01**2 + 0.01 * update["a"] ** 2
+    assert np.allclose(step["a"], 0.1 * first / (np.sqrt(second) + 0.01))
+    assert np.allclose(kept["first"]["a"], first)
+    assert np.allclose(kept["second"]["a"], second)
+
+
+def test_rates_fall_geometrically_from_the_first_round_to_the_last(given):
+    made = METHODS["fedavg"].fn(rounds=5, last_lr=0.01)
+    rates = [made._lr(1.0, done) for done in range(5)]
+    assert rates == pytest.approx([1.0, 10**-0.5, 0.1, 10**-1.5, 0.01])
+    assert METHODS["fedavg"].fn()._lr(1.0, 3) is None
+
+
+@drawn_from(st.integers(1, 200), st.floats(0, 1), st.integers(0, 5))
+def test_so_many_clients_are_drawn_anew_in_every_round(clients, fraction, done):
+    chosen = drawn(clients, fraction, Rng(0).at(round=done))
+    assert len(chosen) == max(1, round(fraction * clients))
+    assert sorted(set(chosen.tolist())) == chosen.tolist()
+    assert 0 <= chosen.min() <= chosen.max() < clients
+
+
+def test_a_client_that_diverges_is_as_if_it_had_not_been_drawn(given):
+    inputs = given.inputs.copy()
+    inputs[given.rows[1]] = np.nan
+    examples = replace(given.clients.data.examples, inputs=torch.from_numpy(inputs))
+    data = replace(given.clients.data, examples=examples)
+    ill = replace(given, clients=replace(given.clients, data=data))
+    start, found, clients = after_a_round(ill, fraction=1.0)
+    assert clients.ledger.rejected == 1
+    others = [0, 2, 3]
+    held = given.info.example_counts[others]
+    for k, v in trained(given, start, others).items():
+        assert np.allclose(found[k][0], np.tensordot(held / held.sum(), v, 1), atol=1e-5)
+
+
+def test_nobody_left_leaves_the_weights_as_they_were(given):
+    nothing = torch.full_like(torch.from_numpy(given.inputs), np.nan)
+    examples = replace(given.clients.data.examples, inputs=nothing)
+    data = replace(given.clients.data, examples=examples)
+    ill = replace(given, clients=replace(given.clients, data=data))
+    start, found, _ = after_a_round(ill, fraction=1.0)
+    assert all(np.array_equal(v, found[k]) for k, v in start.items())
+
+
+@pytest.mark.parametrize("values", [{}, {"server_momentum": 0.5}, {"proximal": 0.1}, {"steps": 10}])
+def test_all_clients_together_learn_what_some_of_them_do_not_have(given, values):
+    made = METHODS["fedavg"].fn(rounds=12, fraction=1.0, **values)
+    first, *_, last = states(made, given.clients, given.info)
+    before, after = (
+        correct(made.model(state, given.clients), as_split(given)).mean() for state in (first, last)
+    )
+    assert after > max(0.8, before)
