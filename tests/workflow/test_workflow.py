@@ -114,8 +114,8 @@ SMALL = "reports/tiny/pfnm/figure-2b"
 LESS = """
     methods:
       - {name: pfnm, label: PFNM, sigma2: *sigma2, choose: pooled_train}
-      - {name: average, label: parameter average, trials: kd_trials}
-      - {name: downpour_sgd, label: D-SGD, trials: kd_trials}
+      - {name: average, label: parameter average, trials: 1}
+      - {name: downpour_sgd, label: D-SGD, trials: 1}
     at: {tiny: {sweep: {partition.clients: [2]}}}
 """
 
