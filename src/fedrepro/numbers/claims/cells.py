@@ -118,10 +118,8 @@ class Numbers:
                 found.setdefault(spot, {})[int(row[ROUND])] = _trials(row)
         return {spot: dict(sorted(measured.items())) for spot, measured in found.items()}
 
-    def left_out(self, method: str) -> list[Place] | None:
-        """Where the method gave no model; None if the exhibit never says such a thing."""
-        if not (self.frame["metric"] == LEFT_OUT).any():
-            return None
+    def left_out(self, method: str) -> list[Place]:
+        """Where the method gave no model, as the exhibit says."""
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, found: Sequence[int]) -> list[int]:

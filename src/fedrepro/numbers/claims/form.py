@@ -155,9 +155,8 @@ class Form(Bounds):
                 yield from (f"{key} = {value} of {method} in {exhibit}" for value in lacking)
         if not through(found, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
-        out = numbers.left_out(method)
-        if out is not None or not self.ragged:
-            kept = [*found, *(out or ())]
+        if method in numbers.grid or not self.ragged:
+            kept = [*found, *numbers.left_out(method)]
             for place in absent(numbers.expected(method, found), kept, self.where):
                 yield f"{method} at {at(exhibit, place)}"
 
