@@ -59,7 +59,7 @@ DISCLOSED = {
     "public": "labelled examples that everybody may see, by which a setting is chosen",
 }
 
-Over = Literal["end", "best", "area"]
+Over = Literal["end", "best", "area", "race"]
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Choice:
     """A rule by which one setting of a sweep is chosen: the best mean over trials of a number.
 
     metric, split: which number. over: its value at the end of a run, the best of all measured
-    rounds, or the area under its curve, divided by the rounds. need: a key of DISCLOSED. words:
-    the number, in words.
+    rounds, the area under its curve, divided by the rounds, or its value at the last rung of a
+    race. need: a key of DISCLOSED. words: the number, in words.
     """
 
     name: str
@@ -103,6 +103,15 @@ _PRESETS = (
         "end",
         "server_validation",
         "mean accuracy over all trials on labelled examples at the server",
+    ),
+    Choice(
+        "race",
+        "accuracy",
+        "server_validation",
+        "race",
+        "server_validation",
+        "mean accuracy over all trials on labelled examples at the server, by which at 1/8, 1/4 "
+        "and 1/2 of the rounds the worse half stops",
     ),
     Choice(
         "client_validation",

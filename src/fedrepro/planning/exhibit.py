@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
@@ -17,7 +17,7 @@ from typing import Any
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.core.spec import Spec, render
+from fedrepro.core.spec import Spec, render, setting_token
 from fedrepro.data.aside import ASIDE, lacking
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
@@ -25,7 +25,7 @@ from fedrepro.planning.drawable import require_drawable
 from fedrepro.planning.entries import TABLE, Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
-from fedrepro.planning.measures import in_rounds, measures_of, spec_of
+from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.paths import Scenario
 
 
@@ -35,11 +35,21 @@ class Run:
 
     every: when a method in rounds is measured, None for all others. How many
     trials there are is no part of it: each has a file of its own, or shares one with its block.
+    Settings that race are one run, whose training may then be a sweep as well.
     """
 
     scenario: Scenario
     method: Spec
     every: Measuring | None = None
+
+    @property
+    def is_race(self) -> bool:
+        return self.every is not None and self.every.race > 0
+
+    def rows_of(self, setting: Setting) -> str:
+        """What the rows of one of its settings are called in its files."""
+        swept = self.scenario.training.swept
+        return setting_token(setting.method, [(key, setting[key]) for key in swept])
 
 
 @dataclass(frozen=True)
@@ -176,30 +186,52 @@ def _distinct(places: Sequence[Place]) -> tuple[Measure, ...]:
 
 
 def _point(place: Place, where: str) -> Point:
-    """The run of each setting. A sweep is one run, but a method in rounds has one a setting."""
-    runs = {}
+    """The run of each setting."""
+    runs: dict[tuple[str, Setting], Run] = {}
     for measure in place.measures:
         _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
         _check_aside(measure, own.partition, where)
-        for setting in measure.settings:
-            there = replace(own, training=_training(own.training, measure, setting, where))
-            if in_rounds(setting.method):
-                run = Run(there, setting.method, measure.measuring)
-            else:
-                run = Run(there, measure.spec)
-            runs[measure.label, setting] = run
+        groups = measure.groups.values()
+        found = dict(pair for group in groups for pair in _runs(own, measure, group, where))
+        runs |= {(measure.label, setting): found[setting] for setting in measure.settings}
     trials = {measure.label: place.trials(measure) for measure in place.measures}
     return Point(place.values, place.scenario, tuple(place.measures), runs, trials, place.name)
 
 
-def _training(usual: Spec, measure: Measure, setting: Setting, where: str) -> Spec:
-    """The local training of a setting: the scenario's, with what the method changes of it."""
+def _runs(
+    own: Scenario, measure: Measure, group: Sequence[Setting], where: str
+) -> Iterator[tuple[Setting, Run]]:
+    """The runs of settings that one is chosen from.
+
+    A sweep is one run, but a method in rounds has one a setting, if its settings do not race.
+    """
+    if measure.measuring.race:
+        method, changes = raced(measure, group, where)
+        there = replace(own, training=_training(own.training, measure, changes, where))
+        yield from ((setting, Run(there, method, measure.measuring)) for setting in group)
+        return
+    for setting in group:
+        there = replace(own, training=_training(own.training, measure, setting.training, where))
+        alone = in_rounds(setting.method)
+        yield (
+            setting,
+            Run(there, setting.method, measure.measuring) if alone else Run(there, measure.spec),
+        )
+
+
+def _training(
+    usual: Spec,
+    measure: Measure,
+    own: Mapping[str, Any] | Iterable[tuple[str, Any]],
+    where: str,
+) -> Spec:
+    """The local training of settings: the scenario's, with what the method changes of it."""
     if not measure.training:
         return usual
     entry = ComponentEntry.model_validate({"name": usual.name, **usual.values})
-    changes = {**measure.training, **dict(setting.training)}
-    return spec_of("training", entry.changed(changes), where)
+    changes = {**measure.training, **dict(own)}
+    return spec_of("training", entry.changed(changes), where, sweep=measure.measuring.race > 0)
 
 
 def _require_distinct_points(where: str, names: Sequence[str]) -> None:
