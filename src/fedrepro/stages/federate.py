@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.api import ClientInfo, Federated, GlobalModel, Report
+from fedrepro.api import ClientInfo, Federated, GlobalModel, Report, Traffic
 from fedrepro.core.artifacts import save_state, write_table
 from fedrepro.core.measuring import Measuring, rounds_to_target
 from fedrepro.core.metrics import OF_ROUNDS, MetricRow, Table, require_metric
