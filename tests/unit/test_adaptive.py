@@ -19,8 +19,8 @@ from fedrepro.core.rng import Rng
 from fedrepro.training.adaptive import (
     LEAST_PRECISION,
     MOST_PRECISION,
-    Axis,
     DiscreteGaussian,
+    GridAxis,
     Search,
     reward_of,
     window_step,
@@ -32,7 +32,7 @@ STEP = 1e-4
 
 
 def search(**values):
-    axes = (Axis("lrs", LRS), Axis("step_counts", STEPS))
+    axes = (GridAxis("lrs", LRS), GridAxis("step_counts", STEPS))
     return Search(**{"axes": axes, "rate": 0.01, "window": 5, "precision": 20.0, **values})
 
 
@@ -49,20 +49,20 @@ precisions = st.floats(LEAST_PRECISION, MOST_PRECISION)
 
 def test_an_axis_lies_within_one_half_with_mean_zero():
     geometric = tuple(np.geomspace(5e-4, 0.05, 9))
-    by_value = Axis("lrs", geometric, "values").places
+    by_value = GridAxis("lrs", geometric, "values").places
     assert by_value[[0, -1]] == pytest.approx([-0.162, 0.5], abs=1e-3)  # SPEC C4
     for positions in ("positions", "log"):
-        found = Axis("lrs", geometric, positions).places
+        found = GridAxis("lrs", geometric, positions).places
         assert np.allclose(found, np.linspace(-0.5, 0.5, 9))
     for positions in ("positions", "values", "log"):
-        found = Axis("lrs", (0.3, 0.1, 0.7), positions).places
+        found = GridAxis("lrs", (0.3, 0.1, 0.7), positions).places
         assert abs(found.mean()) < 1e-15
         assert np.abs(found).max() == 0.5
 
 
 @pytest.mark.parametrize("positions", ["positions", "values", "log"])
 def test_a_place_is_read_back_in_the_values_own_units(positions):
-    axis = Axis("lrs", LRS, positions)
+    axis = GridAxis("lrs", LRS, positions)
     for value, place in zip(axis.values, axis.places, strict=True):
         assert axis.real(place) == pytest.approx(value)
     middle = axis.real(axis.places[:2].mean())
@@ -170,7 +170,7 @@ def test_the_distribution_goes_where_rewards_are():
 @settings(max_examples=20)
 @drawn_from(st.lists(st.tuples(st.integers(0, 19), st.floats(-1, 1)), min_size=5, max_size=30))
 def test_the_mean_stays_in_the_grid_and_precisions_within_their_bounds(rounds):
-    made = search(rate=30.0, axes=(Axis("lrs", LRS, "values"), Axis("step_counts", STEPS)))
+    made = search(rate=30.0, axes=(GridAxis("lrs", LRS, "values"), GridAxis("step_counts", STEPS)))
     state = made.start()
     for point, reward in rounds:
         state = made.after(state, point, reward)

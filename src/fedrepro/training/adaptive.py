@@ -26,7 +26,7 @@ LEAST_PRECISION, MOST_PRECISION = 2.0, 200.0
 
 
 @dataclass(frozen=True)
-class Axis:
+class GridAxis:
     """The values of one hyper-parameter, laid into [-0.5, 0.5] with mean zero.
 
     positions: what is laid, the values' ranks, the values themselves as the text says, or their
@@ -136,7 +136,7 @@ class Search:
     every axis at the start.
     """
 
-    axes: tuple[Axis, ...]
+    axes: tuple[GridAxis, ...]
     rate: float
     window: int
     precision: float

@@ -28,7 +28,7 @@ Source = Annotated[
 ]
 
 
-class Matching(FedAvg):
+class MatchingRounds(FedAvg):
     """FedAvg with a matching loss; theta_i is client i's own and stays as it is between trainings.
 
     Source: RM, section 3.1 and algorithm 1. The maps have the kernel of the network's convolutions.

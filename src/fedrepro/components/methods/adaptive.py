@@ -16,7 +16,7 @@ from fedrepro.components.methods import fedavg
 from fedrepro.components.methods._matching import (
     MODELS,
     Coefficient,
-    Matching,
+    MatchingRounds,
     Reduction,
     Source,
 )
@@ -99,8 +99,8 @@ class AdaptiveFedAvg(fedavg.FedAvg):
             least_entropy=least_entropy,
         )
         axes = (
-            adaptive.Axis("lrs", lrs, positions),
-            adaptive.Axis("step_counts", step_counts, positions),
+            adaptive.GridAxis("lrs", lrs, positions),
+            adaptive.GridAxis("step_counts", step_counts, positions),
         )
         self.search = adaptive.Search(axes, meta_lr, window, precision)
 
@@ -151,7 +151,7 @@ class AdaptiveFedAvg(fedavg.FedAvg):
     label="FA+RM+AH",
     metrics=METRICS,
 )
-class AdaptiveMatching(AdaptiveFedAvg, Matching):
+class AdaptiveMatching(AdaptiveFedAvg, MatchingRounds):
     """Representation matching with adaptive learning rate and steps. Source: RM, algorithm 1."""
 
     def __init__(

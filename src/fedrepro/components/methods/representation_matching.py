@@ -11,7 +11,7 @@ from fedrepro.components.methods import fedavg
 from fedrepro.components.methods._matching import (
     MODELS,
     Coefficient,
-    Matching,
+    MatchingRounds,
     Reduction,
     Source,
 )
@@ -25,7 +25,7 @@ from fedrepro.components.methods._matching import (
     paper="rm",
     label="FA+RM",
 )
-class MatchedFedAvg(Matching):
+class MatchedFedAvg(MatchingRounds):
     """FedAvg, and local activations must give back the received model's. Source: RM, eq. (1).
 
     L = cross-entropy + matching · L_M (+ the other terms of `fedavg`), all by the same descent.
