@@ -192,6 +192,9 @@ def _point(place: Place, where: str) -> Point:
         _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
         _check_aside(measure, own.partition, where)
+        for setting in measure.settings:
+            if in_rounds(setting.method):
+                _check_made(setting.method, f"{where}: '{measure.label}'")
         groups = measure.groups.values()
         found = dict(pair for group in groups for pair in _runs(own, measure, group, where))
         runs |= {(measure.label, setting): found[setting] for setting in measure.settings}
@@ -323,6 +326,14 @@ def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
             holder = partition.values.get("validation_at")
             if not partition.values.get(part.parameter) or part.at not in (None, holder):
                 raise lacking(f"{where}: '{measure.label}'", part, partition.token)
+
+
+def _check_made(method: Spec, where: str) -> None:
+    """Errors: FedreproError for parameters that a method in rounds refuses together."""
+    try:
+        method.component.fn(**method.values)
+    except FedreproError as error:
+        raise FedreproError(f"{where}: {error}") from None
 
 
 def _check_model(method: Spec, scenario: Scenario, where: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.api import ClientInfo, Federated, GlobalModel, Report
+from fedrepro.api import ClientInfo, Federated, GlobalModel, Report, Traffic
 from fedrepro.core.artifacts import save_state, write_table
 from fedrepro.core.measuring import Measuring, rounds_to_target
 from fedrepro.core.metrics import OF_ROUNDS, MetricRow, Table, require_metric
@@ -32,6 +32,8 @@ from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress, RoundV
 from fedrepro.training.clients import Clients
 
 EVERY_ROUND = Measuring()
+# so many rounds in a row without an update that is finite end a run
+MOST_IDLE = 20
 
 
 def run(
@@ -95,8 +97,8 @@ def run(
         "seconds": [one.seconds for one in finished],
     }
     write_table(timings, columns, "timings", source | spent())
-    states = {one.key: packed(one.state) for one in finished if one.state is not None}
-    save_state(model, {"provenance": source, "trials": states})
+    models = {one.key: _kept(one.model) for one in finished if one.model is not None}
+    save_state(model, {"provenance": source, "trials": models})
     write_table(out, table.arrow(), "metrics", source)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -136,13 +138,13 @@ def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender
 
 @dataclass(frozen=True)
 class Finished:
-    """A setting in a trial, when nothing more is run of it. state: None where a race stopped it."""
+    """A setting in a trial, when nothing more is run of it. model: None where a race stopped it."""
 
     trial: int
     contender: Contender
     seconds: float
     rows: Sequence[MetricRow]
-    state: dict[str, Any] | None
+    model: GlobalModel | None
 
     @property
     def key(self) -> str:
@@ -220,7 +222,8 @@ class Runner:
         run = before if before and stopped else self.run(before, None)
         trial, end = self.rng.trial, run.outcome
         until = self.rounds.measuring.until
-        numbers = measure(self.rounds.model(end.state), self.splits)
+        model = self.rounds.model(end.state)
+        numbers = measure(model, self.splits)
         numbers += communication(end.exchanges, end.traffic)
         numbers += to_target(run, until)
         numbers += [("stopped_at", None, float(stopped))] if stopped else []
@@ -229,7 +232,7 @@ class Runner:
         why = f", {end.ended}" if end.ended else ""
         name = "" if self.contender.number is None else f", {self.contender.name}"
         say(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
-        return Finished(trial, self.contender, run.seconds, rows, None if stopped else end.state)
+        return Finished(trial, self.contender, run.seconds, rows, None if stopped else model)
 
     def _row(
         self, done: int | None, client: int | None, metric: str, split: str | None, value: float
@@ -238,6 +241,15 @@ class Runner:
         return MetricRow(
             self.rng.trial, own.method, metric, value, split, done, client, own.training
         )
+
+
+def _kept(model: GlobalModel) -> Any:
+    """What predicts, as plain data: tensors (m, *shape), and the weights of a mixture.
+
+    Neither what the server nor what a client remembers beside it: a checkpoint has all of that.
+    """
+    weights = {} if model.weights is None else {"weights": model.weights}
+    return packed({"tensors": dict(model.tensors), **weights})
 
 
 def meaning_of(
@@ -285,8 +297,8 @@ class TrialRounds:
         if progress is None:
             progress = self._begun(rng)
         last = rung or self.made.rounds
-        over = (DIVERGED,) if rung else (DIVERGED, REACHED)
-        while progress.done < last and progress.ended not in over:
+        goes_on = ("", REACHED) if rung else ("",)
+        while progress.done < last and progress.ended in goes_on:
             progress = self._next(progress, rng)
             keeper.offer(progress, last=bool(progress.ended) or progress.done == last)
         return progress
@@ -324,9 +336,13 @@ class TrialRounds:
             before.exchanges + report.exchanges,
             before.traffic + (report.traffic or ledger.traffic),
             before.rejected + ledger.rejected,
+            before.idle + 1 if ledger.all_rejected else 0,
             before.ended,
             reached,
         )
+        if progress.idle >= MOST_IDLE:
+            why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
+            return replace(self._measured(progress, report), ended=why)
         if reached is None and self.measuring.is_due(done, self.made.rounds):
             return self._measured(progress, report)
         return self._at_rung(progress) if done in rungs(self.measuring.race) else progress

@@ -26,9 +26,10 @@ RoundValues = list[tuple[int, int | None, str, str | None, float]]
 class Progress:
     """How far a trial has come: rounds done, the method's state, and what was recorded.
 
-    exchanges, traffic, rejected: of all rounds so far. ended: why there are no further rounds,
-    `reached` (the target) or `diverged`, or nothing. target: how it stood when it had reached its
-    target, if a race let it go on from there.
+    exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row, up to the last, in
+    which every update was rejected. ended: why there are no further rounds, `reached` (the target),
+    `diverged`, or that too many rounds were idle, or nothing. target: how it stood when it had
+    reached its target, if a race let it go on from there.
     """
 
     done: int
@@ -38,6 +39,7 @@ class Progress:
     exchanges: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     rejected: int = 0
+    idle: int = 0
     ended: str = ""
     target: Progress | None = None
 
