@@ -113,13 +113,18 @@ def table_of(
 
 
 def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
-    """Data, what has one value at all points, and trials: Digits (8×8) · J = 4 · 2 trials."""
+    """Data, what has one value at all points, and trials: Digits (8×8) · J = 4 · 2 trials.
+
+    What is less than in the paper comes last.
+    """
     titles = ", ".join(data["title"] for data in about["data"])
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
     lone = {key: _text(found[0]) for key, found in values.items() if len(found) == 1}
     lone.pop(CASE, None)
     trials = "1 trial" if about["trials"] == 1 else f"{about['trials']} trials"
-    return " · ".join([titles, *_heads(tuple(lone), tuple(lone.values())), trials])
+    reduced = about["settings"].get("reduced")
+    last = [trials, f"reduced: {reduced}"] if reduced else [trials]
+    return " · ".join([titles, *_heads(tuple(lone), tuple(lone.values())), *last])
 
 
 def _entries(

@@ -3,8 +3,8 @@
 A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A verdict is
 `reproduced` if the difference is within the larger of two combined standard errors and the
 tolerance, else `better` or `worse`; `stand-in` where ours was computed on other data than the
-paper's, `shown` for metrics that are not judged, `failed` where ours is not a number, `not run`
-where there is none of ours.
+paper's, `reduced` where it is of less than the paper's size, `shown` for metrics that are not
+judged, `failed` where ours is not a number, `not run` where there is none of ours.
 """
 
 from __future__ import annotations
@@ -210,6 +210,8 @@ def _row(
     row["difference"] = difference(float(ours["mean"]), printed.value)
     if any(stand_ins.get(point.scenario.dataset.token) for point in points):
         row["verdict"] = "stand-in"
+    elif exhibit.settings.reduced:
+        row["verdict"] = "reduced"
     else:
         row["verdict"] = verdict(
             printed, float(ours["mean"]), _error(float(ours["sd"]), int(ours["trials"])), tolerance

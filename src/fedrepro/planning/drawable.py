@@ -10,9 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import metrics_of
 
 CASE = "case"
 PANELS = 8  # letters and columns that a figure has room for
+# what a method that adapts its hyper-parameters reports of single rounds
+ADAPTED = ("mean_lr", "mean_steps", "sampled_lr", "sampled_steps", "reward")
 LOOKS = 10  # lines that can be told apart in a drawing of sizes
 
 Method = Any  # a `Measure`
@@ -117,6 +120,26 @@ def _heat_maps(measures: Sequence[Method], points: Points, axis: Sequence[str]) 
     yield from _numbers_shown(measure)
 
 
+def _hyper_parameters(
+    measures: Sequence[Method], points: Points, axis: Sequence[str]
+) -> Iterator[str]:
+    if len(measures) != 1:
+        yield f"the hyper-parameters of one method are drawn, not of {len(measures)}"
+    for measure in measures:
+        if not set(ADAPTED) <= set(metrics_of(measure.spec)):
+            yield (
+                f"the hyper-parameters that '{measure.spec.name}' chooses are not known: it does "
+                f"not report {', '.join(ADAPTED)}"
+            )
+    count = len(_values(points, CASE))
+    if count != len(points):
+        yield (
+            "it has a line for each of its cases and sweeps nothing else, but it has "
+            f"{count} cases and {len(points)} points"
+        )
+    yield from _nothing_shown(measures)
+
+
 def _size(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
     yield from _lines(measures, points, axis)
     if measures[-1].spec.name != "concatenation":
@@ -181,6 +204,7 @@ DRAWINGS: dict[str, Reasons] = {
     "accuracy-against-rounds": _rounds,
     "accuracy-against-size": _against_size,
     "heat-maps": _heat_maps,
+    "hyper-parameters": _hyper_parameters,
     "size": _size,
     "table": _table,
 }

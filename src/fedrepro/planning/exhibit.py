@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render
@@ -145,7 +145,7 @@ class Exhibit:
     @property
     def by_rounds(self) -> bool:
         """Whether single rounds are shown, in a column of their own."""
-        return self.settings.drawing == "accuracy-against-rounds"
+        return self.settings.drawing in ("accuracy-against-rounds", "hyper-parameters")
 
 
 @dataclass(frozen=True)
@@ -258,15 +258,18 @@ def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -
 
 def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     """What each case is called: its label, after the data's title where cases differ in data."""
+    for case in settings.only:
+        if case not in settings.cases:
+            raise unknown("case", case, settings.cases, f"only of {where}")
     data = {
         case: spec_of("dataset", settings.component("dataset", case), where)
-        for case in settings.cases
+        for case in settings.run_cases
     }
     titles = {case: spec.component.meta["title"] for case, spec in data.items()}
     several = len(set(data.values())) > 1
     return {
         case: f"{titles[case]}, {own.label}" if several else own.label
-        for case, own in settings.cases.items()
+        for case, own in settings.run_cases.items()
     }
 
 

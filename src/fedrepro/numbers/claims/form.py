@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedrepro.core.errors import unknown
-from fedrepro.core.metrics import METRICS
+from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.claims.cells import (
     Cell,
     Exhibits,
@@ -67,8 +67,8 @@ class Form(Bounds):
     @field_validator("metric")
     @classmethod
     def _known(cls, metric: str) -> str:
-        if metric not in METRICS:
-            raise ValueError(str(unknown("metric", metric, METRICS)))
+        if metric not in all_metrics():
+            raise ValueError(str(unknown("metric", metric, all_metrics())))
         return metric
 
     @property
