@@ -263,7 +263,7 @@ def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
             raise unknown("case", case, settings.cases, f"only of {where}")
     data = {
         case: spec_of("dataset", settings.component("dataset", case), where)
-        for case in settings.run_cases
+        for case in settings.cases
     }
     titles = {case: spec.component.meta["title"] for case, spec in data.items()}
     several = len(set(data.values())) > 1
