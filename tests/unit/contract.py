@@ -13,7 +13,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.stages.common import AT_CLIENTS
+from fedrepro.stages.common import AT_CLIENTS, AT_SERVER
 from fedrepro.training.clients import Clients
 
 METHODS = components("method")
@@ -24,7 +24,7 @@ def of_kind(*kinds):
     return [
         name
         for name, item in METHODS.items()
-        if item.meta["kind"] in kinds and item.meta["models"] <= {"mlp"}
+        if item.meta["kind"] in kinds and "mlp" in (item.meta["models"] or {"mlp"})
     ]
 
 
@@ -36,6 +36,8 @@ def allowed(info, item):
     """Only what the method declared, as the harness hands it over."""
     keep = item.meta["needs"] | {"training", "device"}
     keep |= {"clients"} if item.meta["needs"] & AT_CLIENTS else set()
+    for need in AT_SERVER.keys() & item.meta["needs"]:
+        keep |= {f"{AT_SERVER[need][1]}_{what}" for what in ("inputs", "labels")}
     gone = {f.name: None for f in fields(info) if f.name not in keep}
     return replace(info, **gone)
 

@@ -198,6 +198,7 @@ def _point(place: Place, where: str) -> Point:
         for setting in measure.settings:
             there = replace(own, training=_training(own.training, measure, setting, where))
             if in_rounds(setting.method):
+                _check_made(setting.method, f"{where}: '{measure.label}'")
                 run = Run(there, setting.method, measure.measuring)
             else:
                 run = Run(there, measure.spec)
@@ -312,6 +313,14 @@ def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
                 f"{where}: '{measure.label}' reads the examples of '{split}', and the partition "
                 f"'{partition.token}' sets none aside: give it {parameter}, a number{holder}"
             )
+
+
+def _check_made(method: Spec, where: str) -> None:
+    """Errors: FedreproError for parameters that a method in rounds refuses together."""
+    try:
+        method.component.fn(**method.values)
+    except FedreproError as error:
+        raise FedreproError(f"{where}: {error}") from None
 
 
 def _check_model(method: Spec, scenario: Scenario, where: str) -> None:

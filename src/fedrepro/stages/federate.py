@@ -30,6 +30,8 @@ from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import Clients
 
 EVERY_ROUND = Measuring()
+# so many rounds in a row without an update that is finite end a run
+MOST_IDLE = 20
 
 # round, client (None: of all), metric, split, value
 RoundValues = list[tuple[int, int | None, str, str | None, float]]
@@ -39,8 +41,9 @@ RoundValues = list[tuple[int, int | None, str, str | None, float]]
 class Progress:
     """How far a trial has come: rounds done, the method's state, and what was recorded.
 
-    exchanges, traffic, rejected: of all rounds so far. ended: why there are no further rounds,
-    `reached` (the target) or `diverged`, or nothing.
+    exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row, up to the last, in
+    which every update was rejected. ended: why there are no further rounds, `reached` (the target),
+    `diverged`, or that too many rounds were idle, or nothing.
     """
 
     done: int
@@ -50,6 +53,7 @@ class Progress:
     exchanges: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     rejected: int = 0
+    idle: int = 0
     ended: str = ""
 
     def packed(self) -> dict[str, Any]:
@@ -115,7 +119,7 @@ def run(
         table.add(
             MetricRow(trial, method, metric, value, split) for metric, split, value in numbers
         )
-        models[trial] = progress.state
+        models[str(trial)] = _kept(rounds.model(progress.state))
         seconds.append(progress.seconds)
         why = f", {progress.ended}" if progress.ended else ""
         say(f"trial {trial}: {progress.done} rounds{why}, {progress.seconds:.1f} s")
@@ -130,10 +134,18 @@ def run(
     )
     columns = {"trial": list(trials), "method": [method.token] * len(seconds), "seconds": seconds}
     write_table(timings, columns, "timings", source | spent())
-    states = {str(trial): packed(state) for trial, state in models.items()}
-    save_state(model, {"provenance": source, "trials": states})
+    save_state(model, {"provenance": source, "trials": models})
     write_table(out, table.arrow(), "metrics", source)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kept(model: GlobalModel) -> Any:
+    """What predicts, as plain data: tensors (m, *shape), and the weights of a mixture.
+
+    Neither what the server nor what a client remembers beside it: a checkpoint has all of that.
+    """
+    weights = {} if model.weights is None else {"weights": model.weights}
+    return packed({"tensors": dict(model.tensors), **weights})
 
 
 def meaning_of(
@@ -197,7 +209,11 @@ class TrialRounds:
             before.exchanges + report.exchanges,
             before.traffic + (report.traffic or ledger.traffic),
             before.rejected + ledger.rejected,
+            before.idle + 1 if ledger.all_rejected else 0,
         )
+        if progress.idle >= MOST_IDLE:
+            why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
+            return replace(self._measured(progress, report), ended=why)
         if not self.measuring.is_due(done, self.made.rounds):
             return progress
         return self._measured(progress, report)
