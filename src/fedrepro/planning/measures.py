@@ -112,7 +112,7 @@ def measures_of(settings: ExhibitSettings, case: str | None, where: str) -> dict
     """The methods of an exhibit by label, or those of one of its cases, in order."""
     own = settings.cases[case] if case is not None else None
     shared = settings.parameters | (own.parameters if own else {})
-    _require_shared(shared, settings, where)
+    _require_shared(shared, where)
 
     def made(listed: Sequence[MethodEntry]) -> dict[str, Measure]:
         given = (with_shared(entry, shared) for entry in listed)
@@ -143,10 +143,9 @@ def _parameters(entry: MethodEntry) -> Mapping[str, Any]:
     return known[entry.name].params if entry.name in known else {}
 
 
-def _require_shared(shared: Mapping[str, Any], settings: ExhibitSettings, where: str) -> None:
-    """Errors: FedreproError for a shared parameter that no method of the exhibit has."""
-    entries = [*settings.methods, *(one for own in settings.cases.values() for one in own.methods)]
-    known = {key: None for entry in entries for key in _parameters(entry)}
+def _require_shared(shared: Mapping[str, Any], where: str) -> None:
+    """Errors: FedreproError for a parameter of no method; those of a file need not be in each."""
+    known = {key: None for item in components("method").values() for key in item.params}
     for key in shared:
         if key not in known:
             raise unknown("parameter", key, known, f"parameters of {where}")
