@@ -45,6 +45,8 @@ METRICS = {
     "train_loss": Metric("mean minibatch loss of the clients in a round", "nats", 0, None, -1),
     "clients_selected": Metric("clients that trained in a round", "clients", 0, None, 0),
     "updates_rejected": Metric("updates so far that were not finite", "updates", 0, None, -1),
+    "seconds": Metric("measured time", "s", 0, None, -1),
+    "overhead": Metric("time beyond that of plain averaging", "%", None, None, -1),
     "matched_share": Metric(
         "local hidden units that share their global unit with another client", "share", 0, 1, 0
     ),

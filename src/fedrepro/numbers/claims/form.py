@@ -58,7 +58,7 @@ class Form(Bounds):
     where: dict[str, Wanted] = Field(
         default_factory=dict, description="only these values of a column"
     )
-    points: Literal["every", "some", "mean"] = "every"
+    points: Literal["every", "some", "most", "mean"] = "every"
     ragged: bool = Field(
         False, description="the exhibit leaves out points of some methods by design"
     )

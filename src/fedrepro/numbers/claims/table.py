@@ -51,7 +51,12 @@ COLUMNS = (
 )
 NUMERIC = ("value", "low", "high", "confidence", "points", "trials", "trials_needed")
 MOST_NAMED = 4  # of what is missing
-COUNTED = {"every": "at every point", "some": "at some point", "mean": "on average"}
+COUNTED = {
+    "every": "at every point",
+    "some": "at some point",
+    "most": "at more than half of the points",
+    "mean": "on average",
+}
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
