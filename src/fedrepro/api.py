@@ -234,9 +234,9 @@ class GlobalModel:
     tensors[name]: (m, *shape), widths may differ from the clients'. weights: (m, K), whose columns
     sum to one if the mixture is one of probabilities, or None for a single network. The prediction
     is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. diagnostics: named numbers that
-    become metrics, of METRICS or declared by the method. traffic: what a one-shot method sent, if
-    it is not every client's model once. layers: what the clients' state dicts call the layers, if
-    the models came as such.
+    become metrics, of METRICS or declared by the method. traffic: all that a one-shot method sent,
+    if it is not every client's model once and what `Clients` counted. layers: what the
+    clients' state dicts call the layers, if the models came as such.
     """
 
     model: Spec

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render
+from fedrepro.data.aside import ASIDE, lacking
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
@@ -25,20 +27,6 @@ from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
 from fedrepro.planning.measures import in_rounds, measures_of, spec_of
 from fedrepro.planning.paths import Scenario
-
-# What a need reads of the examples that a partition sets aside.
-ASIDE = {
-    "public_examples": "public",
-    "server_validation": "server_validation",
-    "client_validation": "client_validation",
-}
-
-# The partition's parameter that sets them aside, and who has to hold them.
-ASIDE_AT = {
-    "public": ("public", None),
-    "server_validation": ("validation", "server"),
-    "client_validation": ("validation", "clients"),
-}
 
 
 @dataclass(frozen=True)
@@ -105,19 +93,18 @@ class Exhibit:
     @cached_property
     def evaluate(self) -> dict[Run, set[str]]:
         """The splits that each run has to be measured on."""
-        found: dict[Run, set[str]] = {}
-        for point in self.points:
-            splits = {measure.label: measure.evaluate for measure in point.measures}
-            for (label, _), run in point.runs.items():
-                found.setdefault(run, set()).update(splits[label])
-        return found
+        return self._splits(attrgetter("evaluate"))
 
     @cached_property
     def follow(self) -> dict[Run, set[str]]:
         """The splits that each run has to be measured on as its rounds go by, beside test data."""
+        return self._splits(attrgetter("follow"))
+
+    def _splits(self, of: Callable[[Measure], Collection[str]]) -> dict[Run, set[str]]:
+        """What every measure of a run asks for."""
         found: dict[Run, set[str]] = {}
         for point in self.points:
-            splits = {measure.label: measure.follow for measure in point.measures}
+            splits = {measure.label: of(measure) for measure in point.measures}
             for (label, _), run in point.runs.items():
                 found.setdefault(run, set()).update(splits[label])
         return found
@@ -303,16 +290,11 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
 
 def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
     """Errors: FedreproError for examples that a method is handed or measured on, and nobody has."""
-    read = {*measure.evaluate, *(split for need, split in ASIDE.items() if need in measure.needs)}
-    for split in sorted(read & set(ASIDE.values())):
-        parameter, at = ASIDE_AT[split]
-        there = partition.values.get(parameter) and at in (None, partition["validation_at"])
-        if not there:
-            holder = f", with validation_at: {at}" if at else ""
-            raise FedreproError(
-                f"{where}: '{measure.label}' reads the examples of '{split}', and the partition "
-                f"'{partition.token}' sets none aside: give it {parameter}, a number{holder}"
-            )
+    for part in ASIDE:
+        if part.split in measure.evaluate or part.need in measure.needs:
+            holder = partition.values.get("validation_at")
+            if not partition.values.get(part.parameter) or part.at not in (None, holder):
+                raise lacking(f"{where}: '{measure.label}'", part, partition.token)
 
 
 def _check_made(method: Spec, where: str) -> None:

@@ -185,12 +185,27 @@ class TrialRounds:
         """One trial, round by round, from the last checkpoint if there is one."""
         progress = keeper.load()
         if progress is None:
-            progress = Progress(0, settled(self.made.init(self.clients, self.info, rng)))
+            progress = self._begun(rng)
         while progress.done < self.made.rounds and not progress.ended:
             progress = self._next(progress, rng)
             last = bool(progress.ended) or progress.done == self.made.rounds
             keeper.offer(progress, last=last)
         return progress
+
+    def _begun(self, rng: Rng) -> Progress:
+        """Before the first round; clients that already train or evaluate for it are counted."""
+        ledger = self.clients.ledger
+        ledger.begin()
+        began = time.perf_counter()
+        state = settled(self.made.init(self.clients, self.info, rng))
+        return Progress(
+            0,
+            state,
+            seconds=time.perf_counter() - began,
+            exchanges=int(ledger.traffic != Traffic()),
+            traffic=ledger.traffic,
+            rejected=ledger.rejected,
+        )
 
     def _next(self, before: Progress, rng: Rng) -> Progress:
         """The state after one more round, measured if it is due."""
