@@ -54,6 +54,9 @@ METRICS = {
 }
 
 
+# Measured times: they are shown from tables of their own, since nothing else may depend on them.
+TIMES = ("seconds", "overhead")
+
 # Kept of every measured round, for those who ask; bytes are those of all rounds so far. The csv
 # of an exhibit has its rounds' accuracy, and what methods tell of themselves.
 OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "bytes_down")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from fedrepro.core.spec import Spec
 from fedrepro.drawings.canvas import (
     LEGEND_ROW,
     Line,
@@ -42,21 +43,23 @@ class Row:
     metric: str
     dots: str | None
     title: str
+    grid: str = ""  # the method's parameter that lists the values
     log: bool = False
 
 
 ROWS = (
-    Row("mean_lr", "sampled_lr", "learning rate", log=True),
-    Row("mean_steps", "sampled_steps", "steps a round"),
+    Row("mean_lr", "sampled_lr", "learning rate", "lrs", log=True),
+    Row("mean_steps", "sampled_steps", "steps a round", "step_counts"),
     Row("reward", None, "reward"),
 )
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A column: a data set, and its cases by their labels."""
+    """A column: a data set, the method there, and its cases by their labels."""
 
     title: str
+    method: Spec
     cases: Mapping[str, str]  # label -> the case as the numbers call it
 
 
@@ -69,7 +72,7 @@ def hyper_parameters(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     labels = list(dict.fromkeys(label for panel in columns for label in panel.cases))
     look = dict(zip(labels, CASES, strict=False))
     rows = legend_rows(labels) - 1
-    margins = {"left": 0.55, "right": 0.12, "top": 0.72, "bottom": 0.66 + LEGEND_ROW * rows}
+    margins = {"left": 0.7, "right": 0.12, "top": 0.72, "bottom": 0.66 + LEGEND_ROW * rows}
     between = 0.18
     height = margins["top"] + margins["bottom"] + len(ROWS) * (ROW_HEIGHT + between) - between
     drawn = new_figure(height)
@@ -89,18 +92,20 @@ def hyper_parameters(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
 def panels_of(exhibit: Exhibit) -> list[Panel]:
     """A panel for each data set, in the order of the cases."""
     found: dict[str, dict[str, str]] = {}
+    methods: dict[str, Spec] = {}
     for point in exhibit.points:
         title = str(point.scenario.dataset.component.meta["title"])
         label = exhibit.settings.cases[str(point.case)].label
         found.setdefault(title, {})[label] = str(point.values[CASE])
-    return [Panel(title, cases) for title, cases in found.items()]
+        methods[title] = point.measures[0].spec
+    return [Panel(title, methods[title], cases) for title, cases in found.items()]
 
 
 def _draw(
     axes: Axes, row: Row, panel: Panel, numbers: pd.DataFrame, look: Mapping[str, Look]
 ) -> None:
     """One panel: dots below lines."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+    from matplotlib.ticker import MaxNLocator, NullLocator
 
     lines: dict[str, Line] = {}
     for label, case in panel.cases.items():
@@ -114,9 +119,11 @@ def _draw(
     draw_lines(axes, lines, look, banded=set(lines), markers=6)
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
     if row.log:
-        axes.set_yscale("log", base=2)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_yscale("log")
+    if row.grid:
+        values = [float(value) for value in panel.method[row.grid]]
+        axes.set_yticks(values, [f"{value:g}" for value in values], minor=False)
+        axes.yaxis.set_minor_locator(NullLocator())
     if row is not ROWS[-1]:
         axes.tick_params(labelbottom=False)
 

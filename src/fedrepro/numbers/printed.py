@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.metrics import all_metrics
+from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.registry import SCENARIO
 from fedrepro.numbers.series import select
+from fedrepro.numbers.times import FIRST
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
 from fedrepro.planning.plan import Plan
 
@@ -216,7 +217,9 @@ def _row(
     (ours, *_) = found.to_dict("records")
     row |= {key: ours[key] for key in ("mean", "sd", "trials")}
     row["difference"] = difference(float(ours["mean"]), printed.value)
-    if any(stand_ins.get(point.scenario.dataset.token) for point in points):
+    if printed.metric in TIMES:
+        row["verdict"] = "shown"
+    elif any(stand_ins.get(point.scenario.dataset.token) for point in points):
         row["verdict"] = "stand-in"
     elif exhibit.settings.reduced:
         row["verdict"] = "reduced"
@@ -246,6 +249,8 @@ def _setting_row(
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
     """What a point has for a setting."""
+    if printed.split == "trials" and exhibit.timed:
+        return {run.method["rounds"] - FIRST for run in point.runs.values()}
     if printed.split == "trials":
         return {float(count) for count in point.trials.values()}
     kind, _, key = printed.split.partition(".")

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import metrics_of
+from fedrepro.core.metrics import TIMES, metrics_of
 
 CASE = "case"
 PANELS = 8  # letters and columns that a figure has room for
 # what a method that adapts its hyper-parameters reports of single rounds
 ADAPTED = ("mean_lr", "mean_steps", "sampled_lr", "sampled_steps", "reward")
+IN_ROUNDS = ("federated", "peer")
 LOOKS = 10  # lines that can be told apart in a drawing of sizes
 
 Method = Any  # a `Measure`
@@ -34,8 +35,10 @@ def require_drawable(
 
     points: the values of each point; axis: the swept parameters, without the case.
     """
-    arranged = _arranged(settings, measures, points) if settings.drawing == "table" else ()
-    for words in (*DRAWINGS[settings.drawing](measures, points, axis), *arranged):
+    table = settings.drawing == "table"
+    arranged = _arranged(settings, measures, points) if table else ()
+    timed = _timed(settings, measures) if table else ()
+    for words in (*DRAWINGS[settings.drawing](measures, points, axis), *arranged, *timed):
         raise FedreproError(f"{where}: {words}")
 
 
@@ -151,6 +154,17 @@ def _size(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> It
 
 def _table(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
     yield from _a_rival(measures)
+
+
+def _timed(settings: Settings, measures: Sequence[Method]) -> Iterator[str]:
+    """Times are of single rounds, and of one setting each."""
+    for measure in measures if settings.table.metric in TIMES else ():
+        kind = measure.spec.component.meta["kind"]
+        if kind not in IN_ROUNDS or len(measure.settings) > 1:
+            yield (
+                f"times are of rounds of one setting of a method; '{measure.spec.name}' has "
+                + ("several settings" if kind in IN_ROUNDS else "no rounds")
+            )
 
 
 def _arranged(settings: Settings, measures: Sequence[Method], points: Points) -> Iterator[str]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.metrics import TIMES
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render
 from fedrepro.data.aside import ASIDE, lacking
@@ -123,6 +124,11 @@ class Exhibit:
     def is_table(self) -> bool:
         """Whether it is written as a table, rather than drawn."""
         return self.settings.drawing == TABLE
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is a table of measured times."""
+        return self.is_table and self.settings.table.metric in TIMES
 
     @property
     def suffix(self) -> str:

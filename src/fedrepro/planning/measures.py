@@ -12,6 +12,7 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, Value, render
+from fedrepro.planning.drawable import IN_ROUNDS
 from fedrepro.planning.entries import ChoiceEntry, ComponentEntry, ExhibitSettings, MethodEntry
 
 
@@ -101,7 +102,7 @@ class Measure:
 
 
 def in_rounds(method: Spec) -> bool:
-    return method.component.meta["kind"] in ("federated", "peer")
+    return method.component.meta["kind"] in IN_ROUNDS
 
 
 def _measuring(entry: MethodEntry) -> Measuring:

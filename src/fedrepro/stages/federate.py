@@ -41,15 +41,18 @@ RoundValues = list[tuple[int, int | None, str, str | None, float]]
 class Progress:
     """How far a trial has come: rounds done, the method's state, and what was recorded.
 
-    exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row, up to the last, in
-    which every update was rejected. ended: why there are no further rounds, `reached` (the target),
-    `diverged`, or that too many rounds were idle, or nothing.
+    seconds: of all rounds and the start, client_seconds: of these, those in which clients worked;
+    each: of single rounds. exchanges, traffic, rejected: of all rounds so far. idle: rounds in a
+    row, up to the last, in which every update was rejected. ended: why there are no further rounds,
+    `reached` (the target), `diverged`, or that too many rounds were idle, or nothing.
     """
 
     done: int
     state: dict[str, Any]
     recorded: RoundValues = field(default_factory=list)
     seconds: float = 0.0
+    client_seconds: float = 0.0
+    each: list[float] = field(default_factory=list)
     exchanges: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     rejected: int = 0
@@ -96,7 +99,7 @@ def run(
     specs = (*scenario.specs, method)
     meaning = meaning_of(specs, prepared.checksum, measuring, follow, where)
     table = Table(scenario.specs)
-    models, seconds = {}, []
+    models, ended = {}, []
     for trial in trials:
         members = read_partition(partition, trial)
         rng = Rng(seed, trial)
@@ -120,7 +123,7 @@ def run(
             MetricRow(trial, method, metric, value, split) for metric, split, value in numbers
         )
         models[str(trial)] = _kept(rounds.model(progress.state))
-        seconds.append(progress.seconds)
+        ended.append(progress)
         why = f", {progress.ended}" if progress.ended else ""
         say(f"trial {trial}: {progress.done} rounds{why}, {progress.seconds:.1f} s")
     source = provenance(
@@ -132,11 +135,21 @@ def run(
         data=prepared.checksum,
         stand_in=prepared.stand_in,
     )
-    columns = {"trial": list(trials), "method": [method.token] * len(seconds), "seconds": seconds}
+    columns = {"trial": list(trials), "method": [method.token] * len(ended), **_times(ended)}
     write_table(timings, columns, "timings", source | spent())
     save_state(model, {"provenance": source, "trials": models})
     write_table(out, table.arrow(), "metrics", source)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _times(ended: Sequence[Progress]) -> dict[str, list[Any]]:
+    """Columns of the timings, a row per trial: seconds of all, of clients, of single rounds."""
+    return {
+        "seconds": [one.seconds for one in ended],
+        "client_seconds": [one.client_seconds for one in ended],
+        "server_seconds": [one.seconds - one.client_seconds for one in ended],
+        "round_seconds": [one.each for one in ended],
+    }
 
 
 def _kept(model: GlobalModel) -> Any:
@@ -202,6 +215,7 @@ class TrialRounds:
             0,
             state,
             seconds=time.perf_counter() - began,
+            client_seconds=ledger.seconds,
             exchanges=int(ledger.traffic != Traffic()),
             traffic=ledger.traffic,
             rejected=ledger.rejected,
@@ -215,12 +229,14 @@ class TrialRounds:
         new, report = self.made.round(
             before.state, self.clients, self.info, rng.at(round=before.done)
         )
-        seconds = before.seconds + time.perf_counter() - began
+        seconds = time.perf_counter() - began
         progress = Progress(
             done,
             settled(new),
             before.recorded,
-            seconds,
+            before.seconds + seconds,
+            before.client_seconds + ledger.seconds,
+            [*before.each, seconds],
             before.exchanges + report.exchanges,
             before.traffic + (report.traffic or ledger.traffic),
             before.rejected + ledger.rejected,

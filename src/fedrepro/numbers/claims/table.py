@@ -83,7 +83,7 @@ def _other_than_printed(about: Mapping[str, Any]) -> str:
 
 def _numbers(files: ExhibitFiles) -> Numbers:
     path = f"{files.base}.csv"
-    frame = files.table(".csv")
+    frame = files.numbers
     try:
         if "by_trial" not in frame:
             raise FedreproError(
