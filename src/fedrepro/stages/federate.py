@@ -94,7 +94,7 @@ def run(
     columns = {
         "trial": [one.trial for one in finished],
         "method": [one.contender.name for one in finished],
-        "seconds": [one.seconds for one in finished],
+        **{name: [one.times[name] for one in finished] for name in finished[0].times},
     }
     write_table(timings, columns, "timings", source | spent())
     models = {one.key: _kept(one.model) for one in finished if one.model is not None}
@@ -142,7 +142,7 @@ class Finished:
 
     trial: int
     contender: Contender
-    seconds: float
+    times: Mapping[str, Any]
     rows: Sequence[MetricRow]
     model: GlobalModel | None
 
@@ -232,7 +232,7 @@ class Runner:
         why = f", {end.ended}" if end.ended else ""
         name = "" if self.contender.number is None else f", {self.contender.name}"
         say(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
-        return Finished(trial, self.contender, run.seconds, rows, None if stopped else model)
+        return Finished(trial, self.contender, run.times, rows, None if stopped else model)
 
     def _row(
         self, done: int | None, client: int | None, metric: str, split: str | None, value: float
@@ -313,6 +313,7 @@ class TrialRounds:
             0,
             state,
             seconds=time.perf_counter() - began,
+            client_seconds=ledger.seconds,
             exchanges=int(ledger.traffic != Traffic()),
             traffic=ledger.traffic,
             rejected=ledger.rejected,
@@ -326,13 +327,15 @@ class TrialRounds:
         new, report = self.made.round(
             before.state, self.clients, self.info, rng.at(round=before.done)
         )
-        seconds = before.seconds + time.perf_counter() - began
+        seconds = time.perf_counter() - began
         reached = before.target or (before if before.ended == REACHED else None)
         progress = Progress(
             done,
             settled(new),
             before.recorded,
-            seconds,
+            before.seconds + seconds,
+            before.client_seconds + ledger.seconds,
+            [*before.each, seconds],
             before.exchanges + report.exchanges,
             before.traffic + (report.traffic or ledger.traffic),
             before.rejected + ledger.rejected,
