@@ -77,7 +77,7 @@ class RepresentationMatching:
             look.network.forward(look.start, look.x, received)
         total = look.x.new_zeros(len(look.x))
         shapes = activation_shapes(look.network)
-        for j, (source, target) in enumerate(self._pairs(len(shapes))):
+        for j, (source, target) in enumerate(self.pairs(len(shapes))):
             own = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
             given = look.run.activations[source]
             if source > target:
@@ -102,10 +102,10 @@ class RepresentationMatching:
         shapes = activation_shapes(network)
         return [
             self._map(shapes[source], shapes[target]).parameters(shapes[source])
-            for source, target in self._pairs(len(shapes))
+            for source, target in self.pairs(len(shapes))
         ]
 
-    def _pairs(self, count: int) -> list[tuple[int, int]]:
+    def pairs(self, count: int) -> list[tuple[int, int]]:
         """From which of so many activations which one is given back, counted from 0."""
         if self.source == "same":
             return [(j, j) for j in range(1, count)]
