@@ -143,7 +143,7 @@ class Views:
     error: torch.Tensor
 
 
-class Map:
+class AffineMap:
     """An affine map: its tensors, and buffers for its outputs and their errors.
 
     plain: buffers that do not lie as the weights do. Products of narrow layers take a sixth less
@@ -191,7 +191,7 @@ class HandGradients:
         assert network.sizes is not None
         self.kept, self.use = 1 - network.dropout, use
         last = len(network.sizes) - 2
-        self.maps = [Map(f"weight{i}", weights, batch, i == last) for i in range(last + 1)]
+        self.maps = [AffineMap(f"weight{i}", weights, batch, i == last) for i in range(last + 1)]
         self.layers: list[Views] = []
         self.ones = torch.ones_like(weights["bias0"][:, :1, None]).expand(-1, batch, 1)
         self.count, self.minus = 0, self.ones
@@ -289,9 +289,9 @@ class HandMatching:
     ) -> None:
         assert network.sizes is not None
         self.sizes, self.pairs, self.models = network.sizes, term.pairs(len(network.sizes)), 0
-        self.maps = [Map(f"match{j}_weight", weights, batch) for j in range(len(self.pairs))]
+        self.maps = [AffineMap(f"match{j}_weight", weights, batch) for j in range(len(self.pairs))]
         farthest = max(target for _, target in self.pairs)
-        self.received = [Map(f"weight{i}", start, batch) for i in range(farthest)]
+        self.received = [AffineMap(f"weight{i}", start, batch) for i in range(farthest)]
         self.term = term
         self.backs: list[_Pair] = []
         self.layers: list[Views] = []
