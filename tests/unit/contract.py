@@ -10,10 +10,11 @@ from problems import CLASSES, FEATURES, problem
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.data.aside import ASIDE
 from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.stages.common import AT_CLIENTS, AT_SERVER
+from fedrepro.stages.common import AT_CLIENTS
 from fedrepro.training.clients import Clients
 
 METHODS = components("method")
@@ -36,8 +37,9 @@ def allowed(info, item):
     """Only what the method declared, as the harness hands it over."""
     keep = item.meta["needs"] | {"training", "device"}
     keep |= {"clients"} if item.meta["needs"] & AT_CLIENTS else set()
-    for need in AT_SERVER.keys() & item.meta["needs"]:
-        keep |= {f"{AT_SERVER[need][1]}_{what}" for what in ("inputs", "labels")}
+    for part in ASIDE:
+        if part.need in item.meta["needs"] and part.at != "clients":
+            keep |= {f"{part.parameter}_{what}" for what in ("inputs", "labels")}
     gone = {f.name: None for f in fields(info) if f.name not in keep}
     return replace(info, **gone)
 

@@ -33,7 +33,7 @@ class Examples:
 
         return self.inputs.dtype if self.inputs.is_floating_point() else torch.float32
 
-    def scaled(self, rows: slice) -> torch.Tensor:
+    def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
         """Inputs of some rows as networks see them: floating (n, D)."""
         return self.inputs[rows].to(self.dtype) / self.scale
 
