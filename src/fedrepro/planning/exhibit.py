@@ -14,8 +14,9 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.metrics import TIMES
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render, setting_token
 from fedrepro.data.aside import ASIDE, lacking
@@ -135,6 +136,11 @@ class Exhibit:
         return self.settings.drawing == TABLE
 
     @property
+    def timed(self) -> bool:
+        """Whether it is a table of measured times."""
+        return self.is_table and self.settings.table.metric in TIMES
+
+    @property
     def suffix(self) -> str:
         """Of the file that people look at."""
         return ".html" if self.is_table else ".svg"
@@ -142,7 +148,7 @@ class Exhibit:
     @property
     def by_rounds(self) -> bool:
         """Whether single rounds are shown, in a column of their own."""
-        return self.settings.drawing == "accuracy-against-rounds"
+        return self.settings.drawing in ("accuracy-against-rounds", "hyper-parameters")
 
 
 @dataclass(frozen=True)
@@ -280,6 +286,9 @@ def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -
 
 def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     """What each case is called: its label, after the data's title where cases differ in data."""
+    for case in settings.only:
+        if case not in settings.cases:
+            raise unknown("case", case, settings.cases, f"only of {where}")
     data = {
         case: spec_of("dataset", settings.component("dataset", case), where)
         for case in settings.cases
@@ -288,7 +297,7 @@ def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     several = len(set(data.values())) > 1
     return {
         case: f"{titles[case]}, {own.label}" if several else own.label
-        for case, own in settings.cases.items()
+        for case, own in settings.run_cases.items()
     }
 
 

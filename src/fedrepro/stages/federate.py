@@ -28,18 +28,12 @@ from fedrepro.numbers.measure import EvaluationSplit, Values, communication, mea
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import client_info, clients_of, prepared_for, say, splits_as_held
 from fedrepro.stages.devices import device_of
-from fedrepro.stages.progress import (
-    DIVERGED,
-    IDLE,
-    MOST_IDLE,
-    REACHED,
-    Keeper,
-    Progress,
-    RoundValues,
-)
+from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress, RoundValues
 from fedrepro.training.clients import Clients
 
 EVERY_ROUND = Measuring()
+# so many rounds in a row without an update that is finite end a run
+MOST_IDLE = 20
 
 
 def run(
@@ -100,22 +94,13 @@ def run(
     columns = {
         "trial": [one.trial for one in finished],
         "method": [one.contender.name for one in finished],
-        "seconds": [one.seconds for one in finished],
+        **{name: [one.times[name] for one in finished] for name in finished[0].times},
     }
     write_table(timings, columns, "timings", source | spent())
-    models = {one.key: kept(one.model) for one in finished if one.model is not None}
+    models = {one.key: _kept(one.model) for one in finished if one.model is not None}
     save_state(model, {"provenance": source, "trials": models})
     write_table(out, table.arrow(), "metrics", source)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def kept(model: GlobalModel) -> Any:
-    """What predicts, as plain data: tensors (m, *shape), and the weights of a mixture.
-
-    Nothing that the server or a client remembers beside it: a checkpoint has all of that.
-    """
-    weights = {} if model.weights is None else {"weights": model.weights}
-    return packed({"tensors": dict(model.tensors), **weights})
 
 
 @dataclass(frozen=True)
@@ -157,13 +142,13 @@ class Finished:
 
     trial: int
     contender: Contender
-    seconds: float
+    times: Mapping[str, Any]
     rows: Sequence[MetricRow]
     model: GlobalModel | None
 
     @property
     def key(self) -> str:
-        """Of its model among those of the job."""
+        """Of its state among those of the job."""
         alone = self.contender.number is None
         return str(self.trial) if alone else f"{self.trial};{self.contender.name}"
 
@@ -247,7 +232,7 @@ class Runner:
         why = f", {end.ended}" if end.ended else ""
         name = "" if self.contender.number is None else f", {self.contender.name}"
         say(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
-        return Finished(trial, self.contender, run.seconds, rows, None if stopped else model)
+        return Finished(trial, self.contender, run.times, rows, None if stopped else model)
 
     def _row(
         self, done: int | None, client: int | None, metric: str, split: str | None, value: float
@@ -256,6 +241,15 @@ class Runner:
         return MetricRow(
             self.rng.trial, own.method, metric, value, split, done, client, own.training
         )
+
+
+def _kept(model: GlobalModel) -> Any:
+    """What predicts, as plain data: tensors (m, *shape), and the weights of a mixture.
+
+    Neither what the server nor what a client remembers beside it: a checkpoint has all of that.
+    """
+    weights = {} if model.weights is None else {"weights": model.weights}
+    return packed({"tensors": dict(model.tensors), **weights})
 
 
 def meaning_of(
@@ -303,8 +297,8 @@ class TrialRounds:
         if progress is None:
             progress = self._begun(rng)
         last = rung or self.made.rounds
-        over = (DIVERGED, IDLE) if rung else (DIVERGED, IDLE, REACHED)
-        while progress.done < last and progress.ended not in over:
+        goes_on = ("", REACHED) if rung else ("",)
+        while progress.done < last and progress.ended in goes_on:
             progress = self._next(progress, rng)
             keeper.offer(progress, last=bool(progress.ended) or progress.done == last)
         return progress
@@ -319,6 +313,7 @@ class TrialRounds:
             0,
             state,
             seconds=time.perf_counter() - began,
+            client_seconds=ledger.seconds,
             exchanges=int(ledger.traffic != Traffic()),
             traffic=ledger.traffic,
             rejected=ledger.rejected,
@@ -332,23 +327,26 @@ class TrialRounds:
         new, report = self.made.round(
             before.state, self.clients, self.info, rng.at(round=before.done)
         )
-        seconds = before.seconds + time.perf_counter() - began
+        seconds = time.perf_counter() - began
         reached = before.target or (before if before.ended == REACHED else None)
         progress = Progress(
             done,
             settled(new),
             before.recorded,
-            seconds,
+            before.seconds + seconds,
+            before.client_seconds + ledger.seconds,
+            [*before.each, seconds],
             before.exchanges + report.exchanges,
             before.traffic + (report.traffic or ledger.traffic),
             before.rejected + ledger.rejected,
+            before.idle + 1 if ledger.all_rejected else 0,
             before.ended,
             reached,
-            before.idle + 1 if ledger.all_rejected else 0,
         )
         if progress.idle >= MOST_IDLE:
+            why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
             last = progress if reached else self._measured(progress, report)
-            return replace(last, ended=IDLE)
+            return replace(last, ended=why)
         if reached is None and self.measuring.is_due(done, self.made.rounds):
             return self._measured(progress, report)
         return self._at_rung(progress) if done in rungs(self.measuring.race) else progress
