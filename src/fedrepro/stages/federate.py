@@ -342,7 +342,8 @@ class TrialRounds:
         )
         if progress.idle >= MOST_IDLE:
             why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
-            return replace(self._measured(progress, report), ended=why)
+            last = progress if reached else self._measured(progress, report)
+            return replace(last, ended=why)
         if reached is None and self.measuring.is_due(done, self.made.rounds):
             return self._measured(progress, report)
         return self._at_rung(progress) if done in rungs(self.measuring.race) else progress
