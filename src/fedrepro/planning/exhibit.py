@@ -14,7 +14,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import TIMES
 from fedrepro.core.registry import SCENARIO, components
@@ -286,9 +286,6 @@ def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -
 
 def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     """What each case is called: its label, after the data's title where cases differ in data."""
-    for case in settings.only:
-        if case not in settings.cases:
-            raise unknown("case", case, settings.cases, f"only of {where}")
     data = {
         case: spec_of("dataset", settings.component("dataset", case), where)
         for case in settings.cases
@@ -297,7 +294,7 @@ def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     several = len(set(data.values())) > 1
     return {
         case: f"{titles[case]}, {own.label}" if several else own.label
-        for case, own in settings.run_cases.items()
+        for case, own in settings.cases.items()
     }
 
 
