@@ -122,9 +122,9 @@ def raced(made):
 
 
 def same(one, two):
-    assert one["weights"].keys() == two["weights"].keys()
-    for name, value in one["weights"].items():
-        assert np.array_equal(value, two["weights"][name])
+    assert one["tensors"].keys() == two["tensors"].keys()
+    for name, value in one["tensors"].items():
+        assert np.array_equal(value, two["tensors"][name])
 
 
 def stopped(frame):

@@ -135,7 +135,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "claims": {"type": Path, "nargs": "*", "default": [], "help": "verdicts of papers' claims"},
     "out": {"type": Path, "required": True, "help": "file or folder to write"},
     "timings": {"type": Path, "required": True, "help": "table of measured seconds to write"},
-    "global_model": {"type": Path, "required": True, "help": "final state to write, .pt"},
+    "global_model": {"type": Path, "required": True, "help": "final models to write, .pt"},
     "scale": {"required": True, "help": "tiny, quick or paper"},
     "exhibit": {"required": True, "help": "paper/name, such as pfnm/figure-2a"},
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},

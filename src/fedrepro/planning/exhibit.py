@@ -16,6 +16,7 @@ from typing import Any
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.metrics import TIMES
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render, setting_token
 from fedrepro.data.aside import ASIDE, lacking
@@ -135,6 +136,11 @@ class Exhibit:
         return self.settings.drawing == TABLE
 
     @property
+    def timed(self) -> bool:
+        """Whether it is a table of measured times."""
+        return self.is_table and self.settings.table.metric in TIMES
+
+    @property
     def suffix(self) -> str:
         """Of the file that people look at."""
         return ".html" if self.is_table else ".svg"
@@ -142,7 +148,7 @@ class Exhibit:
     @property
     def by_rounds(self) -> bool:
         """Whether single rounds are shown, in a column of their own."""
-        return self.settings.drawing == "accuracy-against-rounds"
+        return self.settings.drawing in ("accuracy-against-rounds", "hyper-parameters")
 
 
 @dataclass(frozen=True)
@@ -192,6 +198,9 @@ def _point(place: Place, where: str) -> Point:
         _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
         _check_aside(measure, own.partition, where)
+        for setting in measure.settings:
+            if in_rounds(setting.method):
+                _check_made(setting.method, f"{where}: '{measure.label}'")
         groups = measure.groups.values()
         found = dict(pair for group in groups for pair in _runs(own, measure, group, where))
         runs |= {(measure.label, setting): found[setting] for setting in measure.settings}
@@ -323,6 +332,14 @@ def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
             holder = partition.values.get("validation_at")
             if not partition.values.get(part.parameter) or part.at not in (None, holder):
                 raise lacking(f"{where}: '{measure.label}'", part, partition.token)
+
+
+def _check_made(method: Spec, where: str) -> None:
+    """Errors: FedreproError for parameters that a method in rounds refuses together."""
+    try:
+        method.component.fn(**method.values)
+    except FedreproError as error:
+        raise FedreproError(f"{where}: {error}") from None
 
 
 def _check_model(method: Spec, scenario: Scenario, where: str) -> None:

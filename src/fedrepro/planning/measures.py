@@ -13,6 +13,7 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, Value, setting_token
+from fedrepro.planning.drawable import IN_ROUNDS
 from fedrepro.planning.entries import (
     RACE,
     ChoiceEntry,
@@ -107,7 +108,7 @@ class Measure:
 
 
 def in_rounds(method: Spec) -> bool:
-    return method.component.meta["kind"] in ("federated", "peer")
+    return method.component.meta["kind"] in IN_ROUNDS
 
 
 def _measuring(entry: MethodEntry, measure: Measure, where: str) -> Measuring:
@@ -152,17 +153,45 @@ def raced(measure: Measure, group: Sequence[Setting], where: str) -> tuple[Spec,
 
 def measures_of(settings: ExhibitSettings, case: str | None, where: str) -> dict[str, Measure]:
     """The methods of an exhibit by label, or those of one of its cases, in order."""
-    found = _by_label([measure_of(entry, settings, where) for entry in settings.methods], where)
-    if case is None:
+    own = settings.cases[case] if case is not None else None
+    shared = settings.parameters | (own.parameters if own else {})
+    _require_shared(shared, where)
+
+    def made(listed: Sequence[MethodEntry]) -> dict[str, Measure]:
+        given = (with_shared(entry, shared) for entry in listed)
+        return _by_label([measure_of(entry, settings, where) for entry in given], where)
+
+    found = made(settings.methods)
+    if own is None or case is None:
         return found
-    own = settings.cases[case]
-    added = _by_label([measure_of(entry, settings, where) for entry in own.methods], where)
+    added = made(own.methods)
     for label in own.without:
         if label not in found:
             raise unknown("method", label, found, f"without of case '{case}', {where}")
     for label in found.keys() & added.keys():
         _require_same_form(found[label], added[label], case, where)
     return {label: m for label, m in (found | added).items() if label not in own.without}
+
+
+def with_shared(entry: MethodEntry, shared: Mapping[str, Any]) -> MethodEntry:
+    """The entry with what an exhibit or a case says of parameters that it has and does not set."""
+    set_by_itself = {*entry.parameters, *(key for one in entry.settings for key in one)}
+    added = {k: v for k, v in shared.items() if k in _parameters(entry) and k not in set_by_itself}
+    return entry.model_copy(update=added) if added else entry
+
+
+def _parameters(entry: MethodEntry) -> Mapping[str, Any]:
+    """The parameters of a method; none of one that is unknown, which is told elsewhere."""
+    known = components("method")
+    return known[entry.name].params if entry.name in known else {}
+
+
+def _require_shared(shared: Mapping[str, Any], where: str) -> None:
+    """Errors: FedreproError for a parameter of no method; those of a file need not be in each."""
+    known = {key: None for item in components("method").values() for key in item.params}
+    for key in shared:
+        if key not in known:
+            raise unknown("parameter", key, known, f"parameters of {where}")
 
 
 def _by_label(measures: Sequence[Measure], where: str) -> dict[str, Measure]:

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +23,16 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec, setting_token
 from fedrepro.core.states import packed, settled
 from fedrepro.data.membership import read_partition
-from fedrepro.data.prepared import Prepared
 from fedrepro.numbers.measure import EvaluationSplit, Values, communication, measure
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import client_info, clients_of, prepared_for, say, splits_as_held
+from fedrepro.stages.common import TrialData, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress, RoundValues
 from fedrepro.training.clients import Clients
 
 EVERY_ROUND = Measuring()
+# so many rounds in a row without an update that is finite end a run
+MOST_IDLE = 20
 
 
 def run(
@@ -65,12 +66,14 @@ def run(
     meaning = meaning_of(specs, prepared.checksum, measuring, follow, where)
     contenders = contenders_of(scenario, method, measuring.race)
     measured = dict.fromkeys((*method.component.meta["evaluate"], *evaluate))
+
+    @cache
+    def data_of(trial: int) -> TrialData:
+        return TrialData(prepared, read_partition(partition, trial), Rng(seed, trial), where)
+
     job = RoundsJob(
         scenario,
-        prepared,
-        partition,
-        seed,
-        where,
+        data_of,
         measuring,
         follow,
         tuple(measured),
@@ -92,11 +95,11 @@ def run(
     columns = {
         "trial": [one.trial for one in finished],
         "method": [one.contender.name for one in finished],
-        "seconds": [one.seconds for one in finished],
+        **{name: [one.times[name] for one in finished] for name in finished[0].times},
     }
     write_table(timings, columns, "timings", source | spent())
-    states = {one.key: packed(one.state) for one in finished if one.state is not None}
-    save_state(model, {"provenance": source, "trials": states})
+    models = {one.key: _kept(one.model) for one in finished if one.model is not None}
+    save_state(model, {"provenance": source, "trials": models})
     write_table(out, table.arrow(), "metrics", source)
     shutil.rmtree(folder, ignore_errors=True)
 
@@ -136,13 +139,13 @@ def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender
 
 @dataclass(frozen=True)
 class Finished:
-    """A setting in a trial, when nothing more is run of it. state: None where a race stopped it."""
+    """A setting in a trial, when nothing more is run of it. model: None where a race stopped it."""
 
     trial: int
     contender: Contender
-    seconds: float
+    times: Mapping[str, Any]
     rows: Sequence[MetricRow]
-    state: dict[str, Any] | None
+    model: GlobalModel | None
 
     @property
     def key(self) -> str:
@@ -156,10 +159,7 @@ class RoundsJob:
     """What one job runs: each of its settings in each trial, side by side if they race."""
 
     scenario: Scenario
-    prepared: Prepared
-    partition: Path
-    seed: int
-    device: str
+    data: Callable[[int], TrialData]
     measuring: Measuring
     follow: Sequence[str]
     evaluate: Sequence[str]
@@ -187,18 +187,17 @@ class RoundsJob:
     def _runner(self, contender: Contender, trial: int) -> Runner:
         """A setting at the clients of a trial."""
         there = replace(self.scenario, training=contender.training)
-        members, rng = read_partition(self.partition, trial), Rng(self.seed, trial)
-        given = self.prepared, members, rng, self.device
-        splits = splits_as_held((*self.evaluate, *self.follow), *given)
+        own = self.data(trial)
+        splits = own.splits((*self.evaluate, *self.follow))
         rounds = TrialRounds(
             contender.method,
-            clients_of(there, contender.method, *given),
-            client_info(contender.method, there.training, *given),
+            own.clients(there, contender.method),
+            own.info(contender.method, there.training),
             self.measuring,
             {name: splits[name] for name in ("test", *self.follow)},
         )
         keeper = self.keeper(contender.checkpoint(trial))
-        return Runner(contender, rounds, rng, keeper, splits)
+        return Runner(contender, rounds, own.rng, keeper, splits)
 
 
 @dataclass(frozen=True)
@@ -220,7 +219,8 @@ class Runner:
         run = before if before and stopped else self.run(before, None)
         trial, end = self.rng.trial, run.outcome
         until = self.rounds.measuring.until
-        numbers = measure(self.rounds.model(end.state), self.splits)
+        model = self.rounds.model(end.state)
+        numbers = measure(model, self.splits)
         numbers += communication(end.exchanges, end.traffic)
         numbers += to_target(run, until)
         numbers += [("stopped_at", None, float(stopped))] if stopped else []
@@ -229,7 +229,7 @@ class Runner:
         why = f", {end.ended}" if end.ended else ""
         name = "" if self.contender.number is None else f", {self.contender.name}"
         say(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
-        return Finished(trial, self.contender, run.seconds, rows, None if stopped else end.state)
+        return Finished(trial, self.contender, run.times, rows, None if stopped else model)
 
     def _row(
         self, done: int | None, client: int | None, metric: str, split: str | None, value: float
@@ -238,6 +238,15 @@ class Runner:
         return MetricRow(
             self.rng.trial, own.method, metric, value, split, done, client, own.training
         )
+
+
+def _kept(model: GlobalModel) -> Any:
+    """What predicts, as plain data: tensors (m, *shape), and the weights of a mixture.
+
+    Neither what the server nor what a client remembers beside it: a checkpoint has all of that.
+    """
+    weights = {} if model.weights is None else {"weights": model.weights}
+    return packed({"tensors": dict(model.tensors), **weights})
 
 
 def meaning_of(
@@ -285,8 +294,8 @@ class TrialRounds:
         if progress is None:
             progress = self._begun(rng)
         last = rung or self.made.rounds
-        over = (DIVERGED,) if rung else (DIVERGED, REACHED)
-        while progress.done < last and progress.ended not in over:
+        goes_on = ("", REACHED) if rung else ("",)
+        while progress.done < last and progress.ended in goes_on:
             progress = self._next(progress, rng)
             keeper.offer(progress, last=bool(progress.ended) or progress.done == last)
         return progress
@@ -301,6 +310,7 @@ class TrialRounds:
             0,
             state,
             seconds=time.perf_counter() - began,
+            client_seconds=ledger.seconds,
             exchanges=int(ledger.traffic != Traffic()),
             traffic=ledger.traffic,
             rejected=ledger.rejected,
@@ -314,19 +324,26 @@ class TrialRounds:
         new, report = self.made.round(
             before.state, self.clients, self.info, rng.at(round=before.done)
         )
-        seconds = before.seconds + time.perf_counter() - began
+        seconds = time.perf_counter() - began
         reached = before.target or (before if before.ended == REACHED else None)
         progress = Progress(
             done,
             settled(new),
             before.recorded,
-            seconds,
+            before.seconds + seconds,
+            before.client_seconds + ledger.seconds,
+            [*before.each, seconds],
             before.exchanges + report.exchanges,
             before.traffic + (report.traffic or ledger.traffic),
             before.rejected + ledger.rejected,
+            before.idle + 1 if ledger.all_rejected else 0,
             before.ended,
             reached,
         )
+        if progress.idle >= MOST_IDLE:
+            why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
+            last = progress if reached else self._measured(progress, report)
+            return replace(last, ended=why)
         if reached is None and self.measuring.is_due(done, self.made.rounds):
             return self._measured(progress, report)
         return self._at_rung(progress) if done in rungs(self.measuring.race) else progress
