@@ -241,7 +241,7 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         settings=tuple(_settings(spec, entry, settings, where)),
         race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
     )
-    _require_shown(measure, where)
+    _require_shown(measure, entry, where)
     if measure.chosen:
         _require_choice(measure, entry.until, where)
     if measure.races:
@@ -283,8 +283,10 @@ def _settings(
             yield Setting(one, tuple((key, training[key]) for key in named))
 
 
-def _require_shown(measure: Measure, where: str) -> None:
-    idle = [key for key in measure.show if key not in measure.swept]
+def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
+    # one setting may be all that a case has of what others have more of
+    listed = {*measure.swept, *(key for one in entry.settings for key in one)}
+    idle = [key for key in measure.show if key not in listed]
     if idle:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' shows every value of {idle[0]}, "
