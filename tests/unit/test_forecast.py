@@ -104,6 +104,7 @@ def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811
 def test_a_partition_that_leaves_the_number_of_clients_to_the_data_is_no_obstacle(workplace):  # noqa: F811
     methods = [{"name": "fedavg", "training": {"lr": [0.1, 0.2]}, "choose": "race"}]
     partition = {"name": "natural", "validation": 20}
-    file = file_of(methods=methods, partition=partition, sweep={"training.l2": [0.0]})
+    own = {"partition": partition, "sweep": {"training.l2": [0.0]}}
+    file = file_of(methods=methods, defaults=own)
     found = forecast("reports/tiny/small/x.html", Config(), {"small": file})
     assert found.jobs["federate"] == 1
