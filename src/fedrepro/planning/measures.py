@@ -232,7 +232,7 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
     )
     _require_shown(measure, where)
     if measure.chosen:
-        _require_choice(measure, where)
+        _require_choice(measure, entry.until, where)
     return replace(measure, measuring=_measuring(entry, measure, where))
 
 
@@ -284,7 +284,7 @@ def _named(entry: MethodEntry) -> Choice | None:
     return CHOICES[entry.choose] if isinstance(entry.choose, str) else None
 
 
-def _require_choice(measure: Measure, where: str) -> None:
+def _require_choice(measure: Measure, until: float | None, where: str) -> None:
     """One setting is to be chosen: there must be a rule, and it must fit the method."""
     own = [key for key in measure.chosen if key in measure.spec.swept]
     if len(own) > 1 and not measure.spec.paired:
@@ -302,6 +302,12 @@ def _require_choice(measure: Measure, where: str) -> None:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' has no rounds, so that none of its settings "
             f"is chosen by '{measure.choose.name}'; choose over: end"
+        )
+    if until is not None and measure.choose.over != RACE:
+        raise FedreproError(
+            f"{where}: the runs of method '{measure.spec.name}' end where test accuracy reaches "
+            f"{until:g}, so that choosing by '{measure.choose.name}' would compare them at rounds "
+            "that test data decide; choose: race compares them at the same rounds"
         )
 
 
