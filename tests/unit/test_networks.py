@@ -62,6 +62,12 @@ MODELS = {
         (5,),
         lambda w, x, n: plain.lstm(w, x, 2),
     ),
+    "char-lstm-all": (
+        "char_lstm",
+        {"embedding": 3, "units": 6, "predict": "all"},
+        (5,),
+        lambda w, x, n: plain.lstm(w, x, 2, all_positions=True),
+    ),
     "variational": (
         "variational_mlp",
         {"hidden": [5]},
@@ -85,7 +91,7 @@ def problem(name, dtype):
     rng = np.random.default_rng(3)
     shape, count = MODELS[name][2], sum(SIZES)
     values = rng.random((count, int(np.prod(shape))))
-    if name == "char-lstm":
+    if name.startswith("char-lstm"):
         values = rng.integers(0, CLASSES, values.shape).astype(float)
     examples = Examples(
         torch.tensor(values, dtype=dtype), torch.tensor(rng.integers(0, CLASSES, count))

@@ -234,8 +234,15 @@ class Block:
             logits = torch.nn.utils.rnn.pad_sequence(seen, batch_first=True)
             count = logits.shape[1]
             share = weight[at : at + len(x), :count]
-            losses[at : at + len(x), :count] = observed_losses(logits, y, share)
+            losses[at : at + len(x), :count] = self._losses(logits, x, y, share)
         return losses
+
+    def _losses(
+        self, logits: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        """Cross-entropy of what the network was asked at each example."""
+        network = self.procedure.network
+        return observed_losses(logits, network.asked(x, y), network.weighed(weight))
 
     def _step(
         self,
@@ -271,7 +278,7 @@ class Block:
                 x = self.crops.moved(x, moves[piece, :count])
             share = first(weight[piece], count)
             logits = self.gradients.step(x, y, share, self.noise)
-            losses[0, :count] += observed_losses(logits, y, share)
+            losses[0, :count] += self._losses(logits, x, y, share)
             self.total[:count] += self.gradient[:count]
         self._descend(chunk.active[0])
         return losses

@@ -71,6 +71,7 @@ class AutogradGradients:
         rate = None if self.terms else self.lr
         run = Pass(self.convolution, noise, keep=bool(self.terms), descend=rate)
         logits = self.network.forward(leaves, x, run)
+        y, weight = self.network.asked(x, y), self.network.weighed(weight)
         losses = cross_entropy(logits, y, weight)
         if self.terms:
             start = {name: value[:count] for name, value in self.start.items()}
