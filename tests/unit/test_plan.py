@@ -306,7 +306,7 @@ def test_names_in_paths_lead_back_to_full_tokens():
     for scale in ("quick", "paper"):
         found = plan(scale)
         for run in found.runs:
-            assert found.tokens["methods", method_name(run.method)] == run.method.token
+            assert found.tokens["methods", method_name(run.method, run.every)] == run.method.token
             for spec, name in zip(run.scenario.specs, run.scenario.names, strict=True):
                 assert parse_token(spec.kind, found.tokens[spec.kind, name]) == spec
 

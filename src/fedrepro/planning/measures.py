@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from fedrepro.api import CHOICES, Choice
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
-from fedrepro.core.spec import Spec, Value, render
-from fedrepro.planning.entries import ChoiceEntry, ComponentEntry, ExhibitSettings, MethodEntry
+from fedrepro.core.spec import Spec, Value, setting_token
+from fedrepro.planning.drawable import IN_ROUNDS
+from fedrepro.planning.entries import (
+    RACE,
+    ChoiceEntry,
+    ComponentEntry,
+    ExhibitSettings,
+    MethodEntry,
+)
 
 
 @dataclass(frozen=True)
@@ -29,8 +37,7 @@ class Setting:
     @property
     def token(self) -> str:
         """The method's token, and what it changes of the training: fedavg;training+lr~0.1."""
-        changes = "".join(f"+{key}~{render(value)}" for key, value in self.training)
-        return f"{self.method.token};training{changes}" if changes else self.method.token
+        return setting_token(self.method, self.training)
 
     def __getitem__(self, key: str) -> Any:
         return dict(self.training).get(key, self.method.values.get(key))
@@ -43,6 +50,7 @@ class Measure:
     trials: repetitions of this method alone, None if it has those of the exhibit or the case.
     show: swept parameters of which every value is shown; of the others one setting is chosen.
     training: what it changes of the local training, as in YAML; settings: what comes of both.
+    race: the rounds that a race names, None if it is over those that its settings run for.
     """
 
     spec: Spec
@@ -52,6 +60,7 @@ class Measure:
     reference: bool
     show: tuple[str, ...] = ()
     measuring: Measuring = field(default_factory=Measuring)
+    race: int | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ()
 
@@ -100,27 +109,97 @@ class Measure:
         return found
 
 
+    def measuring_of(self, group: Sequence[Setting]) -> Measuring:
+        """When settings that one is chosen from are measured, with the rounds of their race."""
+        if not self.measuring.race or self.race is not None:
+            return self.measuring
+        return replace(self.measuring, race=group[0]["rounds"])
+
+
 def in_rounds(method: Spec) -> bool:
-    return method.component.meta["kind"] in ("federated", "peer")
+    return method.component.meta["kind"] in IN_ROUNDS
 
 
-def _measuring(entry: MethodEntry) -> Measuring:
-    return Measuring(None if entry.measure_every == "auto" else entry.measure_every, entry.until)
+def _measuring(entry: MethodEntry, measure: Measure, where: str) -> Measuring:
+    every = None if entry.measure_every == "auto" else entry.measure_every
+    raced = measure.chosen and measure.choose and measure.choose.over == RACE
+    races = [_race(measure, group, where) for group in measure.groups.values() if raced]
+    return Measuring(every, entry.until, max(races, default=0))
+
+
+def _race(measure: Measure, group: Sequence[Setting], where: str) -> int:
+    """The rounds of a race: those that it names, or all that its settings run for."""
+    where = f"{where}: method '{measure.spec.name}'"
+    each = {setting["rounds"] for setting in group}
+    if len(each) > 1 or None in each:
+        raise FedreproError(
+            f"{where}: settings that race run for one number of rounds, given as `rounds`; choose "
+            "by another rule, such as choose: server"
+        )
+    (rounds,) = each
+    require_fits(measure.race or rounds, rounds, where)
+    return measure.race or int(rounds)
+
+
+def raced(measure: Measure, group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
+    """The methods of settings that race each other as one spec, and their changes of the training.
+
+    group: settings with equal values of what is shown.
+    """
+    methods = list(dict.fromkeys(setting.method for setting in group))
+    differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
+    spec = methods[0]
+    if len(differ) == 1 and not spec.component.params[differ[0]].many:
+        values = tuple(method.values[differ[0]] for method in methods)
+        spec = spec.component.spec({**spec.values, differ[0]: list(values)}, where)
+    elif differ:
+        spec = spec.component.paired({}, [dict(method.values) for method in methods], where)
+    trainings = [dict(setting.training) for setting in group]
+    changes = {key: list(dict.fromkeys(one[key] for one in trainings)) for key in trainings[0]}
+    return spec, {key: v if len(v) > 1 else v[0] for key, v in changes.items()}
 
 
 def measures_of(settings: ExhibitSettings, case: str | None, where: str) -> dict[str, Measure]:
     """The methods of an exhibit by label, or those of one of its cases, in order."""
-    found = _by_label([measure_of(entry, settings, where) for entry in settings.methods], where)
-    if case is None:
+    own = settings.cases[case] if case is not None else None
+    shared = settings.parameters | (own.parameters if own else {})
+    _require_shared(shared, where)
+
+    def made(listed: Sequence[MethodEntry]) -> dict[str, Measure]:
+        given = (with_shared(entry, shared) for entry in listed)
+        return _by_label([measure_of(entry, settings, where) for entry in given], where)
+
+    found = made(settings.methods)
+    if own is None or case is None:
         return found
-    own = settings.cases[case]
-    added = _by_label([measure_of(entry, settings, where) for entry in own.methods], where)
+    added = made(own.methods)
     for label in own.without:
         if label not in found:
             raise unknown("method", label, found, f"without of case '{case}', {where}")
     for label in found.keys() & added.keys():
         _require_same_form(found[label], added[label], case, where)
     return {label: m for label, m in (found | added).items() if label not in own.without}
+
+
+def with_shared(entry: MethodEntry, shared: Mapping[str, Any]) -> MethodEntry:
+    """The entry with what an exhibit or a case says of parameters that it has and does not set."""
+    set_by_itself = {*entry.parameters, *(key for one in entry.settings for key in one)}
+    added = {k: v for k, v in shared.items() if k in _parameters(entry) and k not in set_by_itself}
+    return entry.model_copy(update=added) if added else entry
+
+
+def _parameters(entry: MethodEntry) -> Mapping[str, Any]:
+    """The parameters of a method; none of one that is unknown, which is told elsewhere."""
+    known = components("method")
+    return known[entry.name].params if entry.name in known else {}
+
+
+def _require_shared(shared: Mapping[str, Any], where: str) -> None:
+    """Errors: FedreproError for a parameter of no method; those of a file need not be in each."""
+    known = {key: None for item in components("method").values() for key in item.params}
+    for key in shared:
+        if key not in known:
+            raise unknown("parameter", key, known, f"parameters of {where}")
 
 
 def _by_label(measures: Sequence[Measure], where: str) -> dict[str, Measure]:
@@ -156,14 +235,14 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         choose=entry.choose.choice if isinstance(entry.choose, ChoiceEntry) else _named(entry),
         reference=entry.reference,
         show=tuple(entry.show),
-        measuring=_measuring(entry),
+        race=entry.choose.race if isinstance(entry.choose, ChoiceEntry) else None,
         training=entry.training,
         settings=tuple(_settings(spec, entry, settings, where)),
     )
     _require_shown(measure, entry, where)
     if measure.chosen:
         _require_choice(measure, where)
-    return measure
+    return replace(measure, measuring=_measuring(entry, measure, where))
 
 
 def _method(entry: MethodEntry, where: str) -> Spec:

@@ -20,7 +20,7 @@ from fedrepro.core.metrics import SIZES, size_text
 from fedrepro.drawings.layout import METHOD, Arrangement, at, name_of, table_of
 from fedrepro.drawings.tables import TableRow, TextCell, TextTable, html
 from fedrepro.numbers.claims.judging import CONFIDENCE
-from fedrepro.numbers.files import open_exhibit, read_claims
+from fedrepro.numbers.files import TIMES, open_exhibit, read_claims
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND
 
@@ -87,6 +87,8 @@ class Shown:
         """What there is to look at: suffix and name."""
         table = [("html", "table, html"), ("md", "markdown"), ("tex", "LaTeX")]
         table.append(("printed.csv", "beside what is printed, csv"))
+        if TIMES in self.about["files"]:
+            table.append(("times.csv", "measured times, csv"))
         return table if self.is_table else [("svg", "figure, svg"), ("png", "png")]
 
     @property
@@ -177,7 +179,7 @@ def load(folder: Path, key: str, scale: str) -> Shown:
     """An exhibit from its files in `folder`, without measured seconds."""
     files = open_exhibit(folder, key, scale)
     fragment = files.read(".html").decode() if ".html" in files.suffixes else ""
-    return Shown(key, files.about, files.table(".csv"), files.table(".choice.csv"), fragment)
+    return Shown(key, files.about, files.numbers, files.table(".choice.csv"), fragment)
 
 
 def load_maps(folder: Path) -> list[dict[str, Any]]:
