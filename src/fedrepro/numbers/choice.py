@@ -64,8 +64,8 @@ def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: Measure, trials: int, where: str
 ) -> dict[Setting, Candidate]:
     """The settings of a group, in order; rows: of each, what it reached in these trials."""
+    race = measure.measured(list(rows)).race
     found = {}
-    race = measure.measuring_of(list(rows)).race
     for setting, own in rows.items():
         series = end_series(own, setting.token, trials, where)
         criterion: Sequence[float] = ()

@@ -285,15 +285,10 @@ class ExhibitSettings(Strict):
         description="values for every method that has such a parameter and that neither sets it "
         "itself nor has it from its case: for what a scale changes of all methods, such as rounds",
     )
-    only: list[str] = Field(
-        default_factory=list,
-        description="the cases that are run, by their keys; by itself all. For a scale at which "
-        "there is no time for the others",
-    )
     reduced: str = Field(
         "",
-        description="what is less than in the paper at this scale, such as 40 of 600 rounds: "
-        "printed values are then shown and not judged",
+        description="what is less than in the paper, such as 40 of 600 rounds: printed values are "
+        "then shown and not judged",
     )
     trials: Trials = Field(description="seeded repetitions")
     trials_of: dict[str, Trials] = Field(
@@ -304,11 +299,6 @@ class ExhibitSettings(Strict):
     notes: list[str] = Field(
         default_factory=list, description="what this project chose where the paper is silent"
     )
-
-    @property
-    def run_cases(self) -> dict[str, Case]:
-        """The cases that are run at this scale, in order."""
-        return {key: own for key, own in self.cases.items() if not self.only or key in self.only}
 
     def component(self, kind: str, case: str | None = None) -> ComponentEntry:
         """The data set, partition, model or training of the exhibit, or of one of its cases."""

@@ -14,7 +14,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
-from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import TIMES
 from fedrepro.core.registry import SCENARIO, components
@@ -215,11 +215,10 @@ def _runs(
 
     A sweep is one run, but a method in rounds has one a setting, if its settings do not race.
     """
-    if measure.measuring.race:
+    if measure.races:
         method, changes = raced(measure, group, where)
         there = replace(own, training=_training(own.training, measure, changes, where))
-        measuring = measure.measuring_of(group)
-        yield from ((setting, Run(there, method, measuring)) for setting in group)
+        yield from ((setting, Run(there, method, measure.measured(group))) for setting in group)
         return
     for setting in group:
         there = replace(own, training=_training(own.training, measure, setting.training, where))
@@ -241,7 +240,7 @@ def _training(
         return usual
     entry = ComponentEntry.model_validate({"name": usual.name, **usual.values})
     changes = {**measure.training, **dict(own)}
-    return spec_of("training", entry.changed(changes), where, sweep=measure.measuring.race > 0)
+    return spec_of("training", entry.changed(changes), where, sweep=measure.races)
 
 
 def _require_distinct_points(where: str, names: Sequence[str]) -> None:
@@ -287,9 +286,6 @@ def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -
 
 def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     """What each case is called: its label, after the data's title where cases differ in data."""
-    for case in settings.only:
-        if case not in settings.cases:
-            raise unknown("case", case, settings.cases, f"only of {where}")
     data = {
         case: spec_of("dataset", settings.component("dataset", case), where)
         for case in settings.cases
@@ -298,7 +294,7 @@ def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     several = len(set(data.values())) > 1
     return {
         case: f"{titles[case]}, {own.label}" if several else own.label
-        for case, own in settings.run_cases.items()
+        for case, own in settings.cases.items()
     }
 
 

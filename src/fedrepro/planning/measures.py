@@ -50,7 +50,7 @@ class Measure:
     trials: repetitions of this method alone, None if it has those of the exhibit or the case.
     show: swept parameters of which every value is shown; of the others one setting is chosen.
     training: what it changes of the local training, as in YAML; settings: what comes of both.
-    race: the rounds that a race names, None if it is over those that its settings run for.
+    race: the declared rounds of a race, 0 for all that its settings run for.
     """
 
     spec: Spec
@@ -60,9 +60,9 @@ class Measure:
     reference: bool
     show: tuple[str, ...] = ()
     measuring: Measuring = field(default_factory=Measuring)
-    race: int | None = None
     training: Mapping[str, Any] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ()
+    race: int = 0
 
     @property
     def needs(self) -> frozenset[str]:
@@ -108,37 +108,38 @@ class Measure:
             found.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
         return found
 
+    @property
+    def races(self) -> bool:
+        """Whether the settings of a group run side by side until one is left."""
+        return bool(self.chosen and self.choose and self.choose.over == RACE)
 
-    def measuring_of(self, group: Sequence[Setting]) -> Measuring:
-        """When settings that one is chosen from are measured, with the rounds of their race."""
-        if not self.measuring.race or self.race is not None:
+    def measured(self, group: Sequence[Setting]) -> Measuring:
+        """When the rounds of settings that one is chosen from are measured, and over how many
+        they race."""
+        if not self.races:
             return self.measuring
-        return replace(self.measuring, race=group[0]["rounds"])
+        return replace(self.measuring, race=self.race or group[0]["rounds"])
 
 
 def in_rounds(method: Spec) -> bool:
     return method.component.meta["kind"] in IN_ROUNDS
 
 
-def _measuring(entry: MethodEntry, measure: Measure, where: str) -> Measuring:
-    every = None if entry.measure_every == "auto" else entry.measure_every
-    raced = measure.chosen and measure.choose and measure.choose.over == RACE
-    races = [_race(measure, group, where) for group in measure.groups.values() if raced]
-    return Measuring(every, entry.until, max(races, default=0))
+def _measuring(entry: MethodEntry) -> Measuring:
+    return Measuring(None if entry.measure_every == "auto" else entry.measure_every, entry.until)
 
 
-def _race(measure: Measure, group: Sequence[Setting], where: str) -> int:
-    """The rounds of a race: those that it names, or all that its settings run for."""
+def _require_race(measure: Measure, where: str) -> None:
+    """Settings that race each other run for one number of rounds, and it fits."""
     where = f"{where}: method '{measure.spec.name}'"
-    each = {setting["rounds"] for setting in group}
-    if len(each) > 1 or None in each:
-        raise FedreproError(
-            f"{where}: settings that race run for one number of rounds, given as `rounds`; choose "
-            "by another rule, such as choose: server"
-        )
-    (rounds,) = each
-    require_fits(measure.race or rounds, rounds, where)
-    return measure.race or int(rounds)
+    for group in measure.groups.values():
+        rounds = group[0]["rounds"]
+        if rounds is None or any(setting["rounds"] != rounds for setting in group):
+            raise FedreproError(
+                f"{where}: settings that race each other run for one number of rounds, given as "
+                "`rounds`; choose by another rule, such as choose: server"
+            )
+        require_fits(measure.race, rounds, where)
 
 
 def raced(measure: Measure, group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
@@ -235,14 +236,17 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         choose=entry.choose.choice if isinstance(entry.choose, ChoiceEntry) else _named(entry),
         reference=entry.reference,
         show=tuple(entry.show),
-        race=entry.choose.race if isinstance(entry.choose, ChoiceEntry) else None,
         training=entry.training,
+        measuring=_measuring(entry),
         settings=tuple(_settings(spec, entry, settings, where)),
+        race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
     )
     _require_shown(measure, entry, where)
     if measure.chosen:
-        _require_choice(measure, where)
-    return replace(measure, measuring=_measuring(entry, measure, where))
+        _require_choice(measure, entry.until, where)
+    if measure.races:
+        _require_race(measure, where)
+    return measure
 
 
 def _method(entry: MethodEntry, where: str) -> Spec:
@@ -295,7 +299,7 @@ def _named(entry: MethodEntry) -> Choice | None:
     return CHOICES[entry.choose] if isinstance(entry.choose, str) else None
 
 
-def _require_choice(measure: Measure, where: str) -> None:
+def _require_choice(measure: Measure, until: float | None, where: str) -> None:
     """One setting is to be chosen: there must be a rule, and it must fit the method."""
     own = [key for key in measure.chosen if key in measure.spec.swept]
     if len(own) > 1 and not measure.spec.paired:
@@ -313,6 +317,12 @@ def _require_choice(measure: Measure, where: str) -> None:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' has no rounds, so that none of its settings "
             f"is chosen by '{measure.choose.name}'; choose over: end"
+        )
+    if until is not None and measure.choose.over != RACE:
+        raise FedreproError(
+            f"{where}: the runs of method '{measure.spec.name}' end where test accuracy reaches "
+            f"{until:g}, so that choosing by '{measure.choose.name}' would compare them at rounds "
+            "that test data decide; choose: race compares them at the same rounds"
         )
 
 

@@ -47,7 +47,7 @@ def _require_known_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> Non
     """Trials are given to methods by label; defaults may name those of some exhibits only."""
     labels = {measure.label for exhibit in exhibits for measure in exhibit.measures}
     for exhibit in exhibits:
-        cases = exhibit.settings.run_cases.values()
+        cases = exhibit.settings.cases.values()
         for given in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
             for label in set(given) - labels:
                 where = f"trials_of of {exhibit.key}, config/exhibits/{file.paper}.yaml"

@@ -19,6 +19,7 @@ from fedrepro.core.artifacts import read_json_of
 from fedrepro.core.metrics import SIZES, size_text
 from fedrepro.drawings.layout import METHOD, Arrangement, at, name_of, table_of
 from fedrepro.drawings.tables import TableRow, TextCell, TextTable, html
+from fedrepro.numbers.choice import STOPPED
 from fedrepro.numbers.claims.judging import CONFIDENCE
 from fedrepro.numbers.files import TIMES, open_exhibit, read_claims
 from fedrepro.numbers.series import select
@@ -134,7 +135,7 @@ class Shown:
                 _size(row["hidden_units"], row.get("parameters", math.nan)) or " ",
             )
             chosen = row["chosen"] == "true"
-            heads = (*(_plain(row[key]) for key in leading), row["method"], _setting(row))
+            heads = (*(_plain(row[key]) for key in leading), row["method"], _tried(row))
             rows.append(TableRow(heads, tuple(TextCell(text=t, best=chosen) for t in texts)))
         if not rows:
             return ""
@@ -267,6 +268,12 @@ def duration(seconds: float) -> str:
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def _tried(row: Mapping[str, Any]) -> str:
+    """A setting, and after how many rounds a race stopped it."""
+    at = row.get(STOPPED[0], math.nan)
+    return _setting(row) if math.isnan(at) else f"{_setting(row)}; stopped after round {at:.0f}"
 
 
 def _setting(row: Mapping[str, Any]) -> str:
