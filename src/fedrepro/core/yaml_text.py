@@ -21,10 +21,7 @@ def parse_yaml(text: str) -> Any:
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
-                line = event.start_mark.line + 1
-                raise ValueError(
-                    f"more than {DEEPEST} lists or keys within each other, line {line}"
-                )
+                raise ValueError(f"more than {DEEPEST} lists or keys within each other")
         return yaml.load(text, Loader=LOADER)
     except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError) as error:
         raise ValueError(" ".join(str(error).split())) from None
