@@ -27,7 +27,6 @@ from fedrepro.core.registry import DEV, KINDS, components  # noqa: E402
 from fedrepro.core.rng import Rng  # noqa: E402
 from fedrepro.data.split import TrainingLabels  # noqa: E402
 
-
 BLOCK = 1 << 16  # numbers that stay in the cache: whole data sets have a hundred million
 ANGLE = 0.7
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,12 @@ def files_of(files, scale="paper", **granularity):
     return asked | models_of(found, {r: n for r, n in found.trials.items() if r.every is None})
 
 
+@cache
+def files_there(size):
+    """Those of the repository's exhibits, with so many trials a job."""
+    return files_of(FILES, trials_per_job=size)
+
+
 def edited(name, **change):
     """The exhibits of the repository, one of them with other settings at paper scale."""
     file = FILES["pfnm"]
@@ -225,7 +232,7 @@ MEDIAN = {"name": "concatenation", "class_weights": False, "label": "more"}
     ],
 )
 def test_more_trials_methods_and_clients_leave_all_files_that_were_there(change, size):
-    before = files_of(FILES, trials_per_job=size)
+    before = files_there(size)
     after = files_of(edited("figure-2a", **change), trials_per_job=size)
     assert before <= after
     if size in ("auto", 1):
