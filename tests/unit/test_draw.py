@@ -320,7 +320,7 @@ def test_an_exhibit_says_of_its_runs_what_their_files_say():
 
 @pytest.mark.usefixtures("undrawn")
 def test_at_the_papers_own_data_nothing_stands_in():
-    base = draw(plan("paper"))
+    base = draw(plan("paper", granularity={"trials_per_job": 10}))
     about = json.loads(Path(f"{base}.json").read_text())
     assert about["data"][0]["name"] == "mnist"
     assert about["data"][0]["stand_in"] == ""
