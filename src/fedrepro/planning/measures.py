@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from fedrepro.api import CHOICES, Choice
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
-from fedrepro.core.spec import Spec, Value, render
-from fedrepro.planning.entries import ChoiceEntry, ComponentEntry, ExhibitSettings, MethodEntry
+from fedrepro.core.spec import Spec, Value, setting_token
+from fedrepro.planning.drawable import IN_ROUNDS
+from fedrepro.planning.entries import (
+    RACE,
+    ChoiceEntry,
+    ComponentEntry,
+    ExhibitSettings,
+    MethodEntry,
+)
 
 
 @dataclass(frozen=True)
@@ -29,8 +37,7 @@ class Setting:
     @property
     def token(self) -> str:
         """The method's token, and what it changes of the training: fedavg;training+lr~0.1."""
-        changes = "".join(f"+{key}~{render(value)}" for key, value in self.training)
-        return f"{self.method.token};training{changes}" if changes else self.method.token
+        return setting_token(self.method, self.training)
 
     def __getitem__(self, key: str) -> Any:
         return dict(self.training).get(key, self.method.values.get(key))
@@ -43,6 +50,7 @@ class Measure:
     trials: repetitions of this method alone, None if it has those of the exhibit or the case.
     show: swept parameters of which every value is shown; of the others one setting is chosen.
     training: what it changes of the local training, as in YAML; settings: what comes of both.
+    race: the declared rounds of a race, 0 for all that its settings run for.
     """
 
     spec: Spec
@@ -54,6 +62,7 @@ class Measure:
     measuring: Measuring = field(default_factory=Measuring)
     training: Mapping[str, Any] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ()
+    race: int = 0
 
     @property
     def needs(self) -> frozenset[str]:
@@ -99,28 +108,99 @@ class Measure:
             found.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
         return found
 
+    @property
+    def races(self) -> bool:
+        """Whether the settings of a group run side by side until one is left."""
+        return bool(self.chosen and self.choose and self.choose.over == RACE)
+
+    def measured(self, group: Sequence[Setting]) -> Measuring:
+        """When the rounds of settings that one is chosen from are measured, and over how many
+        they race."""
+        if not self.races:
+            return self.measuring
+        return replace(self.measuring, race=self.race or group[0]["rounds"])
+
 
 def in_rounds(method: Spec) -> bool:
-    return method.component.meta["kind"] in ("federated", "peer")
+    return method.component.meta["kind"] in IN_ROUNDS
 
 
 def _measuring(entry: MethodEntry) -> Measuring:
     return Measuring(None if entry.measure_every == "auto" else entry.measure_every, entry.until)
 
 
+def _require_race(measure: Measure, where: str) -> None:
+    """Settings that race each other run for one number of rounds, and it fits."""
+    where = f"{where}: method '{measure.spec.name}'"
+    for group in measure.groups.values():
+        rounds = group[0]["rounds"]
+        if rounds is None or any(setting["rounds"] != rounds for setting in group):
+            raise FedreproError(
+                f"{where}: settings that race each other run for one number of rounds, given as "
+                "`rounds`; choose by another rule, such as choose: server"
+            )
+        require_fits(measure.race, rounds, where)
+
+
+def raced(measure: Measure, group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
+    """The methods of settings that race each other as one spec, and their changes of the training.
+
+    group: settings with equal values of what is shown.
+    """
+    methods = list(dict.fromkeys(setting.method for setting in group))
+    differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
+    spec = methods[0]
+    if len(differ) == 1 and not spec.component.params[differ[0]].many:
+        values = tuple(method.values[differ[0]] for method in methods)
+        spec = spec.component.spec({**spec.values, differ[0]: list(values)}, where)
+    elif differ:
+        spec = spec.component.paired({}, [dict(method.values) for method in methods], where)
+    trainings = [dict(setting.training) for setting in group]
+    changes = {key: list(dict.fromkeys(one[key] for one in trainings)) for key in trainings[0]}
+    return spec, {key: v if len(v) > 1 else v[0] for key, v in changes.items()}
+
+
 def measures_of(settings: ExhibitSettings, case: str | None, where: str) -> dict[str, Measure]:
     """The methods of an exhibit by label, or those of one of its cases, in order."""
-    found = _by_label([measure_of(entry, settings, where) for entry in settings.methods], where)
-    if case is None:
+    own = settings.cases[case] if case is not None else None
+    shared = settings.parameters | (own.parameters if own else {})
+    _require_shared(shared, where)
+
+    def made(listed: Sequence[MethodEntry]) -> dict[str, Measure]:
+        given = (with_shared(entry, shared) for entry in listed)
+        return _by_label([measure_of(entry, settings, where) for entry in given], where)
+
+    found = made(settings.methods)
+    if own is None or case is None:
         return found
-    own = settings.cases[case]
-    added = _by_label([measure_of(entry, settings, where) for entry in own.methods], where)
+    added = made(own.methods)
     for label in own.without:
         if label not in found:
             raise unknown("method", label, found, f"without of case '{case}', {where}")
     for label in found.keys() & added.keys():
         _require_same_form(found[label], added[label], case, where)
     return {label: m for label, m in (found | added).items() if label not in own.without}
+
+
+def with_shared(entry: MethodEntry, shared: Mapping[str, Any]) -> MethodEntry:
+    """The entry with what an exhibit or a case says of parameters that it has and does not set."""
+    set_by_itself = {*entry.parameters, *(key for one in entry.settings for key in one)}
+    added = {k: v for k, v in shared.items() if k in _parameters(entry) and k not in set_by_itself}
+    return entry.model_copy(update=added) if added else entry
+
+
+def _parameters(entry: MethodEntry) -> Mapping[str, Any]:
+    """The parameters of a method; none of one that is unknown, which is told elsewhere."""
+    known = components("method")
+    return known[entry.name].params if entry.name in known else {}
+
+
+def _require_shared(shared: Mapping[str, Any], where: str) -> None:
+    """Errors: FedreproError for a parameter of no method; those of a file need not be in each."""
+    known = {key: None for item in components("method").values() for key in item.params}
+    for key in shared:
+        if key not in known:
+            raise unknown("parameter", key, known, f"parameters of {where}")
 
 
 def _by_label(measures: Sequence[Measure], where: str) -> dict[str, Measure]:
@@ -156,13 +236,16 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         choose=entry.choose.choice if isinstance(entry.choose, ChoiceEntry) else _named(entry),
         reference=entry.reference,
         show=tuple(entry.show),
-        measuring=_measuring(entry),
         training=entry.training,
+        measuring=_measuring(entry),
         settings=tuple(_settings(spec, entry, settings, where)),
+        race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
     )
-    _require_shown(measure, where)
+    _require_shown(measure, entry, where)
     if measure.chosen:
-        _require_choice(measure, where)
+        _require_choice(measure, entry.until, where)
+    if measure.races:
+        _require_race(measure, where)
     return measure
 
 
@@ -200,8 +283,10 @@ def _settings(
             yield Setting(one, tuple((key, training[key]) for key in named))
 
 
-def _require_shown(measure: Measure, where: str) -> None:
-    idle = [key for key in measure.show if key not in measure.swept]
+def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
+    # one setting may be all that a case has of what others have more of
+    listed = {*measure.swept, *(key for one in entry.settings for key in one)}
+    idle = [key for key in measure.show if key not in listed]
     if idle:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' shows every value of {idle[0]}, "
@@ -214,7 +299,7 @@ def _named(entry: MethodEntry) -> Choice | None:
     return CHOICES[entry.choose] if isinstance(entry.choose, str) else None
 
 
-def _require_choice(measure: Measure, where: str) -> None:
+def _require_choice(measure: Measure, until: float | None, where: str) -> None:
     """One setting is to be chosen: there must be a rule, and it must fit the method."""
     own = [key for key in measure.chosen if key in measure.spec.swept]
     if len(own) > 1 and not measure.spec.paired:
@@ -232,6 +317,12 @@ def _require_choice(measure: Measure, where: str) -> None:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' has no rounds, so that none of its settings "
             f"is chosen by '{measure.choose.name}'; choose over: end"
+        )
+    if until is not None and measure.choose.over != RACE:
+        raise FedreproError(
+            f"{where}: the runs of method '{measure.spec.name}' end where test accuracy reaches "
+            f"{until:g}, so that choosing by '{measure.choose.name}' would compare them at rounds "
+            "that test data decide; choose: race compares them at the same rounds"
         )
 
 

@@ -60,11 +60,7 @@ class Clients:
     def inputs(self, client: int) -> np.ndarray:
         """Training inputs of a client, float (n, D). Needs client_inputs."""
         self._require("read the inputs of single clients", "client_inputs")
-        rows = self.data.rows[client]
-        examples = self.data.examples
-        found: np.ndarray = (
-            (examples.inputs[rows].to(examples.dtype) / examples.scale).cpu().numpy()
-        )
+        found: np.ndarray = self.data.examples.scaled(self.data.rows[client]).cpu().numpy()
         return found
 
     def labels(self, client: int) -> np.ndarray:
@@ -121,16 +117,18 @@ class Clients:
         are finite: the others are for the method to reject, or an error by `checked`. Raises
         FedreproError outside a round.
         """
-        trained = train(
-            self.network,
-            self.data.examples,
-            self._tasks(rng, chosen, lr, steps),
-            replace(self.settings, epochs=epochs),
-            start,
-            terms=terms,
-            private=private,
-            keep_gradients=keep_gradients,
-        )
+        tasks = self._tasks(rng, chosen, lr, steps)
+        with self.ledger.at_work():
+            trained = train(
+                self.network,
+                self.data.examples,
+                tasks,
+                replace(self.settings, epochs=epochs),
+                start,
+                terms=terms,
+                private=private,
+                keep_gradients=keep_gradients,
+            )
         self._note(chosen, trained)
         return trained
 
@@ -151,16 +149,18 @@ class Clients:
 
         Models that are not finite are left out; the result says what weight went in.
         """
-        averaged = average(
-            self.network,
-            self.data.examples,
-            self._tasks(rng, chosen, lr, steps),
-            replace(self.settings, epochs=epochs),
-            start,
-            weights,
-            terms=terms,
-            private=private,
-        )
+        tasks = self._tasks(rng, chosen, lr, steps)
+        with self.ledger.at_work():
+            averaged = average(
+                self.network,
+                self.data.examples,
+                tasks,
+                replace(self.settings, epochs=epochs),
+                start,
+                weights,
+                terms=terms,
+                private=private,
+            )
         self._note(chosen, averaged)
         return averaged
 
@@ -175,9 +175,9 @@ class Clients:
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
-        found, losses = gradients_at(
-            self.network, self.data.examples, [self.data.rows[j] for j in members], weights
-        )
+        rows = [self.data.rows[j] for j in members]
+        with self.ledger.at_work():
+            found, losses = gradients_at(self.network, self.data.examples, rows, weights)
         self.ledger.sent(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, losses, np.isfinite(losses))
         return found
@@ -191,7 +191,8 @@ class Clients:
         """m candidate weights, tensors (m, *shape), on the examples of each chosen client.
 
         Needs client_evaluation for training, client_validation for validation examples. Each
-        candidate is predicted once on the examples of all; clients send two numbers for each.
+        candidate is predicted once on the examples of all; clients send two numbers for each, NaN
+        from one that has no such examples.
         """
         need = "client_evaluation" if on == "train" else "client_validation"
         self._require(f"let clients evaluate weights on their {on} examples", need)
@@ -202,7 +203,9 @@ class Clients:
                 "have none: set `validation` of the partition, with validation_at: clients"
             )
         members = self._members(chosen)
-        found = evaluated(self.network, self.data.examples, [held[j] for j in members], candidates)
+        rows = [held[j] for j in members]
+        with self.ledger.at_work():
+            found = evaluated(self.network, self.data.examples, rows, candidates)
         count = len(found.accuracy)
         one = self.models(up=0, down=count * len(members))
         numbers = 2 * FLOAT_BYTES * count * len(members)

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from fedrepro.numbers.choice import area_of, end_of
 from fedrepro.numbers.claims.cells import (
     Cell,
     Exhibits,
@@ -50,6 +51,28 @@ class Value(Form):
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         for cell in self.cells(numbers[exhibit], self.of):
             yield statement(exhibit, cell.place, [cell.trials], [])
+
+
+class OverRounds(Form):
+    """The number of single rounds: where it ended, or its mean over rounds (trapezoids)."""
+
+    form: Literal["over_rounds"]
+    take: Literal["end", "mean"]
+
+    @property
+    def words(self) -> str:
+        return f"{self.what} {'in the last round' if self.take == 'end' else 'over all rounds'}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        for cell in self.cells(self._taken(numbers[exhibit]), self.of):
+            yield statement(exhibit, cell.place, [cell.trials], [])
+
+    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
+        yield from super().missing(exhibit, {exhibit: self._taken(numbers[exhibit])})
+
+    def _taken(self, numbers: Numbers) -> Numbers:
+        take = end_of if self.take == "end" else area_of
+        return numbers.over_rounds(self.of, self.metric, self.split, take)
 
 
 class Difference(Form):
@@ -315,6 +338,6 @@ class Correlation(Form):
 
 
 Check = Annotated[
-    Value | Difference | Ratio | Change | Spread | Effect | RoundsTo | Correlation,
+    Value | OverRounds | Difference | Ratio | Change | Spread | Effect | RoundsTo | Correlation,
     Field(discriminator="form"),
 ]
