@@ -59,7 +59,7 @@ DISCLOSED = {
     "public": "labelled examples that everybody may see, by which a setting is chosen",
 }
 
-Over = Literal["end", "best", "area"]
+Over = Literal["end", "best", "area", "race"]
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class Choice:
     """A rule by which one setting of a sweep is chosen: the best mean over trials of a number.
 
     metric, split: which number. over: its value at the end of a run, the best of all measured
-    rounds, or the area under its curve, divided by the rounds. need: a key of DISCLOSED. words:
-    the number, in words.
+    rounds, the area under its curve, divided by the rounds, or its value at the last rung of a
+    race. need: a key of DISCLOSED. words: the number, in words.
     """
 
     name: str
@@ -103,6 +103,15 @@ _PRESETS = (
         "end",
         "server_validation",
         "mean accuracy over all trials on labelled examples at the server",
+    ),
+    Choice(
+        "race",
+        "accuracy",
+        "server_validation",
+        "race",
+        "server_validation",
+        "mean accuracy over all trials on labelled examples at the server, by which at 1/8, 1/4 "
+        "and 1/2 of the rounds the worse half stops",
     ),
     Choice(
         "client_validation",
@@ -234,9 +243,9 @@ class GlobalModel:
     tensors[name]: (m, *shape), widths may differ from the clients'. weights: (m, K), whose columns
     sum to one if the mixture is one of probabilities, or None for a single network. The prediction
     is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. diagnostics: named numbers that
-    become metrics, of METRICS or declared by the method. traffic: what a one-shot method sent, if
-    it is not every client's model once. layers: what the clients' state dicts call the layers, if
-    the models came as such.
+    become metrics, of METRICS or declared by the method. traffic: all that a one-shot method sent,
+    if it is not every client's model once and what `Clients` counted. layers: what the
+    clients' state dicts call the layers, if the models came as such.
     """
 
     model: Spec

@@ -10,6 +10,7 @@ from problems import CLASSES, FEATURES, problem
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.data.aside import ASIDE
 from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.measure import EvaluationSplit
@@ -24,7 +25,7 @@ def of_kind(*kinds):
     return [
         name
         for name, item in METHODS.items()
-        if item.meta["kind"] in kinds and item.meta["models"] <= {"mlp"}
+        if item.meta["kind"] in kinds and "mlp" in (item.meta["models"] or {"mlp"})
     ]
 
 
@@ -36,6 +37,9 @@ def allowed(info, item):
     """Only what the method declared, as the harness hands it over."""
     keep = item.meta["needs"] | {"training", "device"}
     keep |= {"clients"} if item.meta["needs"] & AT_CLIENTS else set()
+    for part in ASIDE:
+        if part.need in item.meta["needs"]:
+            keep |= {f"{part.parameter}_{what}" for what in ("inputs", "labels")}
     gone = {f.name: None for f in fields(info) if f.name not in keep}
     return replace(info, **gone)
 

@@ -56,6 +56,7 @@ def problem(hidden: tuple[int, ...] = (8,), count: int = 4, **training_values: o
     tasks = [Task(r, Rng(0, 0, j)) for j, r in enumerate(rows)]
     starts = own_starts(network, settings, [t.rng for t in tasks])
     trained = train(network, examples, tasks, settings, starts)
+    at_server, server_labels = (part[:30] for part in blobs(seed=1))
     counts = np.stack([np.bincount(labels[r], minlength=CLASSES) for r in rows])
     clients = Clients(model, network, settings, ClientData(examples, rows))
     return Problem(
@@ -71,6 +72,8 @@ def problem(hidden: tuple[int, ...] = (8,), count: int = 4, **training_values: o
             label_counts=counts,
             pooled_inputs=inputs,
             pooled_labels=labels,
+            validation_inputs=at_server,
+            validation_labels=server_labels,
             clients=clients,
         ),
     )

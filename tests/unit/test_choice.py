@@ -146,7 +146,10 @@ def test_nothing_is_disclosed_where_nothing_is_chosen():
         ({"metric": "accuracy", "split": "test"}, "no other split may be"),
         ({"metric": "matched_share", "split": "train"}, "a setting is chosen by one of accuracy"),
         ({"metric": "accuracy"}, "split"),
-        ({"metric": "accuracy", "split": "train", "over": "mean"}, "'end', 'best' or 'area'"),
+        (
+            {"metric": "accuracy", "split": "train", "over": "mean"},
+            "'end', 'best', 'area' or 'race'",
+        ),
         (None, "say how one is chosen .choose: pooled_train or client_train or server"),
     ],
 )

@@ -41,7 +41,15 @@ NAMED = {
 }
 CLAIMS = {claim.id: claim for claim in FILE.claims if claim.id in NAMED}
 
+# exhibits whose claims are committed and whose numbers are still to come
+TO_COME = {"equal-size-photographs"}
+
 slowly = settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+
+
+def test_no_recorded_exhibit_went_missing():
+    named = {exhibit for own in ALL_NAMED.values() for exhibit in own}
+    assert {name for name in named if not (RECORD / f"{name}.csv").exists()} == TO_COME
 
 
 @cache

@@ -24,6 +24,8 @@ from fedrepro.training.settings import settings_of
 
 SIZES = [70, 7, 33, 64, 1, 32, 31]
 FEATURES, CLASSES = 12, 4
+RATES = [None, 0.2, 0.1, 0.05, None, 0.1, 0.3]
+WIDE = [(60, None), (55, 0.1), (31, 0.03), (10, 0.1)]  # examples and rates of clients
 
 
 def procedure(name, **values):
@@ -34,6 +36,7 @@ ADAM = procedure("adam")
 PROCEDURES = {
     "amsgrad": ADAM,
     "adam": procedure("adam", amsgrad=False, l2=0.01),
+    "plain": procedure("sgd", lr=0.1),
     "sgd": procedure("sgd", l2=0.01),
     "momentum": procedure("sgd", momentum=0.9),
 }
@@ -84,6 +87,42 @@ def test_bytes_do_not_depend_on_the_block(name, hidden):
         for key in whole.tensors:
             assert np.array_equal(whole.tensors[key], other.tensors[key])
             assert np.array_equal(whole.gradients[key], other.gradients[key])
+
+
+def test_descent_in_the_product_equals_descent_along_a_gradient():
+    """Which is written down only for those who ask for it."""
+    dense, given = network_of_sizes((FEATURES, 16, CLASSES)), PROCEDURES["plain"]
+    examples, tasks = problem(torch.float64)
+    tasks = [replace(task, lr=lr) for task, lr in zip(tasks, RATES, strict=True)]
+    start = own_starts(dense, given, [task.rng for task in tasks])
+    start = {name: value.astype(np.float64) for name, value in start.items()}
+    within = train(dense, examples, tasks, given, start, block=4)
+    along = train(dense, examples, tasks, given, start, block=4, keep_gradients=True)
+    assert within.gradients is None
+    assert np.abs(within.loss - along.loss).max() < 1e-12
+    for name, value in within.tensors.items():
+        assert np.abs(value - along.tensors[name]).max() < 1e-12
+
+
+@pytest.mark.parametrize("batch_size", [2, 10, 50])
+def test_bytes_of_wide_networks_do_not_depend_on_the_block(batch_size):
+    """At the sizes of FedAvg's 2NN products are computed otherwise than at small ones."""
+    dense = network_of_sizes((784, 200, 200, 10))
+    given = procedure("sgd", batch_size=batch_size, epochs=1, init="fan_in")
+    rng = np.random.default_rng(0)
+    examples = Examples(
+        torch.from_numpy(rng.integers(0, 256, (300, 784), np.uint8)),
+        torch.from_numpy(rng.integers(0, 10, 300)),
+        255.0,
+    )
+    tasks = [Task(np.arange(n), Rng(0, 0, j), lr) for j, (n, lr) in enumerate(WIDE)]
+    start = own_starts(dense, given, [Rng(0)])
+    whole = train(dense, examples, tasks, given, start, block=4)
+    for size in (1, 3):
+        other = train(dense, examples, tasks, given, start, block=size)
+        assert np.array_equal(whole.loss, other.loss)
+        for name, value in whole.tensors.items():
+            assert np.array_equal(value, other.tensors[name]), name
 
 
 @settings(max_examples=20, deadline=None)

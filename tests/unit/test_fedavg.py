@@ -10,11 +10,15 @@ import torch
 from contract import METHODS, as_split, asked_by, states
 from hypothesis import given as drawn_from
 from hypothesis import strategies as st
+from plain import loop, mlp
 from problems import problem
 
 from fedrepro.components.methods.fedavg import drawn
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.numbers.measure import correct
+from fedrepro.training.clients import Clients
+from fedrepro.training.minibatches import Task
 
 
 @pytest.fixture(scope="module")
@@ -53,28 +57,60 @@ def test_shares_of_all_clients_shorten_the_step(given):
         assert np.allclose(found[k][0], expected, atol=1e-6)
 
 
-def test_one_client_is_plain_training(given):
+def exactly(given, name="fedavg", batch_size=8, **values):
+    """Weights before and after a round of plain descent in double precision."""
+    sgd = {"optimiser": "sgd", "l2": 0.0, "momentum": 0.0, "lr": 0.5, "batch_size": batch_size}
+    examples = given.clients.data.examples
+    double = replace(examples, inputs=examples.inputs.double())
+    clients = replace(
+        given.clients,
+        settings=replace(given.clients.settings, epochs=1, **sgd),
+        data=replace(given.clients.data, examples=double),
+    )
+    made = METHODS[name].fn(**values)
+    clients = asked_by(made, clients)
+    state = made.init(clients, given.info, Rng(0))
+    state["weights"] = {k: v.astype(np.float64) for k, v in state["weights"].items()}
+    new, _ = made.round(state, clients, given.info, Rng(0).at(round=0))
+    return state["weights"], new["weights"], clients
+
+
+def test_one_client_and_one_epoch_is_plain_descent():
     alone = problem(count=1)
-    start, found, _ = after_a_round(alone, fraction=0.0)
-    for k, v in trained(alone, start).items():
-        assert np.allclose(found[k], v, atol=1e-6)
+    start, found, clients = exactly(alone, fraction=0.0)
+    task = Task(alone.rows[0], Rng(0, client=0, round=0))
+    first = {k: v[0] for k, v in start.items()}
+    predict = lambda w, x, noise: mlp(w, x, noise, 2)  # noqa: E731
+    wanted = loop(predict, clients.data.examples, task, clients.settings, first)
+    for k, v in wanted.items():
+        assert np.abs(found[k][0] - v).max() < 1e-10
 
 
 def test_fedsgd_is_a_gradient_step_on_all_data(given):
-    """One epoch of one step on all of a client's examples, averaged by examples."""
-    settings = replace(
-        given.clients.settings, optimiser="sgd", batch_size=None, lr=0.5, l2=0.0, momentum=0.0
-    )
-    whole = replace(given, clients=replace(given.clients, settings=settings))
-    start, found, _ = after_a_round(whole, fraction=1.0)
+    """All clients, one epoch of one step on all of a client's examples."""
+    start, found, clients = exactly(given, fraction=1.0, batch_size=None)
     leaves = {k: torch.from_numpy(v[0]).requires_grad_() for k, v in start.items()}
-    x, y = torch.from_numpy(given.inputs), torch.from_numpy(given.labels)
     held = np.concatenate(given.rows)
-    hidden = torch.relu(x[held] @ leaves["weight0"] + leaves["bias0"])
-    loss = torch.nn.functional.cross_entropy(hidden @ leaves["weight1"] + leaves["bias1"], y[held])
-    loss.backward()
+    logits = mlp(leaves, clients.data.examples.inputs[held], None, 2)
+    torch.nn.functional.cross_entropy(logits, torch.from_numpy(given.labels[held])).backward()
     for k, v in leaves.items():
-        assert np.allclose(found[k][0], (v - 0.5 * v.grad).detach().numpy(), atol=1e-5)
+        assert np.abs(found[k][0] - (v - 0.5 * v.grad).detach().numpy()).max() < 1e-10
+
+
+def test_no_momentum_and_a_whole_step_is_fedavg_to_the_byte(given):
+    """Literally sum_k (n_k / n) w_k; and momentum that is as good as none, round after round."""
+    start, found, clients = after_a_round(given, fraction=1.0, server_momentum=0.0, server_lr=1.0)
+    held = given.info.example_counts
+    place = Rng(0).at(round=0)
+    mean = clients.average(start, place, (held / held.sum()).tolist(), epochs=1).tensors
+    for k, v in mean.items():
+        assert found[k].tobytes() == v.tobytes()
+    plain, least = (
+        states(METHODS["fedavg"].fn(rounds=3, **values), given.clients, given.info)[-1]["weights"]
+        for values in ({}, {"server_momentum": 1e-300})
+    )
+    for k, v in plain.items():
+        assert least[k].tobytes() == v.tobytes()
 
 
 def test_a_pull_keeps_clients_near_the_weights_they_received(given):
@@ -109,6 +145,59 @@ def test_rates_fall_geometrically_from_the_first_round_to_the_last(given):
     rates = [made._lr(1.0, done) for done in range(5)]
     assert rates == pytest.approx([1.0, 10**-0.5, 0.1, 10**-1.5, 0.01])
     assert METHODS["fedavg"].fn()._lr(1.0, 3) is None
+
+
+def test_steps_fall_geometrically_too_and_are_whole(given):
+    made = METHODS["fedavg"].fn(rounds=4, steps=20, last_steps=3)
+    assert [made._steps(done) for done in range(4)] == [20, 11, 6, 3]
+    assert [METHODS["fedavg"].fn(steps=7)._steps(done) for done in (0, 50)] == [7, 7]
+    assert METHODS["fedavg"].fn()._steps(0) is None
+
+
+def test_clients_take_the_steps_of_the_round(given, monkeypatch):
+    counts, average = [], Clients.average
+
+    def counted(self, *words, steps, **values):
+        counts.append(steps)
+        return average(self, *words, steps=steps, **values)
+
+    monkeypatch.setattr(Clients, "average", counted)
+    made = METHODS["fedavg"].fn(rounds=4, steps=20, last_steps=3)
+    states(made, given.clients, given.info)
+    assert counts == [20, 11, 6, 3]
+
+
+def test_last_steps_without_first_ones_are_refused():
+    with pytest.raises(FedreproError, match="last_steps is 3, and there are no `steps` to start"):
+        METHODS["fedavg"].fn(last_steps=3)
+
+
+def test_weight_divergence_is_twice_as_strong_as_fedprox(given):
+    """lambda |w - w_t|² against mu/2 |w - w_t|²."""
+    _, one, _ = after_a_round(given, fraction=1.0, divergence=0.5)
+    _, two, _ = after_a_round(given, fraction=1.0, proximal=1.0)
+    _, three, _ = after_a_round(given, fraction=1.0, proximal=0.5)
+    for k, v in one.items():
+        assert v.tobytes() == two[k].tobytes()
+        assert v.tobytes() != three[k].tobytes()
+
+
+def test_the_entropy_term_is_rms_equation_8(given):
+    alone = problem(count=1)
+    values = {"entropy": 0.7, "least_entropy": 1.0}
+    start, found, clients = exactly(alone, fraction=0.0, **values)
+
+    def extra(w, first, x):
+        share = torch.softmax(mlp(w, x, None, 2), 1)
+        entropy = -(share * share.log()).sum(1)
+        return 0.7 * (1.0 - entropy).clamp_min(0).mean()
+
+    task = Task(alone.rows[0], Rng(0, client=0, round=0))
+    first = {k: v[0] for k, v in start.items()}
+    predict = lambda w, x, noise: mlp(w, x, noise, 2)  # noqa: E731
+    wanted = loop(predict, clients.data.examples, task, clients.settings, first, extra)
+    for k, v in wanted.items():
+        assert np.abs(found[k][0] - v).max() < 1e-10
 
 
 @drawn_from(st.integers(1, 200), st.floats(0, 1), st.integers(0, 5))

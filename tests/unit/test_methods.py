@@ -300,6 +300,10 @@ def test_measures_of_one_model_and_of_clients_alone(given):
     right = correct(call("uniform_ensemble", given), as_split(given))
     assert found["accuracy", "train"] == right.mean()
     assert found["accuracy_clients", "train"] == np.mean([right[r].mean() for r in given.rows])
+    # a client that holds none of the examples has no accuracy on them
+    short = replace(as_split(given), rows=[given.rows[0], given.rows[1][:0]])
+    found = {(m, s): v for m, s, v in measure(call("uniform_ensemble", given), {"train": short})}
+    assert found["accuracy_clients", "train"] == right[given.rows[0]].mean()
     numbers, alone = measure_alone(call("local", given), {"test": as_split(given)})
     found = {(m, s): v for m, s, v in numbers}
     assert len(alone) == 4

@@ -265,7 +265,11 @@ def test_representation_matching_from_the_same_layer(name):
         total = 0.0
         for j, (own, received) in enumerate(zip(mine, theirs, strict=True)):
             w, b = weights[f"match{j}_weight"], weights[f"match{j}_bias"]
-            back = functional.conv2d(own, w, b, padding=1) if own.dim() == 4 else own @ w + b
+            back = (
+                functional.conv2d(own, w, b, padding=w.shape[-1] // 2)
+                if own.dim() == 4
+                else own @ w + b
+            )
             back = back.relu() if j < len(mine) - 1 else back
             total = total + ((back - received) ** 2).flatten(1).sum(1).mean()
         return 0.3 * total
@@ -309,7 +313,7 @@ def test_representation_matching_of_images_unpools_and_convolves(name):
                     given_ = functional.max_unpool2d(
                         given_, argmax[j + 1], 2, output_size=(5, 5) if every == 2 else None
                     )
-                back = functional.conv2d(given_, w, b, padding=1)
+                back = functional.conv2d(given_, w, b, padding=w.shape[-1] // 2)
                 gap = theirs[j].shape[-1] - back.shape[-1]
                 back = functional.pad(back, (gap // 2, gap - gap // 2) * 2)
             else:

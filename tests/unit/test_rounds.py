@@ -152,7 +152,31 @@ def test_splits_that_no_client_holds_are_measured_where_asked(federate):
 
 def test_a_split_that_the_partition_does_not_have_is_said(federate, capsys):
     assert federate(Averaging, "--evaluate", "client_validation") is None
-    assert "there are no examples of 'client_validation'" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "reads the examples of 'client_validation'" in said
+    assert "give it validation, a number, with validation_at: clients" in said
+
+
+def test_what_clients_do_before_the_first_round_is_counted(federate):
+    class Warm(Averaging):
+        def init(self, clients, info, rng):
+            start = super().init(clients, info, rng)
+            return clients.average(start, rng.at(round=0, call=1), [0.25] * 4, epochs=1).tensors
+
+    cold, warm = federate(Averaging), federate(Warm)
+    assert list(final(warm, "messages")) == list(final(cold, "messages") + 2 * 4)
+    assert list(final(warm, "rounds")) == list(final(cold, "rounds") + 1)
+    assert (in_round(warm, 1, "bytes_up") > in_round(cold, 1, "bytes_up")).all()
+
+
+def test_an_update_that_is_dropped_before_the_first_round_is_counted(federate):
+    class Hot(Averaging):
+        def init(self, clients, info, rng):
+            start = super().init(clients, info, rng)
+            clients.train(start, rng.at(round=0, call=1), epochs=1, chosen=[0], lr=1e38)
+            return start
+
+    assert list(in_round(federate(Hot), 4, "updates_rejected")) == [1, 1]
 
 
 def test_a_run_ends_at_its_target_and_says_so(federate, capsys):
@@ -245,6 +269,26 @@ def test_candidates_are_evaluated_where_the_examples_are():
     assert given.clients.ledger.traffic.messages_down == 4 * 2 + 1 * 4
 
 
+@pytest.mark.parametrize("empty", [0, 2, 3])
+def test_a_client_without_validation_examples_has_no_number(empty):
+    given = problem()
+    held = [rows[:5] for rows in given.rows]
+    full = dataclasses.replace(given.clients.data, validation=held)
+    fewer = [rows[:0] if j == empty else rows for j, rows in enumerate(held)]
+    some = dataclasses.replace(given.clients.data, validation=fewer)
+    there, found = (
+        dataclasses.replace(given.clients, data=data).evaluate(
+            given.models.tensors, on="validation"
+        )
+        for data in (full, some)
+    )
+    assert np.isnan(found.accuracy[:, empty]).all()
+    assert np.isnan(found.loss[:, empty]).all()
+    others = [j for j in range(4) if j != empty]
+    assert np.array_equal(found.accuracy[:, others], there.accuracy[:, others])
+    assert np.array_equal(found.loss[:, others], there.loss[:, others])
+
+
 # ----------------------------------------------------------------------------- at once
 
 
@@ -275,6 +319,44 @@ def test_what_is_costly_is_made_once_for_all_settings_that_share_it(stages, tmp_
     assert made == [(0, 3), (0, 4), (1, 3), (1, 4)]
     frame = read_table(tmp_path / "m", "metrics").to_pandas()
     assert frame["method"].nunique() == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "prepared"), [("one_shot", False), ("one_shot", True), ("control", 0)]
+)
+def test_what_clients_do_for_a_one_shot_method_is_a_cost(
+    stages, tmp_path, monkeypatch, kind, prepared
+):
+    def ask(clients, info, *, rng):
+        return info.clients.evaluate({k: v[:1] for k, v in clients.tensors.items()})
+
+    def asking(
+        clients: LocalModels,
+        info: ClientInfo,
+        *,
+        rng: Rng,
+        prepared: object = None,
+        client: Annotated[int, Arg("who", least=0)] = 0,
+    ) -> GlobalModel:
+        if prepared is None:
+            ask(clients, info, rng=rng)
+        return GlobalModel(clients.model, {k: v[[client]] for k, v in clients.tensors.items()})
+
+    needs = frozenset({"client_evaluation"})
+    meta = {**ONE_SHOT, "needs": needs, "kind": kind, "prepare": ask if prepared else None}
+    monkeypatch.setitem(
+        components("method"), "asking", Component("method", "asking", 1, asking, meta)
+    )
+    out = ["--timings", tmp_path / "t"]
+    assert stages("train", *out, "--clients", "0-3", "--out", tmp_path / "local") == 0
+    words = ["--method", "asking+client~0@2", "--local", tmp_path / "local"]
+    assert stages("aggregate", *words, *out, "--out", tmp_path / "m") == 0
+    frame = read_table(tmp_path / "m", "metrics").to_pandas()
+    # four models up; and one down to each client, which sends two numbers back
+    counted = kind == "one_shot"
+    assert set(final(frame, "messages")) == {counted * (4 + 4 + 4)}
+    assert set(final(frame, "rounds")) == {counted * 2}
+    assert set(final(frame, "bytes_up") - final(frame, "bytes_down")) == {counted * 4 * 2 * 4}
 
 
 def test_a_setting_that_gives_no_numbers_is_a_failed_candidate(stages, tmp_path, monkeypatch):

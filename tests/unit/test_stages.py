@@ -16,7 +16,7 @@ from fedrepro.core.artifacts import load_state, read_models, read_provenance, re
 from fedrepro.core.provenance import origin
 from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import load_prepared
-from fedrepro.stages import federate
+from fedrepro.stages import federate, progress
 from fedrepro.stages.common import examples_of
 
 ROOT = Path(__file__).parents[2]
@@ -198,7 +198,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
         if len(calls) == 6:  # in the second trial, after two of four rounds
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(federate, "save_state", stop)
+    monkeypatch.setattr(progress, "save_state", stop)
     assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
     monkeypatch.undo()
     assert not (stopped / "m.parquet").exists()
@@ -235,7 +235,7 @@ def test_a_checkpoint_of_other_sources_or_another_device_is_not_continued(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as earlier:
-        earlier.setattr(federate, "save_state", stop)
+        earlier.setattr(progress, "save_state", stop)
         earlier.setattr(federate, "origin", lambda device: origin(device) | {part: "earlier"})
         assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
     capsys.readouterr()

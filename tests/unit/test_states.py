@@ -22,8 +22,9 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
 from fedrepro.core.states import packed, settled, unpacked
 from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.stages import federate
-from fedrepro.stages.federate import Keeper, TrialRounds
+from fedrepro.stages import progress
+from fedrepro.stages.federate import TrialRounds
+from fedrepro.stages.progress import Keeper
 
 STATES = {
     "array": np.arange(6.0).reshape(2, 3),
@@ -209,7 +210,7 @@ def test_a_run_stopped_after_any_round_ends_with_the_same_bytes(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(federate, "save_state", stop)
+        patched.setattr(progress, "save_state", stop)
         with pytest.raises(KeyboardInterrupt):
             trial(given, tmp_path / "stopped")
     capsys.readouterr()

@@ -70,7 +70,7 @@ wildcard_constraints:
     model="[^/]+",
     training="[^/]+",
     methods="[^/]+",
-    every=r"(\d+|auto)(\+until~[\d.]+)?",
+    every=r"(\d+|auto)(\+until~[\d.e-]+)?(\+race~\d+)?",
     trials=r"\d+(-\d+)?",
     clients=r"\d+(-\d+)?",
 

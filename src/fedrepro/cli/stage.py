@@ -55,7 +55,7 @@ def _method(token: str, rounds: bool) -> Any:
         raise FedreproError(
             f"method '{method.name}' is computed {way}: give it to `fedrepro stage {stage}`"
         )
-    return method.single() if rounds else method
+    return method
 
 
 def _block(text: str) -> Any:
@@ -67,7 +67,18 @@ def _block(text: str) -> Any:
 def _scenario(options: Options) -> Any:
     from fedrepro.planning.paths import Scenario
 
-    return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in SCENARIO})
+    return Scenario(**{kind: _spec(kind, getattr(options, kind)).single() for kind in SCENARIO})
+
+
+def _racing(options: Options, race: int) -> tuple[Any, Any]:
+    """Scenario and method of a job in rounds; only in a race do they stand for several settings."""
+    from fedrepro.planning.paths import Scenario
+
+    method = _method(options.method, rounds=True)
+    if not race:
+        return _scenario(options), method.single()
+    given = {kind: _spec(kind, getattr(options, kind)) for kind in SCENARIO}
+    return Scenario(**given), method
 
 
 def _add(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -109,7 +120,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     },
     "measure_every": {
         "default": "1",
-        "help": "rounds between measurements, or auto; +until~0.97 ends at that test accuracy",
+        "help": "rounds between measurements, or auto; +until~0.97 ends at that test accuracy, "
+        "+race~100 lets settings race over 100 rounds",
     },
     "evaluate": {"nargs": "*", "default": (), "help": "further splits to measure on at the end"},
     "follow": {"nargs": "*", "default": (), "help": "further splits to measure on in rounds"},
@@ -122,7 +134,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "claims": {"type": Path, "nargs": "*", "default": [], "help": "verdicts of papers' claims"},
     "out": {"type": Path, "required": True, "help": "file or folder to write"},
     "timings": {"type": Path, "required": True, "help": "table of measured seconds to write"},
-    "global_model": {"type": Path, "required": True, "help": "final state to write, .pt"},
+    "global_model": {"type": Path, "required": True, "help": "final models to write, .pt"},
     "scale": {"required": True, "help": "tiny, quick or paper"},
     "exhibit": {"required": True, "help": "paper/name, such as pfnm/figure-2a"},
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
@@ -198,9 +210,9 @@ def _federate(options: Options) -> None:
     from fedrepro.core.measuring import Measuring
     from fedrepro.stages import federate
 
+    measuring = Measuring.parse(options.measure_every)
     federate.run(
-        _scenario(options),
-        _method(options.method, rounds=True),
+        *_racing(options, measuring.race),
         options.data,
         options.members,
         _block(options.trials),
@@ -210,7 +222,7 @@ def _federate(options: Options) -> None:
         options.out,
         options.timings,
         options.global_model,
-        Measuring.parse(options.measure_every),
+        measuring,
         options.evaluate,
         options.follow,
     )

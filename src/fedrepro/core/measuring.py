@@ -1,8 +1,12 @@
-"""When a method in rounds is measured, and when it may stop: `40`, `auto`, `auto+until~0.97`."""
+"""When a method in rounds is measured, and when it may stop.
+
+`40`, `auto`, `auto+until~0.97`, `auto+until~0.97+race~100`: what follows the first word may lack.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -12,35 +16,47 @@ EACH = 50  # rounds of which `auto` measures every one
 GROWTH = 1.02  # and then after every 2 %
 
 
+FORM = re.compile(r"(auto|\d+)(?:\+until~([^+]+))?(?:\+race~(\d+))?", re.ASCII)
+
+
 @dataclass(frozen=True)
 class Measuring:
-    """every: rounds between measurements, None for `auto`. until: test accuracy that ends a run."""
+    """every: rounds between measurements, None for `auto`. until: test accuracy that ends a run.
+
+    race: rounds that the rungs of a race are shares of (see `core.racing`), 0 if there is none.
+    """
 
     every: int | None = 1
     until: float | None = None
+    race: int = 0
 
     @staticmethod
     def parse(text: str) -> Measuring:
         """The inverse of str. Errors: FedreproError."""
-        every, mark, until = text.partition("+until~")
+        found = FORM.fullmatch(text)
+        every, until, race = found.groups() if found else ("0", None, None)
         try:
-            found = Measuring(
-                None if every == "auto" else int(every), float(until) if mark else None
+            made = Measuring(
+                None if every == "auto" else int(every),
+                None if until is None else float(until),
+                int(race or 0),
             )
         except ValueError:
-            found = Measuring(0)
-        if found.every is not None and found.every < 1:
+            made = Measuring(0)
+        if made.every == 0 or (race is not None and made.race < 1):
             raise FedreproError(
-                f"'{text}' does not say when to measure: it is a number of rounds from 1, or auto, "
-                "and +until~0.97 behind it ends a run at that test accuracy"
+                f"'{text}' does not say when to measure: it is a number of rounds from 1, or auto; "
+                "+until~0.97 behind it ends a run at that test accuracy, and +race~100 after that "
+                "lets settings race over so many rounds"
             )
-        if found.until is not None and not 0 < found.until <= 1:
-            raise FedreproError(f"'{text}': a run ends at a test accuracy above 0 and at most 1")
-        return found
+        if made.until is not None and not 0 < made.until < 1:
+            raise FedreproError(f"'{text}': a run ends at a test accuracy above 0 and below 1")
+        return made
 
     def __str__(self) -> str:
         every = "auto" if self.every is None else str(self.every)
-        return every if self.until is None else f"{every}+until~{self.until:g}"
+        until = "" if self.until is None else f"+until~{self.until:g}"
+        return f"{every}{until}{f'+race~{self.race}' if self.race else ''}"
 
     def is_due(self, done: int, rounds: int) -> bool:
         """Whether accuracy is measured after `done` of `rounds` rounds; always at both ends."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.registry import components
-from fedrepro.core.spec import Spec, render
+from fedrepro.core.spec import Spec, render, setting_token
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +48,7 @@ METRICS = {
     "matched_share": Metric(
         "local hidden units that share their global unit with another client", "share", 0, 1, 0
     ),
+    "stopped_at": Metric("round at which a race stopped it", "rounds", 0, None, 0),
     "left_out": Metric("trials in which there is no such model", "share of trials", 0, 1, -1),
 }
 
@@ -104,7 +105,10 @@ def size_text(value: float, size: Size) -> str:
 
 @dataclass(frozen=True)
 class MetricRow:
-    """One measured number. `round` and `client` are None where they do not apply."""
+    """One measured number. `round` and `client` are None where they do not apply.
+
+    training: that of this row, where a job has several.
+    """
 
     trial: int
     method: Spec
@@ -113,6 +117,7 @@ class MetricRow:
     split: str | None = None
     round: int | None = None
     client: int | None = None
+    training: Spec | None = None
 
 
 # the first columns of every table of metrics, in this order
@@ -137,9 +142,10 @@ class Table:
         """Tidy columns, and the parsed parameters of every component as typed columns.
 
         Columns: those of LEADING; then for each component <kind>_name and <kind>_<parameter>.
-        method and setting are the token of the method with its parameters, as an exhibit's tables
-        call it; phase is `final` for what a run ended with and `round` for what was measured in
-        between. No column is named like a folder key that holds several of its values.
+        method is the token of the method with its parameters, setting the same with what the rows
+        of one job differ in of the local training; phase is `final` for what a run ended with and
+        `round` for what was measured in between. No column is named like a folder key that holds
+        several of its values.
         """
         import pyarrow as pa
 
@@ -147,7 +153,7 @@ class Table:
         columns: dict[str, Any] = {
             "trial": pa.array([r.trial for r in rows], pa.int32()),
             "method": pa.array([r.method.token for r in rows], pa.string()),
-            "setting": pa.array([r.method.token for r in rows], pa.string()),
+            "setting": pa.array([self._setting(r) for r in rows], pa.string()),
             "client": pa.array([r.client for r in rows], pa.int32()),
             "round": pa.array([r.round for r in rows], pa.int32()),
             "phase": pa.array([phase_of(r.round) for r in rows], pa.string()),
@@ -156,9 +162,15 @@ class Table:
             "value": pa.array([float(r.value) for r in rows], pa.float64()),
         }
         for spec in self.scenario:
-            columns |= _parameters(spec.kind, [spec] * len(rows))
+            own = spec.kind == "training"
+            columns |= _parameters(spec.kind, [(own and r.training) or spec for r in rows])
         columns |= _parameters("method", [r.method for r in rows])
         return pa.table(columns)
+
+    def _setting(self, row: MetricRow) -> str:
+        swept = [key for spec in self.scenario if spec.kind == "training" for key in spec.swept]
+        given = row.training
+        return setting_token(row.method, [(key, given[key]) for key in swept] if given else ())
 
 
 def phase_of(round: int | None) -> str:

@@ -104,5 +104,5 @@ def read_token(kind: str, token: str) -> Spec:
 
 
 def _single(spec: Spec) -> Spec:
-    """Only of methods one token may stand for several settings."""
-    return spec if spec.kind == "method" else spec.single()
+    """Only of methods, and of their training, may one token stand for several settings."""
+    return spec if spec.kind in ("method", "training") else spec.single()

@@ -332,6 +332,12 @@ class Spec:
             yield Spec(self.component, {**self.values, **own})
 
 
+def setting_token(method: Spec, training: Sequence[tuple[str, Value]] = ()) -> str:
+    """A method's token, and what it changes of the local training: fedavg;training+lr~0.1."""
+    changes = "".join(f"+{key}~{render(value)}" for key, value in training)
+    return f"{method.token};training{changes}" if changes else method.token
+
+
 def shorten(token: str, limit: int) -> str:
     """A token that fits `limit` bytes: itself, or the parameters that fit and a digest of it all.
 

@@ -20,6 +20,7 @@ from fedrepro.core.artifacts import damaged, read_provenance, read_table, write_
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
+from fedrepro.data.aside import ASIDE
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.skew import skew_of
 from fedrepro.data.split import NOBODY, Owners, TrainingLabels
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KIND = "partition"
-SPLITS = ("train", "validation", "public", "server_validation", "client_validation")
-ASIDE = SPLITS[2:]  # drawn from the training examples; `validation` is the data set's own
+# the second is the data set's own; what follows is drawn from the training examples
+SPLITS = ("train", "validation", *(part.split for part in ASIDE))
 SERVER = -1  # in the column of clients
 
 

@@ -12,7 +12,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -303,6 +303,13 @@ def draw_lines(
             )
         every = math.ceil(len(line.x) / markers) if markers else None
         axes.plot(line.x, line.mean, label=label, markevery=every, **style.line)
+
+
+def halo() -> list[Any]:
+    """White around letters that stand on lines."""
+    from matplotlib.patheffects import withStroke
+
+    return [withStroke(linewidth=2, foreground="white")]
 
 
 def percent(axes: Axes) -> None:

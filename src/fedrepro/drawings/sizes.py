@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -17,6 +18,7 @@ from fedrepro.drawings.canvas import (
     draw_lines,
     final,
     grid_of,
+    halo,
     handles_of,
     headings,
     horizontal,
@@ -36,10 +38,13 @@ from fedrepro.planning.plan import Exhibit
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.transforms import Transform
 
 SIZE_HEIGHT = 3.0  # inches
 PANEL = 1.75  # inches, height of a panel of accuracy against size
 APART = 16  # points between two named settings of a path
+BESIDE = 5  # points between marks of one size
+ROUND = (10, 20, 50, 100, 200, 500, 1000, 2000)
 REACH = 0.25  # accuracy further below the best than this is cut off
 
 
@@ -122,6 +127,25 @@ def accuracy_against_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     return drawn
 
 
+CORNERS = ((1, 0), (0, 0), (0, 1))  # lower right, lower left, upper left
+
+
+def _crossings(axes: Axes, corner: tuple[int, int], drawn: Sequence[Line], rows: int) -> int:
+    """How many places of the lines lie where so many rows of text would stand in a corner."""
+    width, height = 0.5, 0.08 * rows + 0.02
+    places = [
+        (line.x[at] ** (1 - part) * line.x[at + 1] ** part, low + part * (high - low))
+        for line in drawn
+        for at, (low, high) in enumerate(itertools.pairwise(line.mean))
+        for part in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    ]
+    if not places:
+        return 0
+    to_frame = axes.transData + axes.transAxes.inverted()
+    apart = abs(to_frame.transform(places) - corner)
+    return int(((apart[:, 0] < width) & (apart[:, 1] < height)).sum())
+
+
 Path = tuple[list[float], Line]  # values of the shown parameter, and (size, accuracy) at each
 
 
@@ -143,8 +167,6 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
 def _draw_paths(
     axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path], look: Mapping[str, Look]
 ) -> None:
-    from matplotlib.ticker import FuncFormatter, NullFormatter
-
     there = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
     if not there:
         return
@@ -152,28 +174,47 @@ def _draw_paths(
     seen = [m for _, line in paths.values() for m in line.mean if best - m <= REACH]
     axes.set_xscale("log")
     axes.set_ylim(*rounded(min(seen), best))
-    for measure in there:
-        line = paths[measure.label][1]
-        style = dict(look[measure.label].line)
-        if not measure.show:
-            # a single size: a mark, or the level of a bound
-            if measure.reference:
-                axes.axhline(
-                    line.mean[0],
-                    **{k: style[k] for k in ("color", "linestyle", "linewidth", "zorder")},
-                )
-            else:
-                axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
-            continue
-        axes.errorbar(line.x, line.mean, line.sd, elinewidth=0.6, **style)
-    named = paths[exhibit.measures[0].label]
-    _name_values(axes, *named)
+    low = axes.get_ylim()[0]
     single = {m.label: paths[m.label][1].mean[0] for m in there if not m.show}
-    _name_lost(axes, {k: v for k, v in single.items() if v < axes.get_ylim()[0]})
+    lost = {label: mean for label, mean in single.items() if mean < low}
+    marks = [m for m in there if m.label in single.keys() - lost.keys() and not m.reference]
+    for measure in there:
+        line, style = paths[measure.label][1], dict(look[measure.label].line)
+        if measure.show:
+            axes.errorbar(line.x, line.mean, line.sd, elinewidth=0.6, **style)
+        elif measure.reference:  # the level of a bound
+            plain = {k: style[k] for k in ("color", "linestyle", "linewidth", "zorder")}
+            axes.axhline(line.mean[0], **plain)
+        elif measure in marks:
+            style |= {"transform": _beside(axes, 1 + marks.index(measure)), "linestyle": "none"}
+            axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
+    if marks:
+        axes.margins(x=0.12)  # room for them
+    values, named = paths[exhibit.measures[0].label]
+    ratios = {size / value for size, value in zip(named.x, values, strict=True)}
+    if len(ratios) > 1:  # or else the setting is the size that the axis has already
+        _name_values(axes, values, named)
+    _name_lost(axes, lost, [line for _, line in paths.values()])
     percent(axes)
+    _name_sizes(axes, named.x if len(ratios) == 1 else [])
+
+
+def _beside(axes: Axes, place: int) -> Transform:
+    """To the left of where a point lies: several that have one size would hide each other."""
+    from matplotlib.transforms import ScaledTranslation
+
+    inches = -BESIDE * place / 72
+    return axes.transData + ScaledTranslation(inches, 0, axes.figure.dpi_scale_trans)
+
+
+def _name_sizes(axes: Axes, sizes: Sequence[float]) -> None:
+    """Ticks at the sizes that were asked for, or else at round numbers."""
+    from matplotlib.ticker import FuncFormatter, NullFormatter
+
     low, high = axes.get_xlim()
-    ticks = [t for t in (10, 20, 50, 100, 200, 500, 1000, 2000) if low <= t <= high]
-    axes.set_xticks(ticks)
+    axes.set_xticks(sizes or [t for t in ROUND if low <= t <= high])
+    if sizes:
+        axes.minorticks_off()
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
 
@@ -197,19 +238,25 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
             ha="center",
             fontsize=6.5,
             zorder=8,
+            path_effects=halo(),
         )
 
 
-def _name_lost(axes: Axes, lost: Mapping[str, float]) -> None:
-    """Methods below the frame, with their accuracy in percent, at its lower right."""
+def _name_lost(axes: Axes, lost: Mapping[str, float], drawn: Sequence[Line]) -> None:
+    """Methods below the frame, with their accuracy in percent, in the corner with fewest lines."""
+    across, up = min(CORNERS, key=lambda corner: _crossings(axes, corner, drawn, len(lost)))
     for row, (label, mean) in enumerate(lost.items()):
+        away = 3 + 8 * (len(lost) - 1 - row if up else row)
         axes.annotate(
             f"↓ {label} {100 * mean:.0f} %",
-            (1, 0),
-            (-3, 3 + 8 * row),
+            (across, up),
+            (-3 if across else 3, -away if up else away),
             xycoords="axes fraction",
             textcoords="offset points",
-            ha="right",
+            ha="right" if across else "left",
+            va="top" if up else "bottom",
             fontsize=6.5,
             color=SOFT,
+            zorder=8,
+            path_effects=halo(),
         )

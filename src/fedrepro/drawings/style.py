@@ -51,7 +51,7 @@ LOOKS: dict[str, Look] = {
     "downpour_sgd": Look("#D55E00", "v", (0, (2.5, 1))),
     "pruned_concatenation": Look("#8C510A", "P", (0, (1.5, 0.7))),
     "average": Look("#56B4E9", "X", (0, (1.2, 0.9))),
-    "average_shared": Look("#1EB4C3", "*", (0, (1.2, 0.9))),
+    "average_shared": Look("#1EB4C3", "p", (0, (1.2, 0.9))),
     "whole_clients": Look("#8700C3", "h", (0, (6, 1.5))),
     "best_clients": Look("#2D4B1E", "d", (0, (2.5, 1))),
     "kmeans_units": Look("#A52D3C", "s", (0, (8, 1.5))),

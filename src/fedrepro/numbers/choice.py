@@ -1,8 +1,9 @@
 """How one setting of a sweep is chosen: by the mean over trials of a declared number.
 
 The number is read from the metrics of each run as its rule says (`fedrepro.api.Choice`): the value
-at the end, the best of all measured rounds, or the area under the curve over rounds. Test data
-measure and never choose.
+at the end, the best of all measured rounds, the area under the curve over rounds, or the value at
+the last rung of a race, among the settings that it did not stop. Test data measure and never
+choose.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.api import Choice, Over
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
+from fedrepro.core.racing import rungs
 from fedrepro.core.spec import render
-from fedrepro.numbers.series import Series, end_series, is_final, mean, of_setting, sd
+from fedrepro.numbers.series import Series, end_series, is_final, mean, sd
 from fedrepro.planning.measures import Measure, Setting
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ CHOICE = (
     "chosen",
 )
 TEST = ("accuracy", "test")
+STOPPED = ("stopped_at", "")
 TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this they are a tie
 
 Curve = Sequence[tuple[float, float]]  # rounds done, value
@@ -50,18 +53,25 @@ class Candidate:
     series: Series
     criterion: Sequence[float] = ()
 
+    @property
+    def stopped(self) -> float | None:
+        """The round after which a race stopped it, if one did."""
+        at = self.series.get(STOPPED)
+        return at[0] if at else None
+
 
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: Measure, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """The settings of a group, in order; rows: of each, the metrics of its run."""
+    """The settings of a group, in order; rows: of each, what it reached in these trials."""
     found = {}
-    for setting, frame in rows.items():
-        own = of_setting(frame, setting.method.token, trials)
+    for setting, own in rows.items():
         series = end_series(own, setting.token, trials, where)
         criterion: Sequence[float] = ()
         if measure.choose and measure.chosen:
-            criterion = criterion_of(own, series, measure.choose, setting, trials, where)
+            race = measure.measuring.race
+            read = _at_last_rung(own, race) if race else own
+            criterion = criterion_of(read, series, measure.choose, setting, trials, where)
         found[setting] = Candidate(series, criterion)
     return found
 
@@ -73,6 +83,8 @@ def criterion_of(
     key = choice.metric, choice.split
     at_end = choice.over == "end"
     found = series.get(key, ()) if at_end else _over_rounds(own, choice, trials)
+    if choice.over == "race" and series.get(key):  # one that diverged in the end is out as well
+        found = [value + 0 * end for value, end in zip(found, series[key], strict=True)]
     if not found:
         when = "" if at_end else " in single rounds"
         raise FedreproError(
@@ -80,6 +92,14 @@ def criterion_of(
             f"its metrics lack; delete them and start again, so that '{setting.name}' is "
             f"measured on {key[1]}"
         )
+    return found
+
+
+def _at_last_rung(own: pd.DataFrame, race: int) -> pd.DataFrame:
+    """The rows of the last rung that a setting came to in all trials."""
+    due = own[own["round"].isin(rungs(race))]
+    trials = due.groupby("round")["trial"].nunique()
+    found: pd.DataFrame = due[due["round"] == trials.index[trials == trials.max()].max()]
     return found
 
 
@@ -122,18 +142,21 @@ CURVES: dict[Over, Callable[[Curve, int], float]] = {
     "end": _end_of,
     "best": best_of,
     "area": area_of,
+    "race": _end_of,
 }
 
 
 def choose(settings: Mapping[Setting, Candidate], measure: Measure, where: str) -> Setting:
     """The setting with the best mean over trials of its criterion; ties go to the first.
 
-    A setting whose criterion is not a number in some trial has failed and is never chosen.
+    A setting whose criterion is not a number in some trial has failed and is never chosen, and
+    neither is one that a race stopped.
     """
     assert measure.choose is not None
     choice = measure.choose
     sign = all_metrics()[choice.metric].better
-    means = {s: mean(candidate.criterion) for s, candidate in settings.items()}
+    left = {s: candidate for s, candidate in settings.items() if candidate.stopped is None}
+    means = {s: mean(candidate.criterion) for s, candidate in left.items()}
     able = {s: sign * round(value, TIE_DIGITS) for s, value in means.items() if not _lost(value)}
     if not able:
         raise FedreproError(
@@ -169,4 +192,5 @@ def choice_rows(
             "test_sd": sd(test),
             **{metric: mean(v) if v else None for metric, v in sizes.items()},
             "chosen": "true" if setting == chosen else "false",
+            STOPPED[0]: candidate.stopped,
         }

@@ -43,7 +43,8 @@ def measure(model: GlobalModel, splits: Mapping[str, EvaluationSplit]) -> Values
         right = correct(model, split)
         numbers.append(("accuracy", name, float(right.mean())))
         if split.rows:
-            own = [float(right[rows].mean()) for rows in split.rows]
+            # a client may have been given none to validate with
+            own = [float(right[rows].mean()) for rows in split.rows if len(rows)]
             numbers.append(("accuracy_clients", name, float(np.mean(own))))
     numbers += size(model, next(iter(splits.values())))
     numbers += [(name, None, value) for name, value in sorted(model.diagnostics.items())]

@@ -22,7 +22,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 def global_rows(table: pa.Table) -> pd.DataFrame:
     """What global models reached, at the end (no round) and in single rounds."""
-    wanted = ("trial", "method", "round", "phase", "client", "split", "metric", "value")
+    wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in wanted if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
     frame = frame[frame["client"].isna()]
@@ -35,8 +35,11 @@ def is_final(rows: pd.DataFrame) -> pd.Series:
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """The rows of one setting in the first trials, single rounds included."""
-    return frame[(frame["method"] == token) & (frame["trial"] < trials)]
+    """The rows of one setting in the first trials, single rounds included.
+
+    token: what its run calls its rows, `Run.rows_of`.
+    """
+    return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
 def end_series(own: pd.DataFrame, token: str, trials: int, where: str) -> Series:

@@ -19,7 +19,7 @@ import pandas as pd
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.spec import Value, render
-from fedrepro.numbers.choice import CHOICE, candidates, choice_rows, choose
+from fedrepro.numbers.choice import CHOICE, STOPPED, candidates, choice_rows, choose
 from fedrepro.numbers.series import Series, by_metric, global_rows, is_final, mean, of_setting, sd
 from fedrepro.planning.exhibit import Setting
 from fedrepro.planning.plan import Exhibit, Point, Run
@@ -67,7 +67,8 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
             trials = point.trials[measure.label]
             for values, group in measure.groups.items():
                 place = {**point.values, **dict(zip(measure.show, map(_cell, values), strict=True))}
-                own = {s: frames[point.runs[measure.label, s]] for s in group}
+                runs = {s: point.runs[measure.label, s] for s in group}
+                own = {s: of_setting(frames[r], r.rows_of(s), trials) for s, r in runs.items()}
                 settings = candidates(own, measure, trials, where)
                 chosen = group[0]
                 if measure.chosen:
@@ -83,9 +84,10 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
                     numbers += [{**place, **row} for row in rows]
     leading = [*exhibit.swept, *exhibit.shown]
     rounds = [ROUND] if exhibit.by_rounds else []
+    races = any(run.is_race for run in exhibit.runs)
     return Summary(
         pd.DataFrame(numbers, columns=[*leading, *rounds, *NUMBERS]),
-        pd.DataFrame(choices, columns=[*leading, *CHOICE]),
+        pd.DataFrame(choices, columns=[*leading, *CHOICE, *([STOPPED[0]] if races else [])]),
     )
 
 
@@ -96,10 +98,9 @@ def _cell(value: Value) -> Any:
 
 
 def _round_rows(
-    frame: pd.DataFrame, setting: Setting, trials: int, where: str
+    own: pd.DataFrame, setting: Setting, trials: int, where: str
 ) -> Iterator[dict[str, Any]]:
     """The numbers of single rounds; none for a method that has no rounds."""
-    own = of_setting(frame, setting.method.token, trials)
     own = own[~is_final(own) & ~own["metric"].isin(OF_ROUNDS)]
     for done in sorted({int(value) for value in own["round"]}):
         series = by_metric(
@@ -158,12 +159,12 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
     wanted: dict[tuple[Run, str], int] = {}
     for point in exhibit.points:
         for (label, setting), run in point.runs.items():
-            key = run, setting.method.token
+            key = run, run.rows_of(setting)
             wanted[key] = max(wanted.get(key, 0), point.trials[label])
     parts = []
     for (run, token), trials in wanted.items():
         rows = tables[run]
-        own = pc.and_(pc.equal(rows["method"], token), pc.less(rows["trial"], trials))
+        own = pc.and_(pc.equal(rows["setting"], token), pc.less(rows["trial"], trials))
         parts.append(rows.filter(own))
     whole = pa.concat_tables(parts, promote_options="permissive")
     return whole.select([*LEADING, *sorted(set(whole.column_names) - set(LEADING))])

@@ -28,8 +28,8 @@ def changed_components(plan: Plan) -> list[str]:
     """
     now: dict[str, str] = {}
     stale: dict[str, int] = {}
-    for run in plan.runs:
-        for name, kept in component_files(plan.run_files(run, 1)[0]):
+    for run, trials in plan.trials.items():
+        for name, kept in component_files(plan.run_files(run, trials)[0]):
             now[name] = now.get(name) or _now(name)
             # another version runs again by itself
             same_version = kept.split()[0] == now[name].split()[0]

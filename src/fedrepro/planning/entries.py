@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 from fedrepro.api import CHOICES, Choice, Over
 from fedrepro.core.errors import shown
 from fedrepro.core.metrics import all_metrics
+from fedrepro.core.racing import SPLIT
 
 Scale = Literal["tiny", "quick", "paper"]
+RACE: Over = "race"
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
 Trials = Annotated[int, Field(ge=1, le=10_000)]
 
@@ -74,8 +84,31 @@ class ChoiceEntry(Strict):
     over: Over = Field(
         "end",
         description="of a method in rounds: its value at the end, the best of all measured "
-        "rounds, or the area under its curve divided by the rounds",
+        "rounds, the area under its curve divided by the rounds, or a race",
     )
+    race: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="the rounds of a race: its settings run side by side in one job, and after "
+        "1/8, 1/4 and 1/2 of so many rounds the worse half of them stops; by itself all rounds",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _raced(cls, given: Any) -> Any:
+        """`race` says what is taken over rounds."""
+        if not isinstance(given, dict) or given.get("race") is None:
+            return given
+        if given.get("over", RACE) != RACE:
+            raise ValueError("a race chooses at rounds of its own; leave out `over`, or `race`")
+        return {"metric": "accuracy", "split": SPLIT, **given, "over": RACE}
+
+    @model_validator(mode="after")
+    def _decided(self) -> Self:
+        if self.over == RACE and (self.metric, self.split) != ("accuracy", SPLIT):
+            raise ValueError(
+                f"a race is decided by accuracy on {SPLIT}, not by {self.metric} on {self.split}"
+            )
+        return self
 
     @property
     def choice(self) -> Choice:
@@ -134,7 +167,7 @@ class MethodEntry(ComponentEntry):
     until: float | None = Field(
         None,
         gt=0,
-        le=1,
+        lt=1,
         description="test accuracy that ends a run of a method in rounds; the rounds that it took "
         "are measured as rounds_to_target",
     )

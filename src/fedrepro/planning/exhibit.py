@@ -8,37 +8,25 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.core.spec import Spec, render
+from fedrepro.core.spec import Spec, render, setting_token
+from fedrepro.data.aside import ASIDE, lacking
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
 from fedrepro.planning.entries import TABLE, Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
-from fedrepro.planning.measures import in_rounds, measures_of, spec_of
+from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.paths import Scenario
-
-# What a need reads of the examples that a partition sets aside.
-ASIDE = {
-    "public_examples": "public",
-    "server_validation": "server_validation",
-    "client_validation": "client_validation",
-}
-
-# The partition's parameter that sets them aside, and who has to hold them.
-ASIDE_AT = {
-    "public": ("public", None),
-    "server_validation": ("validation", "server"),
-    "client_validation": ("validation", "clients"),
-}
 
 
 @dataclass(frozen=True)
@@ -47,11 +35,21 @@ class Run:
 
     every: when a method in rounds is measured, None for all others. How many
     trials there are is no part of it: each has a file of its own, or shares one with its block.
+    Settings that race are one run, whose training may then be a sweep as well.
     """
 
     scenario: Scenario
     method: Spec
     every: Measuring | None = None
+
+    @property
+    def is_race(self) -> bool:
+        return self.every is not None and self.every.race > 0
+
+    def rows_of(self, setting: Setting) -> str:
+        """What the rows of one of its settings are called in its files."""
+        swept = self.scenario.training.swept
+        return setting_token(setting.method, [(key, setting[key]) for key in swept])
 
 
 @dataclass(frozen=True)
@@ -105,19 +103,18 @@ class Exhibit:
     @cached_property
     def evaluate(self) -> dict[Run, set[str]]:
         """The splits that each run has to be measured on."""
-        found: dict[Run, set[str]] = {}
-        for point in self.points:
-            splits = {measure.label: measure.evaluate for measure in point.measures}
-            for (label, _), run in point.runs.items():
-                found.setdefault(run, set()).update(splits[label])
-        return found
+        return self._splits(attrgetter("evaluate"))
 
     @cached_property
     def follow(self) -> dict[Run, set[str]]:
         """The splits that each run has to be measured on as its rounds go by, beside test data."""
+        return self._splits(attrgetter("follow"))
+
+    def _splits(self, of: Callable[[Measure], Collection[str]]) -> dict[Run, set[str]]:
+        """What every measure of a run asks for."""
         found: dict[Run, set[str]] = {}
         for point in self.points:
-            splits = {measure.label: measure.follow for measure in point.measures}
+            splits = {measure.label: of(measure) for measure in point.measures}
             for (label, _), run in point.runs.items():
                 found.setdefault(run, set()).update(splits[label])
         return found
@@ -189,30 +186,55 @@ def _distinct(places: Sequence[Place]) -> tuple[Measure, ...]:
 
 
 def _point(place: Place, where: str) -> Point:
-    """The run of each setting. A sweep is one run, but a method in rounds has one a setting."""
-    runs = {}
+    """The run of each setting."""
+    runs: dict[tuple[str, Setting], Run] = {}
     for measure in place.measures:
         _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
         _check_aside(measure, own.partition, where)
         for setting in measure.settings:
-            there = replace(own, training=_training(own.training, measure, setting, where))
             if in_rounds(setting.method):
-                run = Run(there, setting.method, measure.measuring)
-            else:
-                run = Run(there, measure.spec)
-            runs[measure.label, setting] = run
+                _check_made(setting.method, f"{where}: '{measure.label}'")
+        groups = measure.groups.values()
+        found = dict(pair for group in groups for pair in _runs(own, measure, group, where))
+        runs |= {(measure.label, setting): found[setting] for setting in measure.settings}
     trials = {measure.label: place.trials(measure) for measure in place.measures}
     return Point(place.values, place.scenario, tuple(place.measures), runs, trials, place.name)
 
 
-def _training(usual: Spec, measure: Measure, setting: Setting, where: str) -> Spec:
-    """The local training of a setting: the scenario's, with what the method changes of it."""
+def _runs(
+    own: Scenario, measure: Measure, group: Sequence[Setting], where: str
+) -> Iterator[tuple[Setting, Run]]:
+    """The runs of settings that one is chosen from.
+
+    A sweep is one run, but a method in rounds has one a setting, if its settings do not race.
+    """
+    if measure.measuring.race:
+        method, changes = raced(measure, group, where)
+        there = replace(own, training=_training(own.training, measure, changes, where))
+        yield from ((setting, Run(there, method, measure.measuring)) for setting in group)
+        return
+    for setting in group:
+        there = replace(own, training=_training(own.training, measure, setting.training, where))
+        alone = in_rounds(setting.method)
+        yield (
+            setting,
+            Run(there, setting.method, measure.measuring) if alone else Run(there, measure.spec),
+        )
+
+
+def _training(
+    usual: Spec,
+    measure: Measure,
+    own: Mapping[str, Any] | Iterable[tuple[str, Any]],
+    where: str,
+) -> Spec:
+    """The local training of settings: the scenario's, with what the method changes of it."""
     if not measure.training:
         return usual
     entry = ComponentEntry.model_validate({"name": usual.name, **usual.values})
-    changes = {**measure.training, **dict(setting.training)}
-    return spec_of("training", entry.changed(changes), where)
+    changes = {**measure.training, **dict(own)}
+    return spec_of("training", entry.changed(changes), where, sweep=measure.measuring.race > 0)
 
 
 def _require_distinct_points(where: str, names: Sequence[str]) -> None:
@@ -299,16 +321,19 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
 
 def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
     """Errors: FedreproError for examples that a method is handed or measured on, and nobody has."""
-    read = {*measure.evaluate, *(split for need, split in ASIDE.items() if need in measure.needs)}
-    for split in sorted(read & set(ASIDE.values())):
-        parameter, at = ASIDE_AT[split]
-        there = partition.values.get(parameter) and at in (None, partition["validation_at"])
-        if not there:
-            holder = f", with validation_at: {at}" if at else ""
-            raise FedreproError(
-                f"{where}: '{measure.label}' reads the examples of '{split}', and the partition "
-                f"'{partition.token}' sets none aside: give it {parameter}, a number{holder}"
-            )
+    for part in ASIDE:
+        if part.split in measure.evaluate or part.need in measure.needs:
+            holder = partition.values.get("validation_at")
+            if not partition.values.get(part.parameter) or part.at not in (None, holder):
+                raise lacking(f"{where}: '{measure.label}'", part, partition.token)
+
+
+def _check_made(method: Spec, where: str) -> None:
+    """Errors: FedreproError for parameters that a method in rounds refuses together."""
+    try:
+        method.component.fn(**method.values)
+    except FedreproError as error:
+        raise FedreproError(f"{where}: {error}") from None
 
 
 def _check_model(method: Spec, scenario: Scenario, where: str) -> None:

@@ -23,11 +23,12 @@ from typing import Any
 
 from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.racing import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.config import SCALES, Config, ExhibitFile
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.planning.plan import Exhibit, Plan, Run, most_trials
+from fedrepro.planning.plan import Exhibit, Plan, Run
 
 RATES = Path("benchmarks/results/training.json")
 # Form of one example, classes and training examples, until a data set is prepared and says itself.
@@ -74,12 +75,13 @@ def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Fore
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     found = Forecast()
     rates = Rates(plan)
-    jobs = [
+    asked = dict.fromkeys(
         PlannedJob(run, block)
-        for run, trials in most_trials(chosen).items()
-        for block in plan.blocks(trials)
-        if not job_file(plan, run, block).exists()
-    ]
+        for exhibit in chosen
+        for run, trials in exhibit.trials.items()
+        for block in plan.blocks_of(run, trials)
+    )
+    jobs = [job for job in asked if not job_file(plan, job.run, job.trials).exists()]
     recorded = {run: exhibit for exhibit in reversed(chosen) for run in exhibit.runs}
     _data(plan, jobs, found)
     for scenario, trials, clients in _training(plan, jobs):
@@ -109,6 +111,16 @@ class PlannedJob:
 def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
     """The metrics that one job writes."""
     return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every))
+
+
+def settings_of(run: Run) -> int:
+    """Settings that a run computes."""
+    return len(list(run.method.expand())) * len(list(run.scenario.training.expand()))
+
+
+def whole_settings(run: Run) -> float:
+    """The same from end to end; of a race, what comes to as much."""
+    return whole_runs(settings_of(run)) if run.is_race else settings_of(run)
 
 
 def parse_target(target: str, config: Config) -> tuple[str, str | None]:
@@ -158,7 +170,7 @@ class Rates:
         self.models: dict[str, list[float]] = defaultdict(list)  # seconds of a model by its token
         self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and its work
         for run, trials in plan.trials.items():
-            for block in plan.blocks(trials):
+            for block in plan.blocks_of(run, trials):
                 self._read_methods(run, block)
         trained = {
             (run.scenario, block)
@@ -178,6 +190,7 @@ class Rates:
         # reading and measuring belong to no setting alone: they are shared out by its seconds
         whole = read_provenance(table).get("cpu_seconds", 0.0)
         more = max(1.0, whole / max(1e-9, sum(row["seconds"] for row in rows)))
+        more *= settings_of(run) / whole_settings(run)  # a race stops some early
         for row in rows:
             seconds = row["seconds"] * more / self.work(run.scenario)
             self.trials[run.method.name].append(seconds)
@@ -214,14 +227,14 @@ class Rates:
         run = job.run
         known = self.trials.get(run.method.name)
         if known:
-            each = sum(known) / len(known) * len(list(run.method.expand()))
+            each = sum(known) / len(known) * whole_settings(run)
             return each * len(job.trials) * self.work(run.scenario), "timings of the same methods"
         for other in (exhibit, *self.plan.exhibits.values()):
             path = Path(f"reports/record/{self.plan.scale}/{other.key}.run.json")
             like = {
                 r: n for r, n in other.trials.items() if (r.every is None) == (run.every is None)
             }
-            whole = sum(self._size(one, self._computed(n)) for one, n in like.items())
+            whole = sum(self._size(one, self._computed(one, n)) for one, n in like.items())
             if path.exists() and whole:
                 took = read_json_of(path, {"seconds": dict})
                 total = float((took["seconds"] | took.get("cpu_seconds", {})).get(job.stage, 0.0))
@@ -235,12 +248,12 @@ class Rates:
         examples = form[2] if form else 1
         return float(scenario.clients * max(LEAST_PARAMETERS, self.parameters(scenario)) * examples)
 
-    def _computed(self, trials: int) -> int:
+    def _computed(self, run: Run, trials: int) -> int:
         """Trials that jobs compute where so many are asked for: whole blocks."""
-        return sum(map(len, self.plan.blocks(trials)))
+        return sum(map(len, self.plan.blocks_of(run, trials)))
 
     def _size(self, run: Run, trials: int) -> float:
-        return trials * len(list(run.method.expand())) * self.work(run.scenario)
+        return trials * whole_settings(run) * self.work(run.scenario)
 
     def parameters(self, scenario: Scenario) -> int:
         """Numbers in one model; 0 where the form of the data is not known yet."""

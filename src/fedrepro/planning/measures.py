@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from fedrepro.api import CHOICES, Choice
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
-from fedrepro.core.spec import Spec, Value, render
-from fedrepro.planning.entries import ChoiceEntry, ComponentEntry, ExhibitSettings, MethodEntry
+from fedrepro.core.spec import Spec, Value, setting_token
+from fedrepro.planning.entries import (
+    RACE,
+    ChoiceEntry,
+    ComponentEntry,
+    ExhibitSettings,
+    MethodEntry,
+)
 
 
 @dataclass(frozen=True)
@@ -29,8 +36,7 @@ class Setting:
     @property
     def token(self) -> str:
         """The method's token, and what it changes of the training: fedavg;training+lr~0.1."""
-        changes = "".join(f"+{key}~{render(value)}" for key, value in self.training)
-        return f"{self.method.token};training{changes}" if changes else self.method.token
+        return setting_token(self.method, self.training)
 
     def __getitem__(self, key: str) -> Any:
         return dict(self.training).get(key, self.method.values.get(key))
@@ -104,8 +110,44 @@ def in_rounds(method: Spec) -> bool:
     return method.component.meta["kind"] in ("federated", "peer")
 
 
-def _measuring(entry: MethodEntry) -> Measuring:
-    return Measuring(None if entry.measure_every == "auto" else entry.measure_every, entry.until)
+def _measuring(entry: MethodEntry, measure: Measure, where: str) -> Measuring:
+    every = None if entry.measure_every == "auto" else entry.measure_every
+    raced = measure.chosen and measure.choose and measure.choose.over == RACE
+    race = _race(entry, measure, where) if raced else 0
+    return Measuring(every, entry.until, race)
+
+
+def _race(entry: MethodEntry, measure: Measure, where: str) -> int:
+    """The rounds of a race: those that it names, or all that its settings run for."""
+    where = f"{where}: method '{measure.spec.name}'"
+    each = {setting["rounds"] for setting in measure.settings}
+    if len(each) > 1 or None in each:
+        raise FedreproError(
+            f"{where}: settings that race run for one number of rounds, given as `rounds`; choose "
+            "by another rule, such as choose: server"
+        )
+    (rounds,) = each
+    named = entry.choose.race if isinstance(entry.choose, ChoiceEntry) else None
+    require_fits(named or rounds, rounds, where)
+    return named or rounds
+
+
+def raced(measure: Measure, group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
+    """The methods of settings that race each other as one spec, and their changes of the training.
+
+    group: settings with equal values of what is shown.
+    """
+    methods = list(dict.fromkeys(setting.method for setting in group))
+    differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
+    spec = methods[0]
+    if len(differ) == 1 and not spec.component.params[differ[0]].many:
+        values = tuple(method.values[differ[0]] for method in methods)
+        spec = spec.component.spec({**spec.values, differ[0]: list(values)}, where)
+    elif differ:
+        spec = spec.component.paired({}, [dict(method.values) for method in methods], where)
+    trainings = [dict(setting.training) for setting in group]
+    changes = {key: list(dict.fromkeys(one[key] for one in trainings)) for key in trainings[0]}
+    return spec, {key: v if len(v) > 1 else v[0] for key, v in changes.items()}
 
 
 def measures_of(settings: ExhibitSettings, case: str | None, where: str) -> dict[str, Measure]:
@@ -156,14 +198,13 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         choose=entry.choose.choice if isinstance(entry.choose, ChoiceEntry) else _named(entry),
         reference=entry.reference,
         show=tuple(entry.show),
-        measuring=_measuring(entry),
         training=entry.training,
         settings=tuple(_settings(spec, entry, settings, where)),
     )
     _require_shown(measure, where)
     if measure.chosen:
         _require_choice(measure, where)
-    return measure
+    return replace(measure, measuring=_measuring(entry, measure, where))
 
 
 def _method(entry: MethodEntry, where: str) -> Spec:

@@ -21,6 +21,7 @@ from fedrepro.core.spec import Spec, Value, fitted, shorten
 
 # bytes of the wildcards of a job: its scenario together, and its method
 SCENARIO_ROOM, METHODS_ROOM = 122, 56
+EVERY_ROOM = 4  # of when rounds are measured, before its text is taken off the method's room
 
 BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
 
@@ -166,9 +167,13 @@ def folder_of(specs: Sequence[Spec]) -> str:
     return "/".join(f"{s.kind}={name}" for s, name in zip(specs, names_of(specs), strict=True))
 
 
-def method_name(method: Spec) -> str:
-    """The token of a job's method, perhaps a sweep, as it stands in a path."""
-    return shorten(method.token, METHODS_ROOM)
+def method_name(method: Spec, every: Measuring | None = None) -> str:
+    """The token of a job's method, perhaps a sweep, as it stands in a path.
+
+    What says when rounds are measured takes of its room if it is more than a number of rounds.
+    """
+    more = len(str(every or "")) - EVERY_ROOM
+    return shorten(method.token, METHODS_ROOM - max(0, more))
 
 
 @dataclass(frozen=True)
@@ -212,7 +217,7 @@ class Paths:
     def metrics_of(self, scenario: Scenario, method: Spec, every: Measuring | None) -> str:
         """The folder of a method's metrics; `every` is set for those that run in rounds."""
         tree, rounds = ("metrics", "") if every is None else ("federated", f"/every={every}")
-        return f"{self.tree}/{tree}/{scenario.folder}/methods={method_name(method)}{rounds}"
+        return f"{self.tree}/{tree}/{scenario.folder}/methods={method_name(method, every)}{rounds}"
 
     def exhibit(self, key: str, suffix: str) -> str:
         return str(PurePosixPath(self.reports) / self.scale / f"{key}{suffix}")

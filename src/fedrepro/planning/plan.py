@@ -130,7 +130,7 @@ class Plan:
             for together in (specs, specs[:2], specs[:1]):
                 for spec, name in zip(together, names_of(together), strict=True):
                     found[spec.kind, name] = spec.token
-            found["methods", method_name(run.method)] = run.method.token
+            found["methods", method_name(run.method, run.every)] = run.method.token
         return found
 
     @property
@@ -150,6 +150,10 @@ class Plan:
     def blocks(self, trials: int) -> list[TrialBlock]:
         """The blocks of trials whose files together hold this many."""
         return whole_blocks(trials, self.trials_per_job)
+
+    def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
+        """The same for a run: all its trials together decide a race, so they are one block."""
+        return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
     def partition_file(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
         """The partition in a block of trials."""
@@ -171,7 +175,8 @@ class Plan:
 
     def run_pieces(self, run: Run, trials: int) -> FolderPieces:
         """The folders of the same, in one word."""
-        pieces = Pieces(TrialBlock(0, self.blocks(trials)[-1].last), self.trials_per_job)
+        blocks = self.blocks_of(run, trials)
+        pieces = Pieces(TrialBlock(0, blocks[-1].last), len(blocks[0]))
         return FolderPieces(self.paths.metrics_of(run.scenario, run.method, run.every), pieces)
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedrepro.api import ClientInfo, GlobalModel, LocalModels
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic
 from fedrepro.core.artifacts import TrialModels, read_models, write_table
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import provenance, provenance_of, spent
@@ -17,6 +17,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import Prepared
+from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import Values, communication, measure, measure_alone
 from fedrepro.planning.paths import Scenario, TrialBlock
@@ -29,7 +30,7 @@ from fedrepro.stages.common import (
     splits_as_held,
 )
 from fedrepro.stages.devices import device_of
-from fedrepro.training.ledger import models_sent
+from fedrepro.training.ledger import Ledger, models_sent
 
 
 def run(
@@ -97,12 +98,14 @@ def _trial(
     wanted = dict.fromkeys((*meta["evaluate"], *evaluate))
     splits = splits_as_held(wanted, prepared, members, rng, device)
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
-    costly = Prepare(meta["prepare"], local, info, rng)
+    costly, ledger = Prepare(meta["prepare"], local, info, rng), ledger_of(info)
     for setting in method.expand():
         began = time.perf_counter()
         extra = costly(setting)
+        ledger.begin()
         made = setting.component.fn(local, info, rng=rng, **setting.values, **extra)
         seconds = time.perf_counter() - began
+        further = costly.sent(setting) + ledger.traffic
         alone: list[float] = []
         if made is None:
             yield setting, [("left_out", None, 1.0)], alone, seconds
@@ -113,10 +116,21 @@ def _trial(
         else:
             numbers, alone = measure_alone(made, splits)
             sent = None
-        # one-shot methods send every client's weights up once; controls are bounds and send none
-        once = int(meta["kind"] == "one_shot")
-        numbers += communication(once, sent or models_sent(network, once * local.clients, 0))
+        numbers += communication(*_sent(meta["kind"], local.clients, network, sent, further))
         yield setting, numbers, alone, seconds
+
+
+def _sent(
+    kind: str, clients: int, network: Network, declared: Traffic | None, further: Traffic
+) -> tuple[int, Traffic]:
+    """Exchanges and messages of a setting; further: what clients did for it beside.
+
+    One-shot methods send every client's weights up once. Controls are bounds and send nothing.
+    """
+    if kind != "one_shot":
+        return 0, declared or Traffic()
+    whole = declared or models_sent(network, clients, 0) + further
+    return 1 + int(further != Traffic()), whole
 
 
 def handed(
@@ -144,15 +158,28 @@ class Prepare:
     clients: LocalModels
     info: ClientInfo
     rng: Rng
-    made: dict[tuple[Any, ...], Any] = field(default_factory=dict)
+    made: dict[tuple[Any, ...], tuple[Any, Traffic]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> dict[str, Any]:
         """What is handed to the method beside its parameters: nothing, or `prepared`."""
-        if self.fn is None:
-            return {}
-        names = [name for name in inspect.signature(self.fn).parameters if name in setting.values]
+        return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
+
+    def sent(self, setting: Spec) -> Traffic:
+        """What clients sent for it: a cost of each setting, as it would be without the others."""
+        return Traffic() if self.fn is None else self._made(self.fn, setting)[1]
+
+    def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, Traffic]:
+        names = [name for name in inspect.signature(fn).parameters if name in setting.values]
         values = {name: setting.values[name] for name in names}
         key = tuple(values.values())
         if key not in self.made:
-            self.made[key] = self.fn(self.clients, self.info, rng=self.rng, **values)
-        return {"prepared": self.made[key]}
+            ledger = ledger_of(self.info)
+            ledger.begin()
+            value = fn(self.clients, self.info, rng=self.rng, **values)
+            self.made[key] = value, ledger.traffic
+        return self.made[key]
+
+
+def ledger_of(info: ClientInfo) -> Ledger:
+    """The account of the clients of a one-shot method, an empty one if it asks nothing of them."""
+    return info.clients.ledger if info.clients else Ledger()

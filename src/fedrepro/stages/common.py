@@ -12,10 +12,10 @@ import numpy as np
 
 from fedrepro.api import ClientInfo
 from fedrepro.core.artifacts import damaged, require_source
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.data.membership import ASIDE, Membership
+from fedrepro.data.aside import ASIDE, Aside, lacking
+from fedrepro.data.membership import Membership
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit
@@ -24,11 +24,6 @@ from fedrepro.training.clients import ClientData, Clients
 from fedrepro.training.examples import Examples, tensor_of
 from fedrepro.training.settings import settings_of
 
-# What of a need's examples is where: the name in a partition's membership, and its parameter.
-AT_SERVER = {
-    "public_examples": ("public", "public"),
-    "server_validation": ("server_validation", "validation"),
-}
 # What of a one-shot method's needs is done by the clients.
 AT_CLIENTS = {
     "client_training",
@@ -94,7 +89,7 @@ def splits_as_held(
     """
     found = {}
     for name in names:
-        aside = name in ASIDE
+        aside = next((part for part in ASIDE if part.split == name), None)
         held = name in ("train", "client_validation")
         examples = (
             held_examples(prepared, members, rng, device)
@@ -104,26 +99,23 @@ def splits_as_held(
         labels = prepared.labels("train" if aside else name)
         rows = getattr(members, name) if held else ()
         if aside:
-            examples, labels, rows = _part(examples, labels, getattr(members, name), name)
+            examples, labels, rows = _part(examples, labels, getattr(members, name), aside)
         found[name] = EvaluationSplit(examples, labels, prepared.shape, len(prepared.classes), rows)
     return found
 
 
 def _part(
-    examples: Examples, labels: np.ndarray, taken: np.ndarray | Sequence[np.ndarray], name: str
+    examples: Examples, labels: np.ndarray, taken: np.ndarray | Sequence[np.ndarray], part: Aside
 ) -> tuple[Examples, np.ndarray, Sequence[np.ndarray]]:
     """Examples that were set aside, their labels, and which of them each client holds."""
     each = [] if isinstance(taken, np.ndarray) else list(taken)
     index = np.concatenate(each) if each else np.asarray(taken, np.int64)
     if not index.size:
-        raise FedreproError(
-            f"there are no examples of '{name}' to measure on: the partition sets none aside "
-            "(its parameters `public`, `validation` and `validation_at`)"
-        )
+        raise lacking("what is measured", part)
     ends = np.cumsum([0, *map(len, each)])
     rows = [np.arange(a, b) for a, b in itertools.pairwise(ends)] if each else ()
-    part = Examples(examples.inputs[index], examples.targets[index], examples.scale)
-    return part, labels[index], rows
+    own = Examples(examples.inputs[index], examples.targets[index], examples.scale)
+    return own, labels[index], rows
 
 
 def clients_of(
@@ -162,11 +154,13 @@ def client_info(
     needs = method.component.meta["needs"]
     labels = prepared.labels("train")
     at_server = {}
-    for need, (name, argument) in AT_SERVER.items():
-        if need in needs:
-            rows = _set_aside(method, need, argument, getattr(members, name))
-            at_server[f"{argument}_inputs"] = prepared.inputs("train")[rows]
-            at_server[f"{argument}_labels"] = labels[rows]
+    for part in ASIDE:
+        if part.need in needs and part.at != "clients":
+            rows = getattr(members, part.split)
+            if not rows.size:
+                raise lacking(f"method '{method.name}'", part)
+            at_server[f"{part.parameter}_inputs"] = prepared.inputs("train", rows)
+            at_server[f"{part.parameter}_labels"] = labels[rows]
     counts = members.label_counts(labels, len(prepared.classes))
     held = np.sort(np.concatenate(members.train))
     pooled = None
@@ -182,12 +176,3 @@ def client_info(
         clients=clients if needs & AT_CLIENTS else None,
         **at_server,
     )
-
-
-def _set_aside(method: Spec, need: str, parameter: str, rows: np.ndarray) -> np.ndarray:
-    if not rows.size:
-        raise FedreproError(
-            f"method '{method.name}' needs {need}, and the partition sets none aside: give it "
-            f"`{parameter}`, a number of examples"
-        )
-    return rows

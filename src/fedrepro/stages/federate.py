@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,54 +14,26 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo, Federated, GlobalModel, Report, Traffic
-from fedrepro.core.artifacts import load_state, save_state, write_table
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.artifacts import save_state, write_table
 from fedrepro.core.measuring import Measuring, rounds_to_target
 from fedrepro.core.metrics import OF_ROUNDS, MetricRow, Table, require_metric
 from fedrepro.core.provenance import origin, provenance, provenance_of, spent
+from fedrepro.core.racing import SPLIT, race, require_fits, rungs
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Spec
-from fedrepro.core.states import packed, settled, unpacked
+from fedrepro.core.spec import Spec, setting_token
+from fedrepro.core.states import packed, settled
 from fedrepro.data.membership import read_partition
+from fedrepro.data.prepared import Prepared
 from fedrepro.numbers.measure import EvaluationSplit, Values, communication, measure
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import client_info, clients_of, prepared_for, say, splits_as_held
 from fedrepro.stages.devices import device_of
+from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress, RoundValues
 from fedrepro.training.clients import Clients
 
 EVERY_ROUND = Measuring()
-
-# round, client (None: of all), metric, split, value
-RoundValues = list[tuple[int, int | None, str, str | None, float]]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a trial has come: rounds done, the method's state, and what was recorded.
-
-    exchanges, traffic, rejected: of all rounds so far. ended: why there are no further rounds,
-    `reached` (the target) or `diverged`, or nothing.
-    """
-
-    done: int
-    state: dict[str, Any]
-    recorded: RoundValues = field(default_factory=list)
-    seconds: float = 0.0
-    exchanges: int = 0
-    traffic: Traffic = field(default_factory=Traffic)
-    rejected: int = 0
-    ended: str = ""
-
-    def packed(self) -> dict[str, Any]:
-        """As plain data and tensors, for a checkpoint."""
-        return {**vars(self), "state": packed(self.state), "traffic": vars(self.traffic)}
-
-    @staticmethod
-    def unpacked(kept: Mapping[str, Any]) -> Progress:
-        """The inverse of `packed`."""
-        recorded = [tuple(row) for row in kept["recorded"]]
-        state, traffic = unpacked(kept["state"]), Traffic(**kept["traffic"])
-        return Progress(**{**kept, "recorded": recorded, "state": state, "traffic": traffic})
+# so many rounds in a row without an update that is finite end a run
+MOST_IDLE = 20
 
 
 def run(
@@ -83,6 +55,7 @@ def run(
     """Run every trial to its last round; a killed run goes on from its last checkpoint.
 
     measuring: the rounds after which test accuracy is measured, and the one at which a run ends.
+    In a race method and training may stand for several settings, which it lets stop.
     evaluate: splits to measure on at the end beside those that the method's decorator names;
     follow: those to measure on beside the test split whenever that is measured.
     """
@@ -90,35 +63,25 @@ def run(
     where = device_of(device)
     folder = out.parent / "checkpoints"
     specs = (*scenario.specs, method)
+    follow = tuple(dict.fromkeys((*follow, *([SPLIT] if measuring.race else []))))
     meaning = meaning_of(specs, prepared.checksum, measuring, follow, where)
+    contenders = contenders_of(scenario, method, measuring.race)
+    measured = dict.fromkeys((*method.component.meta["evaluate"], *evaluate))
+    job = RoundsJob(
+        scenario,
+        prepared,
+        partition,
+        seed,
+        where,
+        measuring,
+        follow,
+        tuple(measured),
+        lambda name: Keeper(folder / name, meaning, checkpoint_seconds),
+    )
+    finished = job.run(contenders, list(trials))
     table = Table(scenario.specs)
-    models, seconds = {}, []
-    for trial in trials:
-        members = read_partition(partition, trial)
-        rng = Rng(seed, trial)
-        clients = clients_of(scenario, method, prepared, members, rng, where)
-        info = client_info(method, scenario.training, prepared, members, rng, where)
-        wanted = dict.fromkeys((*method.component.meta["evaluate"], *evaluate, *follow))
-        splits = splits_as_held(wanted, prepared, members, rng, where)
-        keeper = Keeper(folder / f"trial-{trial}.pt", meaning, checkpoint_seconds)
-        rounds = TrialRounds(
-            method, clients, info, measuring, {name: splits[name] for name in ("test", *follow)}
-        )
-        progress = rounds.run(rng, keeper)
-        table.add(
-            MetricRow(trial, method, metric, value, split, round=done, client=client)
-            for done, client, metric, split, value in progress.recorded
-        )
-        numbers = measure(rounds.model(progress.state), splits)
-        numbers += communication(progress.exchanges, progress.traffic)
-        numbers += _to_target(progress, measuring.until)
-        table.add(
-            MetricRow(trial, method, metric, value, split) for metric, split, value in numbers
-        )
-        models[trial] = progress.state
-        seconds.append(progress.seconds)
-        why = f", {progress.ended}" if progress.ended else ""
-        say(f"trial {trial}: {progress.done} rounds{why}, {progress.seconds:.1f} s")
+    for one in finished:
+        table.add(one.rows)
     source = provenance(
         seed,
         specs=specs,
@@ -128,12 +91,165 @@ def run(
         data=prepared.checksum,
         stand_in=prepared.stand_in,
     )
-    columns = {"trial": list(trials), "method": [method.token] * len(seconds), "seconds": seconds}
+    columns = {
+        "trial": [one.trial for one in finished],
+        "method": [one.contender.name for one in finished],
+        "seconds": [one.seconds for one in finished],
+    }
     write_table(timings, columns, "timings", source | spent())
-    states = {str(trial): packed(state) for trial, state in models.items()}
-    save_state(model, {"provenance": source, "trials": states})
+    models = {one.key: _kept(one.model) for one in finished if one.model is not None}
+    save_state(model, {"provenance": source, "trials": models})
     write_table(out, table.arrow(), "metrics", source)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One of the settings that a job computes; number: its place among them, None if it is alone.
+
+    name: what its rows are called.
+    """
+
+    number: int | None
+    training: Spec
+    method: Spec
+    name: str
+
+    def checkpoint(self, trial: int) -> str:
+        """The name of its file."""
+        own = "" if self.number is None else f"setting-{self.number}-"
+        return f"{own}trial-{trial}.pt"
+
+
+def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender]:
+    """The settings of a job in the order of its tokens, methods varying slowest.
+
+    Errors: FedreproError for a race over more rounds than they run for.
+    """
+    swept = scenario.training.swept
+    pairs = [(one, own) for one in method.expand() for own in scenario.training.expand()]
+    found = []
+    for at, (one, training) in enumerate(pairs):
+        name = setting_token(one, [(key, training[key]) for key in swept])
+        found.append(Contender(at if len(pairs) > 1 else None, training, one, name))
+        require_fits(race, one.component.fn(**one.values).rounds, f"method '{one.token}'")
+    return found
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A setting in a trial, when nothing more is run of it. model: None where a race stopped it."""
+
+    trial: int
+    contender: Contender
+    seconds: float
+    rows: Sequence[MetricRow]
+    model: GlobalModel | None
+
+    @property
+    def key(self) -> str:
+        """Of its state among those of the job."""
+        alone = self.contender.number is None
+        return str(self.trial) if alone else f"{self.trial};{self.contender.name}"
+
+
+@dataclass(frozen=True)
+class RoundsJob:
+    """What one job runs: each of its settings in each trial, side by side if they race."""
+
+    scenario: Scenario
+    prepared: Prepared
+    partition: Path
+    seed: int
+    device: str
+    measuring: Measuring
+    follow: Sequence[str]
+    evaluate: Sequence[str]
+    keeper: Callable[[str], Keeper]
+
+    def run(self, contenders: Sequence[Contender], trials: Sequence[int]) -> list[Finished]:
+        """To the end of all but those that the race stops; trial by trial, settings in order."""
+        known: dict[tuple[int, int], Progress] = {}
+
+        def score(at: int, rung: int) -> float:
+            for trial in trials:
+                runner = self._runner(contenders[at], trial)
+                known[at, trial] = runner.run(known.get((at, trial)), rung)
+            return float(np.mean([known[at, trial].accuracy_at(rung) for trial in trials]))
+
+        stopped = race(len(contenders), self.measuring.race, score)
+        for at, rung in stopped.items():
+            say(f"round {rung}: {contenders[at].name} stops")
+        return [
+            self._runner(one, trial).finish(known.get((at, trial)), stopped.get(at))
+            for trial in trials
+            for at, one in enumerate(contenders)
+        ]
+
+    def _runner(self, contender: Contender, trial: int) -> Runner:
+        """A setting at the clients of a trial."""
+        there = replace(self.scenario, training=contender.training)
+        members, rng = read_partition(self.partition, trial), Rng(self.seed, trial)
+        given = self.prepared, members, rng, self.device
+        splits = splits_as_held((*self.evaluate, *self.follow), *given)
+        rounds = TrialRounds(
+            contender.method,
+            clients_of(there, contender.method, *given),
+            client_info(contender.method, there.training, *given),
+            self.measuring,
+            {name: splits[name] for name in ("test", *self.follow)},
+        )
+        keeper = self.keeper(contender.checkpoint(trial))
+        return Runner(contender, rounds, rng, keeper, splits)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A setting in a trial with its checkpoint, and all the splits that it is measured on."""
+
+    contender: Contender
+    rounds: TrialRounds
+    rng: Rng
+    keeper: Keeper
+    splits: Mapping[str, EvaluationSplit]
+
+    def run(self, before: Progress | None, rung: int | None) -> Progress:
+        """Further, up to a rung or to the end."""
+        return self.rounds.run(self.rng, self.keeper, before, rung)
+
+    def finish(self, before: Progress | None, stopped: int | None) -> Finished:
+        """To the end, unless a race stopped it, and measured there."""
+        run = before if before and stopped else self.run(before, None)
+        trial, end = self.rng.trial, run.outcome
+        until = self.rounds.measuring.until
+        model = self.rounds.model(end.state)
+        numbers = measure(model, self.splits)
+        numbers += communication(end.exchanges, end.traffic)
+        numbers += to_target(run, until)
+        numbers += [("stopped_at", None, float(stopped))] if stopped else []
+        places = [*run.recorded, *((None, None, *number) for number in numbers)]
+        rows = [self._row(*place) for place in places]
+        why = f", {end.ended}" if end.ended else ""
+        name = "" if self.contender.number is None else f", {self.contender.name}"
+        say(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
+        return Finished(trial, self.contender, run.seconds, rows, None if stopped else model)
+
+    def _row(
+        self, done: int | None, client: int | None, metric: str, split: str | None, value: float
+    ) -> MetricRow:
+        own = self.contender
+        return MetricRow(
+            self.rng.trial, own.method, metric, value, split, done, client, own.training
+        )
+
+
+def _kept(model: GlobalModel) -> Any:
+    """What predicts, as plain data: tensors (m, *shape), and the weights of a mixture.
+
+    Neither what the server nor what a client remembers beside it: a checkpoint has all of that.
+    """
+    weights = {} if model.weights is None else {"weights": model.weights}
+    return packed({"tensors": dict(model.tensors), **weights})
 
 
 def meaning_of(
@@ -169,16 +285,38 @@ class TrialRounds:
         """What predicts at this state."""
         return self.made.model(state, self.clients)
 
-    def run(self, rng: Rng, keeper: Keeper) -> Progress:
-        """One trial, round by round, from the last checkpoint if there is one."""
-        progress = keeper.load()
+    def run(
+        self, rng: Rng, keeper: Keeper, before: Progress | None = None, rung: int | None = None
+    ) -> Progress:
+        """One trial, round by round, from `before` or the last checkpoint, if there is one.
+
+        rung: the round of a race up to which it is run, rather than to its end. Test accuracy
+        decides no race: a run that reached its target goes on to the rung.
+        """
+        progress = before or keeper.load()
         if progress is None:
-            progress = Progress(0, settled(self.made.init(self.clients, self.info, rng)))
-        while progress.done < self.made.rounds and not progress.ended:
+            progress = self._begun(rng)
+        last = rung or self.made.rounds
+        goes_on = ("", REACHED) if rung else ("",)
+        while progress.done < last and progress.ended in goes_on:
             progress = self._next(progress, rng)
-            last = bool(progress.ended) or progress.done == self.made.rounds
-            keeper.offer(progress, last=last)
+            keeper.offer(progress, last=bool(progress.ended) or progress.done == last)
         return progress
+
+    def _begun(self, rng: Rng) -> Progress:
+        """Before the first round; clients that already train or evaluate for it are counted."""
+        ledger = self.clients.ledger
+        ledger.begin()
+        began = time.perf_counter()
+        state = settled(self.made.init(self.clients, self.info, rng))
+        return Progress(
+            0,
+            state,
+            seconds=time.perf_counter() - began,
+            exchanges=int(ledger.traffic != Traffic()),
+            traffic=ledger.traffic,
+            rejected=ledger.rejected,
+        )
 
     def _next(self, before: Progress, rng: Rng) -> Progress:
         """The state after one more round, measured if it is due."""
@@ -189,6 +327,7 @@ class TrialRounds:
             before.state, self.clients, self.info, rng.at(round=before.done)
         )
         seconds = before.seconds + time.perf_counter() - began
+        reached = before.target or (before if before.ended == REACHED else None)
         progress = Progress(
             done,
             settled(new),
@@ -197,10 +336,24 @@ class TrialRounds:
             before.exchanges + report.exchanges,
             before.traffic + (report.traffic or ledger.traffic),
             before.rejected + ledger.rejected,
+            before.idle + 1 if ledger.all_rejected else 0,
+            before.ended,
+            reached,
         )
-        if not self.measuring.is_due(done, self.made.rounds):
-            return progress
-        return self._measured(progress, report)
+        if progress.idle >= MOST_IDLE:
+            why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
+            return replace(self._measured(progress, report), ended=why)
+        if reached is None and self.measuring.is_due(done, self.made.rounds):
+            return self._measured(progress, report)
+        return self._at_rung(progress) if done in rungs(self.measuring.race) else progress
+
+    def _at_rung(self, progress: Progress) -> Progress:
+        """The same with the accuracy that decides a race, where nothing else is measured."""
+        model = self.model(progress.state)
+        numbers = measure(model, {SPLIT: self.followed[SPLIT]})
+        own: RoundValues = [(progress.done, None, *n) for n in numbers if n[0] == "accuracy"]
+        ended = progress.ended or ("" if model.finite else DIVERGED)
+        return replace(progress, recorded=progress.recorded + own, ended=ended)
 
     def _measured(self, progress: Progress, report: Report) -> Progress:
         """The same with its numbers, and with the reason to end here, if there is one."""
@@ -219,8 +372,8 @@ class TrialRounds:
             if not np.isnan(value)
         ]
         until = self.measuring.until
-        reached = "reached" if until is not None and test >= until else ""
-        return replace(progress, recorded=recorded, ended=reached if model.finite else "diverged")
+        reached = REACHED if until is not None and test >= until else ""
+        return replace(progress, recorded=recorded, ended=reached if model.finite else DIVERGED)
 
     def _account(self, progress: Progress) -> Values:
         """What the harness records of a round beside what the method reports."""
@@ -235,7 +388,7 @@ class TrialRounds:
         return [(name, None, float(v)) for name, v in zip(OF_ROUNDS, values, strict=True)]
 
 
-def _to_target(progress: Progress, target: float | None) -> Values:
+def to_target(progress: Progress, target: float | None) -> Values:
     """TrialRounds to the target accuracy, from the measured curve; inf if it was not reached."""
     if target is None:
         return []
@@ -246,33 +399,3 @@ def _to_target(progress: Progress, target: float | None) -> Values:
     ]
     rounds, accuracies = zip(*curve, strict=True)
     return [("rounds_to_target", None, rounds_to_target(rounds, accuracies, target))]
-
-
-class Keeper:
-    """Checkpoints of one trial: written at most every `seconds`, and at the end."""
-
-    def __init__(self, path: Path, meaning: str, seconds: float) -> None:
-        self.path, self.meaning, self.seconds = path, meaning, seconds
-        self.written = time.perf_counter()
-
-    def load(self) -> Progress | None:
-        """The last checkpoint, if there is one of the same meaning that can be read."""
-        if not self.path.exists():
-            return None
-        try:
-            kept = load_state(self.path)
-        except FedreproError as error:
-            say(f"{error}; starting this trial anew")
-            return None
-        if kept.pop("meaning") != self.meaning:
-            say(f"{self.path} is of other sources, settings or another device; starting anew")
-            return None
-        say(f"going on from round {kept['done']} of {self.path.name}")
-        return Progress.unpacked(kept)
-
-    def offer(self, progress: Progress, *, last: bool) -> None:
-        """Keep this state if enough time has passed since the last one."""
-        now = time.perf_counter()
-        if last or now - self.written >= self.seconds:
-            save_state(self.path, {"meaning": self.meaning, **progress.packed()})
-            self.written = now

@@ -16,7 +16,10 @@ from fedrepro.training.flat import Layout
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Candidate weights at clients: accuracy and mean cross-entropy, float64 (m, n)."""
+    """Candidate weights at clients: accuracy and mean cross-entropy, float64 (m, n).
+
+    NaN at a client that holds no such examples.
+    """
 
     accuracy: np.ndarray
     loss: np.ndarray
@@ -70,16 +73,24 @@ def evaluated(
     with torch.no_grad():
         for at in range(0, len(index), network.prediction_rows):
             part = slice(at, at + network.prediction_rows)
-            x = examples.inputs[index[part]].to(dtype) / examples.scale
+            x = examples.scaled(index[part])
             y = examples.targets[index[part]]
             for i, one in enumerate(models):
                 logits = network.logits(one, x)
                 right[i, part] = (logits.argmax(1) == y).double().cpu()
                 losses[i, part] = cross_entropy(logits, y, reduction="none").double().cpu()
-    ends = np.cumsum([0, *map(len, rows)])[:-1]
-    sizes = np.maximum([len(own) for own in rows], 1)
-    means = [np.add.reduceat(each.numpy(), ends, axis=1) / sizes for each in (right, losses)]
-    return Evaluated(*means)
+    sizes = np.array([len(own) for own in rows])
+    return Evaluated(*(_means(each.numpy(), sizes) for each in (right, losses)))
+
+
+def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Means of (m, N) over consecutive parts of these sizes: (m, n), NaN for an empty one."""
+    found = np.full((len(each), len(sizes)), np.nan)
+    filled = sizes > 0
+    if filled.any():  # an empty part would get the number after it
+        starts = (np.cumsum(sizes) - sizes)[filled]
+        found[:, filled] = np.add.reduceat(each, starts, axis=1) / sizes[filled]
+    return found
 
 
 def _count(tensors: Mapping[str, Any]) -> int:

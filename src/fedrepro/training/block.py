@@ -15,7 +15,8 @@ from fedrepro.networks.network import Network
 from fedrepro.training.augment import Crops
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout, first
-from fedrepro.training.gradients import AutogradGradients, Gradients, HandGradients
+from fedrepro.training.gradients import AutogradGradients, Gradients, observed_losses
+from fedrepro.training.hand import HandDescent, HandGradients
 from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
 from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS
@@ -64,9 +65,17 @@ class Procedure:
             name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
         }
 
-    def layout(self, path: StepPath) -> Layout:
-        """Tensors of the network, then those of the terms, as the path wants them in memory."""
-        return Layout({**self.network.shapes, **self.private}, turned=path == "hand")
+    def descends(self, keep_gradients: bool) -> bool:
+        """Whether a step can move the weights in the products that would give their gradients."""
+        return self.is_plain_descent and not (keep_gradients or self.settings.batch_size is None)
+
+    def layout(self, path: StepPath, keep_gradients: bool = False) -> Layout:
+        """Tensors of the network, then those of the terms, as the path wants them in memory.
+
+        Transposed matrices of narrow layers are multiplied faster, but moved more slowly.
+        """
+        turned = path == "hand" and not self.descends(keep_gradients)
+        return Layout({**self.network.shapes, **self.private}, turned)
 
     @property
     def rows(self) -> int:
@@ -126,13 +135,8 @@ class Block:
         self.start = torch.zeros_like(self.flat) if procedure.terms else self.flat
         self.summed = torch.zeros_like(self.flat) if keep_gradients else None
         whole = procedure.settings.batch_size is None
-        self.direct = (
-            path != "hand"
-            and same_rate
-            and not keep_gradients
-            and not whole
-            and procedure.is_plain_descent
-        )
+        # what differentiates automatically knows one step size
+        self.direct = procedure.descends(keep_gradients) and (path == "hand" or same_rate)
         # descending directly writes no gradients, so there is no buffer to clear
         self.gradient = self.flat if self.direct else torch.zeros_like(self.flat)
         self.total = torch.zeros_like(self.flat) if whole else self.gradient
@@ -147,6 +151,8 @@ class Block:
     def _gradients(self) -> Gradients:
         procedure = self.procedure
         weights, gradients = self.layout.views(self.flat), self.layout.views(self.gradient)
+        if self.path == "hand" and self.direct:
+            return HandDescent(procedure.network, weights, procedure.rows)
         if self.path == "hand":
             return HandGradients(procedure.network, weights, gradients, procedure.rows)
         alone = self.path == "loop" and self.device.type == "cpu"
@@ -180,7 +186,9 @@ class Block:
         same = len(set(rates)) == 1
         if same:
             settings = replace(settings, lr=rates[0])
-        if self.direct and isinstance(self.gradients, AutogradGradients):
+        if isinstance(self.gradients, HandDescent):
+            self.gradients.begin(rates)
+        elif self.direct and isinstance(self.gradients, AutogradGradients):
             self.gradients.lr = settings.lr
         self.optimiser = OPTIMISERS[settings.optimiser](
             self.flat[:count], settings, None if same else rates
@@ -215,18 +223,40 @@ class Block:
         import torch
 
         index, weight, moves = self._uploaded(chunk)
-        found = []
-        for step, (rows, share) in enumerate(zip(index.unbind(), weight.unbind(), strict=True)):
-            count = chunk.active[step]
-            if self.noise is not None:
-                self.noise.at(chunk.first + step, count)
-            kind = None if moves is None else moves[step, :count]
-            found.append(self._differentiate(rows, share, kind, count))
-            if not self.direct:
-                self._descend(count)
         losses = weight.new_zeros(len(index), models)
-        losses[:, : chunk.active[0]] = torch.nn.utils.rnn.pad_sequence(found, batch_first=True)
+        for at, x, y in self.reader.minibatches(index, chunk.active):
+            steps = range(at, at + len(x))
+            seen = [
+                self._step(chunk, step, own_x, own_y, weight[step], moves)
+                for step, own_x, own_y in zip(steps, x.unbind(), y.unbind(), strict=True)
+            ]
+            # once for all these steps: it takes as many kernels as a layer
+            logits = torch.nn.utils.rnn.pad_sequence(seen, batch_first=True)
+            count = logits.shape[1]
+            share = weight[at : at + len(x), :count]
+            losses[at : at + len(x), :count] = observed_losses(logits, y, share)
         return losses
+
+    def _step(
+        self,
+        chunk: Chunk,
+        step: int,
+        x: torch.Tensor,
+        y: torch.Tensor,
+        weight: torch.Tensor,
+        moves: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Take one step of a chunk: logits (A, B, K) of the models that train."""
+        count = chunk.active[step]
+        x, y, weight = first(x, count), first(y, count), first(weight, count)
+        if self.noise is not None:
+            self.noise.at(chunk.first + step, count)
+        if self.crops is not None and moves is not None:
+            x = self.crops.moved(x, moves[step, :count])
+        logits = self.gradients.step(x, y, weight, self.noise)
+        if not self.direct:
+            self._descend(count)
+        return logits
 
     def _pieces(self, chunk: Chunk, models: int) -> torch.Tensor:
         """Take one step on all examples, piece by piece: losses (1, models)."""
@@ -236,21 +266,15 @@ class Block:
         for piece, count in enumerate(chunk.active):
             if self.noise is not None:
                 self.noise.at(chunk.first, count, piece if self.fresh_pieces else 0)
-            kind = None if moves is None else moves[piece, :count]
-            losses[0, :count] += self._differentiate(index[piece], weight[piece], kind, count)
+            x, y = self.reader.read(first(index[piece], count))
+            if self.crops is not None and moves is not None:
+                x = self.crops.moved(x, moves[piece, :count])
+            share = first(weight[piece], count)
+            logits = self.gradients.step(x, y, share, self.noise)
+            losses[0, :count] += observed_losses(logits, y, share)
             self.total[:count] += self.gradient[:count]
         self._descend(chunk.active[0])
         return losses
-
-    def _differentiate(
-        self, index: torch.Tensor, weight: torch.Tensor, kind: torch.Tensor | None, count: int
-    ) -> torch.Tensor:
-        """Gradients of the first models on these rows; returns their losses (count,)."""
-        weight = first(weight, count)
-        x, y = self.reader.read(first(index, count))
-        if self.crops is not None and kind is not None:
-            x = self.crops.moved(x, kind)
-        return self.gradients.step(x, y, weight, self.noise)
 
     def _uploaded(self, chunk: Chunk) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Rows (steps, models, batch), their weights, zero for filled rows, and how they move.

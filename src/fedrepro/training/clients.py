@@ -60,11 +60,7 @@ class Clients:
     def inputs(self, client: int) -> np.ndarray:
         """Training inputs of a client, float (n, D). Needs client_inputs."""
         self._require("read the inputs of single clients", "client_inputs")
-        rows = self.data.rows[client]
-        examples = self.data.examples
-        found: np.ndarray = (
-            (examples.inputs[rows].to(examples.dtype) / examples.scale).cpu().numpy()
-        )
+        found: np.ndarray = self.data.examples.scaled(self.data.rows[client]).cpu().numpy()
         return found
 
     def labels(self, client: int) -> np.ndarray:
@@ -191,7 +187,8 @@ class Clients:
         """m candidate weights, tensors (m, *shape), on the examples of each chosen client.
 
         Needs client_evaluation for training, client_validation for validation examples. Each
-        candidate is predicted once on the examples of all; clients send two numbers for each.
+        candidate is predicted once on the examples of all; clients send two numbers for each, NaN
+        from one that has no such examples.
         """
         need = "client_evaluation" if on == "train" else "client_validation"
         self._require(f"let clients evaluate weights on their {on} examples", need)

@@ -31,8 +31,9 @@ from fedrepro.training.terms import Proximal, Term
 if TYPE_CHECKING:
     import torch
 
-# Weights, gradients and three optimiser states of a block should stay in the last cache level;
-# measured on 25 clients of MLP-50: blocks of 8 (6.4 MB) beat 1, 5 and 25.
+# What a step reads and writes should stay in the last cache level: weights, gradients and three
+# optimiser states; weights alone where a step moves them in the product that gives their gradient.
+# Measured on 25 clients of MLP-50 under Adam: blocks of 8 (6.4 MB) beat 1, 5 and 25.
 CPU_BLOCK_BYTES = 8 * 2**20
 BUFFERS = 5
 
@@ -190,7 +191,7 @@ class _Work:
         self.tasks = tasks
         self.steps = np.array([task.total(given.batch_size, given.epochs) for task in tasks])
         self.pieces = np.array([procedure.pieces(task) for task in tasks])
-        layout = procedure.layout(path)
+        layout = procedure.layout(path, keep_gradients)
         self.inner = Layout(network.shapes, layout.turned)
         self.outer = Layout(procedure.private, layout.turned)
         self.start = self.inner.pack(start)
@@ -201,7 +202,9 @@ class _Work:
         if path == "loop":
             self.size = 1
         else:
-            self.size = min(len(tasks), block or block_size(layout, device, len(tasks)))
+            buffers = 1 if procedure.descends(keep_gradients) else BUFFERS
+            self.size = block or block_size(layout, device, len(tasks), buffers)
+            self.size = min(len(tasks), self.size)
         rates = {given.lr if task.lr is None else task.lr for task in tasks}
         same_rate = self.size == 1 or len(rates) == 1
         self.block = Block(procedure, path, layout, examples, self.size, same_rate, keep_gradients)
@@ -285,14 +288,15 @@ class Part:
     summed: torch.Tensor | None
 
 
-def block_size(layout: Layout, device: torch.device, models: int) -> int:
+def block_size(layout: Layout, device: torch.device, models: int, buffers: int = BUFFERS) -> int:
     """Models per block: what fits the cache on the CPU, or half the free memory of the GPU.
 
-    Blocks are made equally large, because a small one costs nearly as many kernel launches.
+    buffers: floats that a step touches for each one of a model. Blocks are made equally large,
+    because a small one costs nearly as many kernel launches.
     """
     import torch
 
-    each = BUFFERS * layout.size * 4
+    each = buffers * layout.size * 4
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         most = max(1, free // 2 // each)

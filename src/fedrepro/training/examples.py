@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,9 +34,14 @@ class Examples:
 
         return self.inputs.dtype if self.inputs.is_floating_point() else torch.float32
 
-    def scaled(self, rows: slice) -> torch.Tensor:
+    def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
         """Inputs of some rows as networks see them: floating (n, D)."""
         return self.inputs[rows].to(self.dtype) / self.scale
+
+
+# Minibatches of small blocks are read some at a time, or looking rows up would cost more than
+# fetching them. They stay in the cache until they are used.
+AHEAD_FLOATS = 2**17
 
 
 class Reader:
@@ -44,11 +50,26 @@ class Reader:
     def __init__(self, examples: Examples, models: int, batch: int) -> None:
         self.examples = examples
         inputs, targets = examples.inputs, examples.targets
-        self.stored = inputs.new_empty(models, batch, inputs.shape[1])
+        self.ahead = max(1, AHEAD_FLOATS // (models * batch * inputs.shape[1]))
+        rows = (self.ahead * models, batch)
+        self.stored = inputs.new_empty(*rows, inputs.shape[1])
         self.x = self.stored
         if not inputs.is_floating_point():
-            self.x = inputs.new_empty(models, batch, inputs.shape[1], dtype=examples.dtype)
-        self.y = targets.new_empty(models, batch, *targets.shape[1:])
+            self.x = inputs.new_empty(*rows, inputs.shape[1], dtype=examples.dtype)
+        self.y = targets.new_empty(*rows, *targets.shape[1:])
+
+    def minibatches(
+        self, index: torch.Tensor, active: Sequence[int]
+    ) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+        """Some steps after another: the first of them, inputs (steps, A, B, D) and targets.
+
+        index: int64 (steps, models, B). active: models that train at each step, never growing; A
+        are those of the first one. What it gives is valid until the next is asked for.
+        """
+        for at in range(0, len(active), self.ahead):
+            rows = index[at : at + self.ahead, : active[at]]
+            x, y = self.read(rows.reshape(-1, rows.shape[-1]))
+            yield at, x.view(*rows.shape[:2], *x.shape[1:]), y.view(*rows.shape[:2], *y.shape[1:])
 
     def read(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """rows: int64 (A, B). Returns inputs (A, B, D) and targets (A, B) or (A, B, K)."""

@@ -21,7 +21,7 @@ PAD = 16
 
 def first(value: torch.Tensor, count: int) -> torch.Tensor:
     """The first models of a tensor (models, …): itself if these are all, which is faster."""
-    return value if len(value) == count else value[:count]
+    return value if value.size(0) == count else value[:count]
 
 
 @dataclass(frozen=True)

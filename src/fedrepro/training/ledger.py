@@ -47,6 +47,11 @@ class Ledger:
         return len(self.losses)
 
     @property
+    def all_rejected(self) -> bool:
+        """Whether clients trained, and none of their trainings gave numbers."""
+        return bool(self.losses) and self.rejected == sum(map(len, self.losses.values()))
+
+    @property
     def train_loss(self) -> float:
         """Mean over trainings of their mean minibatch loss; NaN if none is finite."""
         each = np.array([loss for own in self.losses.values() for loss in own])

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import (
     Affine,
     Convolution2d,
+    Dropout,
+    Layer,
     MaxPool,
     Parameter,
     Pass,
@@ -38,14 +41,15 @@ class RepresentationMatching:
     a_1 is the input, then follow the outputs of the non-linearities (after their pooling), and
     the logits. f_j is affine from a vector, a convolution from an image, followed by a_j's own
     non-linearity; pooled sources are unpooled first, at the positions that the trained model's
-    pooling chose. reduction: over the elements of a_j. Source: RM, eq. (1) sums, its text says
-    mean. source: "same" gives a_j back from a_j(x; w) instead, for all but the input, which RM
+    pooling chose. kernel: of those convolutions, None for that of the convolution whose output
+    is mapped. reduction: over the elements of a_j. Source: RM, eq. (1) sums, its text says mean.
+    source: "same" gives a_j back from a_j(x; w) instead, for all but the input, which RM
     compares with in section 3.1.
     """
 
     coefficient: float = 1.0
     reduction: Literal["sum", "mean"] = "sum"
-    kernel: int = 3
+    kernel: int | None = None
     source: Literal["above", "same"] = "above"
     additive = True
 
@@ -76,13 +80,13 @@ class RepresentationMatching:
             received = Pass(look.run.convolution, keep=True)
             look.network.forward(look.start, look.x, received)
         total = look.x.new_zeros(len(look.x))
-        shapes = activation_shapes(look.network)
+        shapes, kernels = activation_shapes(look.network), self._kernels(look.network)
         for j, (source, target) in enumerate(self._pairs(len(shapes))):
             own = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
             given = look.run.activations[source]
             if source > target:
                 given = _unpooled(given, look.run.pooled[source])
-            mapped = self._map(shapes[source], shapes[target])
+            mapped = _map(shapes[source], shapes[target], kernels[source])
             back = mapped.forward(own, given, Pass(look.run.convolution))
             if 0 < target < len(shapes) - 1:
                 back = back.relu()
@@ -92,16 +96,16 @@ class RepresentationMatching:
             total = total + (each * look.weight).sum(1)
         return self.coefficient * total
 
-    def _map(self, source: Shape, target: Shape) -> Affine | Convolution2d:
-        if len(source) == 3:
-            return Convolution2d(target[0], self.kernel, self.kernel // 2)
-        return Affine(math.prod(target))
+    def _kernels(self, network: Network) -> list[int]:
+        """The side of the convolution from each activation; one from a vector is not used."""
+        found = convolved_by(network)
+        return found if self.kernel is None else [self.kernel] * len(found)
 
     def _parameters(self, network: Network) -> list[dict[str, Parameter]]:
         """Those of every f_j."""
-        shapes = activation_shapes(network)
+        shapes, kernels = activation_shapes(network), self._kernels(network)
         return [
-            self._map(shapes[source], shapes[target]).parameters(shapes[source])
+            _map(shapes[source], shapes[target], kernels[source]).parameters(shapes[source])
             for source, target in self._pairs(len(shapes))
         ]
 
@@ -110,6 +114,36 @@ class RepresentationMatching:
         if self.source == "same":
             return [(j, j) for j in range(1, count)]
         return [(j + 1, j) for j in range(count - 1)]
+
+
+def require_matchable(network: Network) -> None:
+    """Errors: FedreproError for a network whose activations no map f_j gives back."""
+    known = (Affine, Convolution2d, Dropout, MaxPool, Relu)
+    before: Layer | None = None
+    for layer in network.layers:
+        if not isinstance(layer, known):
+            raise FedreproError(
+                f"representation matching cannot give back what a layer {type(layer).__name__} of "
+                f"this {network.kind} network was given; choose mlp, logistic or cnn, or another "
+                "method"
+            )
+        if isinstance(layer, MaxPool) and not isinstance(before, Relu):
+            raise FedreproError(
+                "representation matching undoes a pooling that follows a ReLU, and this network "
+                "has one after another layer; put ReLU before it"
+            )
+        before = layer
+
+
+def convolved_by(network: Network) -> list[int]:
+    """The kernel of the last convolution before each activation of interest, 1 where none is."""
+    found, kernel = [1], 1
+    for layer in network.layers:
+        if isinstance(layer, Convolution2d):
+            kernel = layer.kernel
+        elif isinstance(layer, Relu):
+            found.append(kernel)
+    return [*found, kernel]
 
 
 def activation_shapes(network: Network) -> list[Shape]:
@@ -122,6 +156,12 @@ def activation_shapes(network: Network) -> list[Shape]:
             found[-1] = layer.output(given)
     last, given, _ = network.places[-1]
     return [*found, last.output(given)]
+
+
+def _map(source: Shape, target: Shape, kernel: int) -> Affine | Convolution2d:
+    if len(source) == 3:
+        return Convolution2d(target[0], kernel, kernel // 2)
+    return Affine(math.prod(target))
 
 
 def _unpooled(value: torch.Tensor, pooled: Pooled | None) -> torch.Tensor:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
+    from fedrepro.training.terms import Proximal, Term
 
 NEEDS = {"rounds", "example_counts"}
 
@@ -31,6 +33,10 @@ Fraction = Annotated[
 Epochs = Annotated[int, Arg("local epochs in a round, E", "epochs", least=1)]
 Steps = Annotated[
     int | None, Arg("local minibatches in a round, none for whole epochs", "minibatches", least=1)
+]
+LastSteps = Annotated[
+    int | None,
+    Arg("minibatches of the last round, geometrically from `steps`", "minibatches", least=1),
 ]
 LastLr = Annotated[
     float | None,
@@ -43,7 +49,18 @@ Weights = Annotated[
 Mu = Annotated[
     float, Arg("mu of FedProx: mu/2 times the squared distance from the weights received", least=0)
 ]
+EntropyShare = Annotated[
+    float, Arg("coefficient of the entropy term on over-confident predictions, 0: off", least=0)
+]
+LeastEntropy = Annotated[
+    float, Arg("entropy of a prediction below which the term counts, H_min", "nats", least=0)
+]
+Divergence = Annotated[
+    float,
+    Arg("lambda of the weight divergence: times the squared distance, without a half", least=0),
+]
 ServerLr = Annotated[float, Arg("length of the server's step along the mean update", above=0)]
+ServerMomentum = Annotated[float, Arg("of past updates", least=0, most=1)]
 
 
 @method("fedavg", kind="federated", needs=NEEDS, paper="fedavg", label="FedAvg")
@@ -52,6 +69,7 @@ class FedAvg:
 
     `proximal` makes it FedProx (Li et al., 2020, algorithm 2); `server_lr` and `server_momentum`
     make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v.
+    `divergence` is RM's baseline of that name, `entropy` its regulariser (section 4).
     """
 
     def __init__(
@@ -61,15 +79,25 @@ class FedAvg:
         fraction: Fraction = 0.1,
         epochs: Epochs = 1,
         steps: Steps = None,
+        last_steps: LastSteps = None,
         last_lr: LastLr = None,
         weights: Weights = "selected",
         proximal: Mu = 0.0,
+        divergence: Divergence = 0.0,
+        entropy: EntropyShare = 0.0,
+        least_entropy: LeastEntropy = 2.0,
         server_lr: ServerLr = 1.0,
-        server_momentum: Annotated[float, Arg("of past updates", least=0, most=1)] = 0.0,
+        server_momentum: ServerMomentum = 0.0,
     ) -> None:
+        if last_steps is not None and steps is None:
+            raise FedreproError(
+                f"last_steps is {last_steps}, and there are no `steps` to start from: give both"
+            )
         self.rounds, self.fraction = rounds, fraction
-        self.epochs, self.steps, self.last_lr = epochs, steps, last_lr
-        self.of_all, self.proximal = weights == "all", proximal
+        self.epochs, self.steps, self.last_steps = epochs, steps, last_steps
+        self.last_lr, self.of_all = last_lr, weights == "all"
+        self.pull = proximal / 2 + divergence
+        self.entropy, self.least_entropy = entropy, least_entropy
         self.server_lr, self.server_momentum = server_lr, server_momentum
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
@@ -83,12 +111,8 @@ class FedAvg:
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
         """Clients are drawn, train and are averaged; the server takes its step."""
-        update = self._update(state["weights"], clients, info, rng)
-        if update is None:  # no client's training gave numbers
-            return state, Report()
-        step, server = self.server_step(update, state["server"], rng.round)
-        weights = {k: (v + step[k]).astype(np.float32) for k, v in state["weights"].items()}
-        return {"weights": weights, "server": server}, Report()
+        lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
+        return self.advanced(state, clients, info, rng, lr, steps) or state, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """The global network."""
@@ -107,39 +131,77 @@ class FedAvg:
             server = {k: v.astype(np.float32) for k, v in update.items()}
         return {k: self.server_lr * v for k, v in update.items()}, server
 
-    def _update(
-        self, weights: dict[str, np.ndarray], clients: Clients, info: ClientInfo, rng: Rng
-    ) -> dict[str, np.ndarray] | None:
-        """U of a round; a client whose training diverged is as if it had not been drawn."""
-        from fedrepro.training.terms import Proximal
+    def advanced(
+        self,
+        state: State,
+        clients: Clients,
+        info: ClientInfo,
+        rng: Rng,
+        lr: float | None,
+        steps: int | None,
+    ) -> State | None:
+        """The state after a round at this rate and so many steps, None for the usual ones.
 
+        A client whose training diverged is as if it had not been drawn; None if all did.
+        """
         assert info.example_counts is not None
         chosen = drawn(clients.count, self.fraction, rng)
         held = info.example_counts[chosen].astype(np.float64)
         share = held / (info.example_counts if self.of_all else held).sum()
         found = clients.average(
-            weights,
+            state["weights"],
             rng,
             share.tolist(),
             epochs=self.epochs,
             chosen=chosen.tolist(),
-            lr=self._lr(clients.settings.lr, rng.round),
-            steps=self.steps,
-            terms=[Proximal(self.proximal / 2)] if self.proximal else [],
+            lr=lr,
+            steps=steps,
+            terms=self.terms(),
+            private=self.lent(state, chosen),
         )
         if not found.weight:
             return None
         total = found.weight if self.of_all else 1.0
-        return {
-            k: (v.astype(np.float64) / found.weight - weights[k]) * total
+        update = {
+            k: (v.astype(np.float64) / found.weight - state["weights"][k]) * total
             for k, v in found.tensors.items()
         }
+        step, server = self.server_step(update, state["server"], rng.round)
+        weights = {k: (v + step[k]).astype(v.dtype) for k, v in state["weights"].items()}
+        return {"weights": weights, "server": server, **self.kept(state, chosen, found.private)}
+
+    def terms(self) -> list[Term | Proximal]:
+        """What the clients' loss has beside cross-entropy."""
+        from fedrepro.training.terms import Entropy, Proximal
+
+        found: list[Term | Proximal] = []
+        if self.pull:
+            found.append(Proximal(self.pull))
+        if self.entropy:
+            found.append(Entropy(self.least_entropy, self.entropy))
+        return found
+
+    def lent(self, state: State, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """Private tensors of the chosen clients, (chosen, *shape): none."""
+        return {}
+
+    def kept(self, state: State, chosen: np.ndarray, private: dict[str, np.ndarray]) -> State:
+        """What the state has beside weights and server after a round: nothing."""
+        return {}
 
     def _lr(self, first: float, done: int) -> float | None:
         """The rate of this round, None for the training's own."""
-        if self.last_lr is None:
-            return None
-        return float(first * (self.last_lr / first) ** (done / max(1, self.rounds - 1)))
+        return None if self.last_lr is None else self._between(first, self.last_lr, done)
+
+    def _steps(self, done: int) -> int | None:
+        """Whole minibatches of this round, None for whole epochs."""
+        if self.steps is None or self.last_steps is None:
+            return self.steps
+        return max(1, round(self._between(self.steps, self.last_steps, done)))
+
+    def _between(self, first: float, last: float, done: int) -> float:
+        """Geometrically from the first round to the last."""
+        return float(first * (last / first) ** (done / max(1, self.rounds - 1)))
 
 
 @method("fedadam", kind="federated", needs=NEEDS, label="FedAdam")
@@ -157,6 +219,7 @@ class FedAdam(FedAvg):
         fraction: Fraction = 0.1,
         epochs: Epochs = 1,
         steps: Steps = None,
+        last_steps: LastSteps = None,
         last_lr: LastLr = None,
         weights: Weights = "selected",
         server_lr: ServerLr = 0.01,
@@ -171,6 +234,7 @@ class FedAdam(FedAvg):
             fraction=fraction,
             epochs=epochs,
             steps=steps,
+            last_steps=last_steps,
             last_lr=last_lr,
             weights=weights,
             server_lr=server_lr,

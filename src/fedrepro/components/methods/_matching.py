@@ -1,0 +1,66 @@
+"""Federated averaging whose clients match representations: what the methods of RM share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, State
+from fedrepro.components.methods.fedavg import FedAvg
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+if TYPE_CHECKING:
+    from fedrepro.training.clients import Clients
+    from fedrepro.training.terms import Proximal, Term
+
+# what the term can give back the activations of
+MODELS = {"cnn", "logistic", "mlp"}
+
+Coefficient = Annotated[float, Arg("coefficient of the matching loss", least=0)]
+Reduction = Annotated[
+    Literal["mean", "sum"], Arg("of the squared gaps, over the elements of an activation")
+]
+Source = Annotated[
+    Literal["above", "same"],
+    Arg("the trained activation that gives a received one back: the one above it, or its own"),
+]
+
+
+class MatchingRounds(FedAvg):
+    """FedAvg with a matching loss; theta_i is client i's own and stays as it is between trainings.
+
+    Source: RM, section 3.1 and algorithm 1. The maps have the kernel of the network's convolutions.
+    """
+
+    def match(self, coefficient: float, reduction: str, source: str) -> None:
+        """Take this matching loss into the clients' training."""
+        self.matching = {"coefficient": coefficient, "reduction": reduction, "source": source}
+
+    def terms(self) -> list[Term | Proximal]:
+        """The matching loss comes first."""
+        from fedrepro.training.representation import RepresentationMatching
+
+        return [RepresentationMatching(**self.matching), *super().terms()]  # type: ignore[arg-type]
+
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+        """The same, with every client's theta_i, which is drawn here once."""
+        from fedrepro.training.representation import RepresentationMatching, require_matchable
+
+        require_matchable(clients.network)
+        term = RepresentationMatching(**self.matching)  # type: ignore[arg-type]
+        drawn = [term.initial(clients.network, rng.at(client=j)) for j in range(clients.count)]
+        private = {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
+        return {**super().init(clients, info, rng), "private": private}
+
+    def lent(self, state: State, chosen: np.ndarray) -> dict[str, np.ndarray]:
+        """theta_i of the chosen clients."""
+        return {name: value[chosen] for name, value in state["private"].items()}
+
+    def kept(self, state: State, chosen: np.ndarray, private: dict[str, np.ndarray]) -> State:
+        """theta_i as trained by the chosen clients, and as they were of all others."""
+        found = {name: value.copy() for name, value in state["private"].items()}
+        for name, value in private.items():
+            found[name][chosen] = value
+        return {**super().kept(state, chosen, private), "private": found}

@@ -1,0 +1,99 @@
+"""How far a trial of a method in rounds has come, and how it is kept in a checkpoint."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedrepro.api import Traffic
+from fedrepro.core.artifacts import load_state, save_state
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.racing import SPLIT
+from fedrepro.core.states import packed, unpacked
+from fedrepro.stages.common import say
+
+REACHED, DIVERGED = "reached", "diverged"  # why there are no further rounds
+
+# round, client (None: of all), metric, split, value
+RoundValues = list[tuple[int, int | None, str, str | None, float]]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a trial has come: rounds done, the method's state, and what was recorded.
+
+    exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row, up to the last, in
+    which every update was rejected. ended: why there are no further rounds, `reached` (the target),
+    `diverged`, or that too many rounds were idle, or nothing. target: how it stood when it had
+    reached its target, if a race let it go on from there.
+    """
+
+    done: int
+    state: dict[str, Any]
+    recorded: RoundValues = field(default_factory=list)
+    seconds: float = 0.0
+    exchanges: int = 0
+    traffic: Traffic = field(default_factory=Traffic)
+    rejected: int = 0
+    idle: int = 0
+    ended: str = ""
+    target: Progress | None = None
+
+    @property
+    def outcome(self) -> Progress:
+        """What counts of it as a run: nothing after its target."""
+        return self.target or self
+
+    def accuracy_at(self, rung: int) -> float:
+        """On the examples that decide a race; NaN for a run that ended before in another way."""
+        own = (rung, None, "accuracy", SPLIT)
+        return next((row[4] for row in self.recorded if row[:4] == own), math.nan)
+
+    def packed(self) -> dict[str, Any]:
+        """As plain data and tensors, for a checkpoint."""
+        target = self.target and self.target.packed()
+        state, traffic = packed(self.state), vars(self.traffic)
+        return {**vars(self), "state": state, "traffic": traffic, "target": target}
+
+    @staticmethod
+    def unpacked(kept: Mapping[str, Any]) -> Progress:
+        """The inverse of `packed`."""
+        recorded = [tuple(row) for row in kept["recorded"]]
+        state, traffic = unpacked(kept["state"]), Traffic(**kept["traffic"])
+        target = kept["target"] and Progress.unpacked(kept["target"])
+        own = {"recorded": recorded, "state": state, "traffic": traffic, "target": target}
+        return Progress(**{**kept, **own})
+
+
+class Keeper:
+    """Checkpoints of one trial: written at most every `seconds`, and at the end."""
+
+    def __init__(self, path: Path, meaning: str, seconds: float) -> None:
+        self.path, self.meaning, self.seconds = path, meaning, seconds
+        self.written = time.perf_counter()
+
+    def load(self) -> Progress | None:
+        """The last checkpoint, if there is one of the same meaning that can be read."""
+        if not self.path.exists():
+            return None
+        try:
+            kept = load_state(self.path)
+        except FedreproError as error:
+            say(f"{error}; starting this trial anew")
+            return None
+        if kept.pop("meaning") != self.meaning:
+            say(f"{self.path} is of other sources, settings or another device; starting anew")
+            return None
+        say(f"going on from round {kept['done']} of {self.path.name}")
+        return Progress.unpacked(kept)
+
+    def offer(self, progress: Progress, *, last: bool) -> None:
+        """Keep this state if enough time has passed since the last one."""
+        now = time.perf_counter()
+        if last or now - self.written >= self.seconds:
+            save_state(self.path, {"meaning": self.meaning, **progress.packed()})
+            self.written = now

@@ -1,0 +1,292 @@
+"""Adaptive hyper-parameters: the distribution over settings, its scores, and how it moves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from contract import METHODS, allowed, asked_by, states
+from hypothesis import given as drawn_from
+from hypothesis import settings
+from hypothesis import strategies as st
+from problems import problem
+
+from fedrepro.components.methods import adaptive as methods
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+from fedrepro.training.adaptive import (
+    LEAST_PRECISION,
+    MOST_PRECISION,
+    DiscreteGaussian,
+    GridAxis,
+    Search,
+    reward_of,
+    window_step,
+)
+
+LRS, STEPS = (0.02, 0.04, 0.08, 0.16, 0.32), (10, 20, 30, 40)
+# between the error of the formula, of fourth order, and that of rounding
+STEP = 1e-4
+
+
+def search(**values):
+    axes = (GridAxis("lrs", LRS), GridAxis("step_counts", STEPS))
+    return Search(**{"axes": axes, "rate": 0.01, "window": 5, "precision": 20.0, **values})
+
+
+def gaussian(mean=(0.1, -0.2), precision=(20.0, 50.0)):
+    return DiscreteGaussian(search().points, np.array(mean), np.log(precision))
+
+
+places = st.floats(-0.5, 0.5)
+precisions = st.floats(LEAST_PRECISION, MOST_PRECISION)
+
+
+# ------------------------------------------------------------------------------------- the grid
+
+
+def test_an_axis_lies_within_one_half_with_mean_zero():
+    geometric = tuple(np.geomspace(5e-4, 0.05, 9))
+    by_value = GridAxis("lrs", geometric, "values").places
+    assert by_value[[0, -1]] == pytest.approx([-0.162, 0.5], abs=1e-3)  # SPEC C4
+    for positions in ("positions", "log"):
+        found = GridAxis("lrs", geometric, positions).places
+        assert np.allclose(found, np.linspace(-0.5, 0.5, 9))
+    for positions in ("positions", "values", "log"):
+        found = GridAxis("lrs", (0.3, 0.1, 0.7), positions).places
+        assert abs(found.mean()) < 1e-15
+        assert np.abs(found).max() == 0.5
+
+
+@pytest.mark.parametrize("positions", ["positions", "values", "log"])
+def test_a_place_is_read_back_in_the_values_own_units(positions):
+    axis = GridAxis("lrs", LRS, positions)
+    for value, place in zip(axis.values, axis.places, strict=True):
+        assert axis.real(place) == pytest.approx(value)
+    middle = axis.real(axis.places[:2].mean())
+    assert middle == pytest.approx(np.sqrt(0.02 * 0.04) if positions == "log" else 0.03)
+
+
+# ------------------------------------------------------------------- probabilities and scores
+
+
+@drawn_from(places, places, precisions, precisions)
+def test_probabilities_are_those_of_the_formula(one, two, first, second):
+    made = gaussian((one, two), (first, second))
+    weights = [np.exp(-0.5 * (first * (x - one) ** 2 + second * (y - two) ** 2))
+               for x, y in made.points]  # fmt: skip
+    assert np.allclose(np.exp(made.log_probabilities), np.array(weights) / sum(weights), atol=1e-14)
+
+
+def test_probabilities_far_from_the_grid_are_still_a_distribution():
+    made = DiscreteGaussian(search().points, np.array([40.0, 40.0]), np.log([200.0, 200.0]))
+    assert np.exp(made.log_probabilities).sum() == pytest.approx(1)
+    assert np.isfinite(made.score(3)).all()
+
+
+@settings(max_examples=25)
+@drawn_from(places, places, precisions, precisions, st.integers(0, 19))
+def test_scores_are_the_slopes_of_log_probabilities(one, two, first, second, point):
+    made = gaussian((one, two), (first, second))
+
+    def at(axis, by):
+        moved = np.concatenate([made.mean, made.log_precision])
+        moved[axis] += by
+        return DiscreteGaussian(made.points, *np.split(moved, 2)).log_probabilities[point]
+
+    slopes = [
+        (8 * (at(i, STEP) - at(i, -STEP)) - at(i, 2 * STEP) + at(i, -2 * STEP)) / (12 * STEP)
+        for i in range(4)
+    ]
+    assert np.abs(made.score(point) - slopes).max() < 1e-8
+
+
+def test_scores_have_mean_zero():
+    made = gaussian()
+    share = np.exp(made.log_probabilities)
+    assert np.abs(share @ [made.score(i) for i in range(20)]).max() < 1e-13
+
+
+def test_samples_are_spread_as_the_table_of_probabilities_says():
+    made, count = gaussian(), 8000
+    drawn = [made.draw(Rng(3).at(round=i)) for i in range(count)]
+    expected = count * np.exp(made.log_probabilities)
+    seen = np.bincount(drawn, minlength=20)
+    statistic = ((seen - expected) ** 2 / expected).sum()
+    assert statistic < 43.8  # 19 degrees of freedom, one in a thousand
+    assert drawn[7] == made.draw(Rng(3).at(round=7))
+
+
+# -------------------------------------------------------------------------------------- updates
+
+
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_windowed_updates_add_up_to_those_with_the_centred_baseline(window):
+    """Eq. (7) over all rounds is Z times eq. (6), whose constant is 1 / (Z (Z + 1))."""
+    count = 40
+    rewards = np.random.default_rng(1).uniform(-1, 1, count)
+    credit = np.zeros(count)
+    for t in range(count):
+        last = slice(max(0, t - window), t + 1)
+        credit += window_step(rewards[last], np.eye(count)[last])
+    for tau in range(window, count - window):
+        near = range(tau - window, tau + window + 1)
+        baseline = sum((window + 1 - abs(i - tau)) * rewards[i] for i in near if i != tau)
+        baseline /= window * (window + 1)
+        assert abs(credit[tau] - window * (rewards[tau] - baseline)) < 1e-12
+
+
+def test_an_update_takes_each_score_where_it_was_drawn():
+    """Literally eq. (7), upwards, and nothing in the first round."""
+    made = search(window=2)
+    state, scores, rewards, begin = made.start(), [], [], made.start()
+    for t, (point, reward) in enumerate([(3, 0.4), (12, -0.2), (7, 0.1), (19, 0.3)]):
+        scores.append(made.distribution(state).score(point))
+        rewards.append(reward)
+        before, state = state, made.after(state, point, reward)
+        last = slice(max(0, t - 2), t + 1)
+        baseline = np.mean(rewards[last])
+        step = sum((r - baseline) * s for r, s in zip(rewards[last], scores[last], strict=True))
+        moved = np.concatenate([state[k] - before[k] for k in ("mean", "log_precision")])
+        assert np.allclose(moved, 0.01 * step, atol=1e-14)
+    assert len(state["rewards"]) == 3
+    assert made.start()["mean"].tolist() == begin["mean"].tolist()
+
+
+def test_the_distribution_goes_where_rewards_are():
+    made = search(rate=0.05)
+    state = made.start()
+    for done in range(150):
+        point = made.distribution(state).draw(Rng(0).at(round=done))
+        lr, steps = made.setting(point)
+        state = made.after(state, point, lr - steps / 100)
+    mean_lr, mean_steps = made.mean(state)
+    assert mean_lr > 0.2
+    assert mean_steps < 15
+
+
+@settings(max_examples=20)
+@drawn_from(st.lists(st.tuples(st.integers(0, 19), st.floats(-1, 1)), min_size=5, max_size=30))
+def test_the_mean_stays_in_the_grid_and_precisions_within_their_bounds(rounds):
+    made = search(rate=30.0, axes=(GridAxis("lrs", LRS, "values"), GridAxis("step_counts", STEPS)))
+    state = made.start()
+    for point, reward in rounds:
+        state = made.after(state, point, reward)
+        assert (state["mean"] >= made.points.min(0)).all()
+        assert (state["mean"] <= made.points.max(0)).all()
+        precision = np.exp(state["log_precision"])
+        assert (precision >= LEAST_PRECISION * (1 - 1e-12)).all()
+        assert (precision <= MOST_PRECISION * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reward"),
+    [
+        (2.0, 1.5, 0.25),
+        (1.0, 9.0, -1.0),
+        (2.0, float("nan"), -1.0),
+        (2.0, float("inf"), -1.0),
+        (0.0, 0.0, 0.0),
+        (0.0, 0.1, -1.0),
+    ],
+)
+def test_a_reward_is_the_share_by_which_the_loss_fell(before, after, reward):
+    assert reward_of(before, after) == reward
+
+
+# -------------------------------------------------------------------------------------- methods
+
+NAMES = ("adaptive_fedavg", "adaptive_matching")
+SMALL = {"rounds": 4, "fraction": 0.5, "lrs": (0.005, 0.01), "step_counts": (3, 6)}
+
+
+def first_round(given, name, **values):
+    made = METHODS[name].fn(**SMALL | values)
+    clients, info = asked_by(made, given.clients), allowed(given.info, METHODS[name])
+    state = made.init(clients, info, Rng(0))
+    return state, *made.round(state, clients, info, Rng(0).at(round=0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_round_is_one_of_fedavg_with_the_setting_that_was_drawn(name):
+    given = problem()
+    before, after, report = first_round(given, name)
+    told = report.metrics
+    plain = {"adaptive_fedavg": "fedavg", "adaptive_matching": "representation_matching"}[name]
+    at_rate = replace(given.clients.settings, lr=told["sampled_lr"])
+    clients = replace(given.clients, settings=at_rate)
+    made = METHODS[plain].fn(fraction=0.5, steps=int(told["sampled_steps"]))
+    wanted, _ = made.round(before, clients, given.info, Rng(0).at(round=0))
+    for key, value in wanted["weights"].items():
+        assert value.tobytes() == after["weights"][key].tobytes()
+    assert told["mean_lr"] == pytest.approx(0.0075)
+    assert told["mean_steps"] == pytest.approx(4.5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reward_is_of_cross_entropy_alone_at_the_server(name):
+    given = problem()
+    before, after, report = first_round(given, name, entropy=1.0)
+
+    def loss(weights):
+        w = {k: torch.from_numpy(v[0]) for k, v in weights.items()}
+        x = torch.from_numpy(given.info.validation_inputs)
+        hidden = torch.relu(x @ w["weight0"] + w["bias0"])
+        labels = torch.from_numpy(given.info.validation_labels)
+        out = torch.nn.functional.cross_entropy(hidden @ w["weight1"] + w["bias1"], labels)
+        return float(out)
+
+    first, second = loss(before["weights"]), loss(after["weights"])
+    assert after["loss"] == pytest.approx(second, rel=1e-5)
+    assert report.metrics["reward"] == pytest.approx((first - second) / first, rel=1e-4)
+
+
+def test_the_server_evaluates_once_a_round(monkeypatch):
+    count, evaluate = [], methods._server_loss
+    monkeypatch.setattr(methods, "_server_loss", lambda *a: count.append(1) or evaluate(*a))
+    states(METHODS["adaptive_fedavg"].fn(**SMALL), problem().clients)
+    assert len(count) == SMALL["rounds"] + 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_left_leaves_the_weights_and_is_worth_minus_one(name):
+    given = problem()
+    nothing = torch.full_like(torch.from_numpy(given.inputs), np.nan)
+    examples = replace(given.clients.data.examples, inputs=nothing)
+    clients = replace(given.clients, data=replace(given.clients.data, examples=examples))
+    before, after, report = first_round(replace(given, clients=clients), name)
+    assert report.metrics["reward"] == -1
+    assert after["loss"] == before["loss"]
+    for key, value in before["weights"].items():
+        assert np.array_equal(value, after["weights"][key])
+
+
+def test_an_aggregate_that_is_not_finite_leaves_the_weights(monkeypatch):
+    def exploded(self, state, *_):
+        # a bias of minus infinity hides behind ReLU: the loss alone would not show it
+        weights = {k: v.copy() for k, v in state["weights"].items()}
+        weights["bias0"][0, 0] = -np.inf
+        return {"weights": weights, "server": {}}
+
+    monkeypatch.setattr(methods.AdaptiveFedAvg, "advanced", exploded)
+    before, after, report = first_round(problem(), "adaptive_fedavg")
+    assert report.metrics["reward"] == -1
+    assert np.isfinite(after["weights"]["bias0"]).all()
+    assert after["loss"] == before["loss"]
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"lrs": (0.1,)}, "'lrs' is an axis of a grid with the value 0.1 alone"),
+        ({"step_counts": (5,)}, "'step_counts' is an axis of a grid with the value 5 alone"),
+        ({"lrs": (0.1, 0.2, 0.1)}, r"'lrs' is an axis .* twice: \[0.1, 0.2, 0.1\]; take one out"),
+        ({"step_counts": (5, 5)}, "'step_counts' is an axis of a grid and lists a value twice"),
+    ],
+)
+def test_a_grid_without_choice_is_refused(values, sentence):
+    for name in NAMES:
+        with pytest.raises(FedreproError, match=sentence):
+            METHODS[name].fn(**values)

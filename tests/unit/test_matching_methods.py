@@ -1,0 +1,171 @@
+"""Representation matching in rounds: what stays with the clients, and what it is refused for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contract import METHODS, allowed, asked_by, states
+from problems import problem
+from small_exhibits import small
+
+from fedrepro.components.methods.fedavg import drawn
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
+from fedrepro.networks.network import Network
+from fedrepro.networks.predict import network_of
+from fedrepro.training.clients import Clients
+from fedrepro.training.representation import RepresentationMatching, require_matchable
+
+NAMES = ("representation_matching", "adaptive_matching")
+SMALL = {"adaptive_matching": {"lrs": (0.005, 0.01), "step_counts": (2, 4)}}
+
+
+@pytest.fixture(scope="module")
+def given():
+    return problem()
+
+
+def run(name, given, **values):
+    made = METHODS[name].fn(**{"rounds": 6, "fraction": 0.5, **SMALL.get(name, {}), **values})
+    return made, states(made, given.clients, given.info)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_private_tensors_of_clients_that_are_not_drawn_keep_their_bytes(name, given):
+    _, found = run(name, given)
+    for done in range(6):
+        chosen = drawn(4, 0.5, Rng(0).at(round=done))
+        before, after = found[done]["private"], found[done + 1]["private"]
+        for client in range(4):
+            same = [v[client].tobytes() == after[k][client].tobytes() for k, v in before.items()]
+            assert all(same) if client not in chosen else not all(same)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_client_has_tensors_of_its_own_from_the_start(name, given):
+    _, (first, *_) = run(name, given)
+    term = RepresentationMatching(1.0, "mean")
+    for client in range(4):
+        wanted = term.initial(given.clients.network, Rng(0).at(client=client))
+        for key, value in wanted.items():
+            assert first["private"][key][client].tobytes() == value.tobytes()
+    assert not np.array_equal(*first["private"]["match0_weight"][:2])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_is_the_global_network_alone(name, given):
+    made, found = run(name, given)
+    assert set(made.model(found[-1], given.clients).tensors) == set(given.clients.network.shapes)
+
+
+def test_without_a_coefficient_it_is_fedavg(given):
+    _, matched = run("representation_matching", given, matching=0.0)
+    _, plain = run("fedavg", given)
+    for key, value in plain[-1]["weights"].items():
+        assert np.allclose(matched[-1]["weights"][key], value, atol=1e-4)
+    _, other = run("representation_matching", given, matching=1.0)
+    assert not np.allclose(other[-1]["weights"]["weight0"], plain[-1]["weights"]["weight0"])
+
+
+def test_the_parameters_are_those_of_the_loss(given):
+    made = METHODS["representation_matching"].fn(
+        matching=0.3, reduction="sum", source="same", entropy=1.0, divergence=0.1
+    )
+    (term, *others) = made.terms()
+    assert (term.coefficient, term.reduction, term.source) == (0.3, "sum", "same")
+    assert term.kernel is None
+    assert {type(other).__name__ for other in others} == {"Proximal", "Entropy"}
+
+
+def test_maps_of_images_have_the_kernel_of_the_convolution_that_they_undo():
+    layers = (Convolution2d(2, 3, 1), Relu(), Convolution2d(4, 5, 2), Relu(), MaxPool(), Affine(3))
+    network = Network((1, 8, 8), layers, "convolutional")
+    shapes = RepresentationMatching().shapes(network)
+    assert shapes["match0_weight"] == (1, 2, 3, 3)
+    assert shapes["match1_weight"] == (2, 4, 5, 5)
+    assert RepresentationMatching(kernel=7).shapes(network)["match1_weight"] == (2, 4, 7, 7)
+
+
+# ------------------------------------------------------------------------------------- refusals
+
+
+def clients_with(network, given):
+    return replace(given.clients, network=network)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("model", "shape", "layer"),
+    [("char_lstm", (5,), "Embedding"), ("variational_mlp", (6,), "Variational")],
+)
+def test_networks_that_cannot_be_matched_are_refused_before_training(
+    name, model, shape, layer, given, monkeypatch
+):
+    made = METHODS[name].fn()
+    other = clients_with(network_of(components("model")[model].spec(), shape, 3), given)
+    monkeypatch.setattr(Clients, "average", None)
+    clients, info = asked_by(made, other), allowed(given.info, METHODS[name])
+    with pytest.raises(FedreproError, match=f"cannot give back what a layer {layer}"):
+        made.init(clients, info, Rng(0))
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (MaxPool(), Convolution2d(2, 3, 1), Relu(), Affine(3)),
+        (Convolution2d(2, 3, 1), MaxPool(), Relu(), Affine(3)),
+        (Convolution2d(2, 3, 1), Relu(), MaxPool(), MaxPool(), Affine(3)),
+    ],
+)
+def test_a_pooling_that_cannot_be_undone_is_refused(layers):
+    with pytest.raises(FedreproError, match="undoes a pooling that follows a ReLU"):
+        require_matchable(Network((1, 8, 8), layers, "convolutional"))
+
+
+@pytest.mark.parametrize("model", ["mlp", "cnn", "logistic"])
+def test_the_models_of_the_papers_can_be_matched(model):
+    require_matchable(network_of(components("model")[model].spec(), (8, 8), 3))
+
+
+def planned(entry, **settings):
+    entry = {"label": "M", **entry}
+    return small(methods=[entry], sweep={"partition.clients": [2]}, **settings)
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ({"name": "fedavg", "fraction": 1.5}, "'fraction' must be at most 1, not 1.5"),
+        ({"name": "fedavg", "fraction": -0.1}, "'fraction' must be at least 0, not -0.1"),
+        ({"name": "fedavg", "steps": 0}, "'steps' must be at least 1, not 0"),
+        ({"name": "fedavg", "divergence": -1}, "'divergence' must be at least 0, not -1"),
+        ({"name": "fedavg", "last_steps": 5}, "'M': last_steps is 5, and there are no `steps`"),
+        ({"name": "adaptive_fedavg", "window": -1}, "'window' must be at least 0, not -1"),
+        ({"name": "adaptive_fedavg", "meta_lr": -1}, "'meta_lr' must be at least 0, not -1"),
+        ({"name": "adaptive_fedavg", "precision": 1}, "'precision' must be at least 2, not 1"),
+        ({"name": "adaptive_fedavg", "lrs": [0.1]}, "'M': 'lrs' is an axis of a grid with the"),
+        ({"name": "adaptive_fedavg", "lrs": [0.1, 0.1]}, "'M': 'lrs' is .* lists a value twice"),
+        ({"name": "adaptive_fedavg", "step_counts": [0, 5]}, "'step_counts' must be at least 1"),
+    ],
+)
+def test_what_parameters_alone_tell_is_refused_when_planned(entry, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        planned(entry)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("model", ["char_lstm", "variational_mlp"])
+def test_matching_on_other_models_is_refused_when_planned(name, model):
+    with pytest.raises(FedreproError, match=f"combines cnn, logistic, mlp models, not '{model}'"):
+        planned({"name": name}, model={"name": model})
+
+
+def test_rewards_need_examples_at_the_server():
+    for at in ({"validation": 0}, {"validation_at": "clients"}):
+        with pytest.raises(FedreproError, match=r"'M' reads the examples of 'server_validation'"):
+            planned({"name": "adaptive_fedavg"}, partition={"name": "iid", **at})
+    assert planned({"name": "adaptive_fedavg"}).runs

@@ -1,0 +1,405 @@
+"""Races: settings side by side, of which the worse half stops at each rung."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_exhibits import file_of
+
+from fedrepro.cli.main import main
+from fedrepro.core.artifacts import load_state, read_table, save_state
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.measuring import Measuring
+from fedrepro.core.racing import better_half, race, rungs, whole_runs
+from fedrepro.core.registry import parse_token
+from fedrepro.core.states import unpacked
+from fedrepro.data import prepared
+from fedrepro.numbers.summary import summarise
+from fedrepro.planning.config import Config
+from fedrepro.planning.forecast import settings_of, whole_settings
+from fedrepro.planning.plan import Plan
+from fedrepro.stages import progress
+
+# ----------------------------------------------------------------------------- rungs and halves
+
+
+def test_the_rungs_are_shares_of_the_declared_rounds():
+    assert rungs(800) == (100, 200, 400)
+    assert rungs(100) == (13, 25, 50)
+    assert rungs(4) == (1, 1, 2)
+    assert rungs(0) == ()
+
+
+def test_the_better_half_rounded_up_goes_on_and_ties_go_to_the_first():
+    assert better_half([0.1, 0.5, 0.4, 0.3]) == [1, 2]
+    assert better_half([0.1, 0.5, 0.4]) == [1, 2]
+    assert better_half([0.2, 0.2, 0.2]) == [0, 1]
+    assert better_half([0.1 + 0.2, 0.3]) == [0]  # equal but for rounding
+    assert better_half([math.nan, 0.0]) == [1]
+    assert better_half([math.nan, math.nan, math.nan]) == [0, 1]
+
+
+@given(st.integers(1, 20), st.integers(1, 2000), st.randoms())
+def test_a_race_halves_at_each_rung_and_asks_nothing_of_who_is_out(settings, rounds, random):
+    asked: list[tuple[int, int]] = []
+
+    def score(setting, rung):
+        asked.append((setting, rung))
+        return random.random()
+
+    stopped = race(settings, rounds, score)
+    left = settings
+    for _ in (8, 4, 2):
+        left = math.ceil(left / 2)
+    assert settings - len(stopped) == left
+    assert set(stopped.values()) <= set(rungs(rounds))
+    assert all(rung <= stopped.get(setting, rounds) for setting, rung in asked)
+
+
+def test_what_a_race_of_made_up_numbers_stops_and_when():
+    numbers = {0: [0.1, 0, 0], 1: [0.5, 0.6, 0.2], 2: [0.9, 0.2, 0], 3: [0.4, 0.7, 0.9]}
+    numbers |= {4: [0.3, 0, 0], 5: [math.nan, 1, 1]}
+    found = race(6, 80, lambda setting, rung: numbers[setting][rungs(80).index(rung)])
+    assert found == {0: 10, 4: 10, 5: 10, 2: 20, 1: 40}
+
+
+def test_what_a_race_costs_in_whole_runs():
+    assert whole_runs(1) == 1
+    assert whole_runs(2) == 2 / 8 + 7 / 8
+    assert whole_runs(3) == 3 / 8 + 2 / 8 + 6 / 8
+    assert whole_runs(16) == 16 / 8 + 8 / 8 + 4 / 4 + 2 / 2
+
+
+@pytest.mark.parametrize("text", ["auto+until~0.97+race~100", "1+race~8", "40"])
+def test_a_race_stands_in_the_text_of_when_rounds_are_measured(text):
+    assert str(Measuring.parse(text)) == text
+
+
+@pytest.mark.parametrize("text", ["auto+race~0", "auto+race~", "1+race~8+until~0.5", "1+race~-8"])
+def test_what_is_no_race_is_refused(text):
+    with pytest.raises(FedreproError, match="when to measure"):
+        Measuring.parse(text)
+
+
+# ----------------------------------------------------------------------------- one job
+
+METHOD = "fedavg+fraction~0.5+rounds~16"
+LRS = "0.003@0.2@1e30@0.03@0.01"
+SHARED = ["--dataset", "digits", "--model", "mlp+hidden~10"]
+SPLIT = ["--partition", "iid+clients~4+validation~200", "--trials", "0-1"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("race")
+    words = ["stage", "prepare", "--dataset", "digits", "--out", str(folder / "data")]
+    assert main(words) == 0
+    place = ["--data", str(folder / "data"), "--out", str(folder / "p")]
+    assert main(["stage", "partition", *SPLIT, *place]) == 0
+    return folder
+
+
+def federate(made, out, lr, every, *words, method=METHOD, data=None):
+    given = ["--data", made / (data or "data"), "--members", made / "p", *SHARED, *SPLIT]
+    files = ["--out", out / "m", "--timings", out / "t", "--global-model", out / "g"]
+    what = ["--method", method, "--training", f"sgd+epochs~1+lr~{lr}", "--measure-every", every]
+    return main(["stage", "federate", *map(str, [*given, *files, *what, *words])])
+
+
+def rows_of(path):
+    return read_table(path / "m", "metrics").to_pandas()
+
+
+@pytest.fixture(scope="module")
+def raced(made):
+    """Five rates, one of which diverges: 5, 3, 2 and 1 of them are left."""
+    assert federate(made, made / "raced", LRS, "3+race~16", "--evaluate", "server_validation") == 0
+    return made / "raced"
+
+
+def same(one, two):
+    assert one["tensors"].keys() == two["tensors"].keys()
+    for name, value in one["tensors"].items():
+        assert np.array_equal(value, two["tensors"][name])
+
+
+def stopped(frame):
+    own = frame[frame["metric"] == "stopped_at"]
+    return dict(zip(own["setting"], own["value"].astype(int), strict=False))
+
+
+def test_the_worse_half_stops_at_each_rung_and_its_curve_is_kept(raced):
+    frame = rows_of(raced)
+    out = stopped(frame)
+    assert sorted(out.values()) == [2, 2, 4, 8]
+    assert out[f"{METHOD};training+lr~1e30"] == 2
+    assert frame["setting"].nunique() == 5
+    for setting, at in out.items():
+        own = frame[(frame["setting"] == setting) & (frame["round"].notna())]
+        assert own["round"].max() == at
+        assert set(own["trial"]) == {0, 1}
+    server = frame[(frame["split"] == "server_validation") & frame["round"].notna()]
+    assert set(server["round"]) == {1, 2, 3, 4, 6, 8, 9, 12, 15, 16}
+    assert set(frame[(frame["split"] == "test")]["round"].dropna()) == {1, 3, 6, 9, 12, 15, 16}
+    assert set(frame["training_lr"]) == {0.003, 0.2, 1e30, 0.03, 0.01}
+
+
+def test_halves_are_of_the_mean_over_trials_of_accuracy_at_the_server(raced):
+    frame, left = rows_of(raced), 5
+    out = stopped(frame)
+    own = frame[(frame["split"] == "server_validation") & (frame["metric"] == "accuracy")]
+    for rung in rungs(16):
+        there = own[own["round"] == rung]
+        means = there.groupby("setting")["value"].apply(lambda v: v.mean(skipna=False))
+        racing = [s for s in frame["setting"].unique() if out.get(s, 99) >= rung]
+        assert len(racing) == left
+        going = [s for s in racing if out.get(s, 99) > rung]
+        worst = min(means[s] for s in going)
+        assert all(not means.get(s, math.nan) > worst for s in set(racing) - set(going))
+        left = len(going)
+
+
+def test_a_setting_that_is_left_has_the_rows_of_a_run_of_its_own(made, raced):
+    frame = rows_of(raced)
+    (winner,) = set(frame["setting"]) - set(stopped(frame))
+    rate = winner.partition("lr~")[2]
+    alone = made / "alone"
+    words = ["--follow", "server_validation"]
+    assert federate(made, alone, rate, "3", *words) == 0
+    own = frame[(frame["setting"] == winner)]
+    unmeasured = own["round"].isin(rungs(16)) & ~own["round"].isin(range(3, 16, 3))
+    own = own[~unmeasured].reset_index(drop=True)
+    other = rows_of(alone)
+    assert own.drop(columns="setting").equals(other.drop(columns="setting"))
+    states = [load_state(path / "g")["trials"] for path in (raced, alone)]
+    for trial in ("0", "1"):
+        same(unpacked(states[0][f"{trial};{winner}"]), unpacked(states[1][trial]))
+
+
+@pytest.mark.parametrize("after", [1, 7, 23])
+def test_a_race_that_was_killed_ends_with_the_same_bytes(
+    made, raced, tmp_path, monkeypatch, capsys, after
+):
+    written = []
+
+    def stop(path, state):
+        save_state(path, state)
+        written.append(path)
+        if len(written) == after:
+            raise KeyboardInterrupt
+
+    given = [made, tmp_path, LRS, "3+race~16", "--evaluate", "server_validation"]
+    with monkeypatch.context() as killed:
+        killed.setattr(progress, "save_state", stop)
+        assert federate(*given, "--checkpoint-seconds", 0) == 130
+    capsys.readouterr()
+    assert federate(*given) == 0
+    assert "going on from round" in capsys.readouterr().err
+    for name in ("m", "g"):
+        assert (tmp_path / name).read_bytes() == (raced / name).read_bytes()
+
+
+def shuffled(monkeypatch):
+    """Test labels in another order, wherever they are read."""
+    labels = prepared.Prepared.labels
+
+    def other(self, split):
+        found = labels(self, split)
+        return np.random.default_rng(0).permutation(found) if split == "test" else found
+
+    monkeypatch.setattr(prepared.Prepared, "labels", other)
+
+
+@pytest.mark.parametrize("every", ["3+race~16", "1+until~0.55+race~16"])
+def test_test_labels_change_no_weight_and_no_choice(made, tmp_path, monkeypatch, every):
+    rates = "0.03@0.1@0.003"
+    assert federate(made, tmp_path / "a", rates, every) == 0
+    shuffled(monkeypatch)
+    assert federate(made, tmp_path / "b", rates, every) == 0
+    one, two = rows_of(tmp_path / "a"), rows_of(tmp_path / "b")
+    assert stopped(one) == stopped(two)
+    at = [f[(f["split"] == "server_validation") & f["round"].isin(rungs(16))] for f in (one, two)]
+    assert not at[0].empty
+    place = ["setting", "trial", "round", "value"]
+    before = at[0][at[0]["round"] <= 4][place].reset_index(drop=True)
+    assert before.equals(at[1][at[1]["round"] <= 4][place].reset_index(drop=True))
+    if "until" not in every:
+        states = [load_state(tmp_path / name / "g")["trials"] for name in "ab"]
+        assert states[0].keys() == states[1].keys()
+        for key, state in states[0].items():
+            same(unpacked(state), unpacked(states[1][key]))
+    accuracies = [f[(f["split"] == "test") & f["round"].isna()]["value"].max() for f in (one, two)]
+    assert accuracies[0] > 0.5 > accuracies[1]
+
+
+def test_a_setting_at_its_target_stays_in_the_race_and_its_run_ends_there(made, tmp_path):
+    """The second reaches the target before the first rung, at round 5."""
+    method = "fedavg+fraction~1+rounds~40"
+    rates, every = "0.001@0.2@0.002", "1+until~0.3+race~40"
+    assert federate(made, tmp_path, rates, every, method=method) == 0
+    frame = rows_of(tmp_path)
+    winner = f"{method};training+lr~0.2"
+    assert winner not in stopped(frame)
+    own = frame[frame["setting"] == winner]
+    for trial in (0, 1):
+        one = own[own["trial"] == trial]
+        end = one[one["round"].isna()].set_index("metric")["value"]
+        assert end["rounds"] < 5
+        assert end["rounds_to_target"] <= end["rounds"]
+        assert one[one["split"] == "test"]["round"].max() == end["rounds"]
+        server = one[(one["split"] == "server_validation") & (one["round"] > end["rounds"])]
+        assert set(server["round"]) <= {5, 10}
+        assert 5 in set(server["round"])
+        sent = one[(one["metric"] == "bytes_up") & (one["round"] == end["rounds"])]["value"]
+        assert end["bytes_up"] == sent.item()
+
+
+def test_only_a_race_has_several_settings_in_one_job(made, tmp_path, capsys):
+    assert federate(made, tmp_path, "0.1@0.2", "1") == 2
+    assert "'lr' lists several values" in capsys.readouterr().err
+    assert federate(made, tmp_path, "0.1@0.2", "1+race~17") == 2
+    assert "a race over 17 rounds, but a run ends after 16" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------- planning
+
+RATES = {"lr": [0.05, 0.1, 0.2]}
+
+
+def fedavg(**entry):
+    given = {"name": "fedavg", "label": "F", "rounds": 40, "training": RATES, "choose": "race"}
+    return [{**given, **entry}]
+
+
+def planned(scale="quick", **settings) -> Plan:
+    return Plan(Config(), {"small": file_of(**{"methods": fedavg(), **settings})}, scale)
+
+
+def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
+    plan = planned(trials=7)
+    runs = plan.exhibit("small/x").trials
+    assert [run.scenario.training.token for run in runs] == ["adam+lr~0.05@0.1@0.2"] * 2
+    assert {run.every for run in runs} == {Measuring(1, None, 40)}
+    for run, trials in runs.items():
+        (path,) = plan.run_files(run, trials)
+        assert path.endswith("/methods=fedavg+rounds~40/every=1+race~40/trials=0-6/metrics.parquet")
+        assert plan.splits_at(path) == (("server_validation", "test"), ("server_validation",))
+        assert settings_of(run) == 3
+        assert whole_settings(run) == whole_runs(3)
+    assert set(planned(trials=2).exhibit("small/x").trials) == set(runs)
+
+
+@pytest.mark.parametrize(
+    ("entry", "tokens"),
+    [
+        ({"training": {}, "steps": [5, 10]}, ["fedavg+rounds~40+steps~5@10"]),
+        (
+            {"training": {}, "settings": [{"steps": 20}, {"steps": 30, "last_lr": 0.01}]},
+            ["fedavg+last_lr~none@0.01+rounds~40+steps~20@30+paired~2"],
+        ),
+        (
+            {"steps": [5, 10], "show": ["steps"]},
+            ["fedavg+rounds~40+steps~5", "fedavg+rounds~40+steps~10"],
+        ),
+        ({"steps": [5, 10], "show": ["lr"]}, ["fedavg+rounds~40+steps~5@10"] * 3),
+    ],
+)
+def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry, tokens):
+    plan = planned(methods=fedavg(**entry), sweep={"partition.clients": [2]})
+    exhibit = plan.exhibit("small/x")
+    assert [run.method.token for run in exhibit.runs] == tokens
+    (point,) = exhibit.points
+    for (_, setting), run in point.runs.items():
+        assert parse_token("method", run.method.token) == run.method
+        own = [run.rows_of(s) for (_, s), r in point.runs.items() if r == run]
+        assert len(set(own)) == len(own) == settings_of(run)
+        assert run.rows_of(setting) in own
+
+
+def test_a_long_race_still_fits_into_names():
+    long = {"rounds": 12345, "steps": [123456, 234567], "last_lr": 0.00012345}
+    entry = fedavg(**long, measure_every="auto", until=0.97)
+    plan = planned(methods=entry, trials=10)
+    for path in plan.metrics_files(plan.exhibit("small/x")):
+        parts = [p.split("=", 1)[1] for p in path.split("/") if "=" in p]
+        assert sum(map(len, parts)) + len("paper") <= 200
+    assert any("id~" in name for kind, name, _ in plan.shortened if kind == "methods")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"partition": {"name": "iid", "validation": 0}}, "sets none aside: give it validation"),
+        (
+            {"partition": {"name": "iid", "validation": 20, "validation_at": "clients"}},
+            "with validation_at: server",
+        ),
+        ({"methods": fedavg(choose={"race": 41})}, "over 41 rounds, but a run ends after 40"),
+        ({"methods": fedavg(choose={"race": 0})}, "race"),
+        ({"methods": fedavg(choose={"race": 8, "over": "best"})}, "leave out `over`"),
+        ({"methods": fedavg(choose={"race": 8, "split": "public"})}, "decided by accuracy on"),
+        (
+            {"methods": fedavg(choose={"race": 8, "metric": "train_loss"})},
+            "decided by accuracy on server_validation, not by train_loss",
+        ),
+        ({"methods": fedavg(rounds=[10, 20], training={})}, "run for one number of rounds"),
+        (
+            {"methods": [{"name": "pfnm", "sigma2": [0.1, 1.0], "choose": "race"}]},
+            "has no rounds",
+        ),
+        ({"methods": fedavg(until=1.0)}, "less than 1"),
+        ({"methods": fedavg(until=0)}, "greater than 0"),
+    ],
+)
+def test_a_mistake_in_a_race_is_a_sentence(change, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        planned(**{"partition": {"name": "iid", "validation": 20}, **change})
+
+
+def test_a_sweep_of_one_value_is_no_race():
+    assert {run.is_race for run in planned(methods=fedavg(training={"lr": 0.1})).runs} == {False}
+
+
+# ----------------------------------------------------------------------------- from job to table
+
+
+def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
+    """Through planning, stage and summary, as an exhibit with a target has it."""
+    rates = [0.003, 0.1, 0.03]
+    entry = fedavg(rounds=16, fraction=0.5, training={"lr": rates}, until=0.6, choose={"race": 8})
+    plan = planned(
+        methods=entry,
+        sweep={"partition.clients": [4]},
+        partition={"name": "iid", "validation": 200},
+        model={"name": "mlp", "hidden": [10]},
+        training={"name": "sgd", "epochs": 1},
+    )
+    exhibit = plan.exhibit("small/x")
+    ((run, _),) = exhibit.trials.items()
+    text = "@".join(map(str, rates))
+    words = ["--evaluate", "server_validation"]
+    assert federate(made, tmp_path, text, run.every, *words, method=run.method.token) == 0
+    table = read_table(tmp_path / "m", "metrics")
+    found = summarise(exhibit, {run: table})
+    choice = found.choice
+    assert len(choice) == 3
+    winner = choice[choice["chosen"] == "true"].iloc[0]
+    assert math.isnan(winner["stopped_at"])
+    assert sorted(choice["stopped_at"].dropna()) == [1, 2]
+    assert winner["value"] == "0.1"
+    numbers = found.numbers.set_index(["metric", "split"])
+    assert set(numbers["setting"]) == {winner["setting"]}
+    each = [float(v) for v in numbers.loc[("rounds_to_target", ""), "by_trial"].split()]
+    assert len(each) == 2
+    assert all(0 < value <= 16 for value in each)
+    frame = table.to_pandas()
+    final = frame[(frame["setting"] == winner["setting"]) & frame["round"].isna()]
+    for metric in ("messages", "bytes_up", "bytes_down", "rounds", "rounds_to_target"):
+        own = final[final["metric"] == metric]["value"]
+        assert [float(v) for v in numbers.loc[(metric, ""), "by_trial"].split()] == (
+            pytest.approx(list(own), rel=1e-9)
+        )
