@@ -38,7 +38,7 @@ def allowed(info, item):
     keep = item.meta["needs"] | {"training", "device"}
     keep |= {"clients"} if item.meta["needs"] & AT_CLIENTS else set()
     for part in ASIDE:
-        if part.need in item.meta["needs"]:
+        if part.need in item.meta["needs"] and part.at != "clients":
             keep |= {f"{part.parameter}_{what}" for what in ("inputs", "labels")}
     gone = {f.name: None for f in fields(info) if f.name not in keep}
     return replace(info, **gone)

@@ -47,8 +47,8 @@ def cnn(w, x, shape, convolutions, padding, pool_every, dense_layers):
     return x
 
 
-def lstm(w, x, layers):
-    """The equations of the cell, step by step."""
+def lstm(w, x, layers, all_positions=False):
+    """The equations of the cell, step by step: logits (B, K), or (B, K, T) of all positions."""
     x = w["table0"][x.long()]
     for i in range(1, layers + 1):
         units = w[f"recurrent{i}"].shape[1]
@@ -61,7 +61,8 @@ def lstm(w, x, layers):
             h = torch.sigmoid(out) * torch.tanh(c)
             states.append(h)
         x = torch.stack(states, 1)
-    return x[:, -1] @ w[f"weight{layers + 1}"] + w[f"bias{layers + 1}"]
+    logits = x @ w[f"weight{layers + 1}"] + w[f"bias{layers + 1}"]
+    return logits.transpose(1, 2) if all_positions else logits[:, -1]
 
 
 def loop(predict, examples, task, settings, start, extra=None, random=False):
@@ -90,7 +91,10 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
         if noise is not None:
             noise.at(step, 1)
         x = examples.inputs[rows].to(dtype) / examples.scale
-        loss = functional.cross_entropy(predict(weights, x, noise), examples.targets[rows])
+        logits, y = predict(weights, x, noise), examples.targets[rows]
+        if logits.dim() == 3:  # after each character of a window, the next one
+            y = torch.stack([*x.long().unbind(1)[1:], y], 1)
+        loss = functional.cross_entropy(logits, y)
         if extra is not None:
             loss = loss + extra(weights, first, x)
         optimiser.zero_grad()

@@ -321,6 +321,29 @@ def test_a_goal_that_is_lost_again_was_not_surely_reached():
     assert (found.value, found.low, found.high) == (20, 20, math.inf)
 
 
+def test_single_rounds_are_judged_by_the_last_one_or_by_their_mean():
+    """A rate that falls from 0.4 to 0 over 100 rounds: 0 at the end, 0.2 on average."""
+    falling = [({"round": r}, "A", 0.4 - r / 250) for r in range(0, 101, 10)]
+    numbers = {"x": table(*falling, sd=0.001, split="")}
+    for take, wanted in (("end", 0.0), ("mean", 0.2)):
+        one = check(form="over_rounds", take=take, split="", below=wanted + 0.05)
+        (found,) = intervals(one, numbers)
+        assert found.value == pytest.approx(wanted, abs=1e-12)
+        assert judged(one, numbers).verdict == "holds"
+    missing = judged(check(form="over_rounds", take="end", above=0), numbers).missing
+    assert missing == ["accuracy of A in x"]
+
+
+@pytest.mark.parametrize(
+    ("held", "broken", "wanted"),
+    [(4, 3, "holds"), (3, 3, "undecided"), (3, 4, "refuted")],
+)
+def test_most_points_are_more_than_half(held, broken, wanted):
+    means = [0.9] * held + [0.1] * broken + [0.5] * (7 - held - broken)
+    numbers = {"x": table(*(({"clients": at}, "A", mean) for at, mean in enumerate(means)))}
+    assert judged(check(form="value", points="most", above=0.5), numbers).verdict == wanted
+
+
 # ---------------------------------------------------------------------------- where and columns
 
 

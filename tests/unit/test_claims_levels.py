@@ -266,6 +266,7 @@ def decided(one, numbers, points, rules=STRICT):
     [
         ("every", {"at_least": 0}),  # refuted by any of six
         ("some", {"above": 0}),  # holds by any of six
+        ("most", {"above": 0}),
         ("mean", {"above": 0}),
     ],
 )

@@ -84,6 +84,25 @@ def test_settings_may_be_listed_one_by_one():
     assert len(exhibit.runs) == 2  # a method in rounds has one for each
 
 
+def test_a_case_may_have_one_setting_of_what_is_shown():
+    usual = [{"fraction": 0.1, "rounds": 3}, {"fraction": 0.2, "rounds": 4}]
+    entry = {"name": "fedavg", "label": "F", "show": ["fraction"], "choose": "server"}
+    alone = [{**entry, "settings": [{"fraction": 0.5, "rounds": 9}]}]
+    exhibit = small(
+        methods=[{**entry, "settings": usual}],
+        sweep={"partition.clients": [2]},
+        cases={"usual": {"label": "usual"}, "dear": {"label": "dear", "methods": alone}},
+        table={"rows": ["case"], "columns": ["fraction"]},
+    )
+    shown = [[s["fraction"] for s in point.measures[0].settings] for point in exhibit.points]
+    assert shown == [[0.1, 0.2], [0.5]]
+    with pytest.raises(FedreproError, match="lists no values of it"):
+        small(
+            methods=[{**entry, "settings": usual, "show": ["epochs"]}],
+            sweep={"partition.clients": [2]},
+        )
+
+
 def test_a_one_shot_method_computes_its_listed_settings_in_one_job():
     pairs = [{"sigma2": 0.1, "gamma0": 1.0}, {"sigma2": 1.0, "gamma0": 50.0}]
     entry = {"name": "pfnm", "settings": pairs, "choose": "pooled_train"}
@@ -221,7 +240,7 @@ def test_claims_know_in_which_cases_and_settings_a_method_should_be():
     shown = {"name": "pfnm", "label": "P", "training": {"lr": [0.1, 0.2]}, "show": ["lr"]}
     cases = {"usual": {"label": "usual"}, "more": {"label": "more", "methods": [shown]}}
     file = file_of(
-        methods=TWO, paired=True, cases={**cases, "fewer": {"label": "fewer", "without": ["B"]}}
+        methods=TWO, trials=5, cases={**cases, "fewer": {"label": "fewer", "without": ["B"]}}
     )
     made = Plan(Config(), {"small": file}, "quick")
     said = json.loads(json.dumps(about(made.exhibit("small/x"), made, file, {})))

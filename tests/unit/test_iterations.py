@@ -12,7 +12,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.artifacts import load_state, read_table
 from fedrepro.core.registry import components
 from fedrepro.core.states import unpacked
-from fedrepro.stages import federate
+from fedrepro.stages import federate, progress
 from fedrepro.training.clients import Clients
 
 SPLIT = ["--partition", "iid+clients~4+validation~100"]
@@ -92,8 +92,8 @@ def test_a_run_killed_at_five_random_rounds_ends_with_the_same_bytes(job, name, 
 @pytest.mark.parametrize("name", ["matching", "both"])
 def test_a_finished_run_keeps_the_global_network_and_a_checkpoint_all(job, name, monkeypatch):
     kept = []
-    save = federate.save_state
-    monkeypatch.setattr(federate, "save_state", lambda *a: kept.append(a[1]) or save(*a))
+    save = progress.save_state
+    monkeypatch.setattr(progress, "save_state", lambda *a: kept.append(a[1]) or save(*a))
     job.run(METHODS[name])
     saved = load_state(job.folder / "model.pt")["trials"]
     assert set(saved) == {"0", "1"}

@@ -62,6 +62,12 @@ MODELS = {
         (5,),
         lambda w, x, n: plain.lstm(w, x, 2),
     ),
+    "char-lstm-all": (
+        "char_lstm",
+        {"embedding": 3, "units": 6, "predict": "all"},
+        (5,),
+        lambda w, x, n: plain.lstm(w, x, 2, all_positions=True),
+    ),
     "variational": (
         "variational_mlp",
         {"hidden": [5]},
@@ -85,7 +91,7 @@ def problem(name, dtype):
     rng = np.random.default_rng(3)
     shape, count = MODELS[name][2], sum(SIZES)
     values = rng.random((count, int(np.prod(shape))))
-    if name == "char-lstm":
+    if name.startswith("char-lstm"):
         values = rng.integers(0, CLASSES, values.shape).astype(float)
     examples = Examples(
         torch.tensor(values, dtype=dtype), torch.tensor(rng.integers(0, CLASSES, count))
@@ -349,10 +355,74 @@ def test_networks_have_the_papers_numbers_of_parameters(model, values, shape, cl
     assert Layout(found.shapes).numbers == count
 
 
-def test_a_term_makes_a_dense_network_differentiate_automatically():
-    net = network("mlp")
+class Weighed(Entropy):
+    """A term of a method's own."""
+
+
+def test_terms_that_are_not_written_out_are_differentiated_automatically():
+    net, matching = network("mlp"), RepresentationMatching()
     assert choose(net, "cpu", ()) == "hand"
-    assert choose(net, "cpu", (Entropy(),)) == "grouped"
+    assert choose(net, "cpu", (Entropy(), matching)) == "hand"
+    assert choose(net, "cpu", (Entropy(), Weighed())) == "grouped"
+    assert choose(net, "cpu", (matching, matching)) == "grouped"
+    assert choose(network("mlp-dropout"), "cpu", (Entropy(),)) == "hand"
+    assert choose(network("mlp-dropout"), "cpu", (matching,)) == "grouped"
+
+
+WRITTEN_OUT = {
+    "entropy": [Entropy(1.3, 0.7)],
+    "entropy of the minibatch": [Entropy(1.37, 0.7, "minibatch")],
+    "above": [RepresentationMatching(0.4, "mean")],
+    "same": [RepresentationMatching(0.1, source="same")],
+    "all": [Entropy(1.3), RepresentationMatching(0.4, "mean"), Proximal(0.2)],
+}
+
+
+@pytest.mark.parametrize("terms", WRITTEN_OUT)
+@pytest.mark.parametrize("name", ["mlp", "logistic"])
+@pytest.mark.parametrize("moved", [True, False])
+def test_gradients_written_out_are_those_of_automatic_differentiation(moved, name, terms):
+    """Moved in the product, or handed to an optimiser, by rates of their own."""
+    given, net = procedure(lr=0.05, epochs=2, momentum=0.0 if moved else 0.5), network(name)
+    examples, tasks = problem(name, torch.float64)
+    tasks = [replace(task, lr=0.05 + 0.01 * j) for j, task in enumerate(tasks)]
+    start = starts(net, given, tasks, torch.float64)
+    private = {}
+    for term in WRITTEN_OUT[terms]:
+        if isinstance(term, RepresentationMatching):
+            drawn = [term.initial(net, task.rng) for task in tasks]
+            private = {k: np.stack([o[k] for o in drawn]).astype(np.float64) for k in drawn[0]}
+    hand, automatic = (
+        train(
+            net, examples, tasks, given, start,
+            terms=WRITTEN_OUT[terms], private=private, path=path,
+        )
+        for path in ("hand", "grouped")
+    )  # fmt: skip
+    assert np.abs(hand.loss - automatic.loss).max() < 1e-10
+    for name, value in (automatic.tensors | automatic.private).items():
+        own = (hand.tensors | hand.private)[name]
+        assert np.abs(own - value).max() < 1e-10, name
+    if private:
+        assert any(np.abs(hand.private[k] - private[k]).max() > 1e-3 for k in private)
+
+
+@pytest.mark.parametrize("terms", [[Entropy(1.3)], [RepresentationMatching(0.1)]])
+def test_bytes_of_written_out_terms_do_not_depend_on_the_block(terms):
+    given, net = procedure(epochs=2), network("mlp")
+    examples, tasks = problem("mlp", torch.float32)
+    start, private = starts(net, given, tasks, torch.float32), {}
+    if isinstance(terms[0], RepresentationMatching):
+        drawn = [terms[0].initial(net, task.rng) for task in tasks]
+        private = {k: np.stack([o[k] for o in drawn]) for k in drawn[0]}
+    whole, *others = (
+        train(net, examples, tasks, given, start, terms=terms, private=private, block=block)
+        for block in (len(tasks), 2, 1)
+    )
+    for other in others:
+        assert np.array_equal(whole.loss, other.loss)
+        for name, value in (whole.tensors | whole.private).items():
+            assert np.array_equal(value, (other.tensors | other.private)[name]), name
 
 
 def test_a_path_that_cannot_train_a_network_is_a_sentence():

@@ -237,6 +237,18 @@ def test_roles_are_found_in_the_file_that_leaf_starts_from(tmp_path: Path) -> No
     assert text_of(arrays, "test", "ALLS WELL/COUNTESS") == "e thou blest."
 
 
+def test_whole_windows_lie_in_a_text(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "1994-01-100.zip", "w") as archive:
+        archive.writestr("100.txt", GUTENBERG)
+    arrays = arrays_of("shakespeare+source~leaf+stride~5+whole~true+window~5", tmp_path)
+    text = "In delivering my son from me,\nI bury a second husband."
+    text = "".join(letter for letter in text if letter in arrays.classes)
+    rows = arrays.group("train") == 0
+    windows = ["".join(arrays.classes[code] for code in row) for row in arrays.x["train"][rows]]
+    assert windows == [text[at : at + 5] for at in range(0, len(text) - 5, 5)]
+    assert text_of(arrays, "train", "ALLS WELL/COUNTESS") == text[5::5]
+
+
 def test_a_text_without_roles_is_said(tmp_path: Path) -> None:
     path = tmp_path / "1994-01-100.zip"
     with zipfile.ZipFile(path, "w") as archive:

@@ -352,6 +352,7 @@ def test_a_long_race_still_fits_into_names():
             "has no rounds",
         ),
         ({"methods": fedavg(until=1.0)}, "less than 1"),
+        ({"methods": fedavg(until=0.9, choose="server")}, "at rounds that test data decide"),
         ({"methods": fedavg(until=0)}, "greater than 0"),
     ],
 )

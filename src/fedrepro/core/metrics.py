@@ -45,6 +45,8 @@ METRICS = {
     "train_loss": Metric("mean minibatch loss of the clients in a round", "nats", 0, None, -1),
     "clients_selected": Metric("clients that trained in a round", "clients", 0, None, 0),
     "updates_rejected": Metric("updates so far that were not finite", "updates", 0, None, -1),
+    "seconds": Metric("measured time", "s", 0, None, -1),
+    "overhead": Metric("time beyond that of plain averaging", "%", None, None, -1),
     "matched_share": Metric(
         "local hidden units that share their global unit with another client", "share", 0, 1, 0
     ),
@@ -52,6 +54,9 @@ METRICS = {
     "left_out": Metric("trials in which there is no such model", "share of trials", 0, 1, -1),
 }
 
+
+# Measured times: they are shown from tables of their own, since nothing else may depend on them.
+TIMES = ("seconds", "overhead")
 
 # Kept of every measured round, for those who ask; bytes are those of all rounds so far. The csv
 # of an exhibit has its rounds' accuracy, and what methods tell of themselves.

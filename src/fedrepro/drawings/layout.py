@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.core.metrics import SIZES, Metric, all_metrics, size_text
+from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
 from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextCell, TextTable
 from fedrepro.numbers.pairing import BESIDE, as_shown
 from fedrepro.numbers.series import select
@@ -116,13 +116,29 @@ def table_of(
 
 
 def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
-    """Data, what has one value at all points, and trials: Digits (8×8) · J = 4 · 2 trials."""
+    """Data, what has one value at all points, and trials: Digits (8×8) · J = 4 · 2 trials.
+
+    What is less than in the paper comes last. Of measured times the machine stands for trials.
+    """
     titles = ", ".join(data["title"] for data in about["data"])
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
     lone = {key: _text(found[0]) for key, found in values.items() if len(found) == 1}
     lone.pop(CASE, None)
     trials = "1 trial" if about["trials"] == 1 else f"{about['trials']} trials"
-    return " · ".join([titles, *_heads(tuple(lone), tuple(lone.values())), trials])
+    if arrangement_of(about).metric in TIMES:
+        trials = f"measured on {' and '.join(machines(about))}"
+    reduced = about["settings"].get("reduced")
+    last = [trials, f"reduced: {reduced}"] if reduced else [trials]
+    return " · ".join([titles, *_heads(tuple(lone), tuple(lone.values())), *last])
+
+
+def machines(about: Mapping[str, Any]) -> list[str]:
+    """The processors, or other devices, that computed an exhibit."""
+    names = (
+        one["machine"]["cpu"] if one["device"] == "cpu" else one["device"]
+        for one in about["computed"]
+    )
+    return list(dict.fromkeys(names))
 
 
 def _entries(

@@ -27,6 +27,7 @@ from fedrepro.networks.layers import (
     Shape,
     Variational,
 )
+from fedrepro.networks.recurrent import EachPosition
 
 if TYPE_CHECKING:
     import torch
@@ -113,6 +114,30 @@ class Network:
         return math.prod(layer.output(shape))
 
     @cached_property
+    def predictions(self) -> int:
+        """Predictions for one example: 1, or one after each character of a window."""
+        windows = [given[0] for layer, given, _ in self.places if isinstance(layer, EachPosition)]
+        return windows[0] if windows else 1
+
+    def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """What is to be predicted, a target for each row of logits: (…, B·predictions).
+
+        x: (…, B, D); y: (…, B) labels, or (…, B, K) shares where an example has one prediction.
+        After each character of a window comes the next one of it, and the label after the last.
+        """
+        import torch
+
+        if self.predictions == 1:
+            return y
+        return torch.cat([x[..., 1:].to(y.dtype), y.unsqueeze(-1)], -1).flatten(-2)
+
+    def weighed(self, weight: torch.Tensor) -> torch.Tensor:
+        """The weights (…, B) of examples as those of their predictions, (…, B·predictions)."""
+        if self.predictions == 1:
+            return weight
+        return weight.repeat_interleave(self.predictions, -1) / self.predictions
+
+    @cached_property
     def widest(self) -> int:
         """Floats of the largest activation of one example."""
         return max(math.prod(layer.output(shape)) for layer, shape, _ in self.places)
@@ -134,7 +159,7 @@ class Network:
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
-        """Logits (A, B, K). tensors[name]: (A, *shape); x: (A, B, D), flattened examples."""
+        """Logits (A, B·predictions, K). tensors[name]: (A, *shape); x: (A, B, D), flattened."""
         x = x.reshape(*x.shape[:2], *self.shape)
         run.record(x)
         for layer, _, names in self.places:
@@ -143,7 +168,7 @@ class Network:
         return x
 
     def logits(self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        """Logits (N, K) of one network in prediction. tensors[name]: (*shape); x: (N, D)."""
+        """Logits (N·predictions, K) of one network. tensors[name]: (*shape); x: (N, D)."""
         lifted = {name: tensors[name].unsqueeze(0) for name in self.parameters}
         run = Pass("channels_last" if x.device.type == "cpu" else "grouped")
         return self.forward(lifted, x.unsqueeze(0), run).squeeze(0)

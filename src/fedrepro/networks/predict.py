@@ -32,7 +32,8 @@ def probabilities(
     """Class scores sum_i weights[i] * softmax(logits_i), some examples at a time.
 
     tensors[name]: (m, *shape); weights: (m, K) or None (every network counts 1/m). Returns
-    (N, K) on the examples' device. Source: PFNM, supplement 4.1 (uniform and weighted ensemble).
+    (N·predictions, K) on the examples' device. Source: PFNM, supplement 4.1 (uniform and
+    weighted ensemble).
     """
     import torch
 
@@ -45,12 +46,14 @@ def probabilities(
     even = np.full((count, classes), 1.0 / count)
     share = torch.from_numpy(even if weights is None else weights).to(device, dtype)
     total = len(examples.inputs)
-    out = torch.zeros(total, classes, dtype=dtype, device=device)
+    each = network.predictions
+    out = torch.zeros(total * each, classes, dtype=dtype, device=device)
     with torch.no_grad():
         for start in range(0, total, network.prediction_rows):
             rows = slice(start, start + network.prediction_rows)
             x = examples.scaled(rows)
+            found = slice(each * rows.start, each * rows.stop)
             for i in range(count):
                 one = {name: value[i] for name, value in held.items()}
-                out[rows] += share[i] * torch.softmax(network.logits(one, x), dim=1)
+                out[found] += share[i] * torch.softmax(network.logits(one, x), dim=1)
     return out

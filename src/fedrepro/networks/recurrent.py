@@ -86,6 +86,23 @@ class Lstm:
         return states
 
 
+@dataclass(frozen=True)
+class EachPosition:
+    """Every position of a window as an example of its own, those of a window one after another."""
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """None."""
+        return {}
+
+    def output(self, shape: Shape) -> Shape:
+        """(units,), of each position."""
+        return shape[1:]
+
+    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """(A, B, T, units) to (A, B·T, units)."""
+        return x.flatten(1, 2)
+
+
 def _beside(timed: torch.Tensor) -> torch.Tensor:
     """(T, A, B, n) to (A, T·B, n)."""
     return timed.transpose(0, 1).flatten(1, 2)

@@ -134,15 +134,15 @@ def area_of(curve: Curve, better: int = 1) -> float:
     return under / length
 
 
-def _end_of(curve: Curve, better: int = 1) -> float:
+def end_of(curve: Curve, better: int = 1) -> float:
     return curve[-1][1]
 
 
 CURVES: dict[Over, Callable[[Curve, int], float]] = {
-    "end": _end_of,
+    "end": end_of,
     "best": best_of,
     "area": area_of,
-    "race": _end_of,
+    "race": end_of,
 }
 
 

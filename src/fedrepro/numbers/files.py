@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ALL = (".csv", ".choice.csv", ".json", ".metrics.parquet")
 FIGURE, TABLE = (".svg", ".png", *ALL), (".html", ".md", ".tex", ".printed.csv", *ALL)
+TIMES = ".times.csv"  # of a table of measured times: what does not repeat to the byte
 RUN = ".run.json"
 KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": int}
 
@@ -50,7 +51,9 @@ class ExhibitFiles:
     def suffixes(self) -> tuple[str, ...]:
         """Of all its files: those that were written together, in one order."""
         names = set(self.run["files"]) if self.run else {*self.about["files"], ".json"}
-        return FIGURE if ".svg" in names else TABLE
+        if ".svg" in names:
+            return FIGURE
+        return (*TABLE, TIMES) if TIMES in names else TABLE
 
     def read(self, suffix: str) -> bytes:
         """The bytes of one of its files. Errors: FedreproError for a missing or a strange one."""
@@ -69,6 +72,16 @@ class ExhibitFiles:
             return read_csv(self.read(suffix).decode())
         except ValueError as error:
             raise damaged(f"{self.base}{suffix}", error) from error
+
+    @property
+    def numbers(self) -> pd.DataFrame:
+        """All its numbers, with measured times where it is a table of such."""
+        import pandas as pd
+
+        found = self.table(".csv")
+        if TIMES not in self.suffixes:
+            return found
+        return pd.concat([found, self.table(TIMES)], ignore_index=True)
 
 
 def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedrepro.api import GlobalModel, Traffic
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Examples, tensor_of
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,18 @@ Values = list[tuple[str, str | None, float]]  # metric, split, value
 
 
 def correct(model: GlobalModel, split: EvaluationSplit) -> np.ndarray:
-    """Whether each example is predicted right, bool (N,); NaN for a model that is not finite."""
+    """Whether each prediction is right, bool (N, predictions of an example).
+
+    Not a number throughout for a model that is not finite.
+    """
     if not model.finite:
-        return np.full(len(split.labels), np.nan)
+        return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
     scores = probabilities(network, model.tensors, model.weights, split.examples)
-    found: np.ndarray = scores.argmax(1).cpu().numpy() == split.labels
-    return found
+    labels = tensor_of(split.labels).to(scores.device)
+    asked = network.asked(split.examples.inputs, labels).cpu().numpy()
+    found: np.ndarray = scores.argmax(1).cpu().numpy() == asked
+    return found.reshape(len(split.labels), -1)
 
 
 def measure(model: GlobalModel, splits: Mapping[str, EvaluationSplit]) -> Values:

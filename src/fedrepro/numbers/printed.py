@@ -3,8 +3,8 @@
 A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A verdict is
 `reproduced` if the difference is within the larger of two combined standard errors and the
 tolerance, else `better` or `worse`; `stand-in` where ours was computed on other data than the
-paper's, `shown` for metrics that are not judged, `failed` where ours is not a number, `not run`
-where there is none of ours.
+paper's, `reduced` where it is of less than the paper's size, `shown` for metrics that are not
+judged, `failed` where ours is not a number, `not run` where there is none of ours.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.metrics import all_metrics
+from fedrepro.core.metrics import TIMES, all_metrics
+from fedrepro.core.registry import SCENARIO
 from fedrepro.numbers.series import select
+from fedrepro.numbers.times import FIRST
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
 from fedrepro.planning.plan import Plan
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
 COLUMNS = (*NEEDED, "tolerance")
+# a row of this metric is no result but what the paper set; its split says what: trials, or a
+# parameter as in a sweep
+SETTING = "setting"
 PRINTED = (
     *("method", "metric", "split", "mean", "sd", "trials"),
     *("printed", "printed_sd", "printed_trials", "difference", "tolerance", "verdict", "note"),
@@ -82,7 +87,7 @@ def read_published(path: Path) -> list[PrintedValue]:
 
 def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
     given = {key: (text or "").strip() for key, text in row.items() if key is not None}
-    if given["metric"] not in all_metrics():
+    if given["metric"] not in (SETTING, *all_metrics()):
         raise unknown("metric", given["metric"], all_metrics(), where)
     value = _number(given, "value", where)
     trials = _number(given, "trials", where)
@@ -165,6 +170,8 @@ def printed_rows(
 ) -> pd.DataFrame:
     """A row per printed value of the exhibit: ours beside it, the difference and the verdict.
 
+    A setting that the paper names is `taken over` if all points of its cell have it.
+
     stand_ins: token of a data set -> a sentence if it stands in for the paper's, else empty.
     """
     import pandas as pd
@@ -181,6 +188,8 @@ def _row(
     stand_ins: Mapping[str, str],
 ) -> dict[str, Any]:
     points = points_of(exhibit, printed)
+    if printed.metric == SETTING:
+        return _setting_row(exhibit, printed, points)
     if len(points) > 1:
         raise FedreproError(
             f"{printed.where}: its cell fits {len(points)} points of {exhibit.key}; name more keys"
@@ -208,13 +217,49 @@ def _row(
     (ours, *_) = found.to_dict("records")
     row |= {key: ours[key] for key in ("mean", "sd", "trials")}
     row["difference"] = difference(float(ours["mean"]), printed.value)
-    if any(stand_ins.get(point.scenario.dataset.token) for point in points):
+    if printed.metric in TIMES:
+        row["verdict"] = "shown"
+    elif any(stand_ins.get(point.scenario.dataset.token) for point in points):
         row["verdict"] = "stand-in"
+    elif exhibit.settings.reduced:
+        row["verdict"] = "reduced"
     else:
         row["verdict"] = verdict(
             printed, float(ours["mean"]), _error(float(ours["sd"]), int(ours["trials"])), tolerance
         )
     return row
+
+
+def _setting_row(
+    exhibit: Exhibit, printed: PrintedValue, points: Sequence[Point]
+) -> dict[str, Any]:
+    """A setting of the paper beside ours: the value that all methods and points have."""
+    given = {value for point in points for value in _set(exhibit, point, printed)}
+    ours = next(iter(given)) if len(given) == 1 else math.nan
+    told = "taken over" if ours == printed.value else "differs"
+    return {
+        **printed.cell,
+        **{key: getattr(printed, key) for key in ("method", "metric", "split", "note")},
+        "mean": ours,
+        "printed": printed.value,
+        "difference": difference(ours, printed.value),
+        "verdict": told if points else "not run",
+    }
+
+
+def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
+    """What a point has for a setting."""
+    if printed.split == "trials" and exhibit.timed:
+        return {run.method["rounds"] - FIRST for run in point.runs.values()}
+    if printed.split == "trials":
+        return {float(count) for count in point.trials.values()}
+    kind, _, key = printed.split.partition(".")
+    if kind not in SCENARIO or key not in (values := getattr(point.scenario, kind).values):
+        raise FedreproError(
+            f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "
+            "parameter such as partition.clients"
+        )
+    return {float(values[key])}
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:
@@ -275,7 +320,9 @@ def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> 
     for value in values:
         if value.exhibit not in by_name:
             raise unknown("table", value.exhibit, by_name, value.where)
-        for what in () if value.note else _strange(by_name[value.exhibit], value):
+        for what in (
+            () if value.note or value.metric == SETTING else _strange(by_name[value.exhibit], value)
+        ):
             raise FedreproError(
                 f"{value.where}: {what}; correct it, or say in its note why it is not run"
             )

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.artifacts import read_provenance, read_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.series import mean, sd
+from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.paths import FolderPieces, TrialBlock
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROUNDS = "round_seconds"  # of the timings of a method in rounds
+
+FIRST = 1  # rounds that are left out of times: they also prepare memory
 STAGES = {"models": "train", "metrics": "aggregate", "federated": "federate"}
 
 
@@ -70,6 +80,63 @@ def training_seconds(timings: Sequence[Path]) -> float | None:
             return None
         total += sum(seconds.values())
     return total
+
+
+def times_of(
+    exhibit: Exhibit, files: Mapping[Run, Sequence[str]], columns: Sequence[str]
+) -> pd.DataFrame:
+    """Measured times of methods in rounds, in the columns of the exhibit's numbers.
+
+    `seconds` of a round, its trials being the rounds of all trials but the FIRST of each;
+    `overhead`, how much longer they are on average than those of the exhibit's first method. files:
+    the metrics of each run, beside which the timings lie.
+    """
+    import pandas as pd
+
+    rows: list[dict[str, Any]] = []
+    for point in exhibit.points:
+        plain: float | None = None
+        for measure in point.measures:
+            setting = measure.settings[0]
+            paths = files[point.runs[measure.label, setting]]
+            seconds = round_seconds(paths, point.trials[measure.label])
+            plain = statistics.mean(seconds) if plain is None else plain
+            more = 100 * (statistics.mean(seconds) / plain - 1)
+            place = {**point.values, "method": measure.label, "split": "", "setting": setting.token}
+            rows += [
+                place | _series("seconds", seconds),
+                place | _series("overhead", [more]),
+            ]
+    return pd.DataFrame(rows, columns=list(columns))
+
+
+def round_seconds(metrics: Sequence[str], trials: int) -> list[float]:
+    """Seconds of single rounds, trial by trial, without the FIRST of each."""
+    found: list[float] = []
+    for path in metrics:
+        timings = Path(path).with_name("timings.parquet")
+        table = read_table(timings, "timings")
+        if ROUNDS not in table.column_names:
+            raise FedreproError(
+                f"{timings} has no times of single rounds; delete its folder and start again"
+            )
+        for row in table.to_pylist():
+            if row["trial"] < trials:
+                found += row[ROUNDS][FIRST:]
+    if not found:
+        raise FedreproError(f"{metrics[0]}: times of single rounds need two rounds at least")
+    return found
+
+
+def _series(metric: str, values: Sequence[float]) -> dict[str, Any]:
+    """A metric and its numbers, as an exhibit has them."""
+    return {
+        "metric": metric,
+        "mean": mean(values),
+        "sd": sd(values),
+        "trials": len(values),
+        "by_trial": " ".join(f"{value:.10g}" for value in values),
+    }
 
 
 def _training(timings: Sequence[Path]) -> list[Path]:

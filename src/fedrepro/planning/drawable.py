@@ -10,9 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import TIMES, metrics_of
 
 CASE = "case"
 PANELS = 8  # letters and columns that a figure has room for
+# what a method that adapts its hyper-parameters reports of single rounds
+ADAPTED = ("mean_lr", "mean_steps", "sampled_lr", "sampled_steps", "reward")
+IN_ROUNDS = ("federated", "peer")
 LOOKS = 10  # lines that can be told apart in a drawing of sizes
 
 Method = Any  # a `Measure`
@@ -31,8 +35,10 @@ def require_drawable(
 
     points: the values of each point; axis: the swept parameters, without the case.
     """
-    arranged = _arranged(settings, measures, points) if settings.drawing == "table" else ()
-    for words in (*DRAWINGS[settings.drawing](measures, points, axis), *arranged):
+    table = settings.drawing == "table"
+    arranged = _arranged(settings, measures, points) if table else ()
+    timed = _timed(settings, measures) if table else ()
+    for words in (*DRAWINGS[settings.drawing](measures, points, axis), *arranged, *timed):
         raise FedreproError(f"{where}: {words}")
 
 
@@ -117,6 +123,26 @@ def _heat_maps(measures: Sequence[Method], points: Points, axis: Sequence[str]) 
     yield from _numbers_shown(measure)
 
 
+def _hyper_parameters(
+    measures: Sequence[Method], points: Points, axis: Sequence[str]
+) -> Iterator[str]:
+    if len(measures) != 1:
+        yield f"the hyper-parameters of one method are drawn, not of {len(measures)}"
+    for measure in measures:
+        if not set(ADAPTED) <= set(metrics_of(measure.spec)):
+            yield (
+                f"the hyper-parameters that '{measure.spec.name}' chooses are not known: it does "
+                f"not report {', '.join(ADAPTED)}"
+            )
+    count = len(_values(points, CASE))
+    if count != len(points):
+        yield (
+            "it has a line for each of its cases and sweeps nothing else, but it has "
+            f"{count} cases and {len(points)} points"
+        )
+    yield from _nothing_shown(measures)
+
+
 def _size(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
     yield from _lines(measures, points, axis)
     if measures[-1].spec.name != "concatenation":
@@ -128,6 +154,17 @@ def _size(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> It
 
 def _table(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
     yield from _a_rival(measures)
+
+
+def _timed(settings: Settings, measures: Sequence[Method]) -> Iterator[str]:
+    """Times are of single rounds, and of one setting each."""
+    for measure in measures if settings.table.metric in TIMES else ():
+        kind = measure.spec.component.meta["kind"]
+        if kind not in IN_ROUNDS or len(measure.settings) > 1:
+            yield (
+                f"times are of rounds of one setting of a method; '{measure.spec.name}' has "
+                + ("several settings" if kind in IN_ROUNDS else "no rounds")
+            )
 
 
 def _arranged(settings: Settings, measures: Sequence[Method], points: Points) -> Iterator[str]:
@@ -181,6 +218,7 @@ DRAWINGS: dict[str, Reasons] = {
     "accuracy-against-rounds": _rounds,
     "accuracy-against-size": _against_size,
     "heat-maps": _heat_maps,
+    "hyper-parameters": _hyper_parameters,
     "size": _size,
     "table": _table,
 }

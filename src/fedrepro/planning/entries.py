@@ -186,6 +186,7 @@ Drawing = Literal[
     "accuracy-against-rounds",
     "accuracy-against-size",
     "heat-maps",
+    "hyper-parameters",
     "size",
     "table",
 ]
@@ -204,6 +205,11 @@ class Case(Strict):
     training: Changes = Field(default_factory=dict)
     trials: Trials | None = Field(
         None, description="seeded repetitions, where they differ from the exhibit's"
+    )
+    parameters: dict[str, Any] = Field(
+        default_factory=dict,
+        description="values for every method of this case that has such a parameter and does not "
+        "set it itself",
     )
     methods: list[MethodEntry] = Field(
         default_factory=list,
@@ -279,6 +285,16 @@ class ExhibitSettings(Strict):
     model: ComponentEntry
     training: ComponentEntry
     methods: list[MethodEntry] = Field(min_length=1)
+    parameters: dict[str, Any] = Field(
+        default_factory=dict,
+        description="values for every method that has such a parameter and that neither sets it "
+        "itself nor has it from its case: for what a scale changes of all methods, such as rounds",
+    )
+    reduced: str = Field(
+        "",
+        description="what is less than in the paper, such as 40 of 600 rounds: printed values are "
+        "then shown and not judged",
+    )
     trials: Trials = Field(description="seeded repetitions")
     trials_of: dict[str, Trials] = Field(
         default_factory=dict,

@@ -16,6 +16,7 @@ from typing import Any
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.metrics import TIMES
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render, setting_token
 from fedrepro.data.aside import ASIDE, lacking
@@ -147,6 +148,11 @@ class Exhibit:
         return self.settings.drawing == TABLE
 
     @property
+    def timed(self) -> bool:
+        """Whether it is a table of measured times."""
+        return self.is_table and self.settings.table.metric in TIMES
+
+    @property
     def suffix(self) -> str:
         """Of the file that people look at."""
         return ".html" if self.is_table else ".svg"
@@ -154,7 +160,7 @@ class Exhibit:
     @property
     def by_rounds(self) -> bool:
         """Whether single rounds are shown, in a column of their own."""
-        return self.settings.drawing == "accuracy-against-rounds"
+        return self.settings.drawing in ("accuracy-against-rounds", "hyper-parameters")
 
 
 @dataclass(frozen=True)

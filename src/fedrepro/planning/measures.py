@@ -13,6 +13,7 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, Value, setting_token
+from fedrepro.planning.drawable import IN_ROUNDS
 from fedrepro.planning.entries import (
     RACE,
     ChoiceEntry,
@@ -108,7 +109,7 @@ class Measure:
 
 
 def in_rounds(method: Spec) -> bool:
-    return method.component.meta["kind"] in ("federated", "peer")
+    return method.component.meta["kind"] in IN_ROUNDS
 
 
 def _measuring(entry: MethodEntry, measure: Measure, where: str) -> Measuring:
@@ -153,17 +154,45 @@ def raced(measure: Measure, group: Sequence[Setting], where: str) -> tuple[Spec,
 
 def measures_of(settings: ExhibitSettings, case: str | None, where: str) -> dict[str, Measure]:
     """The methods of an exhibit by label, or those of one of its cases, in order."""
-    found = _by_label([measure_of(entry, settings, where) for entry in settings.methods], where)
-    if case is None:
+    own = settings.cases[case] if case is not None else None
+    shared = settings.parameters | (own.parameters if own else {})
+    _require_shared(shared, where)
+
+    def made(listed: Sequence[MethodEntry]) -> dict[str, Measure]:
+        given = (with_shared(entry, shared) for entry in listed)
+        return _by_label([measure_of(entry, settings, where) for entry in given], where)
+
+    found = made(settings.methods)
+    if own is None or case is None:
         return found
-    own = settings.cases[case]
-    added = _by_label([measure_of(entry, settings, where) for entry in own.methods], where)
+    added = made(own.methods)
     for label in own.without:
         if label not in found:
             raise unknown("method", label, found, f"without of case '{case}', {where}")
     for label in found.keys() & added.keys():
         _require_same_form(found[label], added[label], case, where)
     return {label: m for label, m in (found | added).items() if label not in own.without}
+
+
+def with_shared(entry: MethodEntry, shared: Mapping[str, Any]) -> MethodEntry:
+    """The entry with what an exhibit or a case says of parameters that it has and does not set."""
+    set_by_itself = {*entry.parameters, *(key for one in entry.settings for key in one)}
+    added = {k: v for k, v in shared.items() if k in _parameters(entry) and k not in set_by_itself}
+    return entry.model_copy(update=added) if added else entry
+
+
+def _parameters(entry: MethodEntry) -> Mapping[str, Any]:
+    """The parameters of a method; none of one that is unknown, which is told elsewhere."""
+    known = components("method")
+    return known[entry.name].params if entry.name in known else {}
+
+
+def _require_shared(shared: Mapping[str, Any], where: str) -> None:
+    """Errors: FedreproError for a parameter of no method; those of a file need not be in each."""
+    known = {key: None for item in components("method").values() for key in item.params}
+    for key in shared:
+        if key not in known:
+            raise unknown("parameter", key, known, f"parameters of {where}")
 
 
 def _by_label(measures: Sequence[Measure], where: str) -> dict[str, Measure]:
@@ -203,9 +232,9 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         training=entry.training,
         settings=tuple(_settings(spec, entry, settings, where)),
     )
-    _require_shown(measure, where)
+    _require_shown(measure, entry, where)
     if measure.chosen:
-        _require_choice(measure, where)
+        _require_choice(measure, entry.until, where)
     return replace(measure, measuring=_measuring(entry, measure, where))
 
 
@@ -243,8 +272,10 @@ def _settings(
             yield Setting(one, tuple((key, training[key]) for key in named))
 
 
-def _require_shown(measure: Measure, where: str) -> None:
-    idle = [key for key in measure.show if key not in measure.swept]
+def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
+    # one setting may be all that a case has of what others have more of
+    listed = {*measure.swept, *(key for one in entry.settings for key in one)}
+    idle = [key for key in measure.show if key not in listed]
     if idle:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' shows every value of {idle[0]}, "
@@ -257,7 +288,7 @@ def _named(entry: MethodEntry) -> Choice | None:
     return CHOICES[entry.choose] if isinstance(entry.choose, str) else None
 
 
-def _require_choice(measure: Measure, where: str) -> None:
+def _require_choice(measure: Measure, until: float | None, where: str) -> None:
     """One setting is to be chosen: there must be a rule, and it must fit the method."""
     own = [key for key in measure.chosen if key in measure.spec.swept]
     if len(own) > 1 and not measure.spec.paired:
@@ -275,6 +306,12 @@ def _require_choice(measure: Measure, where: str) -> None:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' has no rounds, so that none of its settings "
             f"is chosen by '{measure.choose.name}'; choose over: end"
+        )
+    if until is not None and measure.choose.over != RACE:
+        raise FedreproError(
+            f"{where}: the runs of method '{measure.spec.name}' end where test accuracy reaches "
+            f"{until:g}, so that choosing by '{measure.choose.name}' would compare them at rounds "
+            "that test data decide; choose: race compares them at the same rounds"
         )
 
 

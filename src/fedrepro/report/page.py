@@ -19,8 +19,9 @@ from fedrepro.core.artifacts import read_json_of
 from fedrepro.core.metrics import SIZES, size_text
 from fedrepro.drawings.layout import METHOD, Arrangement, at, name_of, table_of
 from fedrepro.drawings.tables import TableRow, TextCell, TextTable, html
+from fedrepro.numbers.choice import STOPPED
 from fedrepro.numbers.claims.judging import CONFIDENCE
-from fedrepro.numbers.files import open_exhibit, read_claims
+from fedrepro.numbers.files import TIMES, open_exhibit, read_claims
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND
 
@@ -87,6 +88,8 @@ class Shown:
         """What there is to look at: suffix and name."""
         table = [("html", "table, html"), ("md", "markdown"), ("tex", "LaTeX")]
         table.append(("printed.csv", "beside what is printed, csv"))
+        if TIMES in self.about["files"]:
+            table.append(("times.csv", "measured times, csv"))
         return table if self.is_table else [("svg", "figure, svg"), ("png", "png")]
 
     @property
@@ -132,7 +135,7 @@ class Shown:
                 _size(row["hidden_units"], row.get("parameters", math.nan)) or " ",
             )
             chosen = row["chosen"] == "true"
-            heads = (*(_plain(row[key]) for key in leading), row["method"], _setting(row))
+            heads = (*(_plain(row[key]) for key in leading), row["method"], _tried(row))
             rows.append(TableRow(heads, tuple(TextCell(text=t, best=chosen) for t in texts)))
         if not rows:
             return ""
@@ -177,7 +180,7 @@ def load(folder: Path, key: str, scale: str) -> Shown:
     """An exhibit from its files in `folder`, without measured seconds."""
     files = open_exhibit(folder, key, scale)
     fragment = files.read(".html").decode() if ".html" in files.suffixes else ""
-    return Shown(key, files.about, files.table(".csv"), files.table(".choice.csv"), fragment)
+    return Shown(key, files.about, files.numbers, files.table(".choice.csv"), fragment)
 
 
 def load_maps(folder: Path) -> list[dict[str, Any]]:
@@ -265,6 +268,12 @@ def duration(seconds: float) -> str:
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
+
+
+def _tried(row: Mapping[str, Any]) -> str:
+    """A setting, and after how many rounds a race stopped it."""
+    at = row.get(STOPPED[0], math.nan)
+    return _setting(row) if math.isnan(at) else f"{_setting(row)}; stopped after round {at:.0f}"
 
 
 def _setting(row: Mapping[str, Any]) -> str:

@@ -15,20 +15,12 @@ from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.data.membership import Membership, read_partition
-from fedrepro.data.prepared import Prepared
+from fedrepro.data.membership import read_partition
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import Values, communication, measure, measure_alone
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import (
-    AT_CLIENTS,
-    client_info,
-    clients_of,
-    prepared_for,
-    say,
-    splits_as_held,
-)
+from fedrepro.stages.common import AT_CLIENTS, TrialData, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.ledger import Ledger, models_sent
 
@@ -57,9 +49,9 @@ def run(
     table = Table(scenario.specs)
     measured: list[tuple[int, str, float]] = []
     for trial in trials:
-        members = read_partition(partition, trial)
+        own = TrialData(prepared, read_partition(partition, trial), Rng(seed, trial), where)
         for setting, numbers, alone, seconds in _trial(
-            scenario, method, prepared, members, found[trial], Rng(seed, trial), where, evaluate
+            scenario, method, own, found[trial], evaluate
         ):
             table.add(MetricRow(trial, setting, m, value, split) for m, split, value in numbers)
             table.add(
@@ -85,19 +77,15 @@ def run(
 def _trial(
     scenario: Scenario,
     method: Spec,
-    prepared: Prepared,
-    members: Membership,
+    own: TrialData,
     models: TrialModels,
-    rng: Rng,
-    device: str,
     evaluate: Sequence[str],
 ) -> Iterator[tuple[Spec, Values, list[float], float]]:
     """Every setting of a method in one trial: spec, numbers, per-client accuracies, seconds."""
-    local, info = handed(scenario, method, prepared, members, models, rng, device)
-    meta = method.component.meta
-    wanted = dict.fromkeys((*meta["evaluate"], *evaluate))
-    splits = splits_as_held(wanted, prepared, members, rng, device)
-    network = network_of(scenario.model, prepared.shape, len(prepared.classes))
+    local, info = handed(scenario, method, own, models)
+    meta, rng = method.component.meta, own.rng
+    splits = own.splits(dict.fromkeys((*meta["evaluate"], *evaluate)))
+    network = network_of(scenario.model, local.shape, local.classes)
     costly, ledger = Prepare(meta["prepare"], local, info, rng), ledger_of(info)
     for setting in method.expand():
         began = time.perf_counter()
@@ -134,20 +122,14 @@ def _sent(
 
 
 def handed(
-    scenario: Scenario,
-    method: Spec,
-    prepared: Prepared,
-    members: Membership,
-    models: TrialModels,
-    rng: Rng,
-    device: str,
+    scenario: Scenario, method: Spec, own: TrialData, models: TrialModels
 ) -> tuple[LocalModels, ClientInfo]:
-    """What a one-shot method or control is handed in one trial; rng is at the seed and trial."""
-    local = LocalModels(scenario.model, prepared.shape, len(prepared.classes), models.tensors)
-    clients = None
-    if method.component.meta["needs"] & AT_CLIENTS:
-        clients = clients_of(scenario, method, prepared, members, rng, device)
-    return local, client_info(method, scenario.training, prepared, members, rng, device, clients)
+    """What a one-shot method or control is handed in one trial."""
+    shape, classes = own.prepared.shape, len(own.prepared.classes)
+    local = LocalModels(scenario.model, shape, classes, models.tensors)
+    asked = method.component.meta["needs"] & AT_CLIENTS
+    clients = own.clients(scenario, method) if asked else None
+    return local, own.info(method, scenario.training, clients)
 
 
 @dataclass

@@ -29,7 +29,7 @@ from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.plan import Exhibit, Plan, Run
 from fedrepro.stages.aggregate import Prepare, handed
 from fedrepro.stages.combine import as_state
-from fedrepro.stages.common import prepared_for, say
+from fedrepro.stages.common import TrialData, prepared_for, say
 from fedrepro.stages.devices import device_of
 
 NAME_ROOM = 120  # bytes of a setting in a file's name
@@ -119,9 +119,8 @@ def _made(
         inputs += [prepared.info["provenance"], *map(provenance_of, read)]
         for trial in trials:
             rng = Rng(seed, trial)
-            members = read_partition(partition, trial)
-            given = (prepared, members, found[trial], rng, device)
-            local, info = handed(scenario, one.setting, *given)
+            own = TrialData(prepared, read_partition(partition, trial), rng, device)
+            local, info = handed(scenario, one.setting, own, found[trial])
             costly = Prepare(one.setting.component.meta["prepare"], local, info, rng)
             values = {**one.setting.values, **costly(one.setting)}
             model = one.setting.component.fn(local, info, rng=rng, **values)

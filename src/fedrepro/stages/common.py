@@ -6,6 +6,8 @@ import itertools
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -66,42 +68,90 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
     )
 
 
-def held_examples(prepared: Prepared, members: Membership, rng: Rng, device: str) -> Examples:
-    """The training examples as the clients of a trial hold them; rng is at the seed and trial."""
-    plain = examples_of(prepared, "train", device)
-    if members.noise is None:
-        return plain
-    noisy = members.as_held(prepared.inputs("train"), rng)
-    return Examples(tensor_of(noisy).to(device), plain.targets)
+@dataclass(frozen=True)
+class TrialData:
+    """The data of one trial as its clients and the server have them; rng is at the seed and trial.
 
-
-def splits_as_held(
-    names: Iterable[str],
-    prepared: Prepared,
-    members: Membership,
-    rng: Rng,
-    device: str,
-) -> dict[str, EvaluationSplit]:
-    """The splits to measure models on in a trial; rng is at the seed and trial.
-
-    Training examples are as the clients hold them, noise included, with who holds which, so that
-    every stage measures training accuracy on the same inputs.
+    Training examples are as the clients hold them, noise included, so that every stage measures
+    training accuracy on the same inputs.
     """
-    found = {}
-    for name in names:
+
+    prepared: Prepared
+    members: Membership
+    rng: Rng
+    device: str
+
+    @cached_property
+    def held(self) -> Examples:
+        """The training examples as the clients hold them."""
+        plain = examples_of(self.prepared, "train", self.device)
+        if self.members.noise is None:
+            return plain
+        noisy = self.members.as_held(self.prepared.inputs("train"), self.rng)
+        return Examples(tensor_of(noisy).to(self.device), plain.targets)
+
+    def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
+        """The splits to measure models on, with who holds which.
+
+        Errors: FedreproError for examples of which the partition sets none aside.
+        """
+        return {name: self._split(name) for name in names}
+
+    def _split(self, name: str) -> EvaluationSplit:
         aside = next((part for part in ASIDE if part.split == name), None)
         held = name in ("train", "client_validation")
-        examples = (
-            held_examples(prepared, members, rng, device)
-            if held
-            else examples_of(prepared, "train" if aside else name, device)
-        )
-        labels = prepared.labels("train" if aside else name)
-        rows = getattr(members, name) if held else ()
+        source = "train" if aside else name
+        examples = self.held if held else examples_of(self.prepared, source, self.device)
+        labels = self.prepared.labels(source)
+        rows = getattr(self.members, name) if held else ()
         if aside:
-            examples, labels, rows = _part(examples, labels, getattr(members, name), aside)
-        found[name] = EvaluationSplit(examples, labels, prepared.shape, len(prepared.classes), rows)
-    return found
+            examples, labels, rows = _part(examples, labels, getattr(self.members, name), aside)
+        shape, classes = self.prepared.shape, len(self.prepared.classes)
+        return EvaluationSplit(examples, labels, shape, classes, rows)
+
+    def clients(self, scenario: Scenario, method: Spec) -> Clients:
+        """The clients, who do what the method declared."""
+        return Clients(
+            model=scenario.model,
+            network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
+            settings=settings_of(scenario.training),
+            data=ClientData(self.held, self.members.train, self.members.client_validation),
+            method=method.name,
+            needs=method.component.meta["needs"],
+        )
+
+    def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
+        """Exactly what the method declared in `needs`, and nothing else.
+
+        Errors: FedreproError for examples at the server of which the partition sets none aside.
+        """
+        needs = method.component.meta["needs"]
+        prepared, members = self.prepared, self.members
+        labels = prepared.labels("train")
+        counts = members.label_counts(labels, len(prepared.classes))
+        held = np.sort(np.concatenate(members.train))
+        pooled = self.held.scaled(held).cpu().numpy() if "pooled_inputs" in needs else None
+        return ClientInfo(
+            training=training,
+            device=self.device,
+            example_counts=counts.sum(1) if "example_counts" in needs else None,
+            label_counts=counts if "label_counts" in needs else None,
+            pooled_inputs=pooled,
+            pooled_labels=labels[held] if "pooled_labels" in needs else None,
+            clients=clients if needs & AT_CLIENTS else None,
+            **self._at_server(method),
+        )
+
+    def _at_server(self, method: Spec) -> dict[str, np.ndarray]:
+        found = {}
+        for part in ASIDE:
+            if part.need in method.component.meta["needs"] and part.at != "clients":
+                rows = getattr(self.members, part.split)
+                if not rows.size:
+                    raise lacking(f"method '{method.name}'", part)
+                found[f"{part.parameter}_inputs"] = self.prepared.inputs("train", rows)
+                found[f"{part.parameter}_labels"] = self.prepared.labels("train")[rows]
+        return found
 
 
 def _part(
@@ -116,63 +166,3 @@ def _part(
     rows = [np.arange(a, b) for a, b in itertools.pairwise(ends)] if each else ()
     own = Examples(examples.inputs[index], examples.targets[index], examples.scale)
     return own, labels[index], rows
-
-
-def clients_of(
-    scenario: Scenario,
-    method: Spec,
-    prepared: Prepared,
-    members: Membership,
-    rng: Rng,
-    device: str,
-) -> Clients:
-    """The clients of a trial, who do what the method declared; rng is at the seed and trial."""
-    examples = held_examples(prepared, members, rng, device)
-    return Clients(
-        model=scenario.model,
-        network=network_of(scenario.model, prepared.shape, len(prepared.classes)),
-        settings=settings_of(scenario.training),
-        data=ClientData(examples, members.train, members.client_validation),
-        method=method.name,
-        needs=method.component.meta["needs"],
-    )
-
-
-def client_info(
-    method: Spec,
-    training: Spec,
-    prepared: Prepared,
-    members: Membership,
-    rng: Rng,
-    device: str,
-    clients: Clients | None = None,
-) -> ClientInfo:
-    """Exactly what the method declared in `needs`, and nothing else; rng is at seed and trial.
-
-    Errors: FedreproError for examples at the server of which the partition sets none aside.
-    """
-    needs = method.component.meta["needs"]
-    labels = prepared.labels("train")
-    at_server = {}
-    for part in ASIDE:
-        if part.need in needs and part.at != "clients":
-            rows = getattr(members, part.split)
-            if not rows.size:
-                raise lacking(f"method '{method.name}'", part)
-            at_server[f"{part.parameter}_inputs"] = prepared.inputs("train", rows)
-            at_server[f"{part.parameter}_labels"] = labels[rows]
-    counts = members.label_counts(labels, len(prepared.classes))
-    held = np.sort(np.concatenate(members.train))
-    pooled = None
-    if "pooled_inputs" in needs:
-        pooled = members.as_held(prepared.inputs("train"), rng)[held]
-    return ClientInfo(
-        training=training,
-        device=device,
-        example_counts=counts.sum(1) if "example_counts" in needs else None,
-        label_counts=counts if "label_counts" in needs else None,
-        pooled_inputs=pooled,
-        pooled_labels=labels[held] if "pooled_labels" in needs else None,
-        clients=clients if needs & AT_CLIENTS else None,
-        **at_server,
-    )

@@ -13,9 +13,10 @@ from fedrepro.drawings.draw import render
 from fedrepro.drawings.layout import arrangement_of, held, sizes_below, table_of
 from fedrepro.drawings.tables import TextTable, html, latex, markdown
 from fedrepro.numbers.about import about
-from fedrepro.numbers.files import write_exhibit
+from fedrepro.numbers.files import TIMES, write_exhibit
 from fedrepro.numbers.printed import printed_rows, published_file, read_published
 from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
+from fedrepro.numbers.times import times_of
 from fedrepro.planning.config import load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.stages.common import say
@@ -29,7 +30,7 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
 
     That is .svg and .png of a figure; .html, .md, .tex and .printed.csv of a table. The metrics lie
     where the plan says, seen from the working folder. Both are made from the text of the csv, so
-    the csv holds every number that is shown.
+    the csv holds every number that is shown; measured times have a .times.csv of their own.
     """
     exhibit = plan.exhibit(exhibit_key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
@@ -38,13 +39,18 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     numbers = csv_text(summary.numbers)
     sources = {run: found.sources for run, found in tables.items()}
     described = about(exhibit, plan, load_exhibits()[exhibit.paper], sources)
+    texts = {".csv": numbers.encode(), ".choice.csv": csv_text(summary.choice).encode()}
+    every = read_csv(numbers)
+    if exhibit.timed:
+        times = csv_text(times_of(exhibit, files, list(summary.numbers.columns)))
+        texts[TIMES] = times.encode()
+        every = pd.concat([every, read_csv(times)], ignore_index=True)
     write = written if exhibit.is_table else drawn
-    shown = write(exhibit, described, read_csv(numbers))
+    shown = write(exhibit, described, every)
     source = {key: described[key] for key in SOURCE}
     rows = tidy(exhibit, {run: found.rows for run, found in tables.items()})
 
     write_table(f"{out_base}.metrics.parquet", rows, "metrics", source)
-    texts = {".csv": numbers.encode(), ".choice.csv": csv_text(summary.choice).encode()}
     write_exhibit(f"{out_base}", described, texts | shown)
     say(f"{exhibit.key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")
 

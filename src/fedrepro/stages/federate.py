@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,9 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec, setting_token
 from fedrepro.core.states import packed, settled
 from fedrepro.data.membership import read_partition
-from fedrepro.data.prepared import Prepared
 from fedrepro.numbers.measure import EvaluationSplit, Values, communication, measure
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import client_info, clients_of, prepared_for, say, splits_as_held
+from fedrepro.stages.common import TrialData, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress, RoundValues
 from fedrepro.training.clients import Clients
@@ -67,12 +66,14 @@ def run(
     meaning = meaning_of(specs, prepared.checksum, measuring, follow, where)
     contenders = contenders_of(scenario, method, measuring.race)
     measured = dict.fromkeys((*method.component.meta["evaluate"], *evaluate))
+
+    @cache
+    def data_of(trial: int) -> TrialData:
+        return TrialData(prepared, read_partition(partition, trial), Rng(seed, trial), where)
+
     job = RoundsJob(
         scenario,
-        prepared,
-        partition,
-        seed,
-        where,
+        data_of,
         measuring,
         follow,
         tuple(measured),
@@ -94,7 +95,7 @@ def run(
     columns = {
         "trial": [one.trial for one in finished],
         "method": [one.contender.name for one in finished],
-        "seconds": [one.seconds for one in finished],
+        **{name: [one.times[name] for one in finished] for name in finished[0].times},
     }
     write_table(timings, columns, "timings", source | spent())
     models = {one.key: _kept(one.model) for one in finished if one.model is not None}
@@ -142,7 +143,7 @@ class Finished:
 
     trial: int
     contender: Contender
-    seconds: float
+    times: Mapping[str, Any]
     rows: Sequence[MetricRow]
     model: GlobalModel | None
 
@@ -158,10 +159,7 @@ class RoundsJob:
     """What one job runs: each of its settings in each trial, side by side if they race."""
 
     scenario: Scenario
-    prepared: Prepared
-    partition: Path
-    seed: int
-    device: str
+    data: Callable[[int], TrialData]
     measuring: Measuring
     follow: Sequence[str]
     evaluate: Sequence[str]
@@ -189,18 +187,17 @@ class RoundsJob:
     def _runner(self, contender: Contender, trial: int) -> Runner:
         """A setting at the clients of a trial."""
         there = replace(self.scenario, training=contender.training)
-        members, rng = read_partition(self.partition, trial), Rng(self.seed, trial)
-        given = self.prepared, members, rng, self.device
-        splits = splits_as_held((*self.evaluate, *self.follow), *given)
+        own = self.data(trial)
+        splits = own.splits((*self.evaluate, *self.follow))
         rounds = TrialRounds(
             contender.method,
-            clients_of(there, contender.method, *given),
-            client_info(contender.method, there.training, *given),
+            own.clients(there, contender.method),
+            own.info(contender.method, there.training),
             self.measuring,
             {name: splits[name] for name in ("test", *self.follow)},
         )
         keeper = self.keeper(contender.checkpoint(trial))
-        return Runner(contender, rounds, rng, keeper, splits)
+        return Runner(contender, rounds, own.rng, keeper, splits)
 
 
 @dataclass(frozen=True)
@@ -232,7 +229,7 @@ class Runner:
         why = f", {end.ended}" if end.ended else ""
         name = "" if self.contender.number is None else f", {self.contender.name}"
         say(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
-        return Finished(trial, self.contender, run.seconds, rows, None if stopped else model)
+        return Finished(trial, self.contender, run.times, rows, None if stopped else model)
 
     def _row(
         self, done: int | None, client: int | None, metric: str, split: str | None, value: float
@@ -313,6 +310,7 @@ class TrialRounds:
             0,
             state,
             seconds=time.perf_counter() - began,
+            client_seconds=ledger.seconds,
             exchanges=int(ledger.traffic != Traffic()),
             traffic=ledger.traffic,
             rejected=ledger.rejected,
@@ -326,13 +324,15 @@ class TrialRounds:
         new, report = self.made.round(
             before.state, self.clients, self.info, rng.at(round=before.done)
         )
-        seconds = before.seconds + time.perf_counter() - began
+        seconds = time.perf_counter() - began
         reached = before.target or (before if before.ended == REACHED else None)
         progress = Progress(
             done,
             settled(new),
             before.recorded,
-            seconds,
+            before.seconds + seconds,
+            before.client_seconds + ledger.seconds,
+            [*before.each, seconds],
             before.exchanges + report.exchanges,
             before.traffic + (report.traffic or ledger.traffic),
             before.rejected + ledger.rejected,
@@ -342,7 +342,8 @@ class TrialRounds:
         )
         if progress.idle >= MOST_IDLE:
             why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
-            return replace(self._measured(progress, report), ended=why)
+            last = progress if reached else self._measured(progress, report)
+            return replace(last, ended=why)
         if reached is None and self.measuring.is_due(done, self.made.rounds):
             return self._measured(progress, report)
         return self._at_rung(progress) if done in rungs(self.measuring.race) else progress

@@ -26,22 +26,35 @@ RoundValues = list[tuple[int, int | None, str, str | None, float]]
 class Progress:
     """How far a trial has come: rounds done, the method's state, and what was recorded.
 
-    exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row, up to the last, in
-    which every update was rejected. ended: why there are no further rounds, `reached` (the target),
-    `diverged`, or that too many rounds were idle, or nothing. target: how it stood when it had
-    reached its target, if a race let it go on from there.
+    seconds: of all rounds and the start, client_seconds: of these, those in which clients worked;
+    each: of single rounds. exchanges, traffic, rejected: of all rounds so far. idle: rounds in a
+    row, up to the last, in which every update was rejected. ended: why there are no further rounds,
+    `reached` (the target), `diverged`, or that too many rounds were idle, or nothing. target: how
+    it stood when it had reached its target, if a race let it go on from there.
     """
 
     done: int
     state: dict[str, Any]
     recorded: RoundValues = field(default_factory=list)
     seconds: float = 0.0
+    client_seconds: float = 0.0
+    each: list[float] = field(default_factory=list)
     exchanges: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     rejected: int = 0
     idle: int = 0
     ended: str = ""
     target: Progress | None = None
+
+    @property
+    def times(self) -> dict[str, Any]:
+        """Columns of the timings: seconds of all, of clients and the server, of single rounds."""
+        return {
+            "seconds": self.seconds,
+            "client_seconds": self.client_seconds,
+            "server_seconds": self.seconds - self.client_seconds,
+            "round_seconds": self.each,
+        }
 
     @property
     def outcome(self) -> Progress:

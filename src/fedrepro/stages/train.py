@@ -16,7 +16,7 @@ from fedrepro.data.membership import Membership, read_partition
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import held_examples, prepared_for, say
+from fedrepro.stages.common import TrialData, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
@@ -62,7 +62,7 @@ def run(
     with model_writer(out, source) as writer:
         for together in _groups({trial: read_partition(partition, trial) for trial in trials}):
             trial, members = next(iter(together.items()))
-            examples = held_examples(prepared, members, Rng(seed, trial=trial), where)
+            examples = TrialData(prepared, members, Rng(seed, trial=trial), where).held
             for tasks in _slices(together, clients, seed, network):
                 say(f"training {len(tasks)} models, {where}")
                 starts = own_starts(network, settings, [task.rng for task in tasks])

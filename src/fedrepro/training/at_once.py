@@ -47,8 +47,8 @@ def gradients_at(
     layout = Layout(network.shapes)
     flat = torch.from_numpy(layout.pack(weights)).to(x).repeat(len(index), 1).requires_grad_()
     logits = network.forward(layout.views(flat), x, Pass())
-    each = cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
-    losses = each.view(index.shape).mean(1)
+    each = cross_entropy(logits.flatten(0, 1), network.asked(x, y).flatten(), reduction="none")
+    losses = each.view(len(index), -1).mean(1)
     gradients = torch.autograd.grad(losses.sum(), flat)[0]
     gradients[~losses.isfinite()] = torch.nan
     return layout.unpack(gradients.cpu().numpy()), losses.detach().double().cpu().numpy()
@@ -74,11 +74,12 @@ def evaluated(
         for at in range(0, len(index), network.prediction_rows):
             part = slice(at, at + network.prediction_rows)
             x = examples.scaled(index[part])
-            y = examples.targets[index[part]]
+            y = network.asked(x, examples.targets[index[part]])
             for i, one in enumerate(models):
                 logits = network.logits(one, x)
-                right[i, part] = (logits.argmax(1) == y).double().cpu()
-                losses[i, part] = cross_entropy(logits, y, reduction="none").double().cpu()
+                hits, lost = logits.argmax(1) == y, cross_entropy(logits, y, reduction="none")
+                for into, each in ((right, hits), (losses, lost)):
+                    into[i, part] = each.double().view(len(x), -1).mean(1).cpu()
     sizes = np.array([len(own) for own in rows])
     return Evaluated(*(_means(each.numpy(), sizes) for each in (right, losses)))
 

@@ -16,7 +16,7 @@ from fedrepro.training.augment import Crops
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout, first
 from fedrepro.training.gradients import AutogradGradients, Gradients, observed_losses
-from fedrepro.training.hand import HandDescent, HandGradients
+from fedrepro.training.hand import HandGradients, Moved, Written
 from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
 from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS
@@ -151,19 +151,22 @@ class Block:
     def _gradients(self) -> Gradients:
         procedure = self.procedure
         weights, gradients = self.layout.views(self.flat), self.layout.views(self.gradient)
-        if self.path == "hand" and self.direct:
-            return HandDescent(procedure.network, weights, procedure.rows)
+        start = self.layout.views(self.start)
         if self.path == "hand":
-            return HandGradients(procedure.network, weights, gradients, procedure.rows)
+            use = Moved(weights, procedure.rows) if self.direct else Written(gradients)
+            return HandGradients(
+                procedure.network, weights, use, procedure.rows, procedure.losses, start
+            )
         alone = self.path == "loop" and self.device.type == "cpu"
         convolution: Convolution = "channels_last" if alone else "grouped"
         return AutogradGradients(
             procedure.network,
             weights,
             gradients,
-            self.layout.views(self.start),
+            start,
             convolution,
             procedure.losses,
+            self.direct,
         )
 
     def begin(self, start: np.ndarray, private: np.ndarray | None, tasks: Sequence[Task]) -> None:
@@ -186,10 +189,7 @@ class Block:
         same = len(set(rates)) == 1
         if same:
             settings = replace(settings, lr=rates[0])
-        if isinstance(self.gradients, HandDescent):
-            self.gradients.begin(rates)
-        elif self.direct and isinstance(self.gradients, AutogradGradients):
-            self.gradients.lr = settings.lr
+        self.gradients.begin(rates)
         self.optimiser = OPTIMISERS[settings.optimiser](
             self.flat[:count], settings, None if same else rates
         )
@@ -234,8 +234,15 @@ class Block:
             logits = torch.nn.utils.rnn.pad_sequence(seen, batch_first=True)
             count = logits.shape[1]
             share = weight[at : at + len(x), :count]
-            losses[at : at + len(x), :count] = observed_losses(logits, y, share)
+            losses[at : at + len(x), :count] = self._losses(logits, x, y, share)
         return losses
+
+    def _losses(
+        self, logits: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
+    ) -> torch.Tensor:
+        """Cross-entropy of what the network was asked at each example."""
+        network = self.procedure.network
+        return observed_losses(logits, network.asked(x, y), network.weighed(weight))
 
     def _step(
         self,
@@ -271,7 +278,7 @@ class Block:
                 x = self.crops.moved(x, moves[piece, :count])
             share = first(weight[piece], count)
             logits = self.gradients.step(x, y, share, self.noise)
-            losses[0, :count] += observed_losses(logits, y, share)
+            losses[0, :count] += self._losses(logits, x, y, share)
             self.total[:count] += self.gradient[:count]
         self._descend(chunk.active[0])
         return losses

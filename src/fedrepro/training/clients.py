@@ -117,16 +117,18 @@ class Clients:
         are finite: the others are for the method to reject, or an error by `checked`. Raises
         FedreproError outside a round.
         """
-        trained = train(
-            self.network,
-            self.data.examples,
-            self._tasks(rng, chosen, lr, steps),
-            replace(self.settings, epochs=epochs),
-            start,
-            terms=terms,
-            private=private,
-            keep_gradients=keep_gradients,
-        )
+        tasks = self._tasks(rng, chosen, lr, steps)
+        with self.ledger.at_work():
+            trained = train(
+                self.network,
+                self.data.examples,
+                tasks,
+                replace(self.settings, epochs=epochs),
+                start,
+                terms=terms,
+                private=private,
+                keep_gradients=keep_gradients,
+            )
         self._note(chosen, trained)
         return trained
 
@@ -147,16 +149,18 @@ class Clients:
 
         Models that are not finite are left out; the result says what weight went in.
         """
-        averaged = average(
-            self.network,
-            self.data.examples,
-            self._tasks(rng, chosen, lr, steps),
-            replace(self.settings, epochs=epochs),
-            start,
-            weights,
-            terms=terms,
-            private=private,
-        )
+        tasks = self._tasks(rng, chosen, lr, steps)
+        with self.ledger.at_work():
+            averaged = average(
+                self.network,
+                self.data.examples,
+                tasks,
+                replace(self.settings, epochs=epochs),
+                start,
+                weights,
+                terms=terms,
+                private=private,
+            )
         self._note(chosen, averaged)
         return averaged
 
@@ -171,9 +175,9 @@ class Clients:
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
-        found, losses = gradients_at(
-            self.network, self.data.examples, [self.data.rows[j] for j in members], weights
-        )
+        rows = [self.data.rows[j] for j in members]
+        with self.ledger.at_work():
+            found, losses = gradients_at(self.network, self.data.examples, rows, weights)
         self.ledger.sent(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, losses, np.isfinite(losses))
         return found
@@ -199,7 +203,9 @@ class Clients:
                 "have none: set `validation` of the partition, with validation_at: clients"
             )
         members = self._members(chosen)
-        found = evaluated(self.network, self.data.examples, [held[j] for j in members], candidates)
+        rows = [held[j] for j in members]
+        with self.ledger.at_work():
+            found = evaluated(self.network, self.data.examples, rows, candidates)
         count = len(found.accuracy)
         one = self.models(up=0, down=count * len(members))
         numbers = 2 * FLOAT_BYTES * count * len(members)

@@ -28,6 +28,10 @@ class Gradients(Protocol):
     for networks that draw nothing.
     """
 
+    def begin(self, rates: Sequence[float]) -> None:
+        """The step sizes of the models that train next, for what descends at once."""
+        ...
+
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
     ) -> torch.Tensor: ...
@@ -37,8 +41,9 @@ class Gradients(Protocol):
 class AutogradGradients:
     """Automatic differentiation through the stacked forward pass.
 
-    weights, gradients, start: (M, *shape) by name; gradients are written. lr: descend by this
-    rate at once, instead of writing the gradients, which saves two passes over a large network.
+    weights, gradients, start: (M, *shape) by name; gradients are written. direct: descend at once,
+    all models by the same rate, instead of writing the gradients, which saves two passes over a
+    large network.
     """
 
     network: Network
@@ -47,7 +52,12 @@ class AutogradGradients:
     start: Tensors
     convolution: Convolution
     terms: Sequence[Term] = ()
+    direct: bool = False
     lr: float | None = None
+
+    def begin(self, rates: Sequence[float]) -> None:
+        """See `Gradients`."""
+        self.lr = rates[0] if self.direct else None
 
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
@@ -61,6 +71,7 @@ class AutogradGradients:
         rate = None if self.terms else self.lr
         run = Pass(self.convolution, noise, keep=bool(self.terms), descend=rate)
         logits = self.network.forward(leaves, x, run)
+        y, weight = self.network.asked(x, y), self.network.weighed(weight)
         losses = cross_entropy(logits, y, weight)
         if self.terms:
             start = {name: value[:count] for name, value in self.start.items()}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,15 +23,26 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 
 @dataclass
 class Ledger:
-    """An account that `Clients` keep for the harness, which begins it anew before each round."""
+    """An account that `Clients` keep for the harness, which begins it anew before each round.
+
+    seconds: in which clients trained, or evaluated.
+    """
 
     traffic: Traffic = field(default_factory=Traffic)
     losses: dict[int, list[float]] = field(default_factory=dict)
     rejected: int = 0
+    seconds: float = 0.0
 
     def begin(self) -> None:
         """Nothing has happened yet."""
-        self.traffic, self.losses, self.rejected = Traffic(), {}, 0
+        self.traffic, self.losses, self.rejected, self.seconds = Traffic(), {}, 0, 0.0
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Clients work while this lasts."""
+        began = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - began
 
     def sent(self, traffic: Traffic) -> None:
         """Messages went up or down."""

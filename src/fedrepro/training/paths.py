@@ -13,9 +13,10 @@ from typing import Literal, cast, get_args
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.network import Network
+from fedrepro.training.hand import by_hand
 
-# hand: written-out gradients of dense networks. grouped: stacked forward pass, with grouped
-# convolutions. loop: models one after another.
+# hand: written-out gradients of dense networks and of some terms. grouped: stacked forward pass,
+# with grouped convolutions. loop: models one after another.
 StepPath = Literal["hand", "grouped", "loop"]
 PATHS: tuple[StepPath, ...] = get_args(StepPath)
 
@@ -28,9 +29,9 @@ def table() -> dict[str, dict[str, StepPath]]:
 
 
 def choose(network: Network, device: str, terms: Sequence[object]) -> StepPath:
-    """The path for this network; losses with further terms are differentiated automatically."""
+    """The path for this network; what is not written out is differentiated automatically."""
     path = table()["cuda" if device == "cuda" else "cpu"][network.kind]
-    if path == "hand" and (network.sizes is None or terms):
+    if path == "hand" and not by_hand(network, terms):
         return "grouped"
     return path
 
@@ -38,7 +39,7 @@ def choose(network: Network, device: str, terms: Sequence[object]) -> StepPath:
 def possible(network: Network, terms: Sequence[object]) -> tuple[StepPath, ...]:
     """The paths that can train this network."""
     found: list[StepPath] = ["grouped", "loop"]
-    if network.sizes is not None and not terms:
+    if by_hand(network, terms):
         found.append("hand")
     return tuple(path for path in PATHS if path in found)
 

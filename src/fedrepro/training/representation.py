@@ -81,7 +81,7 @@ class RepresentationMatching:
             look.network.forward(look.start, look.x, received)
         total = look.x.new_zeros(len(look.x))
         shapes, kernels = activation_shapes(look.network), self._kernels(look.network)
-        for j, (source, target) in enumerate(self._pairs(len(shapes))):
+        for j, (source, target) in enumerate(self.pairs(len(shapes))):
             own = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
             given = look.run.activations[source]
             if source > target:
@@ -106,10 +106,10 @@ class RepresentationMatching:
         shapes, kernels = activation_shapes(network), self._kernels(network)
         return [
             _map(shapes[source], shapes[target], kernels[source]).parameters(shapes[source])
-            for source, target in self._pairs(len(shapes))
+            for source, target in self.pairs(len(shapes))
         ]
 
-    def _pairs(self, count: int) -> list[tuple[int, int]]:
+    def pairs(self, count: int) -> list[tuple[int, int]]:
         """From which of so many activations which one is given back, counted from 0."""
         if self.source == "same":
             return [(j, j) for j in range(1, count)]

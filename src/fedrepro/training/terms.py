@@ -98,6 +98,23 @@ class Entropy:
             short = ((self.least - entropy).clamp_min(0) * look.weight).sum(1)
         return self.coefficient * short
 
+    def at_logits(self, logits: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Its gradient at the logits t (A, B, K) of examples of weight one.
+
+        dH/dt_k = -p_k (log p_k + H).
+        """
+        import torch
+
+        logs = torch.log_softmax(logits, -1)
+        p = logs.exp()
+        each = p * logs
+        negative = each.sum(-1, keepdim=True)  # -H
+        if self.over == "minibatch":
+            short = (negative * weight.unsqueeze(-1)).sum(1, keepdim=True) >= -self.least
+        else:
+            short = negative >= -self.least
+        return each.addcmul_(p, negative, value=-1).mul_(self.coefficient).mul_(short)
+
 
 @dataclass(frozen=True)
 class GaussianPrior:

@@ -6,13 +6,11 @@ decentralized data, AISTATS 2017) and of LEAF (S. Caldas et al., arXiv:1812.0109
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
-
-from fedrepro.components.datasets._plays import Lines, read_leaf, read_plays, read_tiny
+from fedrepro.components.datasets._plays import read_leaf, read_plays, read_tiny
+from fedrepro.components.datasets._windows import PAD, Windows, texts_of
 from fedrepro.core.artifacts import damaged
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
@@ -31,7 +29,6 @@ STAND_INS = {
     "leaf": "",
     "tiny": "Parts of Shakespeare's plays, a megabyte in all, stand in for the complete works.",
 }
-PAD = "\n"
 LETTERS = 256  # kinds of characters that fit a byte
 
 
@@ -54,6 +51,9 @@ def shakespeare(
     ] = "plays",
     window: Annotated[int, Arg("characters that an example shows", least=1)] = 80,
     stride: Annotated[int, Arg("characters from one example to the next", least=1)] = 1,
+    whole: Annotated[
+        bool, Arg("only windows that lie in a text, and none where it is too short")
+    ] = False,
     min_lines: Annotated[int, Arg("lines that a role must have", unit="lines", least=2)] = 2,
     test: Annotated[float, Arg("last lines of each role, for testing", above=0, most=0.9)] = 0.2,
     validation: Annotated[
@@ -67,7 +67,8 @@ def shakespeare(
     speech. An example is a window over the role's lines of one split, joined by line breaks, and
     the character that follows; LEAF steps by one character. The beginning of a text is filled
     with line breaks up to a full window, so that no role is too short for an example (LEAF drops
-    such roles). Classes are the characters that training examples ask for; any other is left out.
+    such roles); `whole` takes windows of the text alone. Classes are the characters that training
+    examples ask for; any other is left out.
     Validation lines come before the test lines of roles that have enough of them.
     Kind text; x uint8 (N, window), character codes that are also the class numbers; scale 1.
     Errors: FedreproError for a missing or damaged file, or if no role has so many lines.
@@ -81,12 +82,13 @@ def shakespeare(
         raise FedreproError(
             f"data set 'shakespeare': no role has min_lines~{min_lines} lines: choose a lower one"
         )
-    texts = _texts(lines, roles, test, validation)
+    texts = texts_of(lines, roles, test, validation)
     kinds = len({PAD, *"".join(texts["train"])})
     if kinds > LETTERS:
         raise damaged(raw / file, f"it has {kinds:,} kinds of letters, at most {LETTERS} may be")
-    alphabet = _alphabet(texts["train"], window, stride)
-    examples = {s: _examples(texts[s], alphabet, window, stride) for s in SPLITS}
+    cut = Windows(window, stride, whole)
+    alphabet = cut.alphabet(texts["train"])
+    examples = {s: cut.examples(texts[s], alphabet) for s in SPLITS}
     return Arrays(
         x={split: examples[split][0] for split in SPLITS},
         y={split: examples[split][1] for split in SPLITS},
@@ -99,49 +101,3 @@ def shakespeare(
         groups={split: examples[split][2] for split in SPLITS},
         group_names=tuple(roles),
     )
-
-
-def _texts(lines: Lines, roles: list[str], test: float, validation: float) -> dict[str, list[str]]:
-    """The text of each role in each split, its lines in the order of the play."""
-    texts: dict[str, list[str]] = {split: [] for split in SPLITS}
-    for role in roles:
-        said = lines[role]
-        last = len(said) - min(max(1, math.ceil(test * len(said))), len(said) - 1)
-        first = max(1, last - math.floor(validation * len(said)))
-        parts = {"train": said[:first], "validation": said[first:last], "test": said[last:]}
-        for split, part in parts.items():
-            texts[split].append("\n".join(part))
-    return texts
-
-
-def _alphabet(texts: list[str], window: int, stride: int) -> str:
-    """Characters that training examples ask for; without the others each class has examples."""
-    alphabet = "".join(sorted({PAD, *"".join(texts)}))
-    while True:
-        asked = np.unique(_examples(texts, alphabet, window, stride)[1])
-        kept = "".join(sorted({PAD, *(alphabet[code] for code in asked)}))
-        # a character left out moves the steps of a stride above 1, so look again
-        if kept == alphabet:
-            return alphabet
-        alphabet = kept
-
-
-def _examples(
-    texts: list[str], alphabet: str, window: int, stride: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Windows uint8 (N, window), next characters int64 (N,), roles int32 (N,)."""
-    code = {ord(character): chr(number) for number, character in enumerate(alphabet)}
-    keep = dict.fromkeys(map(ord, set("".join(texts)) - set(alphabet))) | code
-    sizes, codes, ends = [], [], []
-    at = 0
-    for text in texts:
-        own = np.frombuffer(text.translate(keep).encode("latin-1"), np.uint8)
-        filled = np.concatenate([np.full(window, alphabet.index(PAD), np.uint8), own])
-        ends.append(np.arange(0, own.size, stride) + at)
-        sizes.append(ends[-1].size)
-        codes.append(filled)
-        at += filled.size
-    whole, first = np.concatenate(codes), np.concatenate(ends)
-    windows = np.lib.stride_tricks.sliding_window_view(whole, window)
-    role = np.repeat(np.arange(len(texts), dtype=np.int32), sizes)
-    return windows[first], whole[first + window].astype(np.int64), role

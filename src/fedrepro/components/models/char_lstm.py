@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
 from fedrepro.networks.layers import Affine, Layer
 from fedrepro.networks.network import Network
-from fedrepro.networks.recurrent import Embedding, Lstm
+from fedrepro.networks.recurrent import EachPosition, Embedding, Lstm
 
 
 @register("model", "char_lstm", version=1, title="character LSTM")
@@ -19,10 +19,19 @@ def char_lstm(
     embedding: Annotated[int, Arg("size of a character's vector", least=1)] = 8,
     units: Annotated[int, Arg("units of each recurrent layer", "units", least=1)] = 256,
     layers: Annotated[int, Arg("recurrent layers", least=1, most=100)] = 2,
+    predict: Annotated[
+        Literal["last", "all"],
+        Arg("the character after a window, or also the next one after each character of it"),
+    ] = "last",
 ) -> Network:
     """Embedding, LSTM layers, softmax over the next character. Source: FedAvg, section 3.
 
-    Inputs are windows of character codes, and the codes are the classes.
+    Inputs are windows of character codes, and the codes are the classes. Where all characters are
+    predicted, the loss of an example is the mean over its positions, and accuracy is over them all;
+    windows that overlap by less (`stride` of the data set) then teach as much in fewer examples.
     """
-    recurrent: list[Layer] = [Lstm(units, last=i == layers - 1) for i in range(layers)]
+    last = predict == "last"
+    recurrent: list[Layer] = [Lstm(units, last and i == layers - 1) for i in range(layers)]
+    if not last:
+        recurrent.append(EachPosition())
     return Network(shape, (Embedding(classes, embedding), *recurrent, Affine(classes)), "recurrent")

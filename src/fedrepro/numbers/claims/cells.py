@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from fedrepro.core.errors import unknown
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.spec import render
+from fedrepro.numbers.choice import Curve
 from fedrepro.numbers.pairing import COLUMNS as PAIRING
 from fedrepro.numbers.series import LEFT_OUT
 
@@ -121,6 +122,25 @@ class Numbers:
                 spot = tuple(self.place(row).items())
                 found.setdefault(spot, {})[int(row[ROUND])] = _trials(row)
         return {spot: dict(sorted(measured.items())) for spot, measured in found.items()}
+
+    def over_rounds(
+        self, method: str, metric: str, split: str, take: Callable[[Curve], float]
+    ) -> Numbers:
+        """The table with one number of each trial's curve as what the method ended with.
+
+        For what is known of single rounds only.
+        """
+        import pandas as pd
+
+        measured = self.rounds(method, metric, split)
+        head = {"method": method, "metric": metric, "split": split, ROUND: None}
+        taken = []
+        for spot, own in measured.items():
+            curves = zip(*([(done, value) for value in own[done]] for done in own), strict=True)
+            values = [f"{take(curve):.10g}" for curve in curves]
+            taken.append({**dict(spot), **head, "by_trial": " ".join(values)})
+        frame = pd.DataFrame(taken, columns=list(self.frame.columns))
+        return Numbers(frame, self.grid, self.every)
 
     def left_out(self, method: str) -> list[Place]:
         """Where the method gave no model, as the exhibit says."""

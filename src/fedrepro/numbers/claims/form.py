@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedrepro.core.errors import unknown
-from fedrepro.core.metrics import METRICS
+from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.claims.cells import (
     Cell,
     Exhibits,
@@ -58,7 +58,7 @@ class Form(Bounds):
     where: dict[str, Wanted] = Field(
         default_factory=dict, description="only these values of a column"
     )
-    points: Literal["every", "some", "mean"] = "every"
+    points: Literal["every", "some", "most", "mean"] = "every"
     ragged: bool = Field(
         False, description="the exhibit leaves out points of some methods by design"
     )
@@ -67,8 +67,8 @@ class Form(Bounds):
     @field_validator("metric")
     @classmethod
     def _known(cls, metric: str) -> str:
-        if metric not in METRICS:
-            raise ValueError(str(unknown("metric", metric, METRICS)))
+        if metric not in all_metrics():
+            raise ValueError(str(unknown("metric", metric, all_metrics())))
         return metric
 
     @property

@@ -6,16 +6,16 @@ so that less computing can never make a verdict of its own.
 
 **Many points.** That every point keeps its bounds is wrong only if a point that breaks one passes,
 which is as rare for forty points as for one. That *some* point breaks one is to look for the worst
-of many, and so is that some point keeps them all. Under the rule `holm` these two use Holm's method
-at its first step, which is all that a verdict needs: the surest point of m must pass at a
-confidence of 1 - 0.05/m. Where one point is enough to refute a claim, m counts the points of all
-its checks.
+of many, and so is that some point, or most of them, keep them all. Under the rule `holm` these use
+Holm's method at its first step, which is all that a verdict needs: the surest point of m must pass
+at a confidence of 1 - 0.05/m. Where one point is enough to refute a claim, m counts the points of
+all its checks.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -159,10 +159,10 @@ def _judge(found: _Found, ways: int, rules: Rules) -> Judged:
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
     """A check by what it has to say; `ways` is in how many its claim could be refuted."""
-    keeping = len(statements) if check.points == "some" else 1
+    keeping = len(statements) if check.points in ("some", "most") else 1
     kept, broken = (_confidence(count if rules.holm else 1) for count in (keeping, ways))
     points = [_point(check, one, kept, broken) for one in statements]
-    whole = _some_of(points) if check.points == "some" else _all_of(p.verdict for p in points)
+    whole = WHOLE[check.points]([p.verdict for p in points])
     # of the points with that verdict, the one furthest out of bounds, or, for `some`, furthest in
     alike = [point for point in points if point.verdict == whole]
     pick = max if check.points == "some" else min
@@ -239,11 +239,17 @@ def _doubled() -> Iterator[int]:
         times *= 2
 
 
-def _some_of(points: Sequence[Finding]) -> Verdict:
-    verdicts = {point.verdict for point in points}
+def _some_of(verdicts: Sequence[Verdict]) -> Verdict:
     if "holds" in verdicts:
         return "holds"
-    return "refuted" if verdicts == {"refuted"} else "undecided"
+    return "refuted" if set(verdicts) == {"refuted"} else "undecided"
+
+
+def _most_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """More than half of the points have to hold; half that are refuted are enough."""
+    if 2 * verdicts.count("holds") > len(verdicts):
+        return "holds"
+    return "refuted" if 2 * verdicts.count("refuted") >= len(verdicts) else "undecided"
 
 
 def _all_of(verdicts: Iterable[Verdict]) -> Verdict:
@@ -256,6 +262,14 @@ def _all_of(verdicts: Iterable[Verdict]) -> Verdict:
     if "refuted" in found:
         return "refuted"
     return "holds" if found == {"holds"} else "undecided"
+
+
+WHOLE: dict[str, Callable[[Sequence[Verdict]], Verdict]] = {
+    "every": _all_of,
+    "mean": _all_of,
+    "some": _some_of,
+    "most": _most_of,
+}
 
 
 def verdict(judged: Sequence[Judged]) -> Verdict:

@@ -51,7 +51,12 @@ COLUMNS = (
 )
 NUMERIC = ("value", "low", "high", "confidence", "points", "trials", "trials_needed")
 MOST_NAMED = 4  # of what is missing
-COUNTED = {"every": "at every point", "some": "at some point", "mean": "on average"}
+COUNTED = {
+    "every": "at every point",
+    "some": "at some point",
+    "most": "at more than half of the points",
+    "mean": "on average",
+}
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
@@ -63,18 +68,22 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
     file = load_claims(published)
     opened = {Path(key).name: open_exhibit(reports, key, reports.name) for key in exhibits}
     numbers = {name: _numbers(files) for name, files in opened.items()}
-    stand_ins = {
-        name: " ".join(filter(None, dict.fromkeys(d["stand_in"] for d in files.about["data"])))
-        for name, files in opened.items()
-    }
-    found = list(rows(file.claims, numbers, stand_ins, file.rules))
+    other = {name: _other_than_printed(files.about) for name, files in opened.items()}
+    found = list(rows(file.claims, numbers, other, file.rules))
     # numbers as numbers in every file, also where a column is empty
     return pd.DataFrame(found, columns=list(COLUMNS)).astype(dict.fromkeys(NUMERIC, float))
 
 
+def _other_than_printed(about: Mapping[str, Any]) -> str:
+    """What an exhibit has other than the paper's: data that stand in, or a smaller size."""
+    reduced = about["settings"].get("reduced")
+    found = [*(data["stand_in"] for data in about["data"]), reduced and f"Reduced: {reduced}."]
+    return " ".join(filter(None, dict.fromkeys(found)))
+
+
 def _numbers(files: ExhibitFiles) -> Numbers:
     path = f"{files.base}.csv"
-    frame = files.table(".csv")
+    frame = files.numbers
     try:
         if "by_trial" not in frame:
             raise FedreproError(

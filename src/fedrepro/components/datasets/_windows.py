@@ -1,0 +1,70 @@
+"""From what each role says to examples: windows of characters, and the character that follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrepro.components.datasets._plays import Lines
+from fedrepro.data.prepared import SPLITS
+
+PAD = "\n"
+
+
+def texts_of(
+    lines: Lines, roles: Sequence[str], test: float, validation: float
+) -> dict[str, list[str]]:
+    """The text of each role in each split, its lines in the order of the play."""
+    texts: dict[str, list[str]] = {split: [] for split in SPLITS}
+    for role in roles:
+        said = lines[role]
+        last = len(said) - min(max(1, math.ceil(test * len(said))), len(said) - 1)
+        first = max(1, last - math.floor(validation * len(said)))
+        parts = {"train": said[:first], "validation": said[first:last], "test": said[last:]}
+        for split, part in parts.items():
+            texts[split].append("\n".join(part))
+    return texts
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How texts are cut: characters of a window, from one to the next, and whether all of them lie
+    in the text; else its beginning is filled with line breaks."""
+
+    size: int
+    stride: int
+    whole: bool = False
+
+    def alphabet(self, texts: list[str]) -> str:
+        """Characters that training examples ask for; without the others each class has examples."""
+        alphabet = "".join(sorted({PAD, *"".join(texts)}))
+        while True:
+            asked = np.unique(self.examples(texts, alphabet)[1])
+            kept = "".join(sorted({PAD, *(alphabet[code] for code in asked)}))
+            # a character left out moves the steps of a stride above 1, so look again
+            if kept == alphabet:
+                return alphabet
+            alphabet = kept
+
+    def examples(
+        self, texts: list[str], alphabet: str
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Windows uint8 (N, size), next characters int64 (N,), roles int32 (N,)."""
+        code = {ord(character): chr(number) for number, character in enumerate(alphabet)}
+        keep = dict.fromkeys(map(ord, set("".join(texts)) - set(alphabet))) | code
+        sizes, codes, ends = [], [], []
+        at = 0
+        for text in texts:
+            own = np.frombuffer(text.translate(keep).encode("latin-1"), np.uint8)
+            filled = np.concatenate([np.full(self.size, alphabet.index(PAD), np.uint8), own])
+            ends.append(np.arange(self.size if self.whole else 0, own.size, self.stride) + at)
+            sizes.append(ends[-1].size)
+            codes.append(filled)
+            at += filled.size
+        whole, first = np.concatenate(codes), np.concatenate(ends)
+        windows = np.lib.stride_tricks.sliding_window_view(whole, self.size)
+        role = np.repeat(np.arange(len(texts), dtype=np.int32), sizes)
+        return windows[first], whole[first + self.size].astype(np.int64), role

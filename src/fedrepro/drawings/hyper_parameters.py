@@ -1,0 +1,118 @@
+"""Drawing hyper-parameters: what a method that adapts them uses as rounds go by, and its reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.drawings.canvas import (
+    LEGEND_ROW,
+    Line,
+    cases,
+    draw_lines,
+    grid_of,
+    headings,
+    legend,
+    legend_rows,
+    line_of,
+    new_figure,
+    of_case,
+    select,
+)
+from fedrepro.drawings.style import CASES, Look
+from fedrepro.numbers.summary import ROUND
+from fedrepro.planning.plan import Exhibit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEIGHT = 2.9  # inches, with a legend of one row
+MARKERS = 7
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What a panel shows: a line of one metric, and dots of another if there is such.
+
+    grid: the method's parameter that lists the values there are.
+    """
+
+    title: str
+    metric: str
+    dots: str = ""
+    grid: str = ""
+    log: bool = False
+
+
+FOLLOWED = (
+    Followed("a  Learning rate", "mean_lr", "sampled_lr", "lrs", log=True),
+    Followed("b  Steps a round", "mean_steps", "sampled_steps", "step_counts"),
+    Followed("c  Reward", "reward"),
+)
+
+
+def hyper_parameters(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """A panel for each of FOLLOWED, with a line for each case.
+
+    Lines are means over trials, with a band of one sd; dots are what single trials drew.
+    """
+    from matplotlib.lines import Line2D
+
+    rounds = numbers[numbers[ROUND].notna()]
+    shown = cases(numbers)
+    look = dict(zip(shown, CASES, strict=False))
+    rows = legend_rows(shown) - 1
+    added = LEGEND_ROW * (rows - 1)
+    drawn = new_figure(HEIGHT + added)
+    margins = {"left": 0.45, "right": 0.12, "top": 0.72, "bottom": 0.75 + added}
+    (panels,) = grid_of(drawn, 1, len(FOLLOWED), across=0.5, **margins)
+    for axes, followed in zip(panels, FOLLOWED, strict=True):
+        _draw(axes, followed, exhibit, {case: of_case(rounds, case) for case in shown}, look)
+    handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
+    legend(drawn, list(handles), 0.08, rows)
+    headings(drawn, exhibit)
+    return drawn
+
+
+def _draw(
+    axes: Axes,
+    followed: Followed,
+    exhibit: Exhibit,
+    numbers: Mapping[str, pd.DataFrame],
+    look: Mapping[str, Look],
+) -> None:
+    """One panel: dots below lines. numbers: case -> its single rounds."""
+    from matplotlib.ticker import MaxNLocator, NullLocator
+
+    lines: dict[str, Line] = {}
+    for case, own in numbers.items():
+        measured = select(own, followed.metric, "")
+        lines[case] = line_of(measured, measured[ROUND].astype(float).tolist())
+        if followed.dots:
+            x, y = trials_of(select(own, followed.dots, ""))
+            axes.scatter(x, y, s=3, color=look[case].colour, alpha=0.3, linewidths=0, zorder=1)
+    draw_lines(axes, lines, look, banded=set(lines), markers=MARKERS)
+    axes.set_title(followed.title, loc="left")
+    axes.set_xlabel(exhibit.settings.horizontal or "communication rounds")
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+    if followed.log:
+        axes.set_yscale("log")
+    if followed.grid:
+        given = (measure.spec[followed.grid] for p in exhibit.points for measure in p.measures)
+        values = sorted({float(value) for listed in given for value in listed})
+        axes.set_yticks(values, [f"{value:g}" for value in values])
+        axes.yaxis.set_minor_locator(NullLocator())
+
+
+def trials_of(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
+    """The value of every trial in every round: rounds, values."""
+    pairs = [
+        (float(done), float(value))
+        for done, values in zip(rows[ROUND], rows["by_trial"], strict=True)
+        for value in str(values).split()
+    ]
+    return [x for x, _ in pairs], [y for _, y in pairs]

@@ -1,0 +1,66 @@
+"""Tables of measured times: from the timings of rounds, apart from what repeats to the byte."""
+
+from __future__ import annotations
+
+import pytest
+from small_exhibits import small
+
+from fedrepro.core.artifacts import write_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
+from fedrepro.numbers.times import round_seconds, times_of
+
+METHODS = [
+    {"name": "fedavg", "label": "FA", "rounds": 3},
+    {"name": "fedadam", "label": "other", "rounds": 3},
+]
+TIMED = {"table": {"metric": "seconds", "split": ""}, "sweep": {"partition.clients": [2]}}
+
+
+def timings(folder, *trials, **columns):
+    """Seconds of each round of each trial in a run's folder; the path of its metrics."""
+    given = {"trial": list(range(len(trials))), "round_seconds": [list(one) for one in trials]}
+    write_table(folder / "timings.parquet", columns or given, "timings", {})
+    return str(folder / "metrics.parquet")
+
+
+def test_the_first_round_of_a_trial_and_further_trials_are_left_out(tmp_path):
+    path = timings(tmp_path, [9.0, 1.0, 2.0], [9.0, 3.0, 4.0], [9.0, 9.0, 9.0])
+    assert round_seconds([path], 2) == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method(tmp_path):
+    exhibit = small(methods=METHODS, trials=1, **TIMED)
+    assert exhibit.timed
+    seconds = {"fedavg": [9.0, 1.0, 3.0], "fedadam": [9.0, 2.0, 3.0]}
+    files = {}
+    for run in exhibit.runs:
+        (folder := tmp_path / run.method.name).mkdir()
+        files[run] = [timings(folder, seconds[run.method.name])]
+    found = read_csv(csv_text(times_of(exhibit, files, ["clients", *NUMBERS])))
+    by_label = found.set_index(["method", "metric"])
+    assert by_label.loc[("other", "seconds"), "by_trial"] == "2 3"
+    assert by_label.loc[("other", "seconds"), "trials"] == 2
+    assert by_label.loc[("FA", "overhead"), "mean"] == 0
+    assert by_label.loc[("other", "overhead"), "mean"] == pytest.approx(25)
+
+
+def test_timings_without_rounds_are_a_sentence(tmp_path):
+    path = timings(tmp_path, trial=[0], seconds=[1.0])
+    with pytest.raises(FedreproError, match="has no times of single rounds; delete its folder"):
+        round_seconds([path], 1)
+
+
+@pytest.mark.parametrize(
+    ("methods", "sentence"),
+    [
+        ([{"name": "average"}], "'average' has no rounds"),
+        (
+            [{"name": "fedavg", "rounds": [2, 3], "choose": "server"}],
+            "'fedavg' has several settings",
+        ),
+    ],
+)
+def test_times_that_are_of_no_single_rounds_are_refused(methods, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        small(methods=methods, **TIMED)
