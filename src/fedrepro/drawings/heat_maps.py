@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -159,7 +159,8 @@ def _draw(
     around = dict(_cells(spreads))
     for (row, column), value in _cells(table):
         dark = value - limits[0] < 0.55 * (limits[1] - limits[0])
-        look = {"ha": "center", "va": "center", "color": "white" if dark else "black"}
+        look: dict[str, Any] = {"ha": "center", "va": "center"}
+        look["color"] = "white" if dark else "black"
         spread = around[row, column]
         single = math.isnan(spread)
         height = row + (0.5 if single else 0.68)

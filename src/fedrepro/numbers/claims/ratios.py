@@ -1,4 +1,4 @@
-"""The forms of a check that divide: by a method's number, or the least that is good enough by all."""
+"""The forms of a check that divide one number by another."""
 
 from __future__ import annotations
 
