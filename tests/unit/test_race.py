@@ -320,6 +320,17 @@ def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry,
         assert run.rows_of(setting) in own
 
 
+def test_each_race_is_over_the_rounds_of_its_own_settings():
+    settings = [{"fraction": 0.1, "rounds": 20}, {"fraction": 0.5, "rounds": 10}]
+    entry = fedavg(settings=settings, show=["fraction"])
+    del entry[0]["rounds"]
+    exhibit = planned(methods=entry, sweep={"partition.clients": [2]}).exhibit("small/x")
+    assert [(run.method.token, run.every.race) for run in exhibit.runs] == [
+        ("fedavg+rounds~20", 20),
+        ("fedavg+fraction~0.5+rounds~10", 10),
+    ]
+
+
 def test_a_long_race_still_fits_into_names():
     long = {"rounds": 12345, "steps": [123456, 234567], "last_lr": 0.00012345}
     entry = fedavg(**long, measure_every="auto", until=0.97)

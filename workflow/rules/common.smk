@@ -19,7 +19,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.printed import published_file, require_printed
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
-from fedrepro.core.registry import SCENARIO, components, parse_token
+from fedrepro.core.registry import SCENARIO, components, parse_settings, parse_token
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
 
@@ -113,7 +113,9 @@ def spec_of(wildcards, kind):
 @cache
 def spec_named(kind, token):
     try:
-        return parse_token(kind, token)
+        # settings that race may differ in their training
+        parsed = parse_settings if kind == "training" else parse_token
+        return parsed(kind, token)
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
 

@@ -67,18 +67,19 @@ def _block(text: str) -> Any:
 def _scenario(options: Options) -> Any:
     from fedrepro.planning.paths import Scenario
 
-    return Scenario(**{kind: _spec(kind, getattr(options, kind)).single() for kind in SCENARIO})
+    return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in SCENARIO})
 
 
 def _racing(options: Options, race: int) -> tuple[Any, Any]:
     """Scenario and method of a job in rounds; only in a race do they stand for several settings."""
+    from fedrepro.core.registry import parse_settings
     from fedrepro.planning.paths import Scenario
 
     method = _method(options.method, rounds=True)
     if not race:
         return _scenario(options), method.single()
-    given = {kind: _spec(kind, getattr(options, kind)) for kind in SCENARIO}
-    return Scenario(**given), method
+    given = {kind: _spec(kind, getattr(options, kind)) for kind in SCENARIO if kind != "training"}
+    return Scenario(**given, training=parse_settings("training", options.training)), method
 
 
 def _add(parser: argparse.ArgumentParser, *names: str) -> None:

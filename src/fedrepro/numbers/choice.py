@@ -64,12 +64,12 @@ def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: Measure, trials: int, where: str
 ) -> dict[Setting, Candidate]:
     """The settings of a group, in order; rows: of each, what it reached in these trials."""
+    race = measure.measured(list(rows)).race
     found = {}
     for setting, own in rows.items():
         series = end_series(own, setting.token, trials, where)
         criterion: Sequence[float] = ()
         if measure.choose and measure.chosen:
-            race = measure.measuring.race
             read = _at_last_rung(own, race) if race else own
             criterion = criterion_of(read, series, measure.choose, setting, trials, where)
         found[setting] = Candidate(series, criterion)

@@ -228,10 +228,10 @@ def _runs(
 
     A sweep is one run, but a method in rounds has one a setting, if its settings do not race.
     """
-    if measure.measuring.race:
+    if measure.races:
         method, changes = raced(measure, group, where)
         there = replace(own, training=_training(own.training, measure, changes, where))
-        yield from ((setting, Run(there, method, measure.measuring)) for setting in group)
+        yield from ((setting, Run(there, method, measure.measured(group))) for setting in group)
         return
     for setting in group:
         there = replace(own, training=_training(own.training, measure, setting.training, where))
@@ -253,7 +253,7 @@ def _training(
         return usual
     entry = ComponentEntry.model_validate({"name": usual.name, **usual.values})
     changes = {**measure.training, **dict(own)}
-    return spec_of("training", entry.changed(changes), where, sweep=measure.measuring.race > 0)
+    return spec_of("training", entry.changed(changes), where, sweep=measure.races)
 
 
 def _require_distinct_points(where: str, names: Sequence[str]) -> None:

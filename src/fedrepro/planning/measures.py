@@ -50,6 +50,7 @@ class Measure:
     trials: repetitions of this method alone, None if it has those of the exhibit or the case.
     show: swept parameters of which every value is shown; of the others one setting is chosen.
     training: what it changes of the local training, as in YAML; settings: what comes of both.
+    race: the declared rounds of a race, 0 for all that its settings run for.
     """
 
     spec: Spec
@@ -62,6 +63,7 @@ class Measure:
     measuring: Measuring = field(default_factory=Measuring)
     training: Mapping[str, Any] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ()
+    race: int = 0
 
     @property
     def needs(self) -> frozenset[str]:
@@ -107,31 +109,38 @@ class Measure:
             found.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
         return found
 
+    @property
+    def races(self) -> bool:
+        """Whether the settings of a group run side by side until one is left."""
+        return bool(self.chosen and self.choose and self.choose.over == RACE)
+
+    def measured(self, group: Sequence[Setting]) -> Measuring:
+        """When the rounds of settings that one is chosen from are measured, and over how many
+        they race."""
+        if not self.races:
+            return self.measuring
+        return replace(self.measuring, race=self.race or group[0]["rounds"])
+
 
 def in_rounds(method: Spec) -> bool:
     return method.component.meta["kind"] in IN_ROUNDS
 
 
-def _measuring(entry: MethodEntry, measure: Measure, where: str) -> Measuring:
-    every = None if entry.measure_every == "auto" else entry.measure_every
-    raced = measure.chosen and measure.choose and measure.choose.over == RACE
-    race = _race(entry, measure, where) if raced else 0
-    return Measuring(every, entry.until, race)
+def _measuring(entry: MethodEntry) -> Measuring:
+    return Measuring(None if entry.measure_every == "auto" else entry.measure_every, entry.until)
 
 
-def _race(entry: MethodEntry, measure: Measure, where: str) -> int:
-    """The rounds of a race: those that it names, or all that its settings run for."""
+def _require_race(measure: Measure, where: str) -> None:
+    """Settings that race each other run for one number of rounds, and it fits."""
     where = f"{where}: method '{measure.spec.name}'"
-    each = {setting["rounds"] for setting in measure.settings}
-    if len(each) > 1 or None in each:
-        raise FedreproError(
-            f"{where}: settings that race run for one number of rounds, given as `rounds`; choose "
-            "by another rule, such as choose: server"
-        )
-    (rounds,) = each
-    named = entry.choose.race if isinstance(entry.choose, ChoiceEntry) else None
-    require_fits(named or rounds, rounds, where)
-    return named or rounds
+    for group in measure.groups.values():
+        rounds = group[0]["rounds"]
+        if rounds is None or any(setting["rounds"] != rounds for setting in group):
+            raise FedreproError(
+                f"{where}: settings that race each other run for one number of rounds, given as "
+                "`rounds`; choose by another rule, such as choose: server"
+            )
+        require_fits(measure.race, rounds, where)
 
 
 def raced(measure: Measure, group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
@@ -230,12 +239,16 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         paired_with=entry.paired_with,
         show=tuple(entry.show),
         training=entry.training,
+        measuring=_measuring(entry),
         settings=tuple(_settings(spec, entry, settings, where)),
+        race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
     )
     _require_shown(measure, entry, where)
     if measure.chosen:
         _require_choice(measure, entry.until, where)
-    return replace(measure, measuring=_measuring(entry, measure, where))
+    if measure.races:
+        _require_race(measure, where)
+    return measure
 
 
 def _method(entry: MethodEntry, where: str) -> Spec:
