@@ -222,9 +222,13 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
     return Interval(round_of(middle <= 0), low, high)
 
 
-def correlation(one: Array, other: Array, confidence: float) -> Interval:
-    """Pearson's correlation of two rows of numbers, each (points,), with Fisher's interval."""
-    count = len(one)
+def correlation(one: Array, other: Array, confidence: float, means: int = 1) -> Interval:
+    """Pearson's correlation of two rows of numbers, each (numbers,), with Fisher's interval.
+
+    means: how many means were taken from the numbers of either row; each beyond the one that
+    every correlation takes costs a number.
+    """
+    count = len(one) - (means - 1)
     if count < 4 or np.ptp(one) == 0 or np.ptp(other) == 0:
         return Interval(math.nan, -1.0, 1.0)
     from scipy.special import ndtri
