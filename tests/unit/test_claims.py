@@ -181,6 +181,48 @@ def test_a_ratio_carries_the_errors_of_both():
     assert (certain.low, certain.high) == pytest.approx((1, 1))
 
 
+SMALLEST = {"form": "smallest", "over": "sigma2", "within": 0.0025, "to": "B", "at_most": 0.5}
+
+
+def rows_of(places, method, series, metric="hidden_units", split=""):
+    entries = [(place, method, one) for place, one in zip(places, series, strict=True)]
+    return of_series(entries, metric, split)
+
+
+def sized(accuracies, sizes, wholes):
+    """Training accuracy and size of A for each sigma2, and the size of B, a list for each."""
+    at = {"clients": 5}
+    own = [{**at, "sigma2": 10.0**i} for i in range(len(accuracies))]
+    good = rows_of(own, "A", accuracies, "accuracy", "train").frame
+    both = pd.concat([good, rows_of(own, "A", sizes).frame]).reset_index(drop=True)
+    return Numbers(both), rows_of([at], "B", [wholes])
+
+
+def test_the_smallest_of_nearly_the_best_is_divided_by_all():
+    accuracies = [[0.90, 0.92], [0.899, 0.919], [0.89, 0.91]]  # means 0.91, 0.909, 0.9
+    one, other = sized(accuracies, [[90.0, 92.0], [40.0, 44.0], [10.0, 10.0]], [100.0, 100.0])
+    numbers = {"x": one, "y": other}
+    found = check(**SMALLEST, to_exhibit="y")
+    (statement,) = found.statements("x", numbers)
+    assert statement.interval(0.95).value == pytest.approx(0.42)  # the least of all is too far off
+    assert statement.at == "x, J = 5, sigma2 = 10"
+    assert judged(found, {"x": one}).verdict == "incomplete"
+    strict = check(**SMALLEST | {"within": 0.0005}, to_exhibit="y")
+    assert values(strict, numbers) == pytest.approx([0.91])
+
+
+def test_a_smallest_needs_several_settings_their_accuracy_and_a_whole():
+    one, other = sized([[0.9, 0.92]] * 2, [[90.0, 92.0], [40.0, 44.0]], [100.0, 100.0])
+    found = check(**SMALLEST, to_exhibit="y")
+    kept = one.frame[(one.frame["metric"] != "accuracy") | (one.frame["sigma2"] == 1)]
+    lacking = judged(found, {"x": Numbers(kept.reset_index(drop=True)), "y": other})
+    assert lacking.missing == ["accuracy (train) of A at x, J = 5, sigma2 = 10"]
+    none = of_series([({"clients": 5}, "B", [0.0, 0.0])], "hidden_units", "")
+    assert judged(found, {"x": one, "y": none}).verdict == "incomplete"
+    lone = Numbers(one.frame[one.frame["sigma2"] == 1].reset_index(drop=True))
+    assert judged(found, {"x": lone, "y": other}).missing == ["a second value of sigma2 in x"]
+
+
 def grid(value):
     places = [{"sigma2": s, "gamma0": g} for s in (0.1, 1.0) for g in (1.0, 50.0)]
     return table(*((p, "A", value(p["sigma2"], p["gamma0"])) for p in places), sd=0.001)
@@ -217,6 +259,24 @@ def test_an_effect_compares_columns():
     numbers = {"x": grid(lambda s, g: 0.5 + 0.1 * s + 0.001 * g)}
     found = check(form="effect", over="sigma2", than=["gamma0"], above=0)
     assert values(found, numbers) == pytest.approx([0.09 - 0.049])
+
+
+def test_a_correlation_across_trials_does_not_see_what_points_differ_by():
+    """Both methods fall from point to point, and within a point they go against each other."""
+    up, down = [0.01, 0.02, 0.03, 0.04], [0.04, 0.03, 0.02, 0.01]
+    rows = [
+        ({"clients": 5 * at}, method, [at + one for one in shape])
+        for at in range(1, 7)
+        for method, shape in (("A", up), ("B", down))
+    ]
+    numbers = {"x": of_series(rows)}
+    (points,) = intervals(check(form="correlation", with_method="B", at_least=0.5), numbers)
+    across = check(form="correlation", with_method="B", across="trials", at_least=0.5)
+    (trials,) = intervals(across, numbers)
+    assert points.value == pytest.approx(1)
+    assert trials.value == pytest.approx(-1)
+    assert across.words.endswith("with B across the trials of a point")
+    assert judged(across, numbers).verdict == "refuted"
 
 
 def test_a_correlation_needs_four_points():
@@ -401,7 +461,8 @@ def test_an_undecided_point_says_how_many_trials_would_decide_it():
         (["holds", "refuted", "undecided"], "depends"),
         (["holds", "undecided"], "undecided"),
         (["refuted", "undecided"], "undecided"),
-        (["holds", "refuted", "incomplete"], "incomplete"),
+        (["holds", "refuted", "incomplete"], "depends"),  # whatever the third will say
+        (["refuted", "incomplete"], "incomplete"),
         (["holds", "not run"], "incomplete"),
         (["not run", "not run"], "not run"),
     ],

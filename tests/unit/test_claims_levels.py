@@ -232,6 +232,18 @@ def test_a_correlation_at_its_bound(rho, count):
     assert sum(breaks(bound, i) for i in found) <= MOST
 
 
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_a_correlation_across_the_trials_of_six_points_at_its_bound(rho):
+    rng = np.random.default_rng(16)
+    one = rng.normal(size=(REPLICATES, 6, TRIALS))
+    other = rho * one + np.sqrt(1 - rho**2) * rng.normal(size=one.shape)
+    taken = [(x - x.mean(axis=2, keepdims=True)).reshape(REPLICATES, -1) for x in (one, other)]
+    found = [correlation(a, b, 0.95, means=6) for a, b in zip(*taken, strict=True)]
+    bound = Bounds(at_least=rho)
+    assert sum(keeps(bound, i) for i in found) <= MOST
+    assert sum(breaks(bound, i) for i in found) <= MOST
+
+
 # ----------------------------------------------------------------------------------- many points
 
 

@@ -17,14 +17,18 @@ __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
 
 PUBLISHED = Path("config/published/pfnm.yaml")
+LOOSE = Path("loose.yaml")  # the same for the two trials that are drawn here
 OUT = Path("reports/tiny/pfnm/claims.csv")
 BOTH = [KEY, "pfnm/figure-2b"]
 
 
-def judged(values=plausible, exhibits=BOTH) -> dict[str, list[dict[str, str]]]:
+def judged(values=plausible, exhibits=BOTH, published=LOOSE) -> dict[str, list[dict[str, str]]]:
     for key in exhibits:
         draw(plan(), key, values)
-    claims.run(PUBLISHED, exhibits, Path("reports/tiny"), OUT)
+    text = PUBLISHED.read_text()
+    assert "  trials: 5\n" in text
+    LOOSE.write_text(text.replace("  trials: 5\n", "  trials: 2\n"))
+    claims.run(published, exhibits, Path("reports/tiny"), OUT)
     return {checks[0]["claim"]: checks for checks in load_claims([OUT])["pfnm"]}
 
 
@@ -42,6 +46,12 @@ def lifted(amount):
 @pytest.mark.parametrize(("amount", "wanted"), [(0.3, "holds"), (-0.3, "refuted")])
 def test_a_claim_follows_the_numbers_of_the_exhibit(amount, wanted):
     assert judged(lifted(amount))["P1"][0]["verdict"] == wanted
+
+
+def test_nothing_is_decided_on_two_trials():
+    found = judged(lifted(0.3), published=PUBLISHED)["P1"][0]
+    assert found["verdict"] == "incomplete"
+    assert found["missing"].startswith("3 more trials at figure-2a, J = 2")
 
 
 def test_what_was_not_drawn_is_not_run_and_what_cannot_be_tested_has_no_verdict():
@@ -75,7 +85,7 @@ def test_the_page_shows_every_claim_with_its_numbers():
     Nesting(html)
     assert 'id="claims-pfnm"' in html
     assert "not a judgement of the paper" in html
-    for number in range(1, 25):
+    for number in ("1", "2a", "2b", *range(3, 25)):
         assert f'<th scope="row">P{number}</th>' in html
 
 
@@ -83,7 +93,7 @@ def test_the_page_says_what_is_missing_and_which_bounds_came_late():
     judged(exhibits=[KEY])
     html = page("tiny", [], [], load_claims([OUT]))
     assert "missing: figure-2b" in html
-    assert html.count("Written after first numbers were there.") == 13
+    assert html.count("Written after first numbers were there.") == 18
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,10 @@ from fedrepro.planning.entries import Case, ExhibitSettings, MethodEntry
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.plan import Plan
 
-TWO = [{"name": "average", "label": "A"}, {"name": "local", "label": "B", "trials": 5}]
+TWO = [
+    {"name": "average", "label": "A", "paired_with": "B"},
+    {"name": "local", "label": "B", "trials": 5, "paired_with": "A"},
+]
 CASES = {"one": {"label": "one"}, "two": {"label": "two"}}
 
 
@@ -33,7 +36,8 @@ def test_the_kinds_of_a_scenario_are_one_list():
 
 def trials(scale="quick", **settings) -> list[dict[str, int]]:
     """Trials of each method, by label, at each point."""
-    found = small(scale, **{"sweep": {"partition.clients": [2]}, "methods": TWO, **settings})
+    least = {"sweep": {"partition.clients": [2]}, "methods": TWO, "paired": True}
+    found = small(scale, **least | settings)
     return [dict(point.trials) for point in found.points]
 
 
@@ -53,7 +57,7 @@ def test_trials_of_a_method_differ_by_case():
 
 
 def test_trials_of_a_method_that_is_nowhere_are_a_sentence():
-    file = file_of(methods=TWO, trials_of={"b": 3})
+    file = file_of(methods=TWO, paired=True, trials_of={"b": 3})
     with pytest.raises(
         FedreproError, match=r"unknown method 'b' in trials_of of small/x.* known are A, B"
     ):
@@ -161,7 +165,7 @@ def test_a_case_may_have_methods_of_its_own():
         "other": {"label": "other", "methods": [pfnm, {"name": "local", "label": "C"}]},
         "fewer": {"label": "fewer", "without": ["B"]},
     }
-    exhibit = small(methods=TWO, cases=cases, sweep={"partition.clients": [2]})
+    exhibit = small(methods=TWO, trials=5, cases=cases, sweep={"partition.clients": [2]})
     assert [measure.label for measure in exhibit.measures] == ["A", "B", "C"]
     found = [{m.label: m.spec.token for m in point.measures} for point in exhibit.points]
     assert found == [
@@ -235,7 +239,9 @@ def made_plan(**settings) -> Plan:
 def test_claims_know_in_which_cases_and_settings_a_method_should_be():
     shown = {"name": "pfnm", "label": "P", "training": {"lr": [0.1, 0.2]}, "show": ["lr"]}
     cases = {"usual": {"label": "usual"}, "more": {"label": "more", "methods": [shown]}}
-    file = file_of(methods=TWO, cases={**cases, "fewer": {"label": "fewer", "without": ["B"]}})
+    file = file_of(
+        methods=TWO, trials=5, cases={**cases, "fewer": {"label": "fewer", "without": ["B"]}}
+    )
     made = Plan(Config(), {"small": file}, "quick")
     said = json.loads(json.dumps(about(made.exhibit("small/x"), made, file, {})))
     found = grids(said)

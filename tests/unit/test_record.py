@@ -14,6 +14,7 @@ from synthetic import (
     ROOT,
     at_revision,
     draw,
+    made_once,
     plan,
     plausible,
     rewrite,
@@ -39,8 +40,12 @@ BASE = RECORD / "tiny" / KEY
 def made():
     """Figure 2a at scale tiny, with all its times."""
     found = plan()
-    write_training_times(found)
-    draw(found)
+
+    def make():
+        write_training_times(found)
+        draw(found)
+
+    made_once("recorded", make)
     return found
 
 
@@ -82,19 +87,23 @@ def test_a_stage_of_which_a_job_did_not_say_what_it_took_is_left_out(made):
 
 def test_claims_are_judged_by_all_that_is_recorded(made):
     record("tiny", [KEY])
-    assert verdict("P1") == ("incomplete", "")
+    assert verdict("P1") == ("incomplete", "figure-2b")
     draw(made, OTHER)
     record("tiny", [OTHER])
-    found, points = verdict("P1")
-    assert found in ("holds", "refuted", "undecided")
-    assert points == "4"  # two numbers of clients in each figure
-    assert verdict("P18") == ("not run", "")  # its figure is not recorded
+    found, missing = verdict("P1")
+    assert found == "incomplete"  # two trials decide nothing
+    assert missing == "; ".join(
+        f"3 more trials at {figure}, J = {count}"
+        for figure in ("figure-2a", "figure-2b")
+        for count in (2, 4)
+    )
+    assert verdict("P18") == ("not run", "s-figure-3a")
 
 
 def verdict(claim):
     with (BASE.parent / "claims.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["claim"] == claim]
-    return rows[0]["verdict"], rows[0]["points"]
+    return rows[0]["verdict"], rows[0]["missing"]
 
 
 def test_recording_twice_changes_nothing(made):

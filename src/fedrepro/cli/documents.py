@@ -115,7 +115,9 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
     agreeing = [row for row in checks if row["check_verdict"] == row["verdict"]]
     row = (agreeing or [row for row in checks if row["missing"]] or checks)[0]
     label = f" ({row['label']})" if row["label"] else ""
-    head = row["claim"], row["says"], row["verdict"] + label
+    needed = row["trials_needed"] if row["verdict"] == "undecided" else ""
+    more = f" (about {float(needed):.0f} trials would decide)" if needed else ""
+    head = row["claim"], row["says"], row["verdict"] + label + more
     if not row["check"]:
         return *head, row["reason"], "", "", ""
     if row["verdict"] == "depends":
@@ -124,8 +126,14 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
     at = row["at"] or (f"missing: {row['missing']}" if row["missing"] else "not run")
     what = f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]} ({at})"
     low, high = (f"{float(row[end]):.3g}" if row[end] else "?" for end in ("low", "high"))
-    number = f"{float(row['value']):.3g} ({low} to {high})" if row["value"] else ""
+    number = f"{float(row['value']):.3g} ({low} to {high}{_sure(row)})" if row["value"] else ""
     return *head, what, number, row["bound"], row["fixed"]
+
+
+def _sure(row: Mapping[str, str]) -> str:
+    """The confidence of an interval where it is not the usual one."""
+    percent = f"{100 * float(row['confidence'] or 0.95):.3g}"
+    return "" if percent == "95" else f", at {percent} %"
 
 
 def readme() -> str:

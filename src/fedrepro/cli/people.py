@@ -190,6 +190,22 @@ def record(
 
 
 @app.command()
+def redraw(
+    keys: Annotated[list[str], typer.Argument(help="recorded exhibits such as pfnm/figure-2a")],
+    scale: Scale = "quick",
+    source: Annotated[
+        str | None, typer.Option(help="recorded exhibit that holds their numbers, if not their own")
+    ] = None,
+    target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+) -> None:
+    """Draw recorded exhibits again, as config and drawings are now, from the recorded numbers."""
+    from fedrepro.stages.redraw import redraw as again
+
+    for path in again(scale, keys, target, source).files:
+        say(f"recorded: {path}")
+
+
+@app.command()
 def compare(
     key: Annotated[str, typer.Argument(help="exhibit such as pfnm/figure-2a")],
     scale: Scale = "quick",

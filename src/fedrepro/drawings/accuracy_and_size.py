@@ -24,6 +24,7 @@ from fedrepro.drawings.canvas import (
     legend_rows,
     lines,
     mark,
+    names_of,
     new_figure,
     percent,
     size_lines,
@@ -48,7 +49,8 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     accuracy = lines(exhibit, numbers, "accuracy", "test")
     groups = groups_of(exhibit, numbers)
     shared = wrapped(shared_lines(groups, axis_of(exhibit)), NOTE, WIDTH - 0.2)
-    rows = legend_rows([measure.label for measure in exhibit.measures])
+    names = names_of(exhibit)
+    rows = legend_rows(list(names.values()))
     more = NOTE_ROW * max(0, len(shared) - 1)
     added = LEGEND_ROW * (rows - 2) + more
     height = HEIGHT + added
@@ -68,7 +70,7 @@ def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     size.set_title(f"c  {what.title}, global model", loc="left")
     for axes in (whole, close, size):
         horizontal(axes, exhibit, numbers)
-    legend(drawn, handles_of(exhibit.measures, look), 0.05 * HEIGHT + more, rows)
+    legend(drawn, handles_of(exhibit.measures, look, names), 0.05 * HEIGHT + more, rows)
     headings(drawn, exhibit)
     foot = (0.03 * HEIGHT + more / 2) / height
     note = "\n".join(shared)

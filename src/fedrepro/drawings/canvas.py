@@ -34,6 +34,7 @@ LEGEND_ROW = 0.15  # inches that each row of the legend takes
 LEGEND_COLUMNS = 5
 LEGEND_HANDLE = 43.5  # points beside a label
 PNG_DPI = 200
+CONTROL = 0.05  # a bound that falls no further below the rivals than this is in the close-up too
 COLLAPSE = 0.15  # a method that falls this far below the best one does not set the close-up's range
 SOFT = "#444444"
 FEW = 2  # methods whose trials a heading names
@@ -160,7 +161,7 @@ def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
-    """The range of the methods that nowhere fall far below the best; bounds may lie above it.
+    """The range of the methods that nowhere fall far below the best, and of bounds close to it.
 
     A lone line has its band in sight: nothing is to be told apart from it.
     """
@@ -178,6 +179,8 @@ def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, flo
         if all(b - m <= COLLAPSE for b, m in zip(best, line.mean, strict=True))
     ]
     low = min(min(line.mean) for line in good or rivals)
+    controls = [min(line.mean) for label, line in accuracy.items() if label in bounds]
+    low = min([low, *(least for least in controls if least >= low - CONTROL)])
     return rounded(low, max(max(line.mean) for line in accuracy.values()))
 
 
@@ -354,10 +357,19 @@ def _legend_width(labels: Sequence[str], columns: int) -> float:
     return sum(LEGEND_HANDLE + width for width in longest)
 
 
-def handles_of(measures: Sequence[Measure], look: Mapping[str, Look]) -> list[Artist]:
+def names_of(exhibit: Exhibit) -> dict[str, str]:
+    """Label -> how the legend calls the method, which says so where it is paired."""
+    found = {measure.label: measure.label for measure in exhibit.measures}
+    return found | {label: pair.name for label, pair in exhibit.pairs.items()}
+
+
+def handles_of(
+    measures: Sequence[Measure], look: Mapping[str, Look], names: Mapping[str, str] | None = None
+) -> list[Artist]:
     from matplotlib.lines import Line2D
 
-    return [Line2D([], [], label=m.label, **look[m.label].line) for m in measures]
+    called = {m.label: m.label for m in measures} | dict(names or {})
+    return [Line2D([], [], label=called[m.label], **look[m.label].line) for m in measures]
 
 
 def legend(drawn: Figure, handles: Sequence[Artist], bottom: float, rows: int) -> None:

@@ -14,6 +14,7 @@ from fedrepro.drawings.hyper_parameters import hyper_parameters
 from fedrepro.drawings.panels import accuracy_panels
 from fedrepro.drawings.rounds import accuracy_against_rounds
 from fedrepro.drawings.sizes import accuracy_against_size, size
+from fedrepro.numbers.pairing import as_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -40,4 +41,4 @@ def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
 
 def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     """The exhibit as its settings say; call it within `rules()`."""
-    return DRAWINGS[exhibit.settings.drawing](exhibit, numbers)
+    return DRAWINGS[exhibit.settings.drawing](exhibit, as_shown(numbers))

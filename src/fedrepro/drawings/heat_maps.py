@@ -7,9 +7,10 @@ csv has the whole grid.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL = 0.2  # inches, height of a row
+CELL = 0.27  # inches, height of a row: a mean, and below it the sd over trials
 COLOURS = "cividis"  # one order of lightness, made for any colour vision
 
 
@@ -81,7 +82,8 @@ def heat_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     grid = grid_of(drawn, lines, columns, across=0.5, between=0.62, **margins)
     ranges = {shade: _range(rows, shade, maps) for shade in shades}
     for axes, (shade, one) in zip(itertools.chain(*grid), pairs, strict=True):
-        _draw(axes, table_of(rows, shade, one), shade, one, ranges[shade])
+        means, spreads = (table_of(rows, shade, one, what) for what in ("mean", "sd"))
+        _draw(axes, means, spreads, shade, one, ranges[shade])
     headings(drawn, exhibit)
     return drawn
 
@@ -115,8 +117,8 @@ def maps_of(exhibit: Exhibit, measure: Measure, rows: pd.DataFrame) -> list[Map]
     ]
 
 
-def table_of(rows: pd.DataFrame, shade: Shade, one: Map) -> pd.DataFrame:
-    """The means of a map: a row per value upwards, a column per value across."""
+def table_of(rows: pd.DataFrame, shade: Shade, one: Map, what: str = "mean") -> pd.DataFrame:
+    """The means of a map, or what else: a row per value upwards, a column per value across."""
     own = select(rows, shade.metric, shade.split)
     if own.empty:
         raise FedreproError(
@@ -125,7 +127,7 @@ def table_of(rows: pd.DataFrame, shade: Shade, one: Map) -> pd.DataFrame:
         )
     for key, value in one.held.items():
         own = own[own[key].astype(float) == value]
-    return own.pivot(index=one.up, columns=one.across, values="mean")
+    return own.pivot(index=one.up, columns=one.across, values=what)
 
 
 def _range(rows: pd.DataFrame, shade: Shade, maps: Sequence[Map]) -> tuple[float, float]:
@@ -138,7 +140,12 @@ def _range(rows: pd.DataFrame, shade: Shade, maps: Sequence[Map]) -> tuple[float
 
 
 def _draw(
-    axes: Axes, table: pd.DataFrame, shade: Shade, one: Map, limits: tuple[float, float]
+    axes: Axes,
+    table: pd.DataFrame,
+    spreads: pd.DataFrame,
+    shade: Shade,
+    one: Map,
+    limits: tuple[float, float],
 ) -> None:
     axes.pcolormesh(table.to_numpy(float), cmap=COLOURS, vmin=limits[0], vmax=limits[1])
     axes.grid(False)
@@ -149,17 +156,19 @@ def _draw(
     axes.set_ylabel(name_of(one.up), labelpad=2)
     title = f"{shade.title}; {one.heading}" if one.heading else shade.title
     axes.set_title(title, loc="left", fontsize=7)
+    around = dict(_cells(spreads))
     for (row, column), value in _cells(table):
         dark = value - limits[0] < 0.55 * (limits[1] - limits[0])
-        axes.text(
-            column + 0.5,
-            row + 0.5,
-            shade.form.format(shade.scale * value),
-            ha="center",
-            va="center",
-            fontsize=6.5,
-            color="white" if dark else "black",
-        )
+        look: dict[str, Any] = {"ha": "center", "va": "center"}
+        look["color"] = "white" if dark else "black"
+        spread = around[row, column]
+        single = math.isnan(spread)
+        height = row + (0.5 if single else 0.68)
+        said = shade.form.format(shade.scale * value)
+        axes.text(column + 0.5, height, said, fontsize=6.5, **look)
+        if not single:
+            said = f"± {shade.form.format(shade.scale * spread)}"
+            axes.text(column + 0.5, row + 0.25, said, fontsize=4.8, **look)
 
 
 def _cells(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
 from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextCell, TextTable
+from fedrepro.numbers.pairing import BESIDE, as_shown
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND
 from fedrepro.planning.exhibit import CASE
@@ -56,6 +57,7 @@ class Entry:
     across: Place
     row: Mapping[str, Any]
     method: Mapping[str, Any]
+    paired: str = ""  # what is shown in place of its mean, if that is of fewer trials than others
 
 
 Below = Callable[[Mapping[str, Any]], tuple[str, ...]]  # the row of a number -> smaller lines
@@ -80,7 +82,8 @@ def table_of(
     caption: str = "",
 ) -> TextTable:
     """The numbers of one metric as a table; what takes one value only has no head."""
-    last = numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
+    shown = as_shown(numbers)
+    last = shown[shown[ROUND].isna()] if ROUND in shown else shown
     wanted = select(last, arranged.metric, arranged.split).to_dict("records")
     entries = _entries(about, [{str(k): v for k, v in row.items()} for row in wanted], arranged)
     downs, acrosses = (_ordered(entries, about, arranged, side) for side in ("rows", "columns"))
@@ -149,6 +152,7 @@ def _entries(
             tuple(_text(row.get(key)) for key in arranged.columns),
             row,
             methods[row[METHOD]],
+            about.get("pairs", {}).get(row[METHOD], ""),
         )
         for row in rows
         if row[METHOD] in methods
@@ -192,6 +196,8 @@ def _cell(
     value = float(row["mean"])
     spread = None if pd.isna(row["sd"]) else float(row["sd"])
     printed, verdict, marks = notes.of(row, form_of(arranged.metric))
+    if _text(row.get(BESIDE)):
+        marks = (*marks, *notes.mark(entry.paired))
     return TextCell(
         value=value,
         spread=spread,
@@ -252,10 +258,10 @@ class _Notes:
         """The printed value in words, its verdict, and the numbers of its footnotes."""
         for one in self.rows:
             if all(_text(one[key]) == _text(row.get(key)) for key in self.keys):
-                return _printed(one, form), one["verdict"], self._mark(_text(one["note"]))
+                return _printed(one, form), one["verdict"], self.mark(_text(one["note"]))
         return "", "", ()
 
-    def _mark(self, note: str) -> tuple[int, ...]:
+    def mark(self, note: str) -> tuple[int, ...]:
         if not note:
             return ()
         if note not in self.texts:

@@ -19,6 +19,7 @@ from fedrepro.drawings.canvas import (
     legend_rows,
     lines,
     mark,
+    names_of,
     new_figure,
     of_case,
     percent,
@@ -37,7 +38,8 @@ def accuracy_panels(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     """Above the whole range, below a close-up of the best; a column of both for each case."""
     look = looks(exhibit.measures)
     shown = cases(numbers)
-    rows = legend_rows([measure.label for measure in exhibit.measures])
+    names = names_of(exhibit)
+    rows = legend_rows(list(names.values()))
     added = LEGEND_ROW * (rows - 2)
     drawn = new_figure(HEIGHT + added)
     margins = {"left": 0.48, "right": 0.12, "top": 0.86, "bottom": 0.95 + added}
@@ -60,6 +62,6 @@ def accuracy_panels(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         whole[at].set_xlabel("")
     for row in (whole, close):
         row[0].set_ylabel("test accuracy (%)", labelpad=2)
-    legend(drawn, handles_of(exhibit.measures, look), 0.08, rows)
+    legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
     headings(drawn, exhibit)
     return drawn

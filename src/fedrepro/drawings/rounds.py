@@ -20,6 +20,7 @@ from fedrepro.drawings.canvas import (
     legend_rows,
     line_of,
     mark,
+    names_of,
     new_figure,
     percent,
     rounded,
@@ -52,7 +53,8 @@ def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         )
     look = looks(exhibit.measures)
     accuracy = round_lines(exhibit, numbers)
-    rows = legend_rows([measure.label for measure in exhibit.measures])
+    names = names_of(exhibit)
+    rows = legend_rows(list(names.values()))
     added = LEGEND_ROW * (rows - 2)
     drawn = new_figure(HEIGHT + added)
     margins = {"left": 0.45, "right": 0.3, "top": 0.72, "bottom": 0.95 + added}
@@ -76,7 +78,7 @@ def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     close.set_title("b  Test accuracy (%), close-up", loc="left")
     close.set_ylim(low, high)
     mark(whole, low, high)
-    legend(drawn, handles_of(exhibit.measures, look), 0.08, rows)
+    legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
     headings(drawn, exhibit)
     return drawn
 

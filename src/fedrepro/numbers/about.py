@@ -39,8 +39,20 @@ def about(
     exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> dict[str, Any]:
     """The description of an exhibit; `sources` are of the files of each of its runs."""
-    settings = exhibit.settings
     every = [source for own in sources.values() for source in own]
+    return {
+        **said(exhibit, plan, file),
+        "data": _data(exhibit, file, sources),
+        "components": _components(exhibit, every),
+        "computed": origins(every),
+        "timings": [str(plan.run_pieces(run, trials)) for run, trials in exhibit.trials.items()],
+    }
+
+
+def said(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
+    """What of a description follows from the config, and what draws the exhibit now."""
+    settings = exhibit.settings
+    pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
         "kind": "exhibit",
         "schema": SCHEMA_VERSION,
@@ -50,9 +62,8 @@ def about(
         "paper": {"name": file.paper, "title": file.title, "source": file.source},
         "title": settings.title,
         "place": settings.place,
-        "caption": settings.caption,
+        "caption": exhibit.caption,
         "notes": list(settings.notes),
-        "data": _data(exhibit, file, sources),
         "scenario": _scenario(exhibit),
         "cases": list(dict.fromkeys(p.values[CASE] for p in exhibit.points if CASE in p.values)),
         "columns": {"points": exhibit.swept, "settings": exhibit.shown},
@@ -61,10 +72,8 @@ def about(
         "seed": plan.config.seed,
         "methods": [_method(exhibit, measure) for measure in exhibit.measures],
         "settings": settings.model_dump(mode="json"),
-        "components": _components(exhibit, every),
-        "computed": origins(every),
-        "timings": [str(plan.run_pieces(run, trials)) for run, trials in exhibit.trials.items()],
         "drawn": _drawn(),
+        **({"pairs": pairs} if pairs else {}),
     }
 
 

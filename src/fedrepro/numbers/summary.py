@@ -20,6 +20,7 @@ from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.spec import Value, render
 from fedrepro.numbers.choice import CHOICE, STOPPED, candidates, choice_rows, choose
+from fedrepro.numbers.pairing import BESIDE, COLUMNS, with_pairs
 from fedrepro.numbers.series import Series, by_metric, global_rows, is_final, mean, of_setting, sd
 from fedrepro.planning.exhibit import Setting
 from fedrepro.planning.plan import Exhibit, Point, Run
@@ -84,9 +85,12 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
                     numbers += [{**place, **row} for row in rows]
     leading = [*exhibit.swept, *exhibit.shown]
     rounds = [ROUND] if exhibit.by_rounds else []
+    paired = exhibit.settings.paired
+    if paired:
+        numbers = with_pairs(numbers, leading, exhibit.pairs)
     races = any(run.is_race for run in exhibit.runs)
     return Summary(
-        pd.DataFrame(numbers, columns=[*leading, *rounds, *NUMBERS]),
+        pd.DataFrame(numbers, columns=[*leading, *rounds, *NUMBERS, *(COLUMNS if paired else ())]),
         pd.DataFrame(choices, columns=[*leading, *CHOICE, *([STOPPED[0]] if races else [])]),
     )
 
@@ -137,7 +141,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 def read_csv(text: str) -> pd.DataFrame:
     """A frame back from `csv_text`; only an empty field is a missing number."""
     texts = dict.fromkeys(("method", "metric", "split", "setting", "parameter", "value"), str)
-    texts |= dict.fromkeys(("criterion", "chosen", "by_trial", "verdict", "note"), str)
+    texts |= dict.fromkeys(("criterion", "chosen", "by_trial", "verdict", "note", BESIDE), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
     for name in frame.select_dtypes(bool):
         frame[name] = frame[name].map({True: "true", False: "false"})

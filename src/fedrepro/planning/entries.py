@@ -172,6 +172,11 @@ class MethodEntry(ComponentEntry):
         "are measured as rounds_to_target",
     )
     reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
+    paired_with: str = Field(
+        "",
+        description="where it has fewer trials than others: the label of the method that it is set "
+        "beside, such as the teacher of a distilled network",
+    )
 
 
 TABLE = "table"  # the one drawing that is written rather than drawn
@@ -295,6 +300,12 @@ class ExhibitSettings(Strict):
         default_factory=dict,
         description="repetitions of single methods by their labels, where these differ from the "
         "method's own `trials`: for what costs most, at one scale",
+    )
+    paired: bool = Field(
+        False,
+        description="whether methods may have fewer trials than others: they are then shown as "
+        "the mean of what they are set beside (`paired_with`) over all its trials, plus the "
+        "difference in the trials that both have",
     )
     notes: list[str] = Field(
         default_factory=list, description="what this project chose where the paper is silent"

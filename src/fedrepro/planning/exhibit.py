@@ -27,6 +27,7 @@ from fedrepro.planning.entries import TABLE, Case, ComponentEntry, ExhibitSettin
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
 from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
+from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
 from fedrepro.planning.paths import Scenario
 
 
@@ -130,6 +131,17 @@ class Exhibit:
         """Parameters of methods of which every value is shown: the columns after those."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
+    @cached_property
+    def pairs(self) -> dict[str, Pair]:
+        """Label -> what it is set beside, of every method with fewer trials than others."""
+        return pairs_of(self.measures, [point.trials for point in self.points])
+
+    @property
+    def caption(self) -> str:
+        """The caption, with what is shown of methods that have fewer trials than others."""
+        told = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
+        return " ".join([*told, "Paired lines have no band."] if self.pairs else told)
+
     @property
     def is_table(self) -> bool:
         """Whether it is written as a table, rather than drawn."""
@@ -179,6 +191,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     axis = [key for key in values[0] if key != CASE]
     require_drawable(where, settings, measures, values, axis)
     points = tuple(_point(place, where) for place in places)
+    require_comparable(where, settings, measures, [point.trials for point in points])
     return Exhibit(file.paper, name, settings, measures, points)
 
 

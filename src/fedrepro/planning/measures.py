@@ -58,6 +58,7 @@ class Measure:
     trials: int | None
     choose: Choice | None
     reference: bool
+    paired_with: str = ""
     show: tuple[str, ...] = ()
     measuring: Measuring = field(default_factory=Measuring)
     training: Mapping[str, Any] = field(default_factory=dict)
@@ -235,6 +236,7 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         trials=settings.trials_of.get(label, entry.trials),
         choose=entry.choose.choice if isinstance(entry.choose, ChoiceEntry) else _named(entry),
         reference=entry.reference,
+        paired_with=entry.paired_with,
         show=tuple(entry.show),
         training=entry.training,
         measuring=_measuring(entry),

@@ -79,5 +79,5 @@ def exhibit_table(
     """The table as the exhibit's settings lay it out."""
     settings = exhibit.settings
     below = sizes_below(numbers, settings.size) if settings.table.sizes else None
-    caption = f"{settings.caption} {held(about, numbers)}."
+    caption = f"{exhibit.caption} {held(about, numbers)}."
     return table_of(about, numbers, arrangement_of(about), below, printed, caption)

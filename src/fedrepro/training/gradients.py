@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
-from fedrepro.training.terms import Term, TermInputs
+from fedrepro.training.representation import RepresentationMatching
+from fedrepro.training.terms import Entropy, Term, TermInputs
 
 if TYPE_CHECKING:
     import torch
@@ -55,6 +56,11 @@ class AutogradGradients:
     direct: bool = False
     lr: float | None = None
 
+    @property
+    def once(self) -> bool:
+        """Whether every weight is used once; a method's term may use one that has moved."""
+        return all(type(term) in (Entropy, RepresentationMatching) for term in self.terms)
+
     def begin(self, rates: Sequence[float]) -> None:
         """See `Gradients`."""
         self.lr = rates[0] if self.direct else None
@@ -67,8 +73,7 @@ class AutogradGradients:
 
         count = len(x)
         leaves = {name: w[:count].detach().requires_grad_() for name, w in self.weights.items()}
-        # terms may use a weight a second time, after it has moved
-        rate = None if self.terms else self.lr
+        rate = self.lr if self.once else None
         run = Pass(self.convolution, noise, keep=bool(self.terms), descend=rate)
         logits = self.network.forward(leaves, x, run)
         y, weight = self.network.asked(x, y), self.network.weighed(weight)

@@ -20,13 +20,17 @@ from fedrepro.core.errors import unknown
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.spec import render
 from fedrepro.numbers.choice import Curve
+from fedrepro.numbers.pairing import COLUMNS as PAIRING
 from fedrepro.numbers.series import LEFT_OUT
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CASE, ROUND = "case", "round"
-NOT_PLACES = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting", ROUND)
+NOT_PLACES = (
+    *("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting", ROUND),
+    *PAIRING,
+)
 WORDS = {"clients": "J"}  # columns that a reader knows by another name
 
 Place = dict[str, Any]  # column -> value

@@ -77,6 +77,11 @@ class Form(Bounds):
         return list(self.exhibits)
 
     @property
+    def alike(self) -> list[str]:
+        """Those of them that have its method and its columns."""
+        return self.named
+
+    @property
     def others(self) -> list[str]:
         """The methods that it is set beside at the same place."""
         return []

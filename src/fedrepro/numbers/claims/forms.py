@@ -28,6 +28,7 @@ from fedrepro.numbers.claims.cells import (
 )
 from fedrepro.numbers.claims.form import Form, best_of, too_few
 from fedrepro.numbers.claims.intervals import Array, Contrast, mean, pairs
+from fedrepro.numbers.claims.ratios import Ratio, Smallest
 from fedrepro.numbers.claims.statements import (
     Contrasts,
     Rounds,
@@ -92,36 +93,6 @@ class Difference(Form):
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         for cell, rivals in self.beside(numbers[exhibit]):
             yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
-
-
-class Ratio(Form):
-    """The number divided by that of another method."""
-
-    form: Literal["ratio"]
-    to: str
-
-    @property
-    def others(self) -> list[str]:
-        return [self.to]
-
-    @property
-    def words(self) -> str:
-        return f"{self.what} divided by {self.to}"
-
-    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        for cell, others in self.beside(numbers[exhibit]):
-            for other in others:
-                own, its = by_trial([cell.trials, other.trials]).T
-                ratio = float(own.mean() / its.mean())
-                # the ratio of means, and how each trial moves it, to first order
-                moved = ratio + (own - ratio * its) / float(its.mean())
-                yield statement(exhibit, cell.place, [tuple(moved)], [])
-
-    def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        yield from super().missing(exhibit, numbers)
-        for cell in self.cells(numbers[exhibit], self.to):
-            if not any(cell.trials):
-                yield f"anything to divide by of {self.to} at {at(exhibit, cell.place)}"
 
 
 class Change(Form):
@@ -207,9 +178,11 @@ class Spread(Form):
                     at(exhibit, place), [Contrast(pairs(series), zero(series), least=0)]
                 )
             return
-        others = self._groups(numbers[self.minus_exhibit])
+        groups = self._groups(numbers[self.minus_exhibit])
+        others = {frozenset(place.items()): trials for place, trials in groups}
         for place, trials in own:
-            for its in (its for there, its in others if there == place):
+            its = others.get(frozenset(place.items()))
+            if its is not None:
                 both = by_trial([*trials, *its])
                 gains, rivals = both[:, : len(trials)], both[:, len(trials) :]
                 yield Contrasts(at(exhibit, place), [Contrast(pairs(gains), pairs(rivals))])
@@ -304,11 +277,16 @@ class RoundsTo(Form):
 
 
 class Correlation(Form):
-    """Pearson's correlation of two methods' means over an exhibit's points (Fisher's interval)."""
+    """Pearson's correlation of two methods (Fisher's interval).
+
+    Of their means across an exhibit's points, or of their values across the trials of each point,
+    every one taken from the mean of its point.
+    """
 
     form: Literal["correlation"]
     points: Literal["every", "some"] = "every"
     with_method: str
+    across: Literal["points", "trials"] = "points"
 
     @property
     def others(self) -> list[str]:
@@ -316,7 +294,8 @@ class Correlation(Form):
 
     @property
     def words(self) -> str:
-        return f"correlation of {self.what} with {self.with_method}"
+        across = " across the trials of a point" if self.across == "trials" else ""
+        return f"correlation of {self.what} with {self.with_method}{across}"
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         found = [
@@ -324,18 +303,32 @@ class Correlation(Form):
             for cell, others in self.beside(numbers[exhibit])
             for other in others
         ]
-        means = np.array([[np.mean(own), np.mean(its)] for own, its in found])
         trials = min(len(one) for pair in found for one in pair)
-        yield Together(f"{exhibit}, all points", trials, means[:, 0], means[:, 1])
+        if self.across == "points":
+            means = np.array([[np.mean(own), np.mean(its)] for own, its in found])
+            yield Together(f"{exhibit}, all points", trials, means[:, 0], means[:, 1])
+            return
+        around = [one - one.mean(axis=0) for one in (by_trial(pair) for pair in found)]
+        one, other = np.concatenate(around).T
+        yield Together(f"{exhibit}, {len(found)} points together", trials, one, other, len(found))
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
         count = len(list(self.beside(numbers[exhibit])))
-        if count < 4:
+        if count < 4 and self.across == "points":
             yield f"four points for a correlation in {exhibit}, which has {count}"
 
 
 Check = Annotated[
-    Value | OverRounds | Difference | Ratio | Change | Spread | Effect | RoundsTo | Correlation,
+    Value
+    | OverRounds
+    | Difference
+    | Ratio
+    | Smallest
+    | Change
+    | Spread
+    | Effect
+    | RoundsTo
+    | Correlation,
     Field(discriminator="form"),
 ]

@@ -128,7 +128,7 @@ def judge_all(checks: Sequence[Check], numbers: Exhibits, rules: Rules) -> list[
 
 def _look(check: Check, numbers: Exhibits, rules: Rules) -> _Found:
     there = [name for name in check.named if name in numbers]
-    for name in there:
+    for name in (name for name in there if name in check.alike):
         numbers[name].need(check.columns, name)
     missing = [name for name in check.named if name not in numbers]
     if not missing:
@@ -179,7 +179,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
     inside = statement.interval(kept)
     if keeps(check, inside):
         return Finding(statement, inside, "holds", kept, broken)
-    outside = statement.interval(broken)
+    outside = inside if broken == kept else statement.interval(broken)
     verdict: Verdict = "refuted" if breaks(check, outside) else "undecided"
     return Finding(statement, outside, verdict, kept, broken)
 
@@ -280,12 +280,12 @@ def verdict(judged: Sequence[Judged]) -> Verdict:
 def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
     """What can be said if the paper may be read in several ways: what all readings say.
 
-    It depends as soon as one reading holds and another is refuted, and is open where none is
-    refuted or none holds, but not all agree.
+    It depends as soon as one reading holds and another is refuted, which no other reading could
+    change, and is open where none is refuted or none holds, but not all agree.
     """
     found = set(verdicts)
     if len(found) == 1:
         return verdicts[0]
-    if found & {"incomplete", "not run"}:
-        return "incomplete"
-    return "depends" if {"holds", "refuted"} <= found else "undecided"
+    if {"holds", "refuted"} <= found:
+        return "depends"
+    return "incomplete" if found & {"incomplete", "not run"} else "undecided"

@@ -71,15 +71,16 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Together:
-    """Two rows of means over points, (points,)."""
+    """Two rows of numbers, (numbers,), from which so many means were taken."""
 
     at: str
     trials: int
     one: Array
     other: Array
+    means: int = 1
 
     def interval(self, confidence: float) -> Interval:
-        return correlation(self.one, self.other, confidence)
+        return correlation(self.one, self.other, confidence, self.means)
 
 
 def mean_over_points(statements: Sequence[Statement], exhibit: str) -> Contrasts:

@@ -1,0 +1,71 @@
+"""Numbers of methods with fewer trials, by what they are set beside (planning.pairing).
+
+Such a method's mean is that of other trials than its rivals' means. In its place stands the other
+method's mean over all its trials, plus the mean difference over the trials that both have: what
+the two share in a trial, its partition and local models, then cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from fedrepro.core.metrics import all_metrics
+from fedrepro.numbers.series import mean
+from fedrepro.planning.pairing import Pair
+
+PAIRED, BESIDE = "paired_mean", "paired_with"
+COLUMNS = (PAIRED, BESIDE)
+ROUND = "round"
+SHARES = "share of examples"  # sizes and costs do not hang on the trial
+
+
+def with_pairs(
+    rows: Sequence[dict[str, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
+) -> list[dict[str, Any]]:
+    """Rows of an exhibit's csv, with COLUMNS filled where a mean is paired.
+
+    leading: the columns that say where a number stands. A method whose rounds are shown is set
+    beside what the other ended with, if that has no rounds.
+    """
+    places = [name for name in leading if name != ROUND]
+    ends = {_key(row, places, row["method"]): row for row in rows if _ended(row)}
+    return [row | _paired(row, places, pairs.get(row["method"]), ends) for row in rows]
+
+
+def _paired(
+    row: Mapping[str, Any],
+    places: Sequence[str],
+    pair: Pair | None,
+    ends: Mapping[tuple[str, ...], Mapping[str, Any]],
+) -> dict[str, Any]:
+    none = {PAIRED: None, BESIDE: ""}
+    metric = all_metrics().get(row["metric"])
+    if pair is None or metric is None or metric.unit != SHARES:
+        return none
+    other = ends.get(_key(row, places, pair.beside))
+    if other is None or other["trials"] <= row["trials"]:
+        return none
+    own, its = (list(map(float, one["by_trial"].split())) for one in (row, other))
+    apart = mean([a - b for a, b in zip(own, its, strict=False)])
+    return {PAIRED: mean(its) + apart, BESIDE: pair.beside}
+
+
+def _ended(row: Mapping[str, Any]) -> bool:
+    return ROUND not in row or bool(pd.isna(row[ROUND]))
+
+
+def _key(row: Mapping[str, Any], places: Sequence[str], method: str) -> tuple[str, ...]:
+    where = (str(row[name]) for name in places if name in row and not pd.isna(row[name]))
+    return (method, row["metric"], row["split"], *where)
+
+
+def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
+    """Numbers as figures show them: paired means in the place of plain ones, and no sd for them."""
+    if PAIRED not in numbers:
+        return numbers
+    paired = numbers[PAIRED].notna()
+    kept = numbers.assign(mean=numbers["mean"].where(~paired, numbers[PAIRED]))
+    return kept.assign(sd=numbers["sd"].where(~paired))

@@ -1,0 +1,94 @@
+"""Methods with fewer trials than the others of an exhibit, and what they are set beside.
+
+A mean over two trials beside means over ten says which trials were drawn. So an exhibit has one
+number of trials for all methods of a point, or says `paired: true`: what has fewer is then shown as
+another method's mean over all trials plus the difference in the trials that both have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedrepro.core.errors import FedreproError
+
+DRAWN = ("accuracy-and-size", "accuracy-panels", "accuracy-against-rounds", "table")
+Trials = Mapping[str, int]  # label -> trials at a point
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A method with fewer trials, the method that it is set beside, and how many both have."""
+
+    label: str
+    beside: str
+    trials: tuple[int, ...]  # every number that occurs
+    of: tuple[int, ...]  # those of the other
+
+    @property
+    def name(self) -> str:
+        """The method as legends call it."""
+        return f"{self.label} (paired)"
+
+    @property
+    def sentence(self) -> str:
+        """What is shown in place of its mean, for captions and footnotes."""
+        few, word = _counts(self.trials), "trial" if self.trials == (1,) else "trials"
+        return (
+            f"{self.label}, with {few} {word}, is shown as {self.beside} over all "
+            f"{_counts(self.of)} plus the difference between the two in the {few} that both have."
+        )
+
+
+def _counts(found: Sequence[int]) -> str:
+    return " or ".join(map(str, found))
+
+
+def pairs_of(measures: Sequence[Any], trials: Sequence[Trials]) -> dict[str, Pair]:
+    """Label -> its pair, of every method that has fewer trials than another at some point.
+
+    measures: the methods of an exhibit; trials: of each of its points.
+    """
+    found = {}
+    for measure in measures:
+        own = [point for point in trials if point.get(measure.label, 0)]
+        few = [point for point in own if point[measure.label] < max(point.values())]
+        if few and measure.paired_with:
+            of = (point.get(measure.paired_with, 0) for point in few)
+            mine = (point[measure.label] for point in few)
+            pair = tuple(sorted(set(mine))), tuple(sorted(set(of)))
+            found[measure.label] = Pair(measure.label, measure.paired_with, *pair)
+    return found
+
+
+def require_comparable(
+    where: str, settings: Any, measures: Sequence[Any], trials: Sequence[Trials]
+) -> None:
+    """Errors: FedreproError for means over other trials side by side, and for half a pair."""
+    for words in _reasons(settings, measures, trials):
+        raise FedreproError(f"{where}: {words}")
+
+
+def _reasons(settings: Any, measures: Sequence[Any], trials: Sequence[Trials]) -> Iterator[str]:
+    labels = [measure.label for measure in measures]
+    for point in trials:
+        most = max(point.values())
+        for measure in measures:
+            few = point.get(measure.label, most)
+            if few == most:
+                continue
+            if not settings.paired:
+                yield (
+                    f"'{measure.label}' has {few} trials where others have {most}, so their means "
+                    "are of other trials; give all one number, or say `paired: true` and what it "
+                    "is set beside (`paired_with`)"
+                )
+            beside = measure.paired_with
+            if not beside or point.get(beside, 0) < most:
+                yield (
+                    f"'{measure.label}' has {few} of {most} trials; say by `paired_with` which "
+                    f"method with all of them it is set beside, of {', '.join(labels)}"
+                )
+    if settings.paired and settings.drawing not in DRAWN:
+        yield f"`paired` is for the drawings {', '.join(DRAWN)}, not {settings.drawing}"

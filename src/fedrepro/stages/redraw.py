@@ -1,0 +1,140 @@
+"""Recorded exhibits drawn again, as the config and the drawings are now, from recorded numbers.
+
+Nothing is computed: what a drawing changed is seen without the hours that its numbers took. The
+numbers must be those that the config asks for; with other methods, points or trials the exhibit has
+to be made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    json_text,
+    read_provenance,
+    read_table,
+    write_bytes,
+    write_table,
+)
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.about import command_of, said
+from fedrepro.numbers.files import RUN, ExhibitFiles, open_recorded, sha256_of, write_exhibit
+from fedrepro.numbers.pairing import COLUMNS, with_pairs
+from fedrepro.numbers.summary import ROUND, csv_text, leading_columns, read_csv
+from fedrepro.planning.config import load_config, load_exhibits
+from fedrepro.planning.plan import Exhibit, Plan
+from fedrepro.record.keep import RECORD, Recorded, record
+from fedrepro.stages.exhibit import drawn, written
+
+# of the description, what says where the numbers come from
+KEPT = ("data", "components", "computed", "timings")
+
+
+def redraw(
+    scale: str, keys: Sequence[str], target: Path = RECORD, source: str | None = None
+) -> Recorded:
+    """Draw recorded exhibits of a scale again, and record what came out.
+
+    source: a recorded exhibit that holds the numbers of all of them, if not each its own. Errors:
+    FedreproError for an exhibit that is not recorded, or lacks a method, a point or trials that the
+    config has now.
+    """
+    plan = Plan(load_config(), load_exhibits(), scale)
+    with tempfile.TemporaryDirectory() as folder:
+        for key in keys:
+            _draw(plan, key, open_recorded(target / scale, source or key, scale), Path(folder))
+        done = record(scale, keys, Path(folder), target)
+    for key in keys:
+        _forget(target / scale / key, open_recorded(target / scale, key, scale))
+    return done
+
+
+def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
+    """All files of an exhibit in another folder, as a record of its own."""
+    exhibit = plan.exhibit(key)
+    labels = {measure.label for measure in exhibit.measures}
+    numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))
+    _require_all(exhibit, numbers, plan.scale)
+    if exhibit.settings.paired:
+        numbers = _paired(exhibit, numbers)
+    text = csv_text(numbers)
+    described = {name: files.about[name] for name in KEPT} | said(
+        exhibit, plan, load_exhibits()[exhibit.paper]
+    )
+    show = written if exhibit.is_table else drawn
+    base = folder / plan.scale / key
+    contents = {".csv": text.encode(), ".choice.csv": csv_text(choice).encode()}
+    contents |= show(exhibit, described, read_csv(text))
+    base.parent.mkdir(parents=True, exist_ok=True)
+    _write_metrics(exhibit, files, Path(f"{base}.metrics.parquet"))
+    write_exhibit(str(base), described, contents)
+    run: dict[str, Any] = {key: value for key, value in files.run.items() if key != "files"}
+    suffixes = [*contents, ".metrics.parquet", ".json"]
+    run["files"] = {one: sha256_of(Path(f"{base}{one}").read_bytes()) for one in suffixes}
+    write_bytes(f"{base}{RUN}", json_text({**run, "schema": SCHEMA_VERSION}).encode())
+
+
+def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
+    """The rows of these methods, without columns that only others had."""
+    kept = table[table["method"].isin(labels)].reset_index(drop=True)
+    idle = [name for name in leading_columns(kept) if kept[name].isna().all()]
+    return kept.drop(columns=idle if len(kept) else [])
+
+
+def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
+    """The tidy metrics: the recorded bytes, or of another exhibit the rows of these methods."""
+    data = files.read(".metrics.parquet")
+    write_bytes(path, data)
+    table = read_table(path, "metrics")
+    tokens = {setting.method.token for m in exhibit.measures for setting in m.settings}
+    own = table.filter(pc.is_in(table["method"], pa.array(sorted(tokens))))
+    if len(own) < len(table):
+        write_table(path, own.replace_schema_metadata(), "metrics", read_provenance(table))
+
+
+def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
+    """The methods and points of the config, with as many trials; others are left out."""
+    ended = numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
+    found = {
+        (*(_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
+        for row in ended.to_dict("records")
+    }
+    wanted = {
+        (*map(_text, point.values.values()), label): trials
+        for point in exhibit.points
+        for label, trials in point.trials.items()
+    }
+    other = sorted({key[-1] for key, trials in wanted.items() if found.get(key) != trials})
+    if other or len(found) > len(wanted):
+        raise FedreproError(
+            f"{exhibit.key}: the record has other methods, points or numbers of trials than the "
+            f"config, of {', '.join(other) or 'all'}; make it anew with: "
+            f"{command_of(exhibit, scale)}"
+        )
+
+
+def _text(value: Any) -> str:
+    return f"{value:.10g}" if isinstance(value, int | float) else str(value)
+
+
+def _paired(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
+    plain = numbers.drop(columns=list(COLUMNS), errors="ignore")
+    rows = [{str(name): value for name, value in row.items()} for row in plain.to_dict("records")]
+    paired = with_pairs(rows, leading_columns(plain), exhibit.pairs)
+    return pd.DataFrame(paired, columns=[*plain.columns, *COLUMNS])
+
+
+def _forget(base: Path, files: ExhibitFiles) -> None:
+    """Remove images of what is a table now: they are no longer among its files."""
+    for suffix in (".svg", ".png", ".html", ".md", ".tex", ".printed.csv"):
+        if suffix not in json.loads(Path(f"{base}{RUN}").read_text())["files"]:
+            Path(f"{base}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,139 @@
+"""Means over other trials do not stand side by side: they are refused, or paired and marked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_exhibits import small
+from synthetic import KEY, draw, plan, undrawn, workplace
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.canvas import names_of
+from fedrepro.numbers.pairing import as_shown, with_pairs
+from fedrepro.numbers.summary import read_csv
+from fedrepro.planning.config import load_exhibits
+from fedrepro.record.keep import record
+from fedrepro.stages.redraw import redraw
+
+__all__ = ["undrawn", "workplace"]
+
+RIVALS = [
+    {"name": "uniform_ensemble", "label": "U"},
+    {"name": "average", "label": "A", "paired_with": "U"},
+]
+FEW = {"trials": 5, "trials_of": {"A": 2}}
+
+
+def test_an_exhibit_that_mixes_numbers_of_trials_is_refused():
+    with pytest.raises(FedreproError, match=r"'A' has 2 trials where others have 5.*paired: true"):
+        small(methods=RIVALS, **FEW)
+    assert small(methods=RIVALS, trials=5).pairs == {}
+
+
+@pytest.mark.parametrize(
+    ("methods", "more", "told"),
+    [
+        ([RIVALS[0], {"name": "average", "label": "A"}], {}, "say by `paired_with` which method"),
+        ([RIVALS[0], RIVALS[1] | {"paired_with": "V"}], {}, "of U, A"),
+        (RIVALS, {"trials_of": {"A": 2, "U": 4}}, "'U' has 4 of 5 trials"),
+    ],
+)
+def test_half_a_pair_is_refused(methods, more, told):
+    third = {"name": "local", "label": "L"}
+    with pytest.raises(FedreproError, match=told):
+        small(methods=[*methods, third], paired=True, **FEW | more)
+
+
+def test_pairs_are_for_drawings_that_mark_them():
+    with pytest.raises(FedreproError, match="not accuracy-against-size"):
+        small(methods=RIVALS, paired=True, drawing="accuracy-against-size", **FEW)
+
+
+def test_a_pair_is_marked_in_legend_and_caption():
+    exhibit = small(methods=RIVALS, paired=True, **FEW)
+    assert names_of(exhibit) == {"U": "U", "A": "A (paired)"}
+    assert exhibit.caption.startswith("a caption A, with 2 trials, is shown as U over all 5 plus")
+
+
+def row(method, metric, values, **place):
+    return {
+        **place,
+        "method": method,
+        "metric": metric,
+        "split": "test",
+        "mean": sum(values) / len(values),
+        "sd": 0.1,
+        "trials": len(values),
+        "by_trial": " ".join(map(str, values)),
+        "setting": method,
+    }
+
+
+def shown(*rows):
+    pairs = small(methods=RIVALS, paired=True, **FEW).pairs
+    leading = [key for key in rows[0] if key in ("clients", "round")]
+    return with_pairs(list(rows), leading, pairs)
+
+
+def test_a_paired_mean_is_the_others_mean_and_the_difference_within_trials():
+    u = row("U", "accuracy", [0.9, 0.8, 0.5, 0.5, 0.5], clients=2)
+    a = row("A", "accuracy", [0.8, 0.75], clients=2)
+    elsewhere = row("U", "accuracy", [0.1] * 5, clients=4)
+    first, second, _ = shown(u, a, elsewhere)
+    assert (first["paired_mean"], first["paired_with"]) == (None, "")
+    assert second["paired_mean"] == pytest.approx(0.64 - 0.075)  # 0.775 would be above U
+    assert second["paired_with"] == "U"
+    assert second["mean"] == a["mean"]
+
+
+def test_sizes_hang_on_no_trial():
+    rows = shown(
+        row("U", "hidden_units", [50] * 5, clients=2), row("A", "hidden_units", [9, 9], clients=2)
+    )
+    assert rows[1]["paired_mean"] is None
+
+
+def test_single_rounds_are_set_beside_what_the_other_ended_with():
+    u = row("U", "accuracy", [0.9, 0.8, 0.5, 0.5, 0.5], clients=2, round=None)
+    a = row("A", "accuracy", [0.4, 0.3], clients=2, round=3)
+    assert shown(u, a)[1]["paired_mean"] == pytest.approx(0.64 - 0.5)
+
+
+# ------------------------------------------------------------------- drawn again from the record
+
+BASE = Path(f"reports/record/tiny/{KEY}")
+
+
+@pytest.fixture
+def recorded(workplace, undrawn):
+    draw(plan(), KEY)
+    record("tiny", [KEY])
+    return {path.name: path.read_bytes() for path in BASE.parent.glob("figure-2a.*")}
+
+
+def test_the_csv_of_a_figure_says_what_is_paired(recorded):
+    numbers = read_csv(recorded["figure-2a.csv"].decode())
+    distilled = numbers[(numbers["method"] == "KD") & (numbers["metric"] == "accuracy")]
+    assert set(distilled["paired_with"]) == {"U-Ens"}
+    others = numbers[numbers["method"] != "KD"]
+    assert others["paired_mean"].isna().all()
+    drawn = as_shown(numbers)
+    assert drawn.loc[distilled.index, "mean"].tolist() == distilled["paired_mean"].tolist()
+    assert drawn.loc[distilled.index, "sd"].isna().all()
+    assert drawn.loc[others.index, "mean"].tolist() == others["mean"].tolist()
+
+
+def test_what_is_drawn_again_from_the_record_is_the_same(recorded):
+    redraw("tiny", [KEY])
+    after = {path.name: path.read_bytes() for path in BASE.parent.glob("figure-2a.*")}
+    assert after == recorded
+
+
+def test_numbers_of_other_settings_are_not_drawn_again(recorded, monkeypatch, tmp_path):
+    text = Path("config/exhibits/pfnm.yaml").read_text()
+    assert "&tiny_counts [2, 4]" in text
+    (tmp_path / "pfnm.yaml").write_text(text.replace("&tiny_counts [2, 4]", "&tiny_counts [2, 8]"))
+    monkeypatch.setattr("fedrepro.stages.redraw.load_exhibits", lambda: load_exhibits(tmp_path))
+    with pytest.raises(FedreproError, match="figure-2a: the record has other methods, points"):
+        redraw("tiny", [KEY])
