@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedrepro.api import CHOICES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
-from fedrepro.core.registry import components, parse_token
+from fedrepro.core.registry import components, parse_settings, parse_token
 from fedrepro.planning.config import Config, ExhibitFile, Granularity, load_exhibits
 from fedrepro.planning.paths import (
     METHODS_ROOM,
@@ -321,7 +321,7 @@ def test_names_in_paths_lead_back_to_full_tokens():
         for run in found.runs:
             assert found.tokens["methods", method_name(run.method, run.every)] == run.method.token
             for spec, name in zip(run.scenario.specs, run.scenario.names, strict=True):
-                assert parse_token(spec.kind, found.tokens[spec.kind, name]) == spec
+                assert parse_settings(spec.kind, found.tokens[spec.kind, name]) == spec
 
 
 @pytest.mark.parametrize(
