@@ -108,17 +108,13 @@ def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -
 
 
 def observed_losses(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """The same for many steps, and nothing to be differentiated: (…, B, K) to (…).
-
-    log sum_k exp(t_k) = max_k t_k - log max_k p_k, so no second exponential is taken.
-    """
+    """The same for many steps, and nothing to be differentiated: (…, B, K) to (…)."""
     import torch
 
-    highest = logits.amax(-1)
-    each = highest.sub_(torch.softmax(logits, -1).amax(-1).log_())
+    # a quarter of the time of log_softmax, whose vectors are longer than ten classes
+    each = torch.logsumexp(logits, -1)
     if y.dim() < logits.dim():
-        right = logits.gather(-1, y.unsqueeze(-1)).squeeze(-1)
+        each.sub_(logits.gather(-1, y.unsqueeze(-1)).squeeze(-1))
     else:
-        right = (logits * y).sum(-1)
-        each.mul_(y.sum(-1))
-    return each.sub_(right).mul_(weight).sum(-1)
+        each.mul_(y.sum(-1)).sub_((logits * y).sum(-1))
+    return each.mul_(weight).sum(-1)
