@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # busy, fewer where the activations of a model would take more than 16 MB.
 PIECE_ROWS = 128
 PIECE_FLOATS = 2**22
+# Losses take as many kernels as a layer, so they are computed for many steps at once.
+STEPS_SEEN = 32
 
 
 @dataclass(frozen=True)
@@ -220,23 +222,21 @@ class Block:
 
     def _minibatches(self, chunk: Chunk, models: int) -> torch.Tensor:
         """Take a step on each minibatch of a chunk: losses (steps, models)."""
-        import torch
         from torch.nn.utils.rnn import pad_sequence
 
         index, weight, moves = self._uploaded(chunk)
         losses = weight.new_zeros(len(index), models)
+        seen: list[torch.Tensor] = []
         for at, x, y in self.reader.minibatches(index, chunk.active):
-            steps = range(at, at + len(x))
-            seen = [
-                self._step(chunk, step, own_x, own_y, weight[step], moves)
-                for step, own_x, own_y in zip(steps, x.unbind(), y.unbind(), strict=True)
-            ]
-            # once for all these steps: it takes as many kernels as a layer
-            same = len(seen[0]) == len(seen[-1])
-            logits = torch.stack(seen) if same else pad_sequence(seen, batch_first=True)
-            count = logits.shape[1]
-            share = weight[at : at + len(x), :count]
-            losses[at : at + len(x), :count] = observed_losses(logits, y, share)
+            for step, own_x, own_y in zip(range(at, len(index)), x, y, strict=False):
+                seen.append(self._step(chunk, step, own_x, own_y, weight[step], moves))
+            done = at + len(x)
+            if len(seen) >= STEPS_SEEN or done == len(index):
+                part = slice(done - len(seen), done)
+                logits = pad_sequence(seen, batch_first=True)
+                seen, count = [], logits.shape[1]
+                y = self.reader.examples.targets[index[part, :count]]
+                losses[part, :count] = observed_losses(logits, y, weight[part, :count])
         return losses
 
     def _step(
