@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # busy, fewer where the activations of a model would take more than 16 MB.
 PIECE_ROWS = 128
 PIECE_FLOATS = 2**22
+# Losses take as many kernels as a layer, so they are computed for many steps at once.
+STEPS_SEEN = 32
 
 
 @dataclass(frozen=True)
@@ -220,31 +222,33 @@ class Block:
 
     def _minibatches(self, chunk: Chunk, models: int) -> torch.Tensor:
         """Take a step on each minibatch of a chunk: losses (steps, models)."""
-        import torch
         from torch.nn.utils.rnn import pad_sequence
 
         index, weight, moves = self._uploaded(chunk)
         losses = weight.new_zeros(len(index), models)
+        seen: list[torch.Tensor] = []
         for at, x, y in self.reader.minibatches(index, chunk.active):
-            steps = range(at, at + len(x))
-            seen = [
-                self._step(chunk, step, own_x, own_y, weight[step], moves)
-                for step, own_x, own_y in zip(steps, x.unbind(), y.unbind(), strict=True)
-            ]
-            # once for all these steps: it takes as many kernels as a layer
-            same = len(seen[0]) == len(seen[-1])
-            logits = torch.stack(seen) if same else pad_sequence(seen, batch_first=True)
-            count = logits.shape[1]
-            share = weight[at : at + len(x), :count]
-            losses[at : at + len(x), :count] = self._losses(logits, x, y, share)
+            for step, own_x, own_y in zip(range(at, len(index)), x, y, strict=False):
+                seen.append(self._step(chunk, step, own_x, own_y, weight[step], moves))
+            done = at + len(x)
+            if len(seen) >= STEPS_SEEN or done == len(index):
+                part = slice(done - len(seen), done)
+                logits = pad_sequence(seen, batch_first=True)
+                seen, count = [], logits.shape[1]
+                losses[part, :count] = self._losses(
+                    logits, index[part, :count], weight[part, :count]
+                )
         return losses
 
     def _losses(
-        self, logits: torch.Tensor, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
+        self, logits: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor
     ) -> torch.Tensor:
-        """Cross-entropy of what the network was asked at each example."""
-        network = self.procedure.network
-        return observed_losses(logits, network.asked(x, y), network.weighed(weight))
+        """Cross-entropy of what the network was asked at each example; rows: (…, B)."""
+        examples, network = self.reader.examples, self.procedure.network
+        y = examples.targets[rows]
+        if network.predictions > 1:
+            y, weight = network.asked(examples.inputs[rows], y), network.weighed(weight)
+        return observed_losses(logits, y, weight)
 
     def _step(
         self,
@@ -280,7 +284,7 @@ class Block:
                 x = self.crops.moved(x, moves[piece, :count])
             share = first(weight[piece], count)
             logits = self.gradients.step(x, y, share, self.noise)
-            losses[0, :count] += self._losses(logits, x, y, share)
+            losses[0, :count] += self._losses(logits, first(index[piece], count), share)
             self.total[:count] += self.gradient[:count]
         self._descend(chunk.active[0])
         return losses
