@@ -22,7 +22,11 @@ from fedrepro.core.registry import components
 
 @dataclass(frozen=True)
 class Workload:
-    """One comparison of federated rounds; targets are how many times faster than each peer."""
+    """One comparison of federated rounds.
+
+    targets: how many times faster than each peer, or at most how many times what a contender of our
+    own takes (`own_rounds.py`).
+    """
 
     dataset: str
     settings: dict[str, object]
@@ -61,6 +65,55 @@ WORKLOADS = {
         clients=1000,
         examples=50,
         targets={"pfl": 0.95},
+    ),
+}
+
+# What the papers run, against what a round cannot do without.
+OWN_WORKLOADS = {
+    "fedavg-2nn": Workload(
+        "mnist",
+        {
+            "model": "mlp+hidden~200@200",
+            "rounds": 5,
+            "cohort": 10,
+            "batch_size": 10,
+            "steps": 60,
+            "lr": 0.1,
+            "seed": 0,
+        },
+        clients=100,
+        examples=600,
+        targets={"products": 2.0},
+    ),
+    "rm-mlp": Workload(
+        "mnist",
+        {
+            "model": "mlp+hidden~100@100",
+            "rounds": 5,
+            "cohort": 10,
+            "batch_size": 64,
+            "steps": 20,
+            "lr": 0.1,
+            "seed": 0,
+        },
+        clients=10,
+        examples=1280,
+        targets={"products": 2.0, "products with matching": 2.3},
+    ),
+    "rm-cifar": Workload(
+        "cifar10",
+        {
+            "model": "cnn+hidden~1024",
+            "rounds": 1,
+            "cohort": 10,
+            "batch_size": 64,
+            "steps": 4,
+            "lr": 0.03,
+            "seed": 0,
+        },
+        clients=10,
+        examples=256,
+        targets={"without matching": 2.2},
     ),
 }
 

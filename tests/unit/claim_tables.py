@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter
 
@@ -65,7 +66,7 @@ def of_series(
             "metric": metric,
             "split": split,
             "mean": statistics.fmean(values),
-            "sd": statistics.stdev(values) if len(values) > 1 else None,
+            "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
             "trials": len(values),
             "by_trial": " ".join(f"{value:.12g}" for value in values),
             "setting": method,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import once
 import pyarrow as pa
 import pytest
 
@@ -116,6 +118,21 @@ def draw(made: Plan, key: str = KEY, values: Values = plausible) -> Path:
     base = Path(made.paths.exhibit(key, ""))
     stage.run(key, made, base)
     return base
+
+
+def made_once(name: str, make: Callable[[], object]) -> None:
+    """What `make` leaves in the working folder, which depends on the name only: a copy of it."""
+    tops = ("results", "reports")
+
+    def fill(folder: Path) -> None:
+        make()
+        for top in tops:
+            shutil.copytree(top, folder / top)
+            shutil.rmtree(top)
+
+    kept = once.folder(f"drawn/{name}", fill)
+    for top in tops:
+        shutil.copytree(kept / top, top)
 
 
 def rewrite(base: Path | str, suffix: str, data: bytes) -> None:

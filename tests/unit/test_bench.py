@@ -25,7 +25,7 @@ def _in_the_repository(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-def bench(name: str, folder: Path, *words: object) -> tuple[int, dict]:
+def bench(name: str, folder: Path, *words: object, written: str = "") -> tuple[int, dict]:
     """Exit status and what was written."""
     done = subprocess.run(
         [sys.executable, "-m", "fedrepro", "bench", name, *map(str, words), "--results", folder],
@@ -34,7 +34,7 @@ def bench(name: str, folder: Path, *words: object) -> tuple[int, dict]:
         cwd=ROOT,
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    return done.returncode, json.loads((folder / f"{name}.json").read_text())
+    return done.returncode, json.loads((folder / f"{written or name}.json").read_text())
 
 
 def runs(*seconds: float) -> list[harness.Timed]:
@@ -123,6 +123,15 @@ def test_training_small(tmp_path):
     assert set(found["contenders"]) == {"fedrepro", "plain loop", *alone}
     assert found["contenders"]["fedrepro"]["values"]["accuracy"] > 0.5
     assert found["minibatches"] == 45
+
+
+def test_rounds_of_the_papers_small(tmp_path):
+    words = ("--runs", 1, "--workload", "rm-mlp", "--rounds", 1)
+    _, found = bench("rounds", tmp_path, *words, written="rounds-rm-mlp")
+    ours = {"fedrepro", "with matching"}
+    assert set(found["contenders"]) == ours | {"products", "products with matching"}
+    assert [target["bound"] for target in found["targets"]] == [2.0, 2.3]
+    assert found["settings"]["rounds"] == 1
 
 
 def test_revisions_small(tmp_path):

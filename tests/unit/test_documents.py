@@ -5,8 +5,20 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
-from fedrepro.cli.documents import documents, recorded_costs, recorded_verdicts
+import pytest
+
+from fedrepro.cli.documents import (
+    FROM,
+    FROM_PRINTED,
+    TO,
+    _with_part,
+    documents,
+    printed_verdicts,
+    recorded_costs,
+    recorded_verdicts,
+)
 from fedrepro.core.artifacts import write_json, write_text
+from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.claims.table import COLUMNS
 from fedrepro.numbers.files import sha256_of
 
@@ -106,3 +118,34 @@ def test_what_stands_around_a_generated_part_stays(monkeypatch, tmp_path):
     assert "X2" in found
     assert "old" not in found
     assert Path("docs/performance.md") not in documents()
+
+
+PRINTED_HEAD = "exhibit,cell,method,metric,split,value,sd,trials,note,tolerance\n"
+
+
+def test_every_printed_value_has_a_verdict_or_says_why_not(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    rows = "t,case=a,FA,accuracy,test,0.9,,,,\nt,case=b,FA,accuracy,test,0.8,,,,\n"
+    more = "u,case=a,FA,rounds_to_target,,inf,,,not run: 9 hours,\n"
+    write_text("config/published/x.csv", PRINTED_HEAD + rows + more)
+    kept = "case,method,mean,printed,verdict\na,FA,0.91,0.9,reproduced\nb,FA,,0.8,not run\n"
+    write_text("reports/record/paper/x/t.printed.csv", kept)
+    first, _, _, _, *lines = printed_verdicts("x").splitlines()
+    assert first == "3 printed values: 2 not run, 1 reproduced."
+    assert lines == [
+        "| t | case a | FA | accuracy (test) | 0.9 | 0.91 | reproduced |  |",
+        "| t | case b | FA | accuracy (test) | 0.8 |  | not run |  |",
+        "| u | case a | FA | rounds_to_target | not reached |  | not run | not run: 9 hours |",
+    ]
+    write_text("reports/record/paper/x/t.printed.csv", kept.replace("0.9,", "0.7,"))
+    with pytest.raises(FedreproError, match="line 2: the record of t has another value"):
+        printed_verdicts("x")
+
+
+def test_parts_of_a_page_are_replaced_each_by_its_own():
+    page = f"a\n{FROM}\nold\n{TO}\nb\n{FROM_PRINTED}\nold\n{TO}\nc\n"
+    once = _with_part(page, FROM_PRINTED, "new numbers\n")
+    twice = _with_part(once, FROM, "new verdicts\n")
+    assert twice == (
+        f"a\n{FROM}\n\nnew verdicts\n\n{TO}\nb\n{FROM_PRINTED}\n\nnew numbers\n\n{TO}\nc\n"
+    )

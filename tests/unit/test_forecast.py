@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from small_exhibits import file_of
 from synthetic import KEY, plan, workplace, write_runs, write_training_times  # noqa: F401
 
 from fedrepro.cli.main import main
@@ -98,3 +99,12 @@ def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811
     assert "hours of one core" in said
     assert "no measurement yet" in said
     assert main(["plan", "reports/paper/x"]) == 2
+
+
+def test_a_partition_that_leaves_the_number_of_clients_to_the_data_is_no_obstacle(workplace):  # noqa: F811
+    methods = [{"name": "fedavg", "training": {"lr": [0.1, 0.2]}, "choose": "race"}]
+    partition = {"name": "natural", "validation": 20}
+    own = {"partition": partition, "sweep": {"training.l2": [0.0]}}
+    file = file_of(methods=methods, defaults=own)
+    found = forecast("reports/tiny/small/x.html", Config(), {"small": file})
+    assert found.jobs["federate"] == 1

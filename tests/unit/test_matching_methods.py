@@ -169,3 +169,26 @@ def test_rewards_need_examples_at_the_server():
         with pytest.raises(FedreproError, match=r"'M' reads the examples of 'server_validation'"):
             planned({"name": "adaptive_fedavg"}, partition={"name": "iid", **at})
     assert planned({"name": "adaptive_fedavg"}).runs
+
+
+@pytest.mark.parametrize(
+    ("name", "plain", "more"),
+    [
+        ("representation_matching", "fedavg", 0),
+        ("adaptive_fedavg", "fedavg", 8),  # two numbers of four bytes
+        ("adaptive_matching", "representation_matching", 8),
+    ],
+)
+def test_what_matching_and_adapting_send_beside_models(name, plain, more, given):
+    """Source: RM, section 4, overhead."""
+
+    def sent(method):
+        own = SMALL["adaptive_matching"] if method.startswith("adaptive") else {"steps": 2}
+        made = METHODS[method].fn(rounds=1, fraction=0.5, **own)
+        given.clients.ledger.begin()
+        states(made, given.clients, given.info)
+        return given.clients.ledger.traffic
+
+    ours, theirs = sent(name), sent(plain)
+    assert ours.bytes_up == theirs.bytes_up
+    assert ours.bytes_down - theirs.bytes_down == more * 2  # clients

@@ -279,6 +279,18 @@ def planned(scale="quick", **settings) -> Plan:
     return Plan(Config(), {"small": file_of(**{"methods": fedavg(), **settings})}, scale)
 
 
+def test_shown_settings_race_over_the_rounds_of_their_own():
+    each = [{"fraction": 0.1, "rounds": 40}, {"fraction": 0.5, "rounds": 8}]
+    plan = planned(methods=fedavg(settings=each, show=["fraction"]))
+    runs = plan.exhibit("small/x").runs
+    found = {(run.method["fraction"], run.method["rounds"], run.every.race) for run in runs}
+    assert found == {(0.1, 40, 40), (0.5, 8, 8)}
+    assert {run.scenario.training.token for run in runs} == {"adam+lr~0.05@0.1@0.2"}
+    named = {"methods": fedavg(settings=each, show=["fraction"], choose={"race": 20})}
+    with pytest.raises(FedreproError, match="over 20 rounds, but a run ends after 8"):
+        planned(**named)
+
+
 def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
     plan = planned(trials=7)
     runs = plan.exhibit("small/x").trials

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from memory import PEAK
-from mirror import MIRROR, TABLE, link_raw, needs_mirror, real_arrays
+from mirror import MIRROR, TABLE, link_raw, needs_mirror, real_arrays, without_xz
 
 from fedrepro.data.prepared import SPLITS
 
@@ -26,7 +26,7 @@ pytestmark = needs_mirror
 
 
 def member(archive: str, name: str) -> bytes:
-    with tarfile.open(MIRROR / archive) as tar:
+    with tarfile.open(without_xz(MIRROR / archive)) as tar:
         file = tar.extractfile(name)
         assert file is not None
         return file.read()

@@ -23,5 +23,7 @@ def test_an_exhibit_names_other_data_and_their_reduced_form(monkeypatch: pytest.
 @pytest.mark.usefixtures("workplace", "undrawn")
 def test_the_papers_own_data_in_a_reduced_form_are_said(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(synthetic, "SOURCE", {**synthetic.SOURCE, "stand_in": REDUCED})
-    about = json.loads(Path(f"{draw(plan('paper'))}.json").read_text())
+    about = json.loads(
+        Path(f"{draw(plan('paper', granularity={'trials_per_job': 10}))}.json").read_text()
+    )
     assert about["data"][0]["stand_in"] == REDUCED

@@ -6,9 +6,11 @@ import csv
 import inspect
 import io
 import json
+import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedrepro.api import CHOICES, DISCLOSED, NEEDS
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import COMMON, KINDS, components
 from fedrepro.core.spec import Component, Param, read_signature, render
 from fedrepro.numbers.files import open_recorded, read_claims
+from fedrepro.numbers.printed import PrintedValue, published_file, read_published
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry, TableEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
@@ -49,6 +53,7 @@ makes new files and reruns only what depends on it. Single keys can be set on th
 
 
 FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
+FROM_PRINTED = "<!-- printed values from here: fedrepro documents -->"
 
 
 def documents() -> dict[Path, str]:
@@ -58,12 +63,16 @@ def documents() -> dict[Path, str]:
         Path("workflow/schemas/exhibits.schema.json"): _schema(ExhibitFile),
         Path("config/README.md"): readme(),
     }
-    parts = {Path("docs/performance.md"): recorded_costs}
+    parts = [(Path("docs/performance.md"), FROM, recorded_costs)]
     for claims in sorted(RECORD.glob(f"paper/*/{CLAIMS}")):
-        parts[Path(f"docs/findings/{claims.parent.name}.md")] = partial(recorded_verdicts, claims)
-    for path, part in parts.items():
+        page = Path(f"docs/findings/{claims.parent.name}.md")
+        parts.append((page, FROM, partial(recorded_verdicts, claims)))
+    for file in sorted(Path("config/published").glob("*.csv")):
+        page = Path(f"docs/findings/{file.stem}.md")
+        parts.append((page, FROM_PRINTED, partial(printed_verdicts, file.stem)))
+    for path, mark, part in parts:
         if path.exists():
-            found[path] = _with_part(path.read_text(), part())
+            found[path] = _with_part(found.get(path) or path.read_text(), mark, part())
     return found
 
 
@@ -71,10 +80,10 @@ def _schema(model: type[BaseModel]) -> str:
     return json.dumps(model.model_json_schema(), indent=2) + "\n"
 
 
-def _with_part(text: str, part: str) -> str:
-    """A document with what stands between its two marks replaced."""
-    before, rest = text.split(FROM)
-    return f"{before}{FROM}\n\n{part}\n{TO}{rest.split(TO)[1]}"
+def _with_part(text: str, mark: str, part: str) -> str:
+    """A document with what stands between this mark and the next end replaced."""
+    before, rest = text.split(mark)
+    return f"{before}{mark}\n\n{part}\n{TO}{rest.partition(TO)[2]}"
 
 
 def recorded_costs(scale: str = "paper") -> str:
@@ -128,6 +137,45 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
     low, high = (f"{float(row[end]):.3g}" if row[end] else "?" for end in ("low", "high"))
     number = f"{float(row['value']):.3g} ({low} to {high}{_sure(row)})" if row["value"] else ""
     return *head, what, number, row["bound"], row["fixed"]
+
+
+def printed_verdicts(paper: str) -> str:
+    """A table of every number that a paper printed: ours beside it, the verdict and its reason.
+
+    `not run` where no recorded exhibit has it.
+    """
+    found: dict[str, Iterator[dict[str, str]]] = {}
+    lines = []
+    for value in read_published(published_file(paper)):
+        if value.exhibit not in found:
+            file = RECORD / "paper" / paper / f"{value.exhibit}.printed.csv"
+            text = file.read_text(encoding="utf-8") if file.exists() else ""
+            found[value.exhibit] = csv.DictReader(io.StringIO(text, newline=""))
+        row = next(found[value.exhibit], {})
+        lines.append(_printed_line(value, row))
+    head = ["exhibit", "cell", "method", "number", "printed", "ours", "verdict", "note"]
+    counts = Counter(line[-2] for line in lines)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return f"{len(lines)} printed values: {told}.\n\n{_table(head, lines)}"
+
+
+def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...]:
+    """row: of the recorded `printed.csv`, which has the exhibit's values in the same order."""
+    if row and (row["method"], float(row["printed"])) != (value.method, value.value):
+        raise FedreproError(
+            f"{value.where}: the record of {value.exhibit} has another value in its place; record "
+            "the exhibit again"
+        )
+    cell = ", ".join(f"{key} {part}" for key, part in value.cell.items())
+    number = f"{value.metric} ({value.split})" if value.split else value.metric
+    ours = _number(float(row["mean"])) if row and row["mean"] else ""
+    verdict = row["verdict"] if row else "not run"
+    printed = _number(value.value)
+    return value.exhibit, cell, value.method, number, printed, ours, verdict, value.note
+
+
+def _number(value: float) -> str:
+    return "not reached" if math.isinf(value) else f"{value:.4g}"
 
 
 def _sure(row: Mapping[str, str]) -> str:

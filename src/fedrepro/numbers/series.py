@@ -60,16 +60,19 @@ def by_metric(own: pd.DataFrame, token: str, trials: int, where: str) -> Series:
     out = set(own.loc[own["metric"] == LEFT_OUT, "trial"])
     if out:
         return {(LEFT_OUT, ""): [float(trial in out) for trial in range(trials)]}
-    found: dict[tuple[str, str], Sequence[float]] = {}
-    for key, group in own.groupby(["metric", "split"], sort=False):
-        if group["trial"].tolist() != list(range(trials)):
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    columns = (own[name].tolist() for name in ("metric", "split", "trial", "value"))
+    for metric, split, trial, value in zip(*columns, strict=True):
+        group = found.setdefault((metric, split), {"trial": [], "value": []})
+        group["trial"].append(trial)
+        group["value"].append(value)
+    for (metric, _), group in found.items():
+        if group["trial"] != list(range(trials)):
             raise FedreproError(
-                f"{where}: {token} should have {key[0]} in each of {trials} "
-                f"trials, but has it in {group['trial'].tolist()}; delete its metrics and start "
-                "again"
+                f"{where}: {token} should have {metric} in each of {trials} "
+                f"trials, but has it in {group['trial']}; delete its metrics and start again"
             )
-        found[str(key[0]), str(key[1])] = group["value"].tolist()
-    return found
+    return {key: group["value"] for key, group in found.items()}
 
 
 def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-import yaml
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from fedrepro.core.errors import FedreproError, shown, unknown
+from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.planning.entries import SCALES as SCALES
 from fedrepro.planning.entries import TABLE, ExhibitSettings, Scale, Strict, merge
 from fedrepro.planning.entries import ComponentEntry as ComponentEntry
@@ -180,13 +180,13 @@ def table_names(files: Mapping[str, ExhibitFile]) -> list[str]:
 
 def _load_yaml(path: Path) -> dict[str, Any]:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FedreproError(f"{path} is missing; start in the root of the repository") from None
     except OSError as error:
         raise FedreproError(f"{path} cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError) as error:
-        raise FedreproError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    except ValueError as error:
+        raise FedreproError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(found, dict):
         raise FedreproError(f"{path} must hold keys and values")
     return found

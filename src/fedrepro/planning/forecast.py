@@ -123,6 +123,14 @@ def whole_settings(run: Run) -> float:
     return whole_runs(settings_of(run)) if run.is_race else settings_of(run)
 
 
+def clients_known(scenario: Scenario) -> int | None:
+    """The number of clients; None where only the data can tell."""
+    try:
+        return scenario.clients
+    except FedreproError:
+        return None
+
+
 def parse_target(target: str, config: Config) -> tuple[str, str | None]:
     """Scale and exhibit (None: all that are selected) of a path or of a word such as pfnm/x."""
     parts = PurePosixPath(target).with_suffix("").parts
@@ -246,7 +254,8 @@ class Rates:
         """What seconds of a trial are taken to grow with: clients, size of a model, examples."""
         form = self.form(scenario.dataset)
         examples = form[2] if form else 1
-        return float(scenario.clients * max(LEAST_PARAMETERS, self.parameters(scenario)) * examples)
+        clients = clients_known(scenario) or 1
+        return float(clients * max(LEAST_PARAMETERS, self.parameters(scenario)) * examples)
 
     def _computed(self, run: Run, trials: int) -> int:
         """Trials that jobs compute where so many are asked for: whole blocks."""

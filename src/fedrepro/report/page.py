@@ -9,6 +9,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ class Shown:
         shown = ["method", *self.about["columns"]["settings"]]
         return len(self.numbers[shown].drop_duplicates())
 
-    @property
+    @cached_property
     def table(self) -> TextTable | None:
         """Accuracy and size per method and point; None if there would be too many to read."""
         if self.is_table or self.combinations > MOST_ROWS:
@@ -163,7 +164,7 @@ class Shown:
             lines += [_setting(one) for one in _records(chosen)]
         return tuple(filter(None, lines))
 
-    @property
+    @cached_property
     def final(self) -> pd.DataFrame:
         return self.numbers[self.numbers[ROUND].isna()] if ROUND in self.numbers else self.numbers
 

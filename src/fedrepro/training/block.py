@@ -221,6 +221,7 @@ class Block:
     def _minibatches(self, chunk: Chunk, models: int) -> torch.Tensor:
         """Take a step on each minibatch of a chunk: losses (steps, models)."""
         import torch
+        from torch.nn.utils.rnn import pad_sequence
 
         index, weight, moves = self._uploaded(chunk)
         losses = weight.new_zeros(len(index), models)
@@ -231,7 +232,8 @@ class Block:
                 for step, own_x, own_y in zip(steps, x.unbind(), y.unbind(), strict=True)
             ]
             # once for all these steps: it takes as many kernels as a layer
-            logits = torch.nn.utils.rnn.pad_sequence(seen, batch_first=True)
+            same = len(seen[0]) == len(seen[-1])
+            logits = torch.stack(seen) if same else pad_sequence(seen, batch_first=True)
             count = logits.shape[1]
             share = weight[at : at + len(x), :count]
             losses[at : at + len(x), :count] = self._losses(logits, x, y, share)

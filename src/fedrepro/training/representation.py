@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -87,12 +88,14 @@ class RepresentationMatching:
             if source > target:
                 given = _unpooled(given, look.run.pooled[source])
             mapped = _map(shapes[source], shapes[target], kernels[source])
-            back = mapped.forward(own, given, Pass(look.run.convolution))
+            back = mapped.forward(own, given, Pass(look.run.convolution, descend=look.run.descend))
             if 0 < target < len(shapes) - 1:
                 back = back.relu()
             back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
-            gap = (back.flatten(2) - received.activations[target].flatten(2)) ** 2
-            each = gap.sum(-1) if self.reduction == "sum" else gap.mean(-1)
+            theirs = received.activations[target]
+            each = _squared_gap().apply(back.reshape(theirs.shape), theirs)
+            if self.reduction == "mean":
+                each = each / math.prod(shapes[target])
             total = total + (each * look.weight).sum(1)
         return self.coefficient * total
 
@@ -179,5 +182,31 @@ def _centred(value: torch.Tensor, target: Shape) -> torch.Tensor:
     from torch.nn.functional import pad
 
     height, width = (want - have for want, have in zip(target[1:], value.shape[-2:], strict=True))
+    if not height and not width:
+        return value
     top, left = height // 2, width // 2
     return pad(value, (left, width - left, top, height - top))
+
+
+@cache
+def _squared_gap() -> Any:
+    """|back - target|² of examples, (A, B, …) to (A, B); made on first use, as torch comes later.
+
+    The gap is written once, as the images lie, and becomes its gradient where it is.
+    """
+    import torch
+
+    class SquaredGap(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, back: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            gap = back - target
+            ctx.save_for_backward(gap)
+            norm: torch.Tensor = torch.linalg.vector_norm(gap, dim=tuple(range(2, gap.dim())))
+            return norm**2
+
+        @staticmethod
+        def backward(ctx: Any, each: torch.Tensor) -> tuple[torch.Tensor, None]:
+            (gap,) = ctx.saved_tensors
+            return gap.mul_((2 * each).view(*each.shape, *[1] * (gap.dim() - 2))), None
+
+    return SquaredGap

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from fedrepro.api import ClientInfo, Report, State, method
+from fedrepro.api import ClientInfo, Report, State, Traffic, method
 from fedrepro.components.methods import fedavg
 from fedrepro.components.methods._matching import (
     MODELS,
@@ -20,7 +20,7 @@ from fedrepro.components.methods._matching import (
     Reduction,
     Source,
 )
-from fedrepro.core.metrics import Metric
+from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.training import adaptive
@@ -121,6 +121,8 @@ class AdaptiveFedAvg(fedavg.FedAvg):
         point = self.search.distribution(search).draw(rng)
         lr, steps = self.search.setting(point)
         new = self.advanced(state, clients, info, rng, lr, round(steps)) or {}
+        # beside the model each client is sent both hyper-parameters
+        clients.ledger.sent(Traffic(bytes_down=2 * FLOAT_BYTES * clients.ledger.selected))
         loss = _server_loss(new["weights"], clients, info) if new else float("nan")
         if not np.isfinite(loss):
             # what clients keep to themselves is as they trained it

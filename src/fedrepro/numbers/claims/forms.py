@@ -178,9 +178,11 @@ class Spread(Form):
                     at(exhibit, place), [Contrast(pairs(series), zero(series), least=0)]
                 )
             return
-        others = self._groups(numbers[self.minus_exhibit])
+        groups = self._groups(numbers[self.minus_exhibit])
+        others = {frozenset(place.items()): trials for place, trials in groups}
         for place, trials in own:
-            for its in (its for there, its in others if there == place):
+            its = others.get(frozenset(place.items()))
+            if its is not None:
                 both = by_trial([*trials, *its])
                 gains, rivals = both[:, : len(trials)], both[:, len(trials) :]
                 yield Contrasts(at(exhibit, place), [Contrast(pairs(gains), pairs(rivals))])

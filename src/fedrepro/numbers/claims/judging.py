@@ -179,7 +179,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
     inside = statement.interval(kept)
     if keeps(check, inside):
         return Finding(statement, inside, "holds", kept, broken)
-    outside = statement.interval(broken)
+    outside = inside if broken == kept else statement.interval(broken)
     verdict: Verdict = "refuted" if breaks(check, outside) else "undecided"
     return Finding(statement, outside, verdict, kept, broken)
 

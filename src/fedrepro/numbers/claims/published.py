@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.numbers.claims.forms import Check
 from fedrepro.numbers.claims.judging import Rules
 
@@ -74,8 +74,8 @@ class ClaimFile(BaseModel):
 def load_claims(path: Path) -> ClaimFile:
     """The claims of a paper. Errors: FedreproError with a sentence for a mistake in the file."""
     try:
-        given = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        given = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         told = " ".join(str(error).split())
         raise FedreproError(f"{path} cannot be read: {told}") from None
     try:

@@ -1,0 +1,165 @@
+"""Rounds as the papers have them, against what they cannot do without.
+
+By processor time, in one process, one thread. The data are made up: what a step costs does not
+depend on them. Dense networks are held against their bare matrix products, those of the received
+network and of the maps f_j among them; matching on images against the same rounds without it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import harness
+import numpy as np
+import torch
+from problems import Workload
+
+from fedrepro.core.registry import parse_token
+from fedrepro.core.rng import Rng
+from fedrepro.networks.predict import network_of
+from fedrepro.training.clients import own_starts
+from fedrepro.training.engine import average
+from fedrepro.training.examples import Examples
+from fedrepro.training.minibatches import Task
+from fedrepro.training.representation import RepresentationMatching
+from fedrepro.training.settings import settings_of
+from fedrepro.training.terms import Entropy
+
+MATCHING = RepresentationMatching(1.0, "mean")
+PEAK_GIB, STATE_MB = 1.5, 200.0
+
+
+def run(name: str, workload: Workload, runs: int, results: Path) -> int:
+    """Measure a workload; returns the exit status."""
+    work = Rounds(workload)
+    plain = [] if name == "fedavg-2nn" else [Entropy()]
+    contenders = {"fedrepro": by_processor_time(lambda: work.train(plain))}
+    if work.network.sizes is not None:
+        contenders["products"] = by_processor_time(work.products(matching=False))
+    pairs = {"products": ("fedrepro", "products")}
+    if plain:
+        both = [*plain, MATCHING]
+        contenders["with matching"] = by_processor_time(lambda: work.train(both))
+        pairs["without matching"] = ("with matching", "fedrepro")
+        if work.network.sizes is not None:
+            contenders["products with matching"] = by_processor_time(work.products(matching=True))
+            pairs["products with matching"] = ("with matching", "products with matching")
+    measured = harness.in_turn(contenders, runs)
+    targets = [
+        harness.Target(
+            f"{ours} against {theirs}",
+            harness.times_faster(measured, theirs, ours),
+            workload.targets[what],
+            at_least=False,
+        )
+        for what, (ours, theirs) in pairs.items()
+        if what in workload.targets
+    ]
+    if work.network.sizes is None:
+        targets += work.memory()
+    settings = {**workload.settings, "clients": workload.clients, "examples": workload.examples}
+    return harness.conclude(f"rounds-{name}", results, settings, measured, targets)
+
+
+class Rounds:
+    """Rounds of averaging on made-up data."""
+
+    def __init__(self, workload: Workload) -> None:
+        given = workload.settings
+        rng = np.random.default_rng(0)
+        model = parse_token("model", str(given["model"]))
+        shape = (3, 32, 32) if model.name == "cnn" else (28, 28)
+        count, self.given = workload.clients * workload.examples, given
+        inputs = rng.integers(0, 256, (count, int(np.prod(shape))), np.uint8)
+        labels = rng.integers(0, 10, count)
+        self.examples = Examples(torch.from_numpy(inputs), torch.from_numpy(labels), 255.0)
+        self.rows = np.split(rng.permutation(count), workload.clients)
+        self.network = network_of(model, shape, 10)
+        own = {key: given[key] for key in ("lr", "batch_size")}
+        spec = parse_token("training", "sgd").component.spec({**own, "init": "fan_in"})
+        self.settings = settings_of(spec)
+
+    def number(self, name: str) -> int:
+        return int(self.given[name])  # type: ignore[call-overload]
+
+    def train(self, terms: list[Entropy | RepresentationMatching]) -> None:
+        """All rounds; private tensors stay with their clients from one to the next."""
+        cohort = self.number("cohort")
+        weights = own_starts(self.network, self.settings, [Rng(0, client=-1)])
+        private: dict[str, np.ndarray] = {}
+        if MATCHING in terms:
+            drawn = [MATCHING.initial(self.network, Rng(0, client=j)) for j in range(cohort)]
+            private = {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
+        for done in range(self.number("rounds")):
+            place, steps = Rng(0, round=done), self.number("steps")
+            tasks = [Task(self.rows[j], place.at(client=j), steps=steps) for j in range(cohort)]
+            share = [1 / cohort] * cohort
+            found = average(
+                self.network, self.examples, tasks, self.settings, weights, share,
+                terms=terms, private=private,
+            )  # fmt: skip
+            weights, private = found.tensors, found.private
+
+    def products(self, matching: bool) -> Callable[[], None]:
+        """The bare products of the same steps, stacked for all clients of a round."""
+        assert self.network.sizes is not None
+        sizes = self.network.sizes
+        up = list(itertools.pairwise(sizes))
+        back = [(high, low) for low, high in up] if matching else []
+        # the last layer of the received network gives nothing back
+        forward = [*up, *back, *(up[:-1] if matching else [])]
+        models, batch = self.number("cohort"), self.number("batch_size")
+        maps = [Product(models, batch, low, high) for low, high in forward]
+        learned = len(up) + len(back)
+
+        def once() -> None:
+            for place, one in enumerate(maps):
+                one.forward()
+                if place < learned:
+                    one.backward(below=place > 0)
+
+        def all_steps() -> None:
+            for _ in range(self.number("rounds") * self.number("steps")):
+                once()
+
+        return all_steps
+
+    def memory(self) -> list[harness.Target]:
+        """The largest resident memory until now, and what a run must keep to go on."""
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        tensors = [MATCHING.shapes(self.network)] * self.number("cohort") + [self.network.shapes]
+        state = sum(int(np.prod(s)) for own in tensors for s in own.values()) * 4 / 1e6
+        return [
+            harness.Target("peak, GiB", peak, PEAK_GIB, at_least=False),
+            harness.Target("network and private tensors, MB", state, STATE_MB, at_least=False),
+        ]
+
+
+class Product:
+    """The products of an affine map of some models: x @ w, xᵀ @ e, e @ wᵀ."""
+
+    def __init__(self, models: int, batch: int, low: int, high: int) -> None:
+        self.x, self.w = torch.rand(models, batch, low), torch.rand(models, low, high)
+        self.e = torch.rand(models, batch, high)
+        self.outs = [torch.empty_like(value) for value in (self.x, self.w, self.e)]
+
+    def forward(self) -> None:
+        torch.bmm(self.x, self.w, out=self.outs[2])
+
+    def backward(self, below: bool) -> None:
+        torch.bmm(self.x.transpose(1, 2), self.e, out=self.outs[1])
+        if below:
+            torch.bmm(self.e, self.w.transpose(1, 2), out=self.outs[0])
+
+
+def by_processor_time(work: Callable[[], object]) -> harness.Contender:
+    def timed() -> harness.Timed:
+        began = time.process_time()
+        work()
+        return harness.Timed(time.process_time() - began)
+
+    return timed

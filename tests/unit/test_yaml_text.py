@@ -1,0 +1,43 @@
+"""YAML by libyaml: the values of the plain reader, and a sentence where libyaml would crash."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedrepro.core.yaml_text import DEEPEST, parse_yaml
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "config").rglob("*.yaml")) + sorted((ROOT / "profiles").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_files_say_what_the_plain_reader_finds(path):
+    assert parse_yaml(path.read_text()) == yaml.safe_load(path.read_text())
+
+
+def test_a_node_named_twice_is_one_and_the_same():
+    assert parse_yaml("a: &x {b: 1}\nc: {<<: *x, d: 2}") == {"a": {"b": 1}, "c": {"b": 1, "d": 2}}
+
+
+@pytest.mark.parametrize("word", ["[", "{a: ", "- ", "? ", "[{a: "])
+def test_what_is_nested_too_deeply_is_one_line_and_no_crash(word):
+    with pytest.raises(ValueError, match=f"more than {DEEPEST} lists or keys within each other"):
+        parse_yaml(word * 300_000)
+
+
+def test_lists_as_deep_as_that_are_read():
+    found = parse_yaml("[" * DEEPEST + "]" * DEEPEST)
+    for _ in range(DEEPEST - 1):
+        (found,) = found
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "bad", ["a: [", "\t- x", "*a", "2001-99-99", "!!python/object:os.system x"]
+)
+def test_what_is_not_yaml_is_one_line(bad):
+    with pytest.raises(ValueError, match=r"^[^\n]+$"):
+        parse_yaml(bad)
