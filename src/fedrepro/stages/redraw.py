@@ -64,7 +64,7 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     labels = {measure.label for measure in exhibit.measures}
     numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))
     _require_all(exhibit, numbers, plan.scale)
-    if exhibit.settings.paired:
+    if exhibit.pairs:
         numbers = _paired(exhibit, numbers)
     text = csv_text(numbers)
     described = {name: files.about[name] for name in KEPT} | said(
