@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/findings/pfnm.md"
 RECORD = ROOT / "reports/record/paper/pfnm"
 FLAT = " ".join(PAGE.read_text().split())
+DEAD = ROOT / "docs/findings/pfnm-dead-units.csv"
 J = (5, 10, 15, 20, 25, 30)
 DEPTHS = tuple("@".join(["50"] * depth) for depth in range(1, 7))
 SIGMA2 = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10)

@@ -6,11 +6,13 @@ record no longer bears out fails by name. `python tests/unit/findings.py` prints
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 from findings import (
+    DEAD,
     DEPTHS,
     FLAT,
     PAGE,
@@ -155,6 +157,21 @@ def sizes() -> Iterator[str]:
         for j in (5, 10)
     ]
     yield f"on homogeneous data ({merged[0]:.0f} of 250, {merged[1]:.0f} of 500)"
+
+
+def dead() -> Iterator[str]:
+    with DEAD.open() as file:
+        rows = list(csv.DictReader(file))
+
+    def shares(case: str, key: str) -> str:
+        own = [row[key].split() for row in rows if row["case"] == case]
+        assert [len(values) for values in own] == [10, 10, 10]
+        return between([100 * float(np.mean([float(x) for x in values])) for values in own])
+
+    one, other = (shares(case, "dead_everywhere") for case in OWN)
+    yield f"{one} % fire for no training example of anybody on homogeneous data, and {other} %"
+    one, other = (shares(case, "dead_at_home") for case in OWN)
+    yield f"for no example of their own client, {one} and {other} %"
 
 
 def depths() -> Iterator[str]:
@@ -324,6 +341,7 @@ PARTS: tuple[Callable[[], Iterator[str]], ...] = (
     photographs,
     choices,
     sizes,
+    dead,
     depths,
     sensitivity,
     readings,
