@@ -17,7 +17,8 @@ REPORT = echo "The report is reports/$$(sed -n 's/^scale: *\([a-z]*\).*/\1/p' co
 PACKAGES := .venv/.packages-$(shell ($(PYTHON) --version; cat envs/requirements.txt) 2>&1 | cksum | cut -d ' ' -f 1)
 READY := .venv/.fedrepro-$(shell cksum < pyproject.toml | cut -d ' ' -f 1)
 MOVED := $(shell grep -qsF "$$(cd -P .venv 2>/dev/null && pwd -P)" .venv/bin/activate || echo FORCE)
-PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet
+# What is imported is compiled then; to compile all of it takes half a minute.
+PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --no-compile
 
 .PHONY: quick all env test lint bench bench-peers clean help FORCE
 
