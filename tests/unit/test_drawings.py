@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
@@ -12,7 +13,7 @@ from synthetic import draw, plan, plausible, tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.canvas import cases, close_up, lines, of_case, rules
+from fedrepro.drawings.canvas import Line, cases, close_up, lines, of_case, rules
 from fedrepro.drawings.draw import DRAWINGS, figure
 from fedrepro.drawings.heat_maps import maps_of, table_of, varied
 from fedrepro.drawings.layout import widths
@@ -241,3 +242,24 @@ def test_the_stage_and_the_page_take_every_kind(name):
     made = page("tiny", [shown])
     assert f"pfnm/{name}.svg" in made
     assert Path(f"{base}.svg").stat().st_size > 1000
+
+
+def test_a_control_close_below_the_rivals_is_in_the_close_up_and_one_far_below_is_not():
+    means = {"PFNM": (0.35, 0.34), "PFNM unmatched": (0.33, 0.31), "clients alone": (0.2, 0.2)}
+    found = {label: Line([2, 4], list(mean), [0.0, 0.0]) for label, mean in means.items()}
+    low, high = close_up(plan().exhibit("pfnm/figure-2b"), found)
+    assert 0.25 < low <= 0.31
+    assert high >= 0.35
+
+
+def test_a_cell_of_a_map_has_the_spread_over_trials():
+    exhibit, numbers = numbers_of("s-figure-5a")
+    with rules():
+        shown = [t.get_text() for axes in figure(exhibit, numbers).axes for t in axes.texts]
+    row = numbers[(numbers["metric"] == "accuracy") & (numbers["split"] == "train")].iloc[0]
+    assert f"{100 * row['mean']:.1f}" in shown
+    assert f"± {100 * row['sd']:.1f}" in shown
+    single = numbers.assign(sd=np.nan)
+    with rules():
+        shown = [t.get_text() for axes in figure(exhibit, single).axes for t in axes.texts]
+    assert not [text for text in shown if "±" in text]

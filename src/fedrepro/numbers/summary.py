@@ -85,7 +85,7 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
                     numbers += [{**place, **row} for row in rows]
     leading = [*exhibit.swept, *exhibit.shown]
     rounds = [ROUND] if exhibit.by_rounds else []
-    paired = exhibit.settings.paired
+    paired = bool(exhibit.pairs)
     if paired:
         numbers = with_pairs(numbers, leading, exhibit.pairs)
     races = any(run.is_race for run in exhibit.runs)

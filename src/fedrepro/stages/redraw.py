@@ -64,7 +64,7 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     labels = {measure.label for measure in exhibit.measures}
     numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))
     _require_all(exhibit, numbers, plan.scale)
-    if exhibit.settings.paired:
+    if exhibit.pairs:
         numbers = _paired(exhibit, numbers)
     text = csv_text(numbers)
     described = {name: files.about[name] for name in KEPT} | said(
@@ -77,10 +77,18 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     base.parent.mkdir(parents=True, exist_ok=True)
     _write_metrics(exhibit, files, Path(f"{base}.metrics.parquet"))
     write_exhibit(str(base), described, contents)
-    run: dict[str, Any] = {key: value for key, value in files.run.items() if key != "files"}
+    run = {name: files.run[name] for name in _kept_of_run(files, key) if name in files.run}
     suffixes = [*contents, ".metrics.parquet", ".json"]
-    run["files"] = {one: sha256_of(Path(f"{base}{one}").read_bytes()) for one in suffixes}
-    write_bytes(f"{base}{RUN}", json_text({**run, "schema": SCHEMA_VERSION}).encode())
+    files_now = {one: sha256_of(Path(f"{base}{one}").read_bytes()) for one in suffixes}
+    write_bytes(
+        f"{base}{RUN}", json_text({**run, "files": files_now, "schema": SCHEMA_VERSION}).encode()
+    )
+
+
+def _kept_of_run(files: ExhibitFiles, key: str) -> tuple[str, ...]:
+    """Where it was computed, and how long that took unless it is another exhibit's time."""
+    took = ("seconds", "cpu_seconds", "peak_bytes") if files.about["key"] == key else ()
+    return ("machine", "machines", *took)
 
 
 def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
