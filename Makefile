@@ -63,7 +63,9 @@ lint: env
 
 bench: env
 	@$(LOCKED) sh -c 'missed=0; for name in training paths matching memory checksums planning quick; do \
-	  echo "== $$name"; .venv/bin/fedrepro bench $$name || missed=1; done; exit $$missed'
+	  echo "== $$name"; .venv/bin/fedrepro bench $$name || missed=1; done; \
+	  for name in fedavg-2nn rm-mlp rm-cifar; do \
+	  echo "== rounds $$name"; .venv/bin/fedrepro bench rounds --workload $$name || missed=1; done; exit $$missed'
 	@test ! -x .venv-peers/bin/python || $(LOCKED) sh -c \
 	  '.venv/bin/fedrepro bench rounds && .venv/bin/fedrepro bench rounds --workload cifar-cnn'
 

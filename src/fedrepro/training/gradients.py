@@ -25,8 +25,9 @@ class Gradients(Protocol):
     """Writes the gradients of sum_b weight_b · CE(softmax(logits_b), target_b), plus terms.
 
     x: (A, B, D); y: (A, B) labels or (A, B, K) shares; weight: (A, B). Returns the logits
-    (A, B, K) before the step, not finite for a model whose terms are not. noise: of this step, None
-    for networks that draw nothing.
+    (A, B, K) before the step; a term that is not finite shows in them at once where they are
+    differentiated automatically, and elsewhere in the next step, by the weights. noise: of this
+    step, None for networks that draw nothing.
     """
 
     def begin(self, rates: Sequence[float]) -> None:
