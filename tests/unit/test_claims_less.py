@@ -93,7 +93,11 @@ def test_without_some_exhibits_a_claim_is_as_before_or_incomplete(there):
     for name, named in NAMED.items():
         left = there & set(named)
         wanted = full(name) if left == set(named) else "incomplete" if left else "not run"
-        assert (name, verdict_of(name, numbers)) == (name, wanted)
+        found = verdict_of(name, numbers)
+        if found == "depends" and left:  # two readings that differ need no third
+            assert full(name) == "depends"
+            continue
+        assert (name, found) == (name, wanted)
 
 
 def test_the_case_of_only_two_panels():
