@@ -119,10 +119,11 @@ def small() -> Path:
 
 SMALL = "reports/tiny/pfnm/figure-2b"
 LESS = """
+    paired: true
     methods:
       - {name: pfnm, label: PFNM, sigma2: *sigma2, choose: pooled_train}
-      - {name: average, label: parameter average, trials: 1}
-      - {name: downpour_sgd, label: D-SGD, trials: 1}
+      - {name: average, label: parameter average, trials: 1, paired_with: PFNM}
+      - {name: downpour_sgd, label: D-SGD, trials: 1, paired_with: PFNM}
     at: {tiny: {sweep: {partition.clients: [2]}}}
 """
 
@@ -313,7 +314,7 @@ def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path
 
 def test_a_changed_label_only_redraws(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
-    edit(folder / "config/exhibits/pfnm.yaml", "label: U-Ens", "label: Uniform")
+    edit(folder / "config/exhibits/pfnm.yaml", "label: W-Ens", "label: Weighted")
     assert planned(folder) == {"exhibit", "claims", "report"}
 
 
@@ -344,7 +345,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
         ),
         (
             "components/datasets/digits.py", "version=1", "version=9",
-            {"prepare", "partition", "train", "aggregate", "federate", "exhibit",
+            {"prepare", "partition", "train", "aggregate", "federate", "exhibit", "table",
              "partition_maps", "claims", "report"},
         ),
     ],
@@ -518,7 +519,7 @@ def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished,
     folder = copy_of(finished, tmp_path)
     drawn = {path: path.read_bytes() for path in folder.glob("reports/tiny/pfnm/figure-2a.*")}
     assert len(drawn) == len(SUFFIXES)
-    edit(folder / "config/exhibits/pfnm.yaml", "label: U-Ens", "label: Uniform")
+    edit(folder / "config/exhibits/pfnm.yaml", "label: W-Ens", "label: Weighted")
     path = next((folder / "results/tiny/seed=0/metrics").rglob("*homogeneous*/**/metrics.parquet"))
     whole, times = path.read_bytes(), path.stat()
     path.write_bytes(whole[:200])
