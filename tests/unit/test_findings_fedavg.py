@@ -1,0 +1,65 @@
+"""What docs/findings/fedavg.md says of the recorded tables is what the record says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "reports/record/paper/fedavg"
+FLAT = " ".join((ROOT / "docs/findings/fedavg.md").read_text().split())
+PRINTED = pd.read_csv(RECORD / "table-1.printed.csv")
+CHOICE = pd.read_csv(RECORD / "table-1.choice.csv")
+
+
+def of(case: str) -> pd.DataFrame:
+    """Ours (mean) and the printed rounds of a case, by the share of clients."""
+    return PRINTED[PRINTED["case"] == case].set_index("fraction")
+
+
+def rates() -> pd.DataFrame:
+    """Each chosen rate, and the lowest and highest of its race."""
+    rate = CHOICE["value"].str.rpartition(", ")[2].astype(float)
+    place = [CHOICE["case"], CHOICE["fraction"]]
+    ends = {
+        "low": rate.groupby(place).transform("min"),
+        "high": rate.groupby(place).transform("max"),
+    }
+    return CHOICE.assign(rate=rate, **ends)[CHOICE["chosen"]]
+
+
+def sentences() -> Iterator[str]:
+    share = PRINTED["mean"] / PRINTED["printed"]
+    assert (PRINTED["verdict"] == "better").all()
+    yield f"Every one of the {len(PRINTED)} cells of the perceptron is better than printed"
+    yield (
+        f"{share.min():.2f} to {share.max():.2f} of the printed rounds, in the median "
+        f"{share.median():.2f}"
+    )
+    iid, non = of("IID, B = 10"), of("non-IID, B = 10")
+    yield (
+        f"({iid['mean'][0.0]:.1f} to {iid['mean'][0.1]:.1f} rounds, printed "
+        f"{iid['printed'][0.0]:g} to {iid['printed'][0.1]:g})"
+    )
+    yield f"({iid['mean'][1.0]:.1f} with all 100, printed {iid['printed'][1.0]:g})"
+    ours, theirs = (non[key] / iid[key] for key in ("mean", "printed"))
+    yield (
+        f"{ours.min():.1f} to {ours.max():.1f} times the rounds of IID ones (printed "
+        f"{theirs.min():.1f} to {theirs.max():.1f})"
+    )
+    chosen = rates()
+    highest, lowest = (int((chosen["rate"] == chosen[end]).sum()) for end in ("high", "low"))
+    yield f"won in {highest} of the {len(chosen)} races"
+    assert lowest == 0
+    whole = CHOICE[CHOICE["case"] == "IID, B = ∞"].set_index(["fraction", "value"])
+    yield f"{100 * whole['criterion_mean'][0.1, '2211, 0.5']:.1f} %, and 0.3 then took"
+    full = of("IID, B = ∞")["mean"]
+    yield f"took {full[0.1]:.0f} rounds, where 0.5 took {full[0.2]:.0f} with C = 0.2"
+
+
+@pytest.mark.parametrize("sentence", list(sentences()))
+def test_a_sentence_is_that_of_the_record(sentence):
+    assert sentence in FLAT
