@@ -175,6 +175,7 @@ class Rates:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
+        self.records: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
         self.models: dict[str, list[float]] = defaultdict(list)  # seconds of a model by its token
         self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and its work
         for run, trials in plan.trials.items():
@@ -238,17 +239,24 @@ class Rates:
             each = sum(known) / len(known) * whole_settings(run)
             return each * len(job.trials) * self.work(run.scenario), "timings of the same methods"
         for other in (exhibit, *self.plan.exhibits.values()):
-            path = Path(f"reports/record/{self.plan.scale}/{other.key}.run.json")
-            like = {
-                r: n for r, n in other.trials.items() if (r.every is None) == (run.every is None)
-            }
-            whole = sum(self._size(one, self._computed(one, n)) for one, n in like.items())
-            if path.exists() and whole:
-                took = read_json_of(path, {"seconds": dict})
-                total = float((took["seconds"] | took.get("cpu_seconds", {})).get(job.stage, 0.0))
+            whole, took = self._recorded(other, run.every is None)
+            if whole:
                 share = self._size(run, len(job.trials)) / whole
-                return total * share, f"the recorded run of {other.key}"
+                return took.get(job.stage, 0.0) * share, f"the recorded run of {other.key}"
         return None
+
+    def _recorded(self, exhibit: Exhibit, at_once: bool) -> tuple[float, dict[str, float]]:
+        """The size of all recorded work of this kind, 0 if there is none, and seconds by stage."""
+        key = exhibit.key, at_once
+        if key not in self.records:
+            path = Path(f"reports/record/{self.plan.scale}/{exhibit.key}.run.json")
+            self.records[key] = 0.0, {}
+            if path.exists():
+                like = {r: n for r, n in exhibit.trials.items() if (r.every is None) == at_once}
+                whole = sum(self._size(one, self._computed(one, n)) for one, n in like.items())
+                took = read_json_of(path, {"seconds": dict})
+                self.records[key] = whole, took["seconds"] | took.get("cpu_seconds", {})
+        return self.records[key]
 
     def work(self, scenario: Scenario) -> float:
         """What seconds of a trial are taken to grow with: clients, size of a model, examples."""
