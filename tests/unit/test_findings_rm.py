@@ -1,0 +1,71 @@
+"""What docs/findings/rm.md says of the recorded runs is what the record says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "reports/record/paper/rm"
+FLAT = " ".join((ROOT / "docs/findings/rm.md").read_text().split())
+PRINTED = pd.read_csv(RECORD / "table-1.printed.csv")
+FIGURE = pd.read_csv(RECORD / "figure-3.csv")
+CHOICE = pd.read_csv(RECORD / "table-1.choice.csv")
+IID, ONE = ("C = 1.0, iid", "C = 0.5, iid"), ("C = 1.0, one class each", "C = 0.5, one class each")
+
+
+def ours(case: str, method: str) -> float:
+    own = PRINTED[(PRINTED["case"] == case) & (PRINTED["method"] == method)]
+    return 100 * float(own["mean"].item())
+
+
+def behind(case: str, method: str) -> str:
+    return f"{ours(case, 'FA') - ours(case, method):.1f}"
+
+
+def at(case: str, metric: str, done: int) -> float:
+    own = FIGURE[
+        (FIGURE["case"] == case) & (FIGURE["metric"] == metric) & (FIGURE["round"] == done)
+    ]
+    return float(own["mean"].item())
+
+
+def sentences() -> Iterator[str]:
+    table = PRINTED[PRINTED["metric"] == "accuracy"]
+    good = table[table["verdict"] == "reproduced"]
+    yield f"{len(good)} of the {len(table)} accuracies are within one point of print"
+    fa = table[table["method"] == "FA"]["difference"].abs().max()
+    yield f"FA in all four cells, by {100 * fa:.1f} at most"
+    left = table[table["verdict"] == "worse"]
+    assert set(left["case"]) == set(ONE)
+    assert set(left["method"]) == {"FA+AH", "FA+RM+AH"}
+    assert len(left) == len(table) - len(good) == 4
+    short = -100 * left["difference"]
+    yield f"They are {short.min():.1f} to {short.max():.1f} points below print"
+    yield f"FA+AH is {behind(ONE[0], 'FA+AH')} and {behind(ONE[1], 'FA+AH')} points behind FA"
+    yield f"FA+RM+AH {behind(ONE[0], 'FA+RM+AH')} and {behind(ONE[1], 'FA+RM+AH')}"
+    ahead = [ours(case, "FA+AH") - ours(case, "FA") for case in IID]
+    yield f"ahead of FA by {min(ahead):.1f} and {max(ahead):.1f} points with iid clients"
+    gaps = [ours(case, "FA") - ours(case, "FA+RM") for case in (*IID, *ONE)]
+    yield f"FA+RM is {min(gaps):.1f} to {max(gaps):.1f} points below FA in all four cells"
+    one, iid = "one class each", "iid"
+    yield (
+        f"from {at(one, 'mean_lr', 1):.2f} to {at(one, 'mean_lr', 600):.2f} with one class a "
+        f"client, where it stays, and to {at(iid, 'mean_lr', 600):.2f} with iid clients"
+    )
+    yield (
+        f"from {at(one, 'mean_steps', 1):.0f} to {at(one, 'mean_steps', 600):.0f} and "
+        f"{at(iid, 'mean_steps', 600):.0f}"
+    )
+    chosen = CHOICE[CHOICE["chosen"]]
+    raced = chosen[chosen["criterion"] == "race"]
+    assert raced["setting"].str.contains("steps~30").all()
+    yield f"30 steps falling to 10 won all {len(raced)} races"
+
+
+@pytest.mark.parametrize("sentence", list(sentences()))
+def test_a_sentence_is_that_of_the_record(sentence):
+    assert sentence in FLAT
