@@ -28,3 +28,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     once.end(config.stash.get(FOLDER, None))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Spread tests of the workflow over the workers, each of which is given a run of tests.
+
+    All of them with one worker would be what the others wait for at the end.
+    """
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    slow = [item for item in items if item.get_closest_marker("workflow")]
+    others = [item for item in items if not item.get_closest_marker("workflow")]
+    share = -(-len(others) // workers)
+    items[:] = [
+        item
+        for at in range(workers)
+        for item in (*slow[at::workers], *others[at * share : (at + 1) * share])
+    ]

@@ -20,7 +20,7 @@ from fedrepro.core.states import unpacked
 from fedrepro.data import prepared
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config
-from fedrepro.planning.forecast import settings_of, whole_settings
+from fedrepro.planning.forecast import setting_count, whole_settings
 from fedrepro.planning.plan import Plan
 from fedrepro.stages import progress
 
@@ -300,7 +300,7 @@ def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
         (path,) = plan.run_files(run, trials)
         assert path.endswith("/methods=fedavg+rounds~40/every=1+race~40/trials=0-6/metrics.parquet")
         assert plan.splits_at(path) == (("server_validation", "test"), ("server_validation",))
-        assert settings_of(run) == 3
+        assert setting_count(run) == 3
         assert whole_settings(run) == whole_runs(3)
     assert set(planned(trials=2).exhibit("small/x").trials) == set(runs)
 
@@ -328,7 +328,7 @@ def test_methods_race_in_their_parameters_and_each_shown_value_has_a_race(entry,
     for (_, setting), run in point.runs.items():
         assert parse_token("method", run.method.token) == run.method
         own = [run.rows_of(s) for (_, s), r in point.runs.items() if r == run]
-        assert len(set(own)) == len(own) == settings_of(run)
+        assert len(set(own)) == len(own) == setting_count(run)
         assert run.rows_of(setting) in own
 
 

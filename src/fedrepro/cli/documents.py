@@ -134,7 +134,8 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
         return *head, "; ".join(told), "", row["bound"], row["fixed"]
     at = row["at"] or (f"missing: {row['missing']}" if row["missing"] else "not run")
     what = f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]} ({at})"
-    low, high = (f"{float(row[end]):.3g}" if row[end] else "?" for end in ("low", "high"))
+    # adding zero leaves no minus before it
+    low, high = (f"{float(row[end]) + 0.0:.3g}" if row[end] else "?" for end in ("low", "high"))
     number = f"{float(row['value']):.3g} ({low} to {high}{_sure(row)})" if row["value"] else ""
     return *head, what, number, row["bound"], row["fixed"]
 

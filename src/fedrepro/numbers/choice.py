@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.api import Choice, Over
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
-from fedrepro.core.racing import rungs
+from fedrepro.core.racing import TIE_DIGITS, rungs
 from fedrepro.core.spec import render
 from fedrepro.numbers.series import Series, end_series, is_final, mean, sd
 from fedrepro.planning.measures import Measure, Setting
@@ -41,7 +41,6 @@ CHOICE = (
 )
 TEST = ("accuracy", "test")
 STOPPED = ("stopped_at", "")
-TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this they are a tie
 
 Curve = Sequence[tuple[float, float]]  # rounds done, value
 

@@ -113,14 +113,14 @@ def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
     return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every))
 
 
-def settings_of(run: Run) -> int:
+def setting_count(run: Run) -> int:
     """Settings that a run computes."""
     return len(list(run.method.expand())) * len(list(run.scenario.training.expand()))
 
 
 def whole_settings(run: Run) -> float:
     """The same from end to end; of a race, what comes to as much."""
-    return whole_runs(settings_of(run)) if run.is_race else settings_of(run)
+    return whole_runs(setting_count(run)) if run.is_race else setting_count(run)
 
 
 def clients_known(scenario: Scenario) -> int | None:
@@ -199,7 +199,7 @@ class Rates:
         # reading and measuring belong to no setting alone: they are shared out by its seconds
         whole = read_provenance(table).get("cpu_seconds", 0.0)
         more = max(1.0, whole / max(1e-9, sum(row["seconds"] for row in rows)))
-        more *= settings_of(run) / whole_settings(run)  # a race stops some early
+        more *= setting_count(run) / whole_settings(run)  # a race stops some early
         for row in rows:
             seconds = row["seconds"] * more / self.work(run.scenario)
             self.trials[run.method.name].append(seconds)

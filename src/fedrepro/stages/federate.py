@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,8 @@ def run(
     contenders = contenders_of(scenario, method, measuring.race)
     measured = dict.fromkeys((*method.component.meta["evaluate"], *evaluate))
 
-    @cache
+    # settings that race take turns at all trials, others finish one after another
+    @lru_cache(maxsize=len(trials) if measuring.race else 1)
     def data_of(trial: int) -> TrialData:
         return TrialData(prepared, read_partition(partition, trial), Rng(seed, trial), where)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedrepro.components.datasets._plays import Lines
-from fedrepro.data.prepared import SPLITS
+from fedrepro.data.prepared import SPLITS, Arrays
 
 PAD = "\n"
 
@@ -68,3 +68,22 @@ class Windows:
         windows = np.lib.stride_tricks.sliding_window_view(whole, self.size)
         role = np.repeat(np.arange(len(texts), dtype=np.int32), sizes)
         return windows[first], whole[first + self.size].astype(np.int64), role
+
+    def arrays(
+        self, texts: Mapping[str, list[str]], roles: Sequence[str], stand_in: str, note: str
+    ) -> Arrays:
+        """A data set of what roles say in each split, a group for every role."""
+        alphabet = self.alphabet(texts["train"])
+        cut = {split: self.examples(texts[split], alphabet) for split in SPLITS}
+        return Arrays(
+            x={split: cut[split][0] for split in SPLITS},
+            y={split: cut[split][1] for split in SPLITS},
+            scale=1.0,
+            shape=(self.size,),
+            classes=tuple(alphabet),
+            stand_in=stand_in,
+            notes=(note,),
+            kind="text",
+            groups={split: cut[split][2] for split in SPLITS},
+            group_names=tuple(roles),
+        )

@@ -15,7 +15,7 @@ from fedrepro.core.artifacts import damaged
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
-from fedrepro.data.prepared import SPLITS, Arrays
+from fedrepro.data.prepared import Arrays
 
 FILES = {
     "plays": ("plays.tar.xz",),
@@ -86,18 +86,9 @@ def shakespeare(
     kinds = len({PAD, *"".join(texts["train"])})
     if kinds > LETTERS:
         raise damaged(raw / file, f"it has {kinds:,} kinds of letters, at most {LETTERS} may be")
-    cut = Windows(window, stride, whole)
-    alphabet = cut.alphabet(texts["train"])
-    examples = {s: cut.examples(texts[s], alphabet) for s in SPLITS}
-    return Arrays(
-        x={split: examples[split][0] for split in SPLITS},
-        y={split: examples[split][1] for split in SPLITS},
-        scale=1.0,
-        shape=(window,),
-        classes=tuple(alphabet),
-        stand_in=STAND_INS[source].format(roles=len(roles), lines=min_lines),
-        notes=(f"{len(lines):,} roles, {len(roles):,} of them with {min_lines} lines or more",),
-        kind="text",
-        groups={split: examples[split][2] for split in SPLITS},
-        group_names=tuple(roles),
+    return Windows(window, stride, whole).arrays(
+        texts,
+        roles,
+        STAND_INS[source].format(roles=len(roles), lines=min_lines),
+        f"{len(lines):,} roles, {len(roles):,} of them with {min_lines} lines or more",
     )

@@ -11,7 +11,7 @@ from fedrepro.components.datasets._windows import Windows, texts_of
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.data.prepared import SPLITS, Arrays
+from fedrepro.data.prepared import Arrays
 
 # a sentence is the, one of NOUNS, one of DEEDS, the, one of NOUNS, with KINDS before a noun or not
 NOUNS = [
@@ -57,21 +57,7 @@ def speeches(
     names = [f"role {number}" for number in range(roles)]
     said = {name: _lines(number, lines) for number, name in enumerate(names)}
     texts = texts_of(said, names, test, validation)
-    cut = Windows(window, stride, whole=True)
-    alphabet = cut.alphabet(texts["train"])
-    examples = {split: cut.examples(texts[split], alphabet) for split in SPLITS}
-    return Arrays(
-        x={split: examples[split][0] for split in SPLITS},
-        y={split: examples[split][1] for split in SPLITS},
-        scale=1.0,
-        shape=(window,),
-        classes=tuple(alphabet),
-        stand_in=NOTE,
-        notes=(NOTE,),
-        kind="text",
-        groups={split: examples[split][2] for split in SPLITS},
-        group_names=tuple(names),
-    )
+    return Windows(window, stride, whole=True).arrays(texts, names, NOTE, NOTE)
 
 
 def _lines(role: int, count: int) -> list[str]:
