@@ -229,6 +229,15 @@ def _federate(options: Options) -> None:
     )
 
 
+def _simulate(options: Options) -> None:
+    from fedrepro.stages import simulate
+
+    method = _spec("method", options.method)
+    if method.component.meta["kind"] != "simulation":
+        raise FedreproError(f"method '{method.name}' is no simulation: it needs data and a model")
+    simulate.run(method, _block(options.trials), options.seed, options.out, options.timings)
+
+
 def _plan(options: Options) -> Any:
     from fedrepro.planning.config import SCALES, Granularity, load_config, load_exhibits
     from fedrepro.planning.plan import Plan
@@ -320,6 +329,11 @@ STAGES: dict[str, Stage] = {
             *COMPUTE,
         ),
         _federate,
+    ),
+    "simulate": (
+        "blocks of repeats of a simulation, without data or a model",
+        _with("method", "trials", "seed", "out", "timings"),
+        _simulate,
     ),
     "tokens": (
         "the full text behind names in paths that had to be shortened",

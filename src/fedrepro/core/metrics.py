@@ -30,7 +30,13 @@ class Metric:
 
 METRICS = {
     "accuracy": Metric("accuracy", "share of examples", 0, 1, 1),
+    "accuracy_scatter": Metric(
+        "sd of the accuracy over the last measured rounds", "share of examples", 0, 1, -1
+    ),
     "accuracy_worst": Metric("accuracy of the worst client's model", "share of examples", 0, 1, 1),
+    "confusion": Metric(
+        "examples of a class that are taken for one", "share of a class's examples", 0, 1, 0
+    ),
     "accuracy_clients": Metric(
         "mean over clients of the accuracy on their own examples", "share of examples", 0, 1, 1
     ),

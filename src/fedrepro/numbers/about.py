@@ -14,10 +14,11 @@ from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import loaded, origins, versions
-from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, render
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import CASE
+from fedrepro.planning.paths import specs_of
 from fedrepro.planning.plan import Exhibit, Measure, Plan, Run
 
 DRAWN_WITH = ("matplotlib", "pandas")
@@ -95,8 +96,9 @@ def _data(
 ) -> list[dict[str, Any]]:
     """The data sets, with the checksum that all their runs agree on and any stand-in note."""
     found: dict[Spec, dict[str, Any]] = {}
-    for run, source in ((run, source) for run, own in sources.items() for source in own):
-        spec = run.scenario.dataset
+    trained = [(run.scenario, own) for run, own in sources.items() if run.scenario]
+    for scenario, source in ((scenario, source) for scenario, own in trained for source in own):
+        spec = scenario.dataset
         meta = spec.component.meta
         entry = found.setdefault(
             spec,
@@ -141,7 +143,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Each component by kind, with its values as text; swept values one after another."""
     found: dict[str, dict[str, Any]] = {}
-    for kind in SCENARIO:
+    for kind in exhibit.settings.kinds:
         specs = [getattr(point.scenario, kind) for point in exhibit.points]
         keys = sorted({key for spec in specs for key in spec.values})
         found[kind] = {
@@ -221,7 +223,7 @@ def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[s
         said += [
             {spec.kind: [spec.resolved]}
             for run in exhibit.runs
-            for spec in (*run.scenario.specs, run.method)
+            for spec in (*specs_of(run.scenario), run.method)
         ]
     found: dict[str, set[str]] = {}
     for one in said:

@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 ROUNDS = "round_seconds"  # of the timings of a method in rounds
 
 FIRST = 1  # rounds that are left out of times: they also prepare memory
-STAGES = {"models": "train", "metrics": "aggregate", "federated": "federate"}
+STAGES = {
+    "models": "train",
+    "metrics": "aggregate",
+    "federated": "federate",
+    "simulations": "simulate",
+}
 
 
 def timings_of(about: Mapping[str, Any]) -> list[Path]:

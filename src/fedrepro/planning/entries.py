@@ -19,6 +19,7 @@ from fedrepro.api import CHOICES, Choice, Over
 from fedrepro.core.errors import shown
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.racing import SPLIT
+from fedrepro.core.registry import SCENARIO
 
 Scale = Literal["tiny", "quick", "paper"]
 RACE: Over = "race"
@@ -136,6 +137,9 @@ Rule = Annotated[
 ]
 
 
+Every = Annotated[int, Field(ge=1)] | Literal["auto"]
+
+
 class MethodEntry(ComponentEntry):
     """A method of an exhibit. A list for one of its parameters is a sweep."""
 
@@ -159,10 +163,11 @@ class MethodEntry(ComponentEntry):
         default_factory=list,
         description="swept parameters of which every value is shown; of the others one is chosen",
     )
-    measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        1,
+    measure_every: Every | None = Field(
+        None,
         description="rounds between two measurements of a method in rounds, or auto: every round "
-        "up to 50, then every 2 %; the first and the last round are always measured",
+        "up to 50, then every 2 %; the first and the last round are always measured; by itself as "
+        "the exhibit says",
     )
     until: float | None = Field(
         None,
@@ -170,6 +175,16 @@ class MethodEntry(ComponentEntry):
         lt=1,
         description="test accuracy that ends a run of a method in rounds; the rounds that it took "
         "are measured as rounds_to_target",
+    )
+    node: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="the node, counted from 1, whose own numbers are shown, of a method that "
+        "measures each; several entries may show nodes of one run",
+    )
+    belief: Literal["before", "after"] | None = Field(
+        None,
+        description="of a method on a graph: what a node believes before its neighbours' beliefs "
+        "come in, or after",
     )
     reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
     paired_with: str = Field(
@@ -181,12 +196,16 @@ class MethodEntry(ComponentEntry):
 
 TABLE = "table"  # the one drawing that is written rather than drawn
 Drawing = Literal[
+    "accuracy-and-graph",
     "accuracy-and-size",
     "accuracy-panels",
     "accuracy-against-rounds",
     "accuracy-against-size",
+    "confusion",
+    "errors-and-bounds",
     "heat-maps",
     "hyper-parameters",
+    "numbers-against-steps",
     "size",
     "table",
 ]
@@ -271,6 +290,18 @@ class ExhibitSettings(Strict):
         description="which size of models is drawn; hidden_units means something for fully "
         "connected networks only",
     )
+    metrics: list[Annotated[str, AfterValidator(_known_metric)]] = Field(
+        default_factory=list,
+        description="numbers that are drawn, a panel for each, where the drawing leaves it open",
+    )
+    groups: dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="of confusion maps: classes that the csv also takes together, by a name such "
+        "as 0, 2, 3 or 4",
+    )
+    floor: float | None = Field(
+        None, description="a value that these numbers cannot be below, drawn as a dotted line"
+    )
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         description="parameters that vary along the horizontal axis, as component.parameter"
     )
@@ -280,10 +311,10 @@ class ExhibitSettings(Strict):
         description="scenarios that are set side by side: a label, and what differs of dataset, "
         "partition, model and training",
     )
-    dataset: ComponentEntry
-    partition: ComponentEntry
-    model: ComponentEntry
-    training: ComponentEntry
+    dataset: ComponentEntry | None = None
+    partition: ComponentEntry | None = None
+    model: ComponentEntry | None = None
+    training: ComponentEntry | None = None
     methods: list[MethodEntry] = Field(min_length=1)
     parameters: dict[str, Any] = Field(
         default_factory=dict,
@@ -301,6 +332,14 @@ class ExhibitSettings(Strict):
         description="repetitions of single methods by their labels, where these differ from the "
         "method's own `trials`: for what costs most, at one scale",
     )
+    measure_every: Every = Field(
+        1, description="rounds between two measurements, of methods that do not say it themselves"
+    )
+    last_rounds: Annotated[int, Field(ge=1)] = Field(
+        1,
+        description="what is compared of methods in rounds is the mean over so many of the last "
+        "measured rounds, and accuracy_scatter their standard deviation",
+    )
     paired: bool = Field(
         False,
         description="whether methods may have fewer trials than others: they are then shown as "
@@ -310,6 +349,21 @@ class ExhibitSettings(Strict):
     notes: list[str] = Field(
         default_factory=list, description="what this project chose where the paper is silent"
     )
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        lacking = [kind for kind in SCENARIO if getattr(self, kind) is None]
+        if 0 < len(lacking) < len(SCENARIO):
+            raise ValueError(
+                f"the key '{lacking[0]}' is missing; simulations leave out all of "
+                f"{', '.join(SCENARIO)}, and nothing else does"
+            )
+        return self
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of components of its scenarios; none if it is made of simulations."""
+        return SCENARIO if self.dataset else ()
 
     def component(self, kind: str, case: str | None = None) -> ComponentEntry:
         """The data set, partition, model or training of the exhibit, or of one of its cases."""

@@ -26,9 +26,18 @@ from fedrepro.planning.drawable import require_drawable
 from fedrepro.planning.entries import TABLE, Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
-from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
+from fedrepro.planning.measures import in_rounds, measures_of, raced, simulated, spec_of
 from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
 from fedrepro.planning.paths import Scenario
+
+# drawings of single rounds
+BY_ROUNDS = (
+    "accuracy-against-rounds",
+    "accuracy-and-graph",
+    "errors-and-bounds",
+    "hyper-parameters",
+    "numbers-against-steps",
+)
 
 
 @dataclass(frozen=True)
@@ -37,10 +46,11 @@ class Run:
 
     every: when a method in rounds is measured, None for all others. How many
     trials there are is no part of it: each has a file of its own, or shares one with its block.
-    Settings that race are one run, whose training may then be a sweep as well.
+    Settings that race are one run, whose training may then be a sweep as well. A simulation has no
+    scenario.
     """
 
-    scenario: Scenario
+    scenario: Scenario | None
     method: Spec
     every: Measuring | None = None
 
@@ -50,7 +60,7 @@ class Run:
 
     def rows_of(self, setting: Setting) -> str:
         """What the rows of one of its settings are called in its files."""
-        swept = self.scenario.training.swept
+        swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept])
 
 
@@ -59,11 +69,11 @@ class Point:
     """One point of an exhibit's sweep: the swept values, the scenario, and what is measured there.
 
     measures: the methods of its case. runs: (label of the method, setting) -> run. trials: label
-    -> how many of them. case: the key of its case in the config.
+    -> how many of them. case: the key of its case in the config. Simulations have no scenario.
     """
 
     values: Mapping[str, Any]
-    scenario: Scenario
+    scenario: Scenario | None
     measures: tuple[Measure, ...]
     runs: Mapping[tuple[str, Setting], Run]
     trials: Mapping[str, int]
@@ -160,7 +170,7 @@ class Exhibit:
     @property
     def by_rounds(self) -> bool:
         """Whether single rounds are shown, in a column of their own."""
-        return self.settings.drawing in ("accuracy-against-rounds", "hyper-parameters")
+        return self.settings.drawing in BY_ROUNDS
 
 
 @dataclass(frozen=True)
@@ -168,7 +178,7 @@ class Place:
     """A point before its runs are known, with what its case, if it has one, says of trials."""
 
     values: Mapping[str, Any]
-    scenario: Scenario
+    scenario: Scenario | None
     measures: Sequence[Measure]
     usual: int  # trials of methods that have no number of their own
     case: Case | None = None
@@ -208,17 +218,40 @@ def _point(place: Place, where: str) -> Point:
     """The run of each setting."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in place.measures:
-        _check_model(measure.spec, place.scenario, where)
-        own = own_scenario(place.scenario, measure.spec)
-        _check_aside(measure, own.partition, where)
-        for setting in measure.settings:
-            if in_rounds(setting.method):
-                _check_made(setting.method, f"{where}: '{measure.label}'")
-        groups = measure.groups.values()
-        found = dict(pair for group in groups for pair in _runs(own, measure, group, where))
+        _check_kind(measure, place.scenario, where)
+        if place.scenario is None:
+            found = {setting: Run(None, measure.spec) for setting in measure.settings}
+        else:
+            found = dict(_measured(place.scenario, measure, where))
         runs |= {(measure.label, setting): found[setting] for setting in measure.settings}
     trials = {measure.label: place.trials(measure) for measure in place.measures}
     return Point(place.values, place.scenario, tuple(place.measures), runs, trials, place.name)
+
+
+def _check_kind(measure: Measure, scenario: Scenario | None, where: str) -> None:
+    """Errors: FedreproError for a simulation with data, or anything else without."""
+    if simulated(measure.spec) and scenario:
+        raise FedreproError(
+            f"{where}: '{measure.label}' is a simulation, which has neither data nor a model; "
+            f"leave out {', '.join(SCENARIO)}"
+        )
+    if not simulated(measure.spec) and scenario is None:
+        raise FedreproError(
+            f"{where}: the keys {', '.join(SCENARIO)} are missing, which only simulations do "
+            f"without; '{measure.label}' is none"
+        )
+
+
+def _measured(scenario: Scenario, measure: Measure, where: str) -> Iterator[tuple[Setting, Run]]:
+    """The runs of a method's settings in the scenario of a point."""
+    _check_model(measure.spec, scenario, where)
+    own = own_scenario(scenario, measure.spec)
+    _check_aside(measure, own.partition, where)
+    for setting in measure.settings:
+        if in_rounds(setting.method):
+            _check_made(setting.method, f"{where}: '{measure.label}'")
+    for group in measure.groups.values():
+        yield from _runs(own, measure, group, where)
 
 
 def _runs(
@@ -281,9 +314,9 @@ def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
         for values in _grid(settings.sweep, where):
             parts = {
                 kind: spec_of(kind, settings.component(kind, case), where, values.get(kind))
-                for kind in SCENARIO
+                for kind in settings.kinds
             }
-            shown, scenario = named | _shown(parts, values), Scenario(**parts)
+            shown, scenario = named | _shown(parts, values), Scenario(**parts) if parts else None
             yield Place(shown, scenario, measures, settings.trials, own, case)
 
 
@@ -299,6 +332,8 @@ def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -
 
 def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     """What each case is called: its label, after the data's title where cases differ in data."""
+    if not settings.kinds:
+        return {case: own.label for case, own in settings.cases.items()}
     data = {
         case: spec_of("dataset", settings.component("dataset", case), where)
         for case in settings.cases

@@ -40,7 +40,7 @@ FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
 }
 HOUR = 3600.0
 LEAST_PARAMETERS = 10_000  # below, overhead counts more than a network's size
-STAGES = ("prepare", "partition", "train", "aggregate", "federate", "exhibit")
+STAGES = ("prepare", "partition", "train", "aggregate", "federate", "simulate", "exhibit")
 
 
 @dataclass
@@ -105,7 +105,7 @@ class PlannedJob:
 
     @property
     def stage(self) -> str:
-        return "aggregate" if self.run.every is None else "federate"
+        return stage_of(self.run)
 
 
 def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
@@ -113,9 +113,17 @@ def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
     return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every))
 
 
+def stage_of(run: Run) -> str:
+    """The stage that computes a run."""
+    if run.scenario is None:
+        return "simulate"
+    return "aggregate" if run.every is None else "federate"
+
+
 def setting_count(run: Run) -> int:
     """Settings that a run computes."""
-    return len(list(run.method.expand())) * len(list(run.scenario.training.expand()))
+    trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
+    return len(list(run.method.expand())) * trainings
 
 
 def whole_settings(run: Run) -> float:
@@ -151,18 +159,20 @@ def parse_target(target: str, config: Config) -> tuple[str, str | None]:
 
 def _data(plan: Plan, jobs: Sequence[PlannedJob], found: Forecast) -> None:
     """Preparing data sets and cutting them: seconds of start-up, so only their number counts."""
-    folders = {plan.paths.dataset(job.run.scenario.dataset) for job in jobs}
+    scenarios = {(job.run.scenario, job.trials) for job in jobs if job.run.scenario}
+    folders = {plan.paths.dataset(scenario.dataset) for scenario, _ in scenarios}
     found.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
     cuts = {
-        plan.partition_file(job.run.scenario.dataset, job.run.scenario.partition, job.trials)
-        for job in jobs
+        plan.partition_file(scenario.dataset, scenario.partition, trials)
+        for scenario, trials in scenarios
     }
     found.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
 
 
 def _training(plan: Plan, jobs: Sequence[PlannedJob]) -> Iterator[tuple[Scenario, int, int]]:
     """Training jobs whose file is missing: scenario, number of trials and of clients."""
-    wanted = dict.fromkeys((j.run.scenario, j.trials) for j in jobs if j.stage == "aggregate")
+    at_once = [j for j in jobs if j.stage == "aggregate"]
+    wanted = dict.fromkeys((j.run.scenario, j.trials) for j in at_once if j.run.scenario)
     for scenario, trials in wanted:
         files = plan.model_files(scenario, trials)
         for path, clients in zip(files, plan.client_pieces(scenario), strict=True):
@@ -175,7 +185,7 @@ class Rates:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.records: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
+        self.records: dict[tuple[str, str], tuple[float, dict[str, float]]] = {}
         self.models: dict[str, list[float]] = defaultdict(list)  # seconds of a model by its token
         self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and its work
         for run, trials in plan.trials.items():
@@ -185,7 +195,7 @@ class Rates:
             (run.scenario, block)
             for run, trials in plan.trials.items()
             for block in plan.blocks(trials)
-            if run.every is None
+            if run.every is None and run.scenario
         }
         for scenario, block in trained:
             self._read_training(scenario, block)
@@ -239,27 +249,32 @@ class Rates:
             each = sum(known) / len(known) * whole_settings(run)
             return each * len(job.trials) * self.work(run.scenario), "timings of the same methods"
         for other in (exhibit, *self.plan.exhibits.values()):
-            whole, took = self._recorded(other, run.every is None)
+            whole, took = self._recorded(other, job.stage)
             if whole:
                 share = self._size(run, len(job.trials)) / whole
                 return took.get(job.stage, 0.0) * share, f"the recorded run of {other.key}"
         return None
 
-    def _recorded(self, exhibit: Exhibit, at_once: bool) -> tuple[float, dict[str, float]]:
+    def _recorded(self, exhibit: Exhibit, stage: str) -> tuple[float, dict[str, float]]:
         """The size of all recorded work of this kind, 0 if there is none, and seconds by stage."""
-        key = exhibit.key, at_once
+        key = exhibit.key, stage
         if key not in self.records:
             path = Path(f"reports/record/{self.plan.scale}/{exhibit.key}.run.json")
             self.records[key] = 0.0, {}
             if path.exists():
-                like = {r: n for r, n in exhibit.trials.items() if (r.every is None) == at_once}
+                like = {r: n for r, n in exhibit.trials.items() if stage_of(r) == stage}
                 whole = sum(self._size(one, self._computed(one, n)) for one, n in like.items())
                 took = read_json_of(path, {"seconds": dict})
                 self.records[key] = whole, took["seconds"] | took.get("cpu_seconds", {})
         return self.records[key]
 
-    def work(self, scenario: Scenario) -> float:
-        """What seconds of a trial are taken to grow with: clients, size of a model, examples."""
+    def work(self, scenario: Scenario | None) -> float:
+        """What seconds of a trial are taken to grow with: clients, size of a model, examples.
+
+        Blocks of a simulation take what they take.
+        """
+        if scenario is None:
+            return 1.0
         form = self.form(scenario.dataset)
         examples = form[2] if form else 1
         clients = clients_known(scenario) or 1

@@ -13,7 +13,7 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, Value, setting_token
-from fedrepro.planning.drawable import IN_ROUNDS
+from fedrepro.planning.drawable import IN_ROUNDS, SIMULATION
 from fedrepro.planning.entries import (
     RACE,
     ChoiceEntry,
@@ -50,7 +50,8 @@ class Measure:
     trials: repetitions of this method alone, None if it has those of the exhibit or the case.
     show: swept parameters of which every value is shown; of the others one setting is chosen.
     training: what it changes of the local training, as in YAML; settings: what comes of both.
-    race: the declared rounds of a race, 0 for all that its settings run for.
+    race: the declared rounds of a race, 0 for all that its settings run for. node: counted from 1,
+    the one whose numbers are shown; None for those of all. belief: which of a node's.
     """
 
     spec: Spec
@@ -64,6 +65,8 @@ class Measure:
     training: Mapping[str, Any] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ()
     race: int = 0
+    node: int | None = None
+    belief: str | None = None
 
     @property
     def needs(self) -> frozenset[str]:
@@ -126,8 +129,14 @@ def in_rounds(method: Spec) -> bool:
     return method.component.meta["kind"] in IN_ROUNDS
 
 
-def _measuring(entry: MethodEntry) -> Measuring:
-    return Measuring(None if entry.measure_every == "auto" else entry.measure_every, entry.until)
+def simulated(method: Spec) -> bool:
+    """Whether a method has neither data nor a model."""
+    return bool(method.component.meta["kind"] == SIMULATION)
+
+
+def _measuring(entry: MethodEntry, settings: ExhibitSettings) -> Measuring:
+    every = entry.measure_every or settings.measure_every
+    return Measuring(None if every == "auto" else every, entry.until)
 
 
 def _require_race(measure: Measure, where: str) -> None:
@@ -239,9 +248,11 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         paired_with=entry.paired_with,
         show=tuple(entry.show),
         training=entry.training,
-        measuring=_measuring(entry),
+        measuring=_measuring(entry, settings),
         settings=tuple(_settings(spec, entry, settings, where)),
         race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
+        node=entry.node,
+        belief=entry.belief,
     )
     _require_shown(measure, entry, where)
     if measure.chosen:
@@ -267,6 +278,10 @@ def _settings(
     if not entry.training:
         yield from (Setting(one) for one in spec.expand())
         return
+    if settings.training is None:
+        raise FedreproError(
+            f"{where}: '{entry.label or entry.name}' changes the training, which is not there"
+        )
     named = [key for key in entry.training if key != "name"]
     for key in named:
         if f"training.{key}" in settings.sweep:

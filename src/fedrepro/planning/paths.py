@@ -153,6 +153,11 @@ class Scenario:
         return folder_of(self.specs)
 
 
+def specs_of(scenario: Scenario | None) -> tuple[Spec, ...]:
+    """The components of a scenario; a simulation has none."""
+    return scenario.specs if scenario else ()
+
+
 def _given_clients(values: Mapping[str, Value]) -> Any:
     """The parameter `clients`; a partition without such a parameter has one client."""
     return values.get("clients", 1)
@@ -209,13 +214,18 @@ class Paths:
         return f"{self.tree}/models/{scenario.folder}"
 
     def metrics(
-        self, scenario: Scenario, method: Spec, trials: TrialBlock, every: Measuring | None
+        self, scenario: Scenario | None, method: Spec, trials: TrialBlock, every: Measuring | None
     ) -> str:
         """The metrics of a method in a block of trials; see `metrics_of`."""
         return f"{self.metrics_of(scenario, method, every)}/trials={trials}/metrics.parquet"
 
-    def metrics_of(self, scenario: Scenario, method: Spec, every: Measuring | None) -> str:
-        """The folder of a method's metrics; `every` is set for those that run in rounds."""
+    def metrics_of(self, scenario: Scenario | None, method: Spec, every: Measuring | None) -> str:
+        """The folder of a method's metrics; `every` is set for those that run in rounds.
+
+        A simulation has no scenario.
+        """
+        if scenario is None:
+            return f"{self.tree}/simulations/methods={method_name(method)}"
         tree, rounds = ("metrics", "") if every is None else ("federated", f"/every={every}")
         return f"{self.tree}/{tree}/{scenario.folder}/methods={method_name(method, every)}{rounds}"
 

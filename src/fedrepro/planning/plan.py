@@ -24,6 +24,7 @@ from fedrepro.planning.paths import (
     method_name,
     model_files,
     names_of,
+    specs_of,
     whole_blocks,
 )
 
@@ -125,7 +126,7 @@ class Plan:
         """(kind, name in a path) -> full token, for every component of this scale."""
         found: dict[tuple[str, str], str] = {}
         for run in self.runs:
-            specs = run.scenario.specs
+            specs = specs_of(run.scenario)
             # the name of a component depends on those that stand in the path with it
             for together in (specs, specs[:2], specs[:1]):
                 for spec, name in zip(together, names_of(together), strict=True):
@@ -142,7 +143,7 @@ class Plan:
         """(data set, partition) -> the exhibits, of these, that are about it, controls aside."""
         found: dict[tuple[Spec, Spec], list[str]] = {}
         for key in dict.fromkeys(keys):
-            points = [point.scenario for point in self.exhibit(key).points]
+            points = [p.scenario for p in self.exhibit(key).points if p.scenario]
             for pair in dict.fromkeys((s.dataset, s.partition) for s in points):
                 found.setdefault(pair, []).append(key)
         return found

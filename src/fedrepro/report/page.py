@@ -36,11 +36,13 @@ KINDS = {
     "federated": "in rounds",
     "peer": "in rounds, without a server",
     "control": "control",
+    "simulation": "simulation",
 }
 STAGES = {
     "train": "training local models",
     "aggregate": "one-shot methods and controls",
     "federate": "methods in rounds",
+    "simulate": "simulations",
 }
 SIZE_METRICS = ("hidden_units", "parameters")
 LABELS = {
