@@ -14,7 +14,7 @@ from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import loaded, origins, versions
-from fedrepro.core.registry import components
+from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import CASE
@@ -143,8 +143,11 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Each component by kind, with its values as text; swept values one after another."""
     found: dict[str, dict[str, Any]] = {}
-    for kind in exhibit.settings.kinds:
-        specs = [getattr(point.scenario, kind) for point in exhibit.points]
+    for kind in SCENARIO:
+        given = (getattr(point.scenario, kind, None) for point in exhibit.points)
+        specs = [spec for spec in given if spec is not None]
+        if not specs:
+            continue
         keys = sorted({key for spec in specs for key in spec.values})
         found[kind] = {
             "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),

@@ -58,7 +58,8 @@ def confusion_series(
         if rows.empty:
             raise FedreproError(
                 f"{where}: {token} should have what node {measure.node} confuses in each "
-                f"of {trials} trials, but lacks it in trial {trial}; delete its metrics and start again"
+                f"of {trials} trials, but lacks it in trial {trial}; delete its metrics and start "
+                "again"
             )
         counts = rows.pivot(index="label", columns="predicted", values="count").to_numpy()
         each.append(shares(counts, exhibit.settings.groups, where))

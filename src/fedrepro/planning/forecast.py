@@ -23,6 +23,7 @@ from typing import Any
 
 from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import METHOD_KINDS, STAGE_OF_TREE
 from fedrepro.core.racing import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
@@ -40,7 +41,7 @@ FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
 }
 HOUR = 3600.0
 LEAST_PARAMETERS = 10_000  # below, overhead counts more than a network's size
-STAGES = ("prepare", "partition", "train", "aggregate", "federate", "simulate", "exhibit")
+STAGES = ("prepare", "partition", *dict.fromkeys(STAGE_OF_TREE.values()), "exhibit")
 
 
 @dataclass
@@ -115,9 +116,7 @@ def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
 
 def stage_of(run: Run) -> str:
     """The stage that computes a run."""
-    if run.scenario is None:
-        return "simulate"
-    return "aggregate" if run.every is None else "federate"
+    return METHOD_KINDS[run.method.component.meta["kind"]].stage
 
 
 def setting_count(run: Run) -> int:
@@ -171,7 +170,7 @@ def _data(plan: Plan, jobs: Sequence[PlannedJob], found: Forecast) -> None:
 
 def _training(plan: Plan, jobs: Sequence[PlannedJob]) -> Iterator[tuple[Scenario, int, int]]:
     """Training jobs whose file is missing: scenario, number of trials and of clients."""
-    at_once = [j for j in jobs if j.stage == "aggregate"]
+    at_once = [job for job in jobs if job.run.every is None]
     wanted = dict.fromkeys((j.run.scenario, j.trials) for j in at_once if j.run.scenario)
     for scenario, trials in wanted:
         files = plan.model_files(scenario, trials)
