@@ -20,7 +20,7 @@ from fedrepro.spaces.meeting import (
     weighed_by_centres,
 )
 from fedrepro.spaces.merging import GROUPINGS, Units, merged, proven
-from fedrepro.spaces.search import Radius, Bisection, bisected
+from fedrepro.spaces.search import Bisection, Radius, bisected
 
 SEARCH = Bisection(r_max=64.0, delta=0.01, points=40)
 CLASSES = 3

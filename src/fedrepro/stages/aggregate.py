@@ -100,25 +100,26 @@ def _trial(
             continue
         if isinstance(made, GlobalModel):
             numbers = measure(made, splits)
-            sent = made.traffic
         else:
             numbers, alone = measure_alone(made, splits)
-            sent = None
-        numbers += communication(*_sent(meta["kind"], local.clients, network, sent, further))
+            made = None
+        numbers += communication(*_sent(meta["kind"], local.clients, network, made, further))
         yield setting, numbers, alone, seconds
 
 
 def _sent(
-    kind: str, clients: int, network: Network, declared: Traffic | None, further: Traffic
+    kind: str, clients: int, network: Network, made: GlobalModel | None, further: Traffic
 ) -> tuple[int, Traffic]:
-    """Exchanges and messages of a setting; further: what clients did for it beside.
+    """Exchanges and messages of a setting, as the model says or as they were.
 
-    One-shot methods send every client's weights up once. Controls are bounds and send nothing.
+    made: None for models of each client. further: what clients did for it beside. One-shot methods
+    send every client's weights up once. Controls are bounds and send nothing.
     """
+    declared, exchanges = (made.traffic, made.exchanges) if made else (None, None)
     if kind != "one_shot":
         return 0, declared or Traffic()
     whole = declared or models_sent(network, clients, 0) + further
-    return 1 + int(further != Traffic()), whole
+    return exchanges or 1 + int(further != Traffic()), whole
 
 
 def handed(

@@ -1,0 +1,177 @@
+"""Good-enough model spaces of perceptrons: hidden units merged layer by layer, then the outputs.
+
+Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3.2. What the text leaves
+open is as in the authors' code, but for the radius, which is the tested side, and for units whose
+balls meet in pairs only, which stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
+from fedrepro.components.methods._hidden import (
+    UNIT_METRICS,
+    LayerSpaces,
+    Merging,
+    common_layers,
+)
+from fedrepro.components.methods._spaces import (
+    BALL,
+    METRICS,
+    AsPublished,
+    Delta,
+    Draws,
+    GoodEnough,
+    Intersecting,
+    Largest,
+    Point,
+    Points,
+    stacked_layers,
+    tensors_of_layer,
+)
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.networks.dense import widths
+from fedrepro.spaces.linear import Softmax
+from fedrepro.spaces.search import Bisection
+from fedrepro.spaces.units import Deviation, HiddenUnits
+
+if TYPE_CHECKING:
+    from fedrepro.training.clients import Clients
+
+
+def lowest_spaces(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    deviation: Deviation,
+    draws: str,
+    points: int,
+    r_max: float,
+    delta: float,
+) -> LayerSpaces:
+    """Those of the lowest hidden layer, which do not depend on what is merged."""
+    assert info.clients is not None
+    inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
+    places = [rng.at(client=j) for j in range(clients.clients)]
+    own = list(map(HiddenUnits, inputs, stacked_layers(clients.tensors, 0)))
+    return LayerSpaces(own, places, Bisection(r_max, delta, points), draws, deviation)
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """How the clients train anew what is above the common layers."""
+
+    clients: Clients
+    rng: Rng
+    epochs: int
+    patience: int
+    lr: float
+
+    def __call__(self, tensors: Mapping[str, np.ndarray], layer: int) -> dict[str, np.ndarray]:
+        """Each client's layers above, (J, *shape), as they are called in the whole network.
+
+        Errors: FedreproError for a client whose training diverged.
+        """
+        weights, biases = self.clients.train_heads(
+            tensors,
+            self.rng.at(round=layer),
+            epochs=self.epochs,
+            patience=self.patience,
+            lr=self.lr,
+        )
+        found = {f"weight{layer + 1}": weights, f"bias{layer + 1}": biases}
+        lost = ~np.isfinite(biases).all(axis=1)
+        if lost.any():
+            raise FedreproError(
+                f"gems_neural: the training of client {int(lost.argmax())} above the common hidden "
+                f"layer {layer + 1} diverged; lower head_lr, which is {self.lr:g}"
+            )
+        return found
+
+
+@method(
+    "gems_neural",
+    kind="one_shot",
+    needs={"client_validation_examples", "client_training"},
+    models={"mlp"},
+    paper="gems",
+    label="GEMS",
+    metrics=METRICS | UNIT_METRICS,
+    prepare=lowest_spaces,
+)
+def gems_neural(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    prepared: LayerSpaces,
+    epsilon_hidden: Annotated[
+        float, Arg("how far a hidden unit's outputs may be from its own", least=0)
+    ] = 0.01,
+    clusters: Annotated[
+        int, Arg("clusters of units, within which they are merged (m_eps); 1: no clusters", least=1)
+    ] = 1,
+    epsilon_final: Annotated[
+        float, Arg("accuracy that a good enough output layer has at its client", least=0, most=1)
+    ] = 0.7,
+    merge: Annotated[
+        Literal["greedy", "tuples"],
+        Arg(
+            "units of a cluster that become one: all that meet those before them, or again and "
+            "again a tuple of units of different clients"
+        ),
+    ] = "greedy",
+    deviation: Annotated[
+        Literal["outside", "inside"],
+        Arg("where the 1/d of equation (3) stands: outside the root, as printed, or inside"),
+    ] = "outside",
+    head_epochs: Annotated[
+        int, Arg("in which clients train what is above a common layer", "epochs", least=1)
+    ] = 10,
+    head_patience: Annotated[
+        int, Arg("epochs without a gain after which that ends, 0 for never", "epochs", least=0)
+    ] = 3,
+    head_lr: Annotated[float, Arg("step size of that training", above=0)] = 0.001,
+    point: Point = "descent",
+    draws: Draws = "shared",
+    points: Points = 500,
+    r_max: Largest = 4000.0,
+    delta: Delta = 0.01,
+    as_published: AsPublished = False,
+) -> GlobalModel:
+    """Hidden units whose balls have a common point become one, all others stay.
+
+    Layer after layer from the lowest; clients then train anew what is above, and the output layers
+    are combined as softmax models are. Source: GEMS, section 3.2, equation (3).
+    """
+    assert info.clients is not None
+    search = Intersecting("ball", point, as_published, delta)
+    merging = Merging(epsilon_hidden, clusters, merge, search)
+    training = Retraining(info.clients, rng, head_epochs, head_patience, head_lr)
+    depth = len(widths(clients.tensors))
+    hidden = common_layers(prepared, depth, merging, training, rng)
+    labels = [info.clients.validation(j)[1] for j in range(clients.clients)]
+    models = map(Softmax, hidden.inputs, labels, hidden.heads, [BALL] * clients.clients)
+    judged = GoodEnough(list(models), prepared.places, prepared.search, draws)
+    found, told = judged.common([epsilon_final] * clients.clients, search)
+    return GlobalModel(
+        clients.model,
+        hidden.tensors | tensors_of_layer(found, depth),
+        diagnostics=told | hidden.told,
+        traffic=hidden.sent + _heads_sent(clients.clients, found.size),
+        exchanges=depth + 1,
+    )
+
+
+def _heads_sent(clients: int, weights: int) -> Traffic:
+    """Every client sends its output layer and the radius of its space."""
+    return Traffic(messages_up=clients, bytes_up=clients * (weights + 1) * FLOAT_BYTES)
