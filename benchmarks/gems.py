@@ -121,12 +121,12 @@ def trained(clients: Any) -> Any:
 
 def softmax_of(data: Data, points: int) -> tuple[Any, Any]:
     """The first client's softmax regression with what it is judged by, and the search."""
-    from fedrepro.components.methods._spaces import BALL, stacked_layers
+    from fedrepro.components.methods._spaces import BALL, lowest_layers
     from fedrepro.spaces.linear import Softmax
     from fedrepro.spaces.search import Bisection
 
     clients = data.clients("logistic", epochs=EPOCHS, lr=0.001)
-    centre = stacked_layers(trained(clients).tensors, 0)[0]
+    centre = lowest_layers(trained(clients).tensors)[0]
     return Softmax(*clients.validation(0), centre, BALL), Bisection(points=points)
 
 

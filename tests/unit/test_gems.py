@@ -313,3 +313,16 @@ def test_fresh_directions_give_about_the_same_spaces(name, linear, neural):
     found = [told(made(given, METHODS[name], **own, draws=draws)) for draws in ("shared", "fresh")]
     key = "radius" if name == "gems_convex" else "hidden_radius"
     assert found[0][key] == pytest.approx(found[1][key], rel=0.2)
+
+
+def test_every_hidden_layer_is_merged_and_what_is_above_trained_anew():
+    deep = problem(hidden=(8, 5))
+    found = made(deep, NEURAL, **SMALL | {"epsilon_hidden": 0.01})
+    assert [found.tensors[f"weight{layer}"].shape[1] for layer in range(3)] == [
+        FEATURES,
+        *(found.tensors[f"weight{layer}"].shape[2] for layer in range(2)),
+    ]
+    units = told(found)["merged_units"] + told(found)["leftover_units"]
+    assert units == sum(found.tensors[f"weight{layer}"].shape[2] for layer in range(2))
+    assert found.exchanges == 3
+    assert (found.traffic.messages_up, found.traffic.messages_down) == (12, 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -14,10 +15,11 @@ from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.aside import not_validating
-from fedrepro.networks.network import Network
+from fedrepro.networks.network import Network, dense
 from fedrepro.training.at_once import Evaluated, evaluated, gradients_at
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.heads import hidden_layers, outputs
 from fedrepro.training.ledger import Ledger, models_sent
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
@@ -184,6 +186,44 @@ class Clients:
             )
         self._note(chosen, averaged)
         return averaged
+
+    def train_heads(
+        self,
+        body: Mapping[str, np.ndarray],
+        rng: Rng,
+        *,
+        hidden: Sequence[int] = (),
+        epochs: int,
+        patience: int = 0,
+        lr: float | None = None,
+        weight_sd: float | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Layers that the clients train anew on what given hidden layers make of their inputs.
+
+        body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU, which
+        stay as they are. hidden: units of further hidden layers, below the output layer. Each
+        client starts anew and trains by the local training procedure, without augmentation, and
+        with the network's dropout after further hidden layers alone. patience: see `stopping.py`;
+        lr: by default the procedure's; weight_sd: of normal weights to start from, with biases of
+        0, by default as the procedure starts networks. Returns tensors float32 (J, *shape), named
+        from weight0 on, NaN for a client whose training diverged. Needs rounds, or client_training;
+        rng as for `train`. The body goes down and what is trained comes up. Source: GEMS, section
+        3.2, step 4 (layers above the merged one are trained again).
+        """
+        tasks = self._tasks(rng, None, lr, None)
+        below = hidden_layers(math.prod(self.network.shape), body)
+        above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
+        given = replace(self.settings, epochs=epochs, patience=patience, augment="none")
+        if weight_sd is not None:
+            given = replace(given, init="normal", weight_sd=weight_sd, bias=0.0)
+        start = own_starts(above, given, [task.rng for task in tasks])
+        with self.ledger.at_work():
+            made = outputs(below, body, self.data.examples)
+            examples = Examples(made, self.data.examples.targets)
+            trained = train(above, examples, tasks, given, start)
+        self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
+        self.ledger.trained(range(self.count), trained.loss, trained.finite)
+        return trained.tensors
 
     def gradients(
         self, weights: dict[str, np.ndarray], chosen: Sequence[int] | None = None

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from fedrepro.api import Traffic
-from fedrepro.components.methods._spaces import Intersecting, stacked_layers, tensors_of_layer
+from fedrepro.components.methods._spaces import Intersecting, lowest_layers, tensors_of_layer
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import Rng
@@ -169,8 +169,8 @@ def common_layers(
 ) -> CommonLayers:
     """Merge layer after layer from the lowest, and train what is above each anew.
 
-    trained(tensors, layer): every client's layers above those of the tensors, (J, *shape), by the
-    names that they have in the whole network. Source: GEMS, section 3.2, steps 2 to 4.
+    trained(tensors, layer): every client's layers above those of the tensors, (J, *shape), named
+    from weight0 on. Source: GEMS, section 3.2, steps 2 to 4.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [own.inputs for own in lowest.own]
@@ -182,7 +182,7 @@ def common_layers(
         sent += exchanged(spaces, found)
         tensors |= tensors_of_layer(found.units.T, layer)
         inputs = [outputs(given, found.units) for given in inputs]
-        above = stacked_layers(trained(tensors, layer), layer + 1)
+        above = lowest_layers(trained(tensors, layer))
         if layer + 1 < depth:
             spaces = spaces.following(list(map(HiddenUnits, inputs, above)))
     return CommonLayers(tensors, inputs, above, _told(merged_layers, radii), sent)

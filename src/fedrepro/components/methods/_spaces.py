@@ -170,9 +170,9 @@ def _directions(place: Rng) -> np.random.Generator:
     return place.stream("gems-directions")
 
 
-def stacked_layers(tensors: Mapping[str, np.ndarray], layer: int) -> list[Floats]:
-    """Each client's layer, weights (J, D, K) and biases (J, K) as a last row: (D + 1, K) each."""
-    each = zip(tensors[f"weight{layer}"], tensors[f"bias{layer}"], strict=True)
+def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
+    """Each client's lowest layer, weights and as a last row biases: float32 (D + 1, K) each."""
+    each = zip(tensors["weight0"], tensors["bias0"], strict=True)
     return [np.vstack(pair).astype(np.float32) for pair in each]
 
 

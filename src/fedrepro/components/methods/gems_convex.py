@@ -20,7 +20,7 @@ from fedrepro.components.methods._spaces import (
     Largest,
     Point,
     Points,
-    stacked_layers,
+    lowest_layers,
     tensors_of_layer,
 )
 from fedrepro.core.metrics import FLOAT_BYTES
@@ -47,7 +47,7 @@ def good_enough(
     """What each client has of its model and its validation examples; spaces come when asked for."""
     assert info.clients is not None
     models, places = [], [rng.at(client=j) for j in range(clients.clients)]
-    for j, centre in enumerate(stacked_layers(clients.tensors, 0)):
+    for j, centre in enumerate(lowest_layers(clients.tensors)):
         inputs, labels = info.clients.validation(j)
         shape = BALL
         if space == "ellipsoid":

@@ -31,7 +31,7 @@ from fedrepro.components.methods._spaces import (
     Largest,
     Point,
     Points,
-    stacked_layers,
+    lowest_layers,
     tensors_of_layer,
 )
 from fedrepro.core.errors import FedreproError
@@ -62,37 +62,40 @@ def lowest_spaces(
     assert info.clients is not None
     inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
     places = [rng.at(client=j) for j in range(clients.clients)]
-    own = list(map(HiddenUnits, inputs, stacked_layers(clients.tensors, 0)))
+    own = list(map(HiddenUnits, inputs, lowest_layers(clients.tensors)))
     return LayerSpaces(own, places, Bisection(r_max, delta, points), draws, deviation)
 
 
 @dataclass(frozen=True)
 class Retraining:
-    """How the clients train anew what is above the common layers."""
+    """How the clients train anew what is above the common layers. widths: of all hidden layers."""
 
     clients: Clients
     rng: Rng
+    widths: tuple[int, ...]
     epochs: int
     patience: int
     lr: float
+    weight_sd: float
 
-    def __call__(self, tensors: Mapping[str, np.ndarray], layer: int) -> dict[str, np.ndarray]:
-        """Each client's layers above, (J, *shape), as they are called in the whole network.
+    def __call__(self, tensors: Mapping[str, np.ndarray], layer: int) -> Mapping[str, np.ndarray]:
+        """Each client's layers above this one: tensors (J, *shape), named from weight0 on.
 
         Errors: FedreproError for a client whose training diverged.
         """
-        weights, biases = self.clients.train_heads(
+        found = self.clients.train_heads(
             tensors,
             self.rng.at(round=layer),
+            hidden=self.widths[layer + 1 :],
             epochs=self.epochs,
             patience=self.patience,
             lr=self.lr,
+            weight_sd=self.weight_sd,
         )
-        found = {f"weight{layer + 1}": weights, f"bias{layer + 1}": biases}
-        lost = ~np.isfinite(biases).all(axis=1)
+        lost = ~np.isfinite(found["bias0"]).all(axis=1)
         if lost.any():
             raise FedreproError(
-                f"gems_neural: the training of client {int(lost.argmax())} above the common hidden "
+                f"gems_neural: what client {int(lost.argmax())} trains above the common hidden "
                 f"layer {layer + 1} diverged; lower head_lr, which is {self.lr:g}"
             )
         return found
@@ -141,6 +144,9 @@ def gems_neural(
         int, Arg("epochs without a gain after which that ends, 0 for never", "epochs", least=0)
     ] = 3,
     head_lr: Annotated[float, Arg("step size of that training", above=0)] = 0.001,
+    head_sd: Annotated[
+        float, Arg("standard deviation of the weights that it starts from", least=0)
+    ] = 0.05,
     point: Point = "descent",
     draws: Draws = "shared",
     points: Points = 500,
@@ -156,19 +162,19 @@ def gems_neural(
     assert info.clients is not None
     search = Intersecting("ball", point, as_published, delta)
     merging = Merging(epsilon_hidden, clusters, merge, search)
-    training = Retraining(info.clients, rng, head_epochs, head_patience, head_lr)
-    depth = len(widths(clients.tensors))
-    hidden = common_layers(prepared, depth, merging, training, rng)
+    layers = widths(clients.tensors)
+    trained = Retraining(info.clients, rng, layers, head_epochs, head_patience, head_lr, head_sd)
+    hidden = common_layers(prepared, len(layers), merging, trained, rng)
     labels = [info.clients.validation(j)[1] for j in range(clients.clients)]
     models = map(Softmax, hidden.inputs, labels, hidden.heads, [BALL] * clients.clients)
     judged = GoodEnough(list(models), prepared.places, prepared.search, draws)
     found, told = judged.common([epsilon_final] * clients.clients, search)
     return GlobalModel(
         clients.model,
-        hidden.tensors | tensors_of_layer(found, depth),
+        hidden.tensors | tensors_of_layer(found, len(layers)),
         diagnostics=told | hidden.told,
         traffic=hidden.sent + _heads_sent(clients.clients, found.size),
-        exchanges=depth + 1,
+        exchanges=len(layers) + 1,
     )
 
 
