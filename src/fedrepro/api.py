@@ -46,6 +46,8 @@ NEEDS = {
     "client_validation": "candidate weights evaluated by the clients on validation examples",
     "client_inputs": "training inputs of single clients",
     "client_labels": "training labels of single clients",
+    "client_validation_examples": "validation examples of single clients, on which the clients "
+    "work by themselves",
     "public_examples": "a labelled sample at the server that no client holds",
     "server_validation": "validation examples at the server that no client holds",
 }

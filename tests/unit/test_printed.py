@@ -336,7 +336,11 @@ def test_a_table_that_cannot_be_laid_out_is_a_sentence(table, sentence):
 
 def test_a_name_is_a_table_everywhere_or_nowhere():
     files = load_exhibits(ROOT / "config/exhibits")
-    assert table_names({"pfnm": files["pfnm"]}) == ["deep-sigma2", "erratum-options"]
+    assert table_names({"pfnm": files["pfnm"]}) == [
+        "deep-sigma2",
+        "erratum-options",
+        "merging-and-posterior",
+    ]
     assert {"table-1", "deep-sigma2"} <= set(table_names(files))
     both = file_of(at={"paper": {"drawing": "accuracy-and-size"}})
     with pytest.raises(FedreproError, match="'x' is a table at one scale or in one paper and"):

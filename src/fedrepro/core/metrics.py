@@ -208,7 +208,8 @@ def _parameters(kind: str, specs: Sequence[Spec]) -> dict[str, Any]:
     columns: dict[str, Any] = {f"{kind}_name": pa.array([s.name for s in specs], pa.string())}
     known: dict[str, pa.DataType] = {}
     for spec in specs:
-        for key, param in spec.component.params.items():
+        for key in spec.told:
+            param = spec.component.params[key]
             known[key] = pa.string() if param.many else types[param.type]
     for key in sorted(known):
         values = [_cell(spec.values, key) for spec in specs]

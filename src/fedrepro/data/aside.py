@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -35,4 +36,22 @@ def lacking(who: str, part: Aside, partition: str = "") -> FedreproError:
     return FedreproError(
         f"{who} reads the examples of '{part.split}', and the partition{named} sets none aside: "
         f"give it {part.parameter}, a number{holder}"
+    )
+
+
+def validates_nowhere(dataset: Spec, partition: Spec) -> bool:
+    """Whether clients surely have nothing to validate with.
+
+    They have what the partition sets aside at clients, or else their part of the data set's own
+    validation split, which not every data set has as a parameter.
+    """
+    aside = partition.values.get("validation_at") == "clients" and partition["validation"]
+    return not aside and dataset.values.get("validation") == 0
+
+
+def not_validating(who: str, whose: str = "they have") -> FedreproError:
+    """The sentence for one who works on validation examples of clients without any."""
+    return FedreproError(
+        f"{who} works on validation examples of clients, and {whose} none: give the data set "
+        "validation, a number, or the partition, with validation_at: clients"
     )

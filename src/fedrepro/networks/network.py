@@ -37,6 +37,8 @@ Kind = Literal["dense", "convolutional", "recurrent", "variational"]
 
 # softplus(-3.5) is about 0.03: posteriors start narrow, or their noise would hide the data
 SPREAD = -3.5
+IMAGE = 3  # axes of what a convolution gives: channels, height, width
+TEXT = 2  # axes of what a recurrent layer is given: letters, inputs
 PREDICTION_FLOATS = 2**24
 PREDICTION_ROWS = 2500
 
@@ -90,6 +92,17 @@ class Network:
             return None
         units = [layer.units for layer in self.layers if isinstance(layer, Affine)]
         return (math.prod(self.shape), *units)
+
+    @property
+    def products(self) -> int:
+        """Multiplications that predict one example, a kernel's at each place it is laid on."""
+        found = 0
+        for layer, shape, _ in self.places:
+            weights = sum(math.prod(one.shape) for one in layer.parameters(shape).values())
+            out = layer.output(shape)
+            letters = shape[0] if self.kind == "recurrent" and len(shape) == TEXT else 1
+            found += weights * (math.prod(out[1:]) if len(out) == IMAGE else letters)
+        return found
 
     @property
     def draws(self) -> bool:

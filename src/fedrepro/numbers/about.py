@@ -143,7 +143,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
         specs = [getattr(point.scenario, kind) for point in exhibit.points]
-        keys = sorted({key for spec in specs for key in spec.values})
+        keys = sorted({key for spec in specs for key in spec.told})
         found[kind] = {
             "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),
             "values": {

@@ -19,7 +19,7 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import TIMES
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render, setting_token
-from fedrepro.data.aside import ASIDE, lacking
+from fedrepro.data.aside import ASIDE, lacking, not_validating, validates_nowhere
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
@@ -210,7 +210,7 @@ def _point(place: Place, where: str) -> Point:
     for measure in place.measures:
         _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
-        _check_aside(measure, own.partition, where)
+        _check_aside(measure, own, where)
         for setting in measure.settings:
             if in_rounds(setting.method):
                 _check_made(setting.method, f"{where}: '{measure.label}'")
@@ -338,8 +338,12 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
     return Scenario(**own)
 
 
-def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
+def _check_aside(measure: Measure, scenario: Scenario, where: str) -> None:
     """Errors: FedreproError for examples that a method is handed or measured on, and nobody has."""
+    partition = scenario.partition
+    works = "client_validation_examples" in measure.needs
+    if works and validates_nowhere(scenario.dataset, partition):
+        raise not_validating(f"{where}: '{measure.label}'")
     for part in ASIDE:
         if part.split in measure.evaluate or part.need in measure.needs:
             holder = partition.values.get("validation_at")

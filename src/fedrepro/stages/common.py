@@ -33,6 +33,7 @@ AT_CLIENTS = {
     "client_validation",
     "client_inputs",
     "client_labels",
+    "client_validation_examples",
 }
 
 _began = time.perf_counter()
@@ -90,6 +91,22 @@ class TrialData:
         noisy = self.members.as_held(self.prepared.inputs("train"), self.rng)
         return Examples(tensor_of(noisy).to(self.device), plain.targets)
 
+    @cached_property
+    def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
+        """What each client validates with: rows, and the examples that they are rows of.
+
+        What the partition sets aside at clients, rows of `held`, or else the data set's validation
+        split as the clients hold it; no rows where there is neither.
+        """
+        members = self.members
+        if len(members.client_validation) or not sum(map(len, members.validation)):
+            return members.client_validation, None
+        plain = examples_of(self.prepared, "validation", self.device)
+        if members.noise is None:
+            return members.validation, plain
+        noisy = members.as_held(self.prepared.inputs("validation"), self.rng, "validation")
+        return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
+
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
         """The splits to measure models on, with who holds which.
 
@@ -115,7 +132,7 @@ class TrialData:
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
             settings=settings_of(scenario.training),
-            data=ClientData(self.held, self.members.train, self.members.client_validation),
+            data=ClientData(self.held, self.members.train, *self.validated),
             method=method.name,
             needs=method.component.meta["needs"],
         )

@@ -13,6 +13,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
+from fedrepro.data.aside import not_validating
 from fedrepro.networks.network import Network
 from fedrepro.training.at_once import Evaluated, evaluated, gradients_at
 from fedrepro.training.engine import Averaged, Trained, average, train
@@ -27,13 +28,19 @@ from fedrepro.training.terms import Proximal, Term
 class ClientData:
     """What clients keep to themselves: methods reach it through `Clients` only.
 
-    rows[j]: training examples of client j, int64; validation[j]: those it was given to validate
-    with. Both are rows of `examples`.
+    rows[j]: training examples of client j, int64 rows of `examples`; validation[j]: those it was
+    given to validate with, rows of `validation_examples`, or of `examples` if there are no others.
     """
 
     examples: Examples
     rows: Sequence[np.ndarray]
     validation: Sequence[np.ndarray] = ()
+    validation_examples: Examples | None = None
+
+    @property
+    def validated(self) -> Examples:
+        """What the rows of `validation` are rows of."""
+        return self.examples if self.validation_examples is None else self.validation_examples
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,20 @@ class Clients:
         self._require("read the labels of single clients", "client_labels")
         found: np.ndarray = self.data.examples.targets[self.data.rows[client]].cpu().numpy()
         return found
+
+    def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
+        """Validation examples of a client: inputs float (n, D) and labels int64 (n,).
+
+        Needs client_validation_examples. They are those that the partition gives the client, of
+        what it sets aside (validation_at: clients) or else of the data set's validation split.
+        Errors: FedreproError for a client that has none.
+        """
+        self._require("let clients work on their validation examples", "client_validation_examples")
+        rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
+        if not len(rows):
+            raise not_validating(f"method '{self.method}'", f"client {client} has")
+        examples = self.data.validated
+        return examples.scaled(rows).cpu().numpy(), examples.targets[rows].cpu().numpy()
 
     @property
     def example_counts(self) -> np.ndarray:
@@ -205,7 +226,8 @@ class Clients:
         members = self._members(chosen)
         rows = [held[j] for j in members]
         with self.ledger.at_work():
-            found = evaluated(self.network, self.data.examples, rows, candidates)
+            examples = self.data.examples if on == "train" else self.data.validated
+            found = evaluated(self.network, examples, rows, candidates)
         count = len(found.accuracy)
         one = self.models(up=0, down=count * len(members))
         numbers = 2 * FLOAT_BYTES * count * len(members)
