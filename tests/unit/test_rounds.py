@@ -211,12 +211,17 @@ def first_five(client, held):
     return np.arange(5)
 
 
+def hidden(weights):
+    return {name: weights[name] for name in ("weight0", "bias0")}
+
+
 @pytest.mark.parametrize(
     ("act", "need"),
     [
         (lambda c, s, rng: c.train(s, rng, epochs=1), "rounds"),
         (lambda c, s, rng: c.average(s, rng, [0.25] * 4, epochs=1), "rounds"),
         (lambda c, s, rng: c.holding(first_five).gradients(s), "rounds"),
+        (lambda c, s, rng: c.train_heads(hidden(s), rng, epochs=1), "rounds"),
         (lambda c, s, rng: c.evaluate(s), "client_evaluation"),
         (lambda c, s, rng: c.evaluate(s, on="validation"), "client_validation"),
         (lambda c, s, rng: c.inputs(0), "client_inputs"),

@@ -344,10 +344,15 @@ class Spec:
             yield Spec(self.component, {**self.values, **own})
 
 
-def setting_token(method: Spec, training: Sequence[tuple[str, Value]] = ()) -> str:
-    """A method's token, and what it changes of the local training: fedavg;training+lr~0.1."""
+def setting_token(
+    method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
+) -> str:
+    """A method's token, what it changes of the local training, and how its model is tuned:
+    fedavg;training+lr~0.1, average;tune+examples~100."""
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
-    return f"{method.token};training{changes}" if changes else method.token
+    parts = [method.token]
+    parts += [f"training{changes}"] if changes else []
+    return ";".join([*parts, tune.token] if tune else parts)
 
 
 def shorten(token: str, limit: int) -> str:

@@ -39,14 +39,16 @@ def lacking(who: str, part: Aside, partition: str = "") -> FedreproError:
     )
 
 
-def validates_nowhere(dataset: Spec, partition: Spec) -> bool:
-    """Whether clients surely have nothing to validate with.
+def validating(dataset: Spec, partition: Spec) -> int | None:
+    """How many examples clients have to validate with, at most; None if only the data can tell.
 
     They have what the partition sets aside at clients, or else their part of the data set's own
     validation split, which not every data set has as a parameter.
     """
-    aside = partition.values.get("validation_at") == "clients" and partition["validation"]
-    return not aside and dataset.values.get("validation") == 0
+    if partition.values.get("validation_at") == "clients" and partition["validation"]:
+        return int(partition["validation"])
+    found: int | None = dataset.values.get("validation")  # type: ignore[assignment]
+    return found
 
 
 def not_validating(who: str, whose: str = "they have") -> FedreproError:
@@ -54,4 +56,12 @@ def not_validating(who: str, whose: str = "they have") -> FedreproError:
     return FedreproError(
         f"{who} works on validation examples of clients, and {whose} none: give the data set "
         "validation, a number, or the partition, with validation_at: clients"
+    )
+
+
+def too_few(who: str, size: int, there: int) -> FedreproError:
+    """The sentence for a public sample larger than there is."""
+    return FedreproError(
+        f"{who}: a public sample of {size} examples is asked for, and clients have {there} "
+        "validation examples together: lower its examples, or set more aside for validation"
     )

@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import (
     Affine,
+    Convolution2d,
     Dropout,
     Layer,
     Parameter,
@@ -32,13 +34,15 @@ from fedrepro.networks.recurrent import EachPosition
 if TYPE_CHECKING:
     import torch
 
-Init = Literal["normal", "fan_in"]
+Init = Literal["normal", "fan_in", "glorot"]
 Kind = Literal["dense", "convolutional", "recurrent", "variational"]
 
 # softplus(-3.5) is about 0.03: posteriors start narrow, or their noise would hide the data
 SPREAD = -3.5
 IMAGE = 3  # axes of what a convolution gives: channels, height, width
 TEXT = 2  # axes of what a recurrent layer is given: letters, inputs
+# what says how wide a layer is
+WIDTHS: dict[type, str] = {Affine: "units", Variational: "units", Convolution2d: "channels"}
 PREDICTION_FLOATS = 2**24
 PREDICTION_ROWS = 2500
 
@@ -120,6 +124,24 @@ class Network:
         shapes = [v.shape for k, v in tensors.items() if re.fullmatch(r"weight\d+", k)]
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
+    def fitted(self, tensors: Mapping[str, np.ndarray]) -> Network:
+        """The network with layers as wide as these tensors (m, *shape), which methods make wider.
+
+        Errors: FedreproError for tensors that are not of such a network.
+        """
+        layers = []
+        for layer, _, names in self.places:
+            width = WIDTHS.get(type(layer))
+            changes = {width: tensors[names["bias"]].shape[-1]} if width else {}
+            layers.append(replace(layer, **changes) if changes else layer)  # type: ignore[type-var]
+        found = replace(self, layers=tuple(layers))
+        given = {name: value.shape[1:] for name, value in tensors.items()}
+        if given != found.shapes:
+            raise FedreproError(
+                f"tensors of shapes {given} are not those of one {self.kind} network"
+            )
+        return found
+
     @property
     def classes(self) -> int:
         """Outputs."""
@@ -161,7 +183,8 @@ class Network:
         """Tensors (*shape) to start from, float32.
 
         normal: weights from N(0, weight_sd²), constant biases (PFNM, Table 1). fan_in: weights
-        and biases uniform within ±1/√fan_in, tables of embeddings from N(0, 1).
+        and biases uniform within ±1/√fan_in, tables of embeddings from N(0, 1). glorot: weights
+        uniform within ±√(6/(fan_in + fan_out)), the rest as before, but constant biases.
         """
         generator = rng.stream("initial-weights")
         return {
@@ -211,11 +234,12 @@ def _start(
 ) -> np.ndarray:
     if parameter.role == "spread":
         return np.full(parameter.shape, SPREAD, np.float32)
+    if parameter.role == "bias" and init != "fan_in":
+        return np.full(parameter.shape, bias, np.float32)
     if init == "normal":
-        if parameter.role == "bias":
-            return np.full(parameter.shape, bias, np.float32)
         return generator.normal(0.0, weight_sd, parameter.shape).astype(np.float32)
     if parameter.role == "table":
         return generator.standard_normal(parameter.shape, np.float32)
-    limit = 1 / math.sqrt(parameter.fan_in)
+    fans = parameter.fan_in + parameter.fan_out
+    limit = math.sqrt(6 / fans) if init == "glorot" else 1 / math.sqrt(parameter.fan_in)
     return generator.uniform(-limit, limit, parameter.shape).astype(np.float32)

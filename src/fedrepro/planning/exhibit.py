@@ -19,7 +19,7 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import TIMES
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render, setting_token
-from fedrepro.data.aside import ASIDE, lacking, not_validating, validates_nowhere
+from fedrepro.data.aside import ASIDE, lacking, not_validating, validating
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
@@ -342,7 +342,7 @@ def _check_aside(measure: Measure, scenario: Scenario, where: str) -> None:
     """Errors: FedreproError for examples that a method is handed or measured on, and nobody has."""
     partition = scenario.partition
     works = "client_validation_examples" in measure.needs
-    if works and validates_nowhere(scenario.dataset, partition):
+    if works and validating(scenario.dataset, partition) == 0:
         raise not_validating(f"{where}: '{measure.label}'")
     for part in ASIDE:
         if part.split in measure.evaluate or part.need in measure.needs:

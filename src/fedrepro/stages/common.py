@@ -16,7 +16,7 @@ from fedrepro.api import ClientInfo
 from fedrepro.core.artifacts import damaged, require_source
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.data.aside import ASIDE, Aside, lacking
+from fedrepro.data.aside import ASIDE, Aside, lacking, not_validating, too_few
 from fedrepro.data.membership import Membership
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
@@ -106,6 +106,23 @@ class TrialData:
             return members.validation, plain
         noisy = members.as_held(self.prepared.inputs("validation"), self.rng, "validation")
         return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
+
+    def public_sample(self, size: int, repetition: int) -> Examples:
+        """So many of all clients' validation examples: the same rows for every method of a trial.
+
+        They follow from (seed, trial, size, repetition) alone. Errors: FedreproError for a sample
+        larger than there is.
+        """
+        held, own = self.validated
+        rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
+        if not rows.size:
+            raise not_validating("tuning")
+        if size > rows.size:
+            raise too_few(f"tune of trial {self.rng.trial}", size, rows.size)
+        stream = self.rng.at(call=repetition + 1).stream(f"public-sample-{size}")
+        drawn = np.sort(stream.permutation(rows)[:size])
+        examples = own or self.held
+        return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
 
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
         """The splits to measure models on, with who holds which.

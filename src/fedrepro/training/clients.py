@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -14,10 +15,11 @@ from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.aside import not_validating
-from fedrepro.networks.network import Network
+from fedrepro.networks.network import Network, dense
 from fedrepro.training.at_once import Evaluated, evaluated, gradients_at
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.heads import hidden_layers, outputs
 from fedrepro.training.ledger import Ledger, models_sent
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
@@ -184,6 +186,38 @@ class Clients:
             )
         self._note(chosen, averaged)
         return averaged
+
+    def train_heads(
+        self,
+        body: Mapping[str, np.ndarray],
+        rng: Rng,
+        *,
+        epochs: int,
+        patience: int = 0,
+        lr: float | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Output layers that the clients fit on what given hidden layers make of their inputs.
+
+        body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU, which
+        stay as they are. Each client starts an output layer anew, as the local training procedure
+        starts networks, and trains it by that procedure, without dropout and augmentation.
+        patience: see `stopping.py`; lr: by default the procedure's. Returns weights float32
+        (J, L, K) and biases (J, K), NaN for a client whose training diverged. Needs rounds, or
+        client_training; rng as for `train`. The body goes down and output layers come up. Source:
+        GEMS, section 4.2 (layers above the merged one are trained again).
+        """
+        tasks = self._tasks(rng, None, lr, None)
+        hidden = hidden_layers(math.prod(self.network.shape), body)
+        head = dense((hidden.classes, self.network.classes))
+        given = replace(self.settings, epochs=epochs, patience=patience, augment="none")
+        start = own_starts(head, given, [task.rng for task in tasks])
+        with self.ledger.at_work():
+            made = outputs(hidden, body, self.data.examples)
+            examples = Examples(made, self.data.examples.targets)
+            trained = train(head, examples, tasks, given, start)
+        self.ledger.sent(models_sent(hidden, 0, self.count) + models_sent(head, self.count, 0))
+        self.ledger.trained(range(self.count), trained.loss, trained.finite)
+        return trained.tensors["weight0"], trained.tensors["bias0"]
 
     def gradients(
         self, weights: dict[str, np.ndarray], chosen: Sequence[int] | None = None
