@@ -275,7 +275,8 @@ def _specs(point: Point, kind: str, label: str) -> list[Spec]:
     """The components that a setting is of: one of the scenario, or the settings of a method."""
     if kind == "method":
         return [setting.method for own, setting in point.runs if own == label]
-    return [getattr(point.scenario, kind)] if kind in SCENARIO else []
+    own = getattr(point.scenario, kind) if kind in SCENARIO else None
+    return [] if own is None else [own]
 
 
 def _lone(value: Any) -> float:
