@@ -85,7 +85,7 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
     noise = noise_of([task], settings.batch_size, torch.device("cpu")) if random else None
     steps = task.total(settings.batch_size, settings.epochs)
     for step in range(steps):
-        epoch, inside = divmod(step, task.per_epoch(settings.batch_size))
+        epoch, inside = divmod(task.done + step, task.per_epoch(settings.batch_size))
         order = epoch_order(task, epoch)
         rows = torch.tensor(order[inside * settings.batch_size :][: settings.batch_size])
         if noise is not None:
