@@ -254,12 +254,13 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
     if printed.split == "trials":
         return {float(count) for count in point.trials.values()}
     kind, _, key = printed.split.partition(".")
-    if kind not in SCENARIO or key not in (values := getattr(point.scenario, kind).values):
+    own = getattr(point.scenario, kind) if kind in SCENARIO else None
+    if own is None or key not in own.values:
         raise FedreproError(
             f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "
             "parameter such as partition.clients"
         )
-    return {float(values[key])}
+    return {float(own.values[key])}
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import STAGE_OF_TREE
 from fedrepro.numbers.series import mean, sd
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.paths import FolderPieces, TrialBlock
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 ROUNDS = "round_seconds"  # of the timings of a method in rounds
 
 FIRST = 1  # rounds that are left out of times: they also prepare memory
-STAGES = {"models": "train", "metrics": "aggregate", "federated": "federate"}
 
 
 def timings_of(about: Mapping[str, Any]) -> list[Path]:
@@ -42,7 +42,7 @@ def measured_seconds(timings: Iterable[Path]) -> dict[str, float]:
         seconds = read_table(path, "timings")["seconds"].to_pylist()
         stage = _stage(path)
         found[stage] = found.get(stage, 0.0) + sum(seconds)
-    return {stage: found[stage] for stage in STAGES.values() if stage in found}
+    return {stage: found[stage] for stage in STAGE_OF_TREE.values() if stage in found}
 
 
 def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
@@ -56,7 +56,9 @@ def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
     for path in dict.fromkeys([*trained, *timings]):
         jobs.setdefault(_stage(path), []).append(read_provenance(read_table(path, "timings")))
     known = [
-        stage for stage in STAGES.values() if all("cpu_seconds" in j for j in jobs.get(stage, [{}]))
+        stage
+        for stage in STAGE_OF_TREE.values()
+        if all("cpu_seconds" in j for j in jobs.get(stage, [{}]))
     ]
     return {
         "cpu_seconds": {stage: sum(j["cpu_seconds"] for j in jobs[stage]) for stage in known},
@@ -157,4 +159,6 @@ def _training_tables(folder: Path) -> list[Path]:
 
 def _stage(path: Path) -> str:
     """The stage that wrote a table, from the tree it lies in."""
-    return next((STAGES[part] for part in reversed(path.parts) if part in STAGES), "other")
+    return next(
+        (STAGE_OF_TREE[part] for part in reversed(path.parts) if part in STAGE_OF_TREE), "other"
+    )

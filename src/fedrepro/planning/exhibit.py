@@ -15,11 +15,14 @@ from operator import attrgetter
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import TIMES
-from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.registry import GRAPH, SCENARIO, components
+from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec, render, setting_token
 from fedrepro.data.aside import ASIDE, lacking
+from fedrepro.graphs.made import weights_of
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
@@ -28,7 +31,7 @@ from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
 from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
-from fedrepro.planning.paths import Scenario
+from fedrepro.planning.paths import Scenario, clients_of
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,7 @@ def _point(place: Place, where: str) -> Point:
     for measure in place.measures:
         _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
+        _check_graph(measure.spec, own, where)
         _check_aside(measure, own.partition, where)
         for setting in measure.settings:
             if in_rounds(setting.method):
@@ -279,12 +283,26 @@ def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
         own = settings.cases.get(case or "")
         measures = list(measures_of(settings, case, where).values())
         for values in _grid(settings.sweep, where):
-            parts = {
-                kind: spec_of(kind, settings.component(kind, case), where, values.get(kind))
-                for kind in SCENARIO
-            }
+            parts = _parts(settings, case, where, values)
             shown, scenario = named | _shown(parts, values), Scenario(**parts)
             yield Place(shown, scenario, measures, settings.trials, own, case)
+
+
+def _parts(
+    settings: ExhibitSettings,
+    case: str | None,
+    where: str,
+    values: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Spec]:
+    """The components of a point, with its swept values; without a graph where none is given."""
+    given = settings.components(case)
+    for kind, swept in values.items():
+        if kind not in given:
+            raise FedreproError(
+                f"{where}: it sweeps {kind}.{next(iter(swept))} and has no {kind}; name one, as in "
+                f"{kind}: {{name: ring}}"
+            )
+    return {kind: spec_of(kind, entry, where, values.get(kind)) for kind, entry in given.items()}
 
 
 def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -327,8 +345,12 @@ def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict
 
 
 def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
-    """The scenario with the components, or the parameters of them, that a method sets itself."""
-    own = {spec.kind: spec for spec in scenario.specs}
+    """The scenario with the components, or the parameters of them, that a method sets itself.
+
+    Only peer methods keep a graph: all others are the same on every one.
+    """
+    on_graph = METHOD_KINDS[method.component.meta["kind"]].on_graph
+    own = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}
     for kind, given in method.component.meta["scenario"].items():
         if isinstance(given, str):
             # examples that are set aside stay so for bounds and controls
@@ -345,6 +367,24 @@ def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
             holder = partition.values.get("validation_at")
             if not partition.values.get(part.parameter) or part.at not in (None, holder):
                 raise lacking(f"{where}: '{measure.label}'", part, partition.token)
+
+
+def _check_graph(method: Spec, scenario: Scenario, where: str) -> None:
+    """Errors: FedreproError for a peer method without a graph, or on one that does not fit."""
+    if not METHOD_KINDS[method.component.meta["kind"]].on_graph:
+        return
+    if scenario.graph is None:
+        raise FedreproError(
+            f"{where}: method '{method.name}' works on a graph, and there is none; name one, as in "
+            "graph: {name: ring}"
+        )
+    clients = clients_of(scenario.partition)
+    if clients is None or scenario.graph.component.meta.get("random"):
+        return  # the data tell, or each trial draws its own
+    try:
+        weights_of(scenario.graph, clients, Rng(0))
+    except FedreproError as error:
+        raise FedreproError(f"{where}: {error}") from None
 
 
 def _check_made(method: Spec, where: str) -> None:

@@ -187,7 +187,7 @@ class Clients:
         rows = [self.data.rows[j] for j in members]
         with self.ledger.at_work():
             found, losses = gradients_at(self.network, self.data.examples, rows, weights)
-        self.ledger.sent(self.models(up=len(members), down=len(members)))
+        self._send(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, losses, np.isfinite(losses))
         return found
 
@@ -218,7 +218,7 @@ class Clients:
         count = len(found.accuracy)
         one = self.models(up=0, down=count * len(members))
         numbers = 2 * FLOAT_BYTES * count * len(members)
-        self.ledger.sent(one + Traffic(messages_up=len(members), bytes_up=numbers))
+        self._send(one + Traffic(messages_up=len(members), bytes_up=numbers))
         return found
 
     def models(self, up: int, down: int) -> Traffic:
@@ -227,8 +227,12 @@ class Clients:
 
     def _note(self, chosen: Sequence[int] | None, done: Trained | Averaged) -> None:
         members = self._members(chosen)
-        self.ledger.sent(self.models(up=len(members), down=len(members)))
+        self._send(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, done.loss, done.finite)
+
+    def _send(self, traffic: Traffic) -> None:
+        """Messages between the server and the clients are counted."""
+        self.ledger.sent(traffic)
 
     def _members(self, chosen: Sequence[int] | None) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))
