@@ -20,6 +20,7 @@ ADAPTED = ("mean_lr", "mean_steps", "sampled_lr", "sampled_steps", "reward")
 # what a simulation of a theorem tells, and the parameter along which it is drawn
 BOUNDS, NEEDED, NODES = ("bound_printed", "bound_corrected"), "samples_needed", "nodes"
 PANELLED = ("numbers-against-steps",)
+COMMON_POINT = "common_point"  # what a method reports that looks for a model in several spaces
 LOOKS = 10  # lines that can be told apart in a drawing of sizes
 
 Method = Any  # a `Measure`
@@ -77,9 +78,7 @@ def _nothing_shown(measures: Sequence[Method]) -> Iterator[str]:
             )
 
 
-def _accuracy_and_size(
-    measures: Sequence[Method], points: Points, axis: Sequence[str]
-) -> Iterator[str]:
+def _one_scenario(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
     if CASE in points[0]:
         yield "it has cases; draw it as accuracy-panels, a panel for each, or as a table"
     yield from _lines(measures, points, axis)
@@ -105,6 +104,22 @@ def _against_size(measures: Sequence[Method], points: Points, axis: Sequence[str
         if len(measure.show) > 1:
             yield f"method '{measure.spec.name}' shows more than one parameter along its path"
         yield from _numbers_shown(measure)
+
+
+def _common_points(
+    measures: Sequence[Method], points: Points, axis: Sequence[str]
+) -> Iterator[str]:
+    showing = [measure for measure in measures if measure.show]
+    if len(showing) != 1 or len(showing[0].show) != 2 or len(points) > 1:
+        yield (
+            "it is a map over two parameters of one method, both shown (show: [...]), at one point "
+            "of its sweep"
+        )
+        return
+    (measure,) = showing
+    if COMMON_POINT not in metrics_of(measure.spec):
+        yield f"whether spaces have a common point is not known: '{measure.spec.name}' does not say"
+    yield from _numbers_shown(measure)
 
 
 def _heat_maps(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
@@ -272,10 +287,12 @@ Reasons = Callable[[Sequence[Method], Points, Sequence[str]], Iterator[str]]
 
 DRAWINGS: dict[str, Reasons] = {
     "accuracy-and-graph": _graph,
-    "accuracy-and-size": _accuracy_and_size,
+    "accuracy-and-size": _one_scenario,
+    "accuracy-close-up": _one_scenario,
     "accuracy-panels": _panels,
     "accuracy-against-rounds": _rounds,
     "accuracy-against-size": _against_size,
+    "common-points": _common_points,
     "confusion": _confusion,
     "errors-and-bounds": _bounds,
     "heat-maps": _heat_maps,

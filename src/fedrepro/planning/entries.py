@@ -198,9 +198,11 @@ TABLE = "table"  # the one drawing that is written rather than drawn
 Drawing = Literal[
     "accuracy-and-graph",
     "accuracy-and-size",
+    "accuracy-close-up",
     "accuracy-panels",
     "accuracy-against-rounds",
     "accuracy-against-size",
+    "common-points",
     "confusion",
     "errors-and-bounds",
     "heat-maps",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,16 +13,18 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.networks.layers import Convolution, Shape, Variational
 from fedrepro.networks.network import Network
 from fedrepro.training.augment import Crops
+from fedrepro.training.drawn import DrawnGradients
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout, first
-from fedrepro.training.gradients import AutogradGradients, Gradients, observed_losses
+from fedrepro.training.gradients import AutogradGradients, Gradients, observed_hits, observed_losses
 from fedrepro.training.hand import HandGradients, Moved, Written
 from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
 from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import StepPath
 from fedrepro.training.settings import Settings
-from fedrepro.training.terms import Proximal, Term
+from fedrepro.training.stopping import EarlyStopping
+from fedrepro.training.terms import GaussianPrior, Proximal, Term
 
 if TYPE_CHECKING:
     import torch
@@ -67,17 +69,28 @@ class Procedure:
             name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
         }
 
-    def descends(self, keep_gradients: bool) -> bool:
+    def descends(self, path: StepPath, keep_gradients: bool) -> bool:
         """Whether a step can move the weights in the products that would give their gradients."""
-        return self.is_plain_descent and not (keep_gradients or self.settings.batch_size is None)
+        at_draws = path == "hand" and self.network.all_drawn
+        whole = self.settings.batch_size is None
+        return self.is_plain_descent and not (keep_gradients or whole or at_draws)
 
     def layout(self, path: StepPath, keep_gradients: bool = False) -> Layout:
         """Tensors of the network, then those of the terms, as the path wants them in memory.
 
-        Transposed matrices of narrow layers are multiplied faster, but moved more slowly.
+        Transposed matrices of narrow layers are multiplied faster, but moved more slowly; so are
+        those that are drawn in each step.
         """
-        turned = path == "hand" and not self.descends(keep_gradients)
-        return Layout({**self.network.shapes, **self.private}, turned)
+        moved = self.network.all_drawn or self.descends(path, keep_gradients)
+        return Layout({**self.network.shapes, **self.private}, path == "hand" and not moved)
+
+    def shares(self, tasks: Sequence[Task]) -> list[float]:
+        """Of a divergence in the loss of a minibatch, model by model; zero where there is none."""
+        priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
+        size, epochs = self.settings.batch_size, self.settings.epochs
+        if not priors or size is None:
+            return [0.0] * len(tasks)
+        return [priors[0].share(len(t.rows), t.total(size, epochs), size) for t in tasks]
 
     @property
     def rows(self) -> int:
@@ -138,7 +151,7 @@ class Block:
         self.summed = torch.zeros_like(self.flat) if keep_gradients else None
         whole = procedure.settings.batch_size is None
         # what differentiates automatically knows one step size
-        self.direct = procedure.descends(keep_gradients) and (path == "hand" or same_rate)
+        self.direct = procedure.descends(path, keep_gradients) and (path == "hand" or same_rate)
         # descending directly writes no gradients, so there is no buffer to clear
         self.gradient = self.flat if self.direct else torch.zeros_like(self.flat)
         self.total = torch.zeros_like(self.flat) if whole else self.gradient
@@ -146,6 +159,8 @@ class Block:
         self.reader = Reader(examples, capacity, procedure.rows)
         self.noise: StepNoise | None = None
         self.crops = Crops(procedure.network) if procedure.settings.augment != "none" else None
+        # predictions of a chunk that were right, (steps, models), where models stop by them
+        self.right: torch.Tensor | None = None
         # a variational network has the same weights in all pieces of a step
         layers = procedure.network.layers
         self.fresh_pieces = not any(isinstance(layer, Variational) for layer in layers)
@@ -154,6 +169,10 @@ class Block:
         procedure = self.procedure
         weights, gradients = self.layout.views(self.flat), self.layout.views(self.gradient)
         start = self.layout.views(self.start)
+        if self.path == "hand" and procedure.network.all_drawn:
+            return DrawnGradients(
+                procedure.network, weights, gradients, procedure.rows, procedure.losses, start
+            )
         if self.path == "hand":
             use = Moved(weights, procedure.rows) if self.direct else Written(gradients)
             return HandGradients(
@@ -171,11 +190,19 @@ class Block:
             self.direct,
         )
 
-    def begin(self, start: np.ndarray, private: np.ndarray | None, tasks: Sequence[Task]) -> None:
+    def begin(
+        self,
+        start: np.ndarray,
+        private: np.ndarray | None,
+        reference: np.ndarray | None,
+        memory: Mapping[str, np.ndarray],
+        tasks: Sequence[Task],
+    ) -> None:
         """Other models take their places.
 
         start: the network's tensors (models, size), or (1, size) for all of them; private: those of
-        the terms (models, size).
+        the terms (models, size); reference: what terms compare with, as start, which it is if None;
+        memory: of the optimiser, buffers (models, size) and steps (models,), all alike, or nothing.
         """
         import torch
 
@@ -185,40 +212,74 @@ class Block:
             self.flat[:count, inner:].copy_(torch.from_numpy(private))
         if self.start is not self.flat:
             self.start[:count].copy_(self.flat[:count])
+            if reference is not None:
+                self.start[:count, :inner].copy_(torch.from_numpy(reference))
         if self.summed is not None:
             self.summed.zero_()
         rates = [settings.lr if task.lr is None else task.lr for task in tasks]
         same = len(set(rates)) == 1
         if same:
             settings = replace(settings, lr=rates[0])
-        self.gradients.begin(rates)
+        self.gradients.begin(rates, self.procedure.shares(tasks))
         self.optimiser = OPTIMISERS[settings.optimiser](
             self.flat[:count], settings, None if same else rates
         )
+        if memory:
+            self.optimiser.recall(int(memory["steps"][0]))
+            for name, value in self.optimiser.buffers().items():
+                value.copy_(torch.from_numpy(memory[name]))
         if self.procedure.network.draws:
             self.noise = noise_of(tasks, settings.batch_size, self.device)
         if self.crops is not None:
             self.crops.begin(tasks)
 
-    def train(self, tasks: Sequence[Task]) -> np.ndarray:
+    def train(self, tasks: Sequence[Task]) -> tuple[np.ndarray, np.ndarray]:
         """Take every step of the tasks, or stop when no model has a finite loss any more.
 
-        Returns the losses (steps, models), zero where a model has no more steps.
+        Returns the losses (steps, models), zero where a model has no more steps, and how many
+        steps each was to take, int (models,): fewer than planned where it stopped early.
         """
-        import torch
-
+        stopping = EarlyStopping(tasks, self.procedure.settings)
         found = []
         lost = np.zeros(len(tasks), bool)
-        for chunk in self.procedure.plan(tasks):
-            take = self._minibatches if chunk.whole is None else self._pieces
-            # where nothing is differentiated automatically, kernels need not look for what is
-            with torch.inference_mode(self.path == "hand"):
-                losses = take(chunk, len(tasks)).cpu().numpy()
+        for chunk in self._chunks(tasks, stopping):
+            losses = self._take(chunk, len(tasks))
             found.append(losses)
-            lost |= ~np.isfinite(losses).all(0)
-            if lost.all():
+            if self.right is not None:
+                end = chunk.first + len(losses)
+                stopping.see(end, self.right.sum(0).cpu().numpy(), self._buffers)
+            lost |= ~np.isfinite(losses).all(0) & stopping.running
+            if (lost | ~stopping.running).all():
                 break
-        return np.concatenate(found)
+        stopping.put_back(self._buffers)
+        whole = np.concatenate(found)
+        if stopping.kept:
+            whole[np.arange(len(whole))[:, None] >= stopping.taken] = 0
+        return whole, stopping.taken
+
+    def _chunks(self, tasks: Sequence[Task], stopping: EarlyStopping) -> Iterator[Chunk]:
+        """All steps of the tasks; where models stop early, cut at the ends of their epochs."""
+        for chunk in self.procedure.plan(tasks):
+            yield from stopping.parts(chunk) if stopping.patience else (chunk,)
+
+    @property
+    def _buffers(self) -> list[torch.Tensor]:
+        """What a model leaves behind when it stops."""
+        return [self.flat] if self.summed is None else [self.flat, self.summed]
+
+    def _take(self, chunk: Chunk, models: int) -> np.ndarray:
+        """Take the steps of a chunk: losses (steps, models)."""
+        import torch
+
+        if self.procedure.settings.patience:
+            self.right = torch.zeros(
+                len(chunk.index), models, dtype=torch.int64, device=self.device
+            )
+        take = self._minibatches if chunk.whole is None else self._pieces
+        # where nothing is differentiated automatically, kernels need not look for what is
+        with torch.inference_mode(self.path == "hand"):
+            losses: np.ndarray = take(chunk, models).cpu().numpy()
+        return losses
 
     def _minibatches(self, chunk: Chunk, models: int) -> torch.Tensor:
         """Take a step on each minibatch of a chunk: losses (steps, models)."""
@@ -235,19 +296,28 @@ class Block:
                 part = slice(done - len(seen), done)
                 logits = pad_sequence(seen, batch_first=True)
                 seen, count = [], logits.shape[1]
-                losses[part, :count] = self._losses(
-                    logits, index[part, :count], weight[part, :count]
+                losses[part, :count] = self._observed(
+                    logits, index[part, :count], weight[part, :count], (part, slice(count))
                 )
         return losses
 
-    def _losses(
-        self, logits: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor
+    def _observed(
+        self,
+        logits: torch.Tensor,
+        rows: torch.Tensor,
+        weight: torch.Tensor,
+        where: tuple[slice, slice],
     ) -> torch.Tensor:
-        """Cross-entropy of what the network was asked at each example; rows: (…, B)."""
+        """Cross-entropy of what the network was asked at each example; rows: (…, B).
+
+        What was right is added where it is counted: at these steps and models.
+        """
         examples, network = self.reader.examples, self.procedure.network
         y = examples.targets[rows]
         if network.predictions > 1:
             y, weight = network.asked(examples.inputs[rows], y), network.weighed(weight)
+        if self.right is not None:
+            self.right[where] += observed_hits(logits, y, weight)
         return observed_losses(logits, y, weight)
 
     def _step(
@@ -284,7 +354,8 @@ class Block:
                 x = self.crops.moved(x, moves[piece, :count])
             share = first(weight[piece], count)
             logits = self.gradients.step(x, y, share, self.noise)
-            losses[0, :count] += self._losses(logits, first(index[piece], count), share)
+            rows, where = first(index[piece], count), (slice(1), slice(count))
+            losses[0, :count] += self._observed(logits, rows, share, where)
             self.total[:count] += self.gradient[:count]
         self._descend(chunk.active[0])
         return losses
