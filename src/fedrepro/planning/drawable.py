@@ -174,12 +174,11 @@ def _confusion(measures: Sequence[Method], points: Points, axis: Sequence[str]) 
 
 
 def _graph(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
-    yield from _lines(measures, points, axis)
-    count = len(_values(points, CASE))
-    if not 1 <= count <= LOOKS:
-        yield f"it has a line for each of its cases, 1 to {LOOKS} of them, not {count}"
+    if CASE not in points[0] or any(len(_values(points, key)) > 1 for key in axis):
+        yield "its points are cases, each with a graph and a number of nodes; it sweeps nothing"
     if len(measures) > 2:
         yield f"two methods can be told apart in it, not {len(measures)}"
+    yield from _nothing_shown(measures)
 
 
 def _steps(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:

@@ -25,6 +25,7 @@ Scale = Literal["tiny", "quick", "paper"]
 RACE: Over = "race"
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
 Trials = Annotated[int, Field(ge=1, le=10_000)]
+Every = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
 class Strict(BaseModel):
@@ -137,9 +138,6 @@ Rule = Annotated[
 ]
 
 
-Every = Annotated[int, Field(ge=1)] | Literal["auto"]
-
-
 class MethodEntry(ComponentEntry):
     """A method of an exhibit. A list for one of its parameters is a sweep."""
 
@@ -232,6 +230,9 @@ class Case(Strict):
         default_factory=dict,
         description="values for every method of this case that has such a parameter and does not "
         "set it itself",
+    )
+    measure_every: Every | None = Field(
+        None, description="rounds between two measurements, where they differ in this case"
     )
     methods: list[MethodEntry] = Field(
         default_factory=list,

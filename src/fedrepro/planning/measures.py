@@ -134,8 +134,8 @@ def simulated(method: Spec) -> bool:
     return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
-def _measuring(entry: MethodEntry, settings: ExhibitSettings) -> Measuring:
-    every = entry.measure_every or settings.measure_every
+def _measuring(entry: MethodEntry) -> Measuring:
+    every = entry.measure_every or 1
     return Measuring(None if every == "auto" else every, entry.until)
 
 
@@ -177,7 +177,8 @@ def measures_of(settings: ExhibitSettings, case: str | None, where: str) -> dict
     _require_shared(shared, where)
 
     def made(listed: Sequence[MethodEntry]) -> dict[str, Measure]:
-        given = (with_shared(entry, shared) for entry in listed)
+        usual = (own and own.measure_every) or settings.measure_every
+        given = (with_measuring(with_shared(entry, shared), usual) for entry in listed)
         return _by_label([measure_of(entry, settings, where) for entry in given], where)
 
     found = made(settings.methods)
@@ -197,6 +198,11 @@ def with_shared(entry: MethodEntry, shared: Mapping[str, Any]) -> MethodEntry:
     set_by_itself = {*entry.parameters, *(key for one in entry.settings for key in one)}
     added = {k: v for k, v in shared.items() if k in _parameters(entry) and k not in set_by_itself}
     return entry.model_copy(update=added) if added else entry
+
+
+def with_measuring(entry: MethodEntry, every: int | str) -> MethodEntry:
+    """The entry with what its exhibit or its case says of when to measure, if it does not say."""
+    return entry.model_copy(update={"measure_every": entry.measure_every or every})
 
 
 def _parameters(entry: MethodEntry) -> Mapping[str, Any]:
@@ -248,7 +254,7 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         paired_with=entry.paired_with,
         show=tuple(entry.show),
         training=entry.training,
-        measuring=_measuring(entry, settings),
+        measuring=_measuring(entry),
         settings=tuple(_settings(spec, entry, settings, where)),
         race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
         node=entry.node,
