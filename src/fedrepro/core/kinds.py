@@ -24,10 +24,13 @@ METHOD_KINDS = {
     ),
     "control": MethodKind("aggregate", "metrics", "control"),
 }
-TRAINING_TREE, TRAINING_STAGE = "models", "train"
+TRAINING_TREE = "models"
 # which stage the results of a tree are from, in the order of the way of data
-STAGE_OF_TREE = {TRAINING_TREE: TRAINING_STAGE} | {
-    kind.tree: kind.stage for kind in METHOD_KINDS.values()
+STAGE_OF_TREE = {
+    TRAINING_TREE: "train",
+    "metrics": "aggregate",
+    "tuned": "aggregate",
+    **{kind.tree: kind.stage for kind in METHOD_KINDS.values()},
 }
 STAGE_WORDS = {
     "train": "training local models",

@@ -47,8 +47,9 @@ class Outcome:
     of a model that is not finite are as they were given. finite: bool (n,), whether all losses and
     the weights at the end are. failed_at: int (n,), the first step whose loss was not finite,
     counted from 0, or -1. loss: float64 (n,), mean cross-entropy over the minibatches of the run,
-    without further terms; not a number for a model that is not finite. steps: int (n,). seconds:
-    measured, for all models together. places: where each model's randomness came from.
+    without further terms; not a number for a model that is not finite. steps: int (n,), fewer than
+    planned where it stopped early. seconds: measured, for all models together. places: where each
+    model's randomness came from.
     """
 
     private: dict[str, np.ndarray]
@@ -222,11 +223,13 @@ class _Work:
                 self.outer.pack(own) if own else None,
                 tasks,
             )
-            self._judge(chosen, self.block.train(tasks))
+            self._judge(chosen, *self.block.train(tasks))
             yield self._part(chosen)
 
-    def _judge(self, chosen: np.ndarray, losses: np.ndarray) -> None:
-        """Note the losses (steps, models) of a block, and which of its models are finite."""
+    def _judge(self, chosen: np.ndarray, losses: np.ndarray, taken: np.ndarray) -> None:
+        """Note the losses (steps, models) of a block, the steps of its models, and which of these
+        are finite."""
+        self.steps[chosen] = taken
         bad = ~np.isfinite(losses)
         failed = bad.any(0)
         self.failed_at[chosen] = np.where(failed, bad.argmax(0), -1)
