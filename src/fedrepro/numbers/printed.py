@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import TIMES, all_metrics
+from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec
 from fedrepro.numbers.series import select
 from fedrepro.numbers.times import FIRST
@@ -274,7 +275,8 @@ def _specs(point: Point, kind: str, label: str) -> list[Spec]:
     """The components that a setting is of: one of the scenario, or the settings of a method."""
     if kind == "method":
         return [setting.method for own, setting in point.runs if own == label]
-    return [spec for spec in point.scenario.specs if spec.kind == kind]
+    own = getattr(point.scenario, kind) if kind in SCENARIO else None
+    return [] if own is None else [own]
 
 
 def _lone(value: Any) -> float:

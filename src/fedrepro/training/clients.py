@@ -128,6 +128,9 @@ class Clients:
         steps: Sequence[int] | int | None = None,
         terms: Sequence[Term | Proximal] = (),
         private: Mapping[str, np.ndarray] | None = None,
+        reference: Mapping[str, np.ndarray] | None = None,
+        memory: Mapping[str, np.ndarray] | None = None,
+        done: int | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
         """The chosen clients (all by default) train from `start`: (1, *shape), shared, or one each.
@@ -136,11 +139,15 @@ class Clients:
         trial, client, round, epoch), so a method that trains a client more than once in a round
         gives each time a `call` of its own, rng.at(call=1). lr, and steps (minibatches, instead of
         whole epochs): for all, or one each. private: tensors of the terms, (chosen, *shape), which
-        the result hands back trained. Results are in the order of `chosen` and say which models
+        the result hands back trained. reference, memory: see `engine.train`. done: minibatches that
+        each of them took in earlier rounds; it goes on after them, within an epoch, in the order
+        of local training. Results are in the order of `chosen` and say which models
         are finite: the others are for the method to reject, or an error by `checked`. Raises
         FedreproError outside a round.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
+        if done is not None:
+            tasks = [replace(task, rng=task.rng.at(round=-1), done=done) for task in tasks]
         with self.ledger.at_work():
             trained = train(
                 self.network,
@@ -150,6 +157,8 @@ class Clients:
                 start,
                 terms=terms,
                 private=private,
+                reference=reference,
+                memory=memory,
                 keep_gradients=keep_gradients,
             )
         self._note(chosen, trained)
