@@ -204,7 +204,7 @@ class Clients:
         patience: see `stopping.py`; lr: by default the procedure's. Returns weights float32
         (J, L, K) and biases (J, K), NaN for a client whose training diverged. Needs rounds, or
         client_training; rng as for `train`. The body goes down and output layers come up. Source:
-        GEMS, section 4.2 (layers above the merged one are trained again).
+        GEMS, section 3.2 (layers above the merged one are trained again).
         """
         tasks = self._tasks(rng, None, lr, None)
         hidden = hidden_layers(math.prod(self.network.shape), body)
