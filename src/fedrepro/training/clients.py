@@ -128,6 +128,9 @@ class Clients:
         steps: Sequence[int] | int | None = None,
         terms: Sequence[Term | Proximal] = (),
         private: Mapping[str, np.ndarray] | None = None,
+        reference: Mapping[str, np.ndarray] | None = None,
+        memory: Mapping[str, np.ndarray] | None = None,
+        done: int | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
         """The chosen clients (all by default) train from `start`: (1, *shape), shared, or one each.
@@ -136,11 +139,15 @@ class Clients:
         trial, client, round, epoch), so a method that trains a client more than once in a round
         gives each time a `call` of its own, rng.at(call=1). lr, and steps (minibatches, instead of
         whole epochs): for all, or one each. private: tensors of the terms, (chosen, *shape), which
-        the result hands back trained. Results are in the order of `chosen` and say which models
+        the result hands back trained. reference, memory: see `engine.train`. done: minibatches that
+        each of them took in earlier rounds; it goes on after them, within an epoch, in the order
+        of local training. Results are in the order of `chosen` and say which models
         are finite: the others are for the method to reject, or an error by `checked`. Raises
         FedreproError outside a round.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
+        if done is not None:
+            tasks = [replace(task, rng=task.rng.at(round=-1), done=done) for task in tasks]
         with self.ledger.at_work():
             trained = train(
                 self.network,
@@ -150,6 +157,8 @@ class Clients:
                 start,
                 terms=terms,
                 private=private,
+                reference=reference,
+                memory=memory,
                 keep_gradients=keep_gradients,
             )
         self._note(chosen, trained)
@@ -192,32 +201,38 @@ class Clients:
         body: Mapping[str, np.ndarray],
         rng: Rng,
         *,
+        hidden: Sequence[int] = (),
         epochs: int,
         patience: int = 0,
         lr: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Output layers that the clients fit on what given hidden layers make of their inputs.
+        weight_sd: float | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Layers that the clients train anew on what given hidden layers make of their inputs.
 
         body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU, which
-        stay as they are. Each client starts an output layer anew, as the local training procedure
-        starts networks, and trains it by that procedure, without dropout and augmentation.
-        patience: see `stopping.py`; lr: by default the procedure's. Returns weights float32
-        (J, L, K) and biases (J, K), NaN for a client whose training diverged. Needs rounds, or
-        client_training; rng as for `train`. The body goes down and output layers come up. Source:
-        GEMS, section 3.2 (layers above the merged one are trained again).
+        stay as they are. hidden: units of further hidden layers, below the output layer. Each
+        client starts anew and trains by the local training procedure, without augmentation, and
+        with the network's dropout after further hidden layers alone. patience: see `stopping.py`;
+        lr: by default the procedure's; weight_sd: of normal weights to start from, with biases of
+        0, by default as the procedure starts networks. Returns tensors float32 (J, *shape), named
+        from weight0 on, NaN for a client whose training diverged. Needs rounds, or client_training;
+        rng as for `train`. The body goes down and what is trained comes up. Source: GEMS, section
+        3.2, step 4 (layers above the merged one are trained again).
         """
         tasks = self._tasks(rng, None, lr, None)
-        hidden = hidden_layers(math.prod(self.network.shape), body)
-        head = dense((hidden.classes, self.network.classes))
+        below = hidden_layers(math.prod(self.network.shape), body)
+        above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
         given = replace(self.settings, epochs=epochs, patience=patience, augment="none")
-        start = own_starts(head, given, [task.rng for task in tasks])
+        if weight_sd is not None:
+            given = replace(given, init="normal", weight_sd=weight_sd, bias=0.0)
+        start = own_starts(above, given, [task.rng for task in tasks])
         with self.ledger.at_work():
-            made = outputs(hidden, body, self.data.examples)
+            made = outputs(below, body, self.data.examples)
             examples = Examples(made, self.data.examples.targets)
-            trained = train(head, examples, tasks, given, start)
-        self.ledger.sent(models_sent(hidden, 0, self.count) + models_sent(head, self.count, 0))
+            trained = train(above, examples, tasks, given, start)
+        self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
         self.ledger.trained(range(self.count), trained.loss, trained.finite)
-        return trained.tensors["weight0"], trained.tensors["bias0"]
+        return trained.tensors
 
     def gradients(
         self, weights: dict[str, np.ndarray], chosen: Sequence[int] | None = None
@@ -233,7 +248,7 @@ class Clients:
         rows = [self.data.rows[j] for j in members]
         with self.ledger.at_work():
             found, losses = gradients_at(self.network, self.data.examples, rows, weights)
-        self.ledger.sent(self.models(up=len(members), down=len(members)))
+        self._send(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, losses, np.isfinite(losses))
         return found
 
@@ -265,7 +280,7 @@ class Clients:
         count = len(found.accuracy)
         one = self.models(up=0, down=count * len(members))
         numbers = 2 * FLOAT_BYTES * count * len(members)
-        self.ledger.sent(one + Traffic(messages_up=len(members), bytes_up=numbers))
+        self._send(one + Traffic(messages_up=len(members), bytes_up=numbers))
         return found
 
     def models(self, up: int, down: int) -> Traffic:
@@ -274,8 +289,12 @@ class Clients:
 
     def _note(self, chosen: Sequence[int] | None, done: Trained | Averaged) -> None:
         members = self._members(chosen)
-        self.ledger.sent(self.models(up=len(members), down=len(members)))
+        self._send(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, done.loss, done.finite)
+
+    def _send(self, traffic: Traffic) -> None:
+        """Messages between the server and the clients are counted."""
+        self.ledger.sent(traffic)
 
     def _members(self, chosen: Sequence[int] | None) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))
