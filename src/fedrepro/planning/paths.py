@@ -22,7 +22,7 @@ from fedrepro.core.spec import Spec, Value, fitted, shorten
 
 # bytes of the wildcards of a job: its scenario together, and its method
 SCENARIO_ROOM, METHODS_ROOM = 122, 56
-TUNE_ROOM = 24  # of how models are tuned, which is taken off the method's as well
+TUNE_ROOM = 28  # of how models are tuned, which is taken off the method's as well
 EVERY_ROOM = 4  # of when rounds are measured, before its text is taken off the method's room
 
 BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
