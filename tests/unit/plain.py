@@ -107,9 +107,11 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
+        if not settings.patience:
+            continue
         right += int((logits.argmax(1) == y).sum())
         if inside == task.per_epoch(settings.batch_size) - 1:
             accuracies, right = [*accuracies, right], 0
-            if settings.patience and has_not_risen(accuracies, settings.patience):
+            if has_not_risen(accuracies, settings.patience):
                 break
     return {k: np.asarray(v.detach()) for k, v in weights.items()}

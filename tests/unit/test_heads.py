@@ -11,11 +11,12 @@ import torch
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import parse_token
+from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import Rng
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.clients import own_starts
+from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.heads import hidden_layers, outputs, split
 from fedrepro.training.minibatches import Task
@@ -46,7 +47,8 @@ def hidden_by_numpy(inputs):
 @pytest.mark.parametrize("patience", [0, 2])
 def test_every_client_trains_an_output_layer_as_a_plain_loop_would(patience):
     clients = clients_of(torch.float64, amsgrad=False)
-    weights, biases = clients.train_heads(BODY, HERE, epochs=9, patience=patience, lr=0.02)
+    heads = clients.train_heads(BODY, HERE, epochs=9, patience=patience, lr=0.02)
+    weights, biases = heads["weight0"], heads["bias0"]
     assert weights.shape == (4, 5, CLASSES)
     assert biases.shape == (4, CLASSES)
     made = torch.from_numpy(hidden_by_numpy(clients.data.examples.inputs.numpy()))
@@ -65,6 +67,35 @@ def test_every_client_trains_an_output_layer_as_a_plain_loop_would(patience):
         # starts and results are in single precision
         assert np.abs(weights[j] - found["weight0"]).max() < 1e-6
         assert np.abs(biases[j] - found["bias0"]).max() < 1e-6
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.5])
+def test_further_hidden_layers_are_trained_with_the_networks_dropout(rate):
+    """As the network would be that is these layers alone, on what the body gives."""
+    clients = clients_of()
+    model = components("model")["mlp"]
+    network = model.fn((FEATURES,), CLASSES, hidden=(8,), dropout=rate)
+    clients = replace(clients, network=network)
+    found = clients.train_heads(BODY, HERE, hidden=(4,), epochs=3)
+    made = hidden_by_numpy(clients.data.examples.inputs.numpy())
+    above = model.fn((5,), CLASSES, hidden=(4,), dropout=rate)
+    examples = Examples(torch.from_numpy(made), clients.data.examples.targets)
+    given = replace(clients.settings, epochs=3)
+    tasks = [Task(rows, HERE.at(client=j)) for j, rows in enumerate(clients.data.rows)]
+    starts = own_starts(above, given, [task.rng for task in tasks])
+    plainly = train(above, examples, tasks, given, starts).tensors
+    assert set(found) == {"weight0", "bias0", "weight1", "bias1"}
+    assert all(np.allclose(found[name], plainly[name], atol=1e-5) for name in found)
+
+
+def test_heads_may_start_otherwise_than_networks_do():
+    """Tenfold weights to start from are still there after a step of almost nothing."""
+    clients = clients_of()
+    one, ten = (
+        clients.train_heads(BODY, HERE, epochs=1, lr=1e-9, weight_sd=sd) for sd in (0.05, 0.5)
+    )
+    assert np.allclose(10 * one["weight0"], ten["weight0"], atol=1e-5)
+    assert np.abs(one["bias0"]).max() < 1e-6
 
 
 def test_the_body_goes_down_and_output_layers_come_up():

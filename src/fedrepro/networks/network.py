@@ -215,12 +215,15 @@ class Network:
         return max(1, min(PREDICTION_ROWS, PREDICTION_FLOATS // self.widest))
 
 
-def dense(sizes: tuple[int, ...]) -> Network:
-    """The fully connected ReLU network of sizes (inputs, hidden…, outputs)."""
+def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
+    """The fully connected ReLU network of sizes (inputs, hidden…, outputs).
+
+    dropout: after every hidden layer.
+    """
     layers: list[Layer] = []
-    for units in sizes[1:]:
-        layers += [Affine(units), Relu()]
-    return Network((sizes[0],), tuple(layers[:-1]))
+    for units in sizes[1:-1]:
+        layers += [Affine(units), Relu(), *([Dropout(dropout)] if dropout else [])]
+    return Network((sizes[0],), (*layers, Affine(sizes[-1])))
 
 
 def _named(local: str, place: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ class Units:
     centres: Array
     owners: Ints
 
-    @property
+    @cached_property
     def distances(self) -> Array:
         """Between any two, (N, N); copies of a unit are at 0."""
         from scipy.spatial.distance import cdist
@@ -95,12 +96,15 @@ def proven(descend: Callable[[Spaces], Descent]) -> Joined:
 
     def joined(spaces: Spaces) -> Array | None:
         reached = descend(spaces)
-        if reached.objective == 0:
-            return reached.point
-        proof = certified(spaces)
-        return proof.point if proof.meet else None
+        return reached.point if reached.objective == 0 else deepest(spaces)
 
     return joined
+
+
+def deepest(spaces: Spaces) -> Array | None:
+    """The deepest point of all balls, if they have one in common."""
+    proof = certified(spaces)
+    return proof.point if proof.meet else None
 
 
 def merged(

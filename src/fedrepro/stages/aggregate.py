@@ -136,8 +136,7 @@ def _trial(
         made = setting.component.fn(local, info, rng=rng, **setting.values, **extra)
         seconds = time.perf_counter() - began
         further = costly.sent(setting) + ledger.traffic
-        sent = made.traffic if isinstance(made, GlobalModel) else None
-        cost = communication(*_sent(meta["kind"], local.clients, network, sent, further))
+        cost = communication(*_sent(meta["kind"], local.clients, network, made, further))
         yield Measured(setting, *_measured(made, splits, models.epochs, cost), seconds)
         for how in tune.expand() if tune else ():
             for repetition in range(tuning_of(how).repetitions):
@@ -180,16 +179,19 @@ def _tuned(made: Made, tune: Spec, repetition: int, own: TrialData, settings: Se
 
 
 def _sent(
-    kind: str, clients: int, network: Network, declared: Traffic | None, further: Traffic
+    kind: str, clients: int, network: Network, made: Made, further: Traffic
 ) -> tuple[int, Traffic]:
-    """Exchanges and messages of a setting; further: what clients did for it beside.
+    """Exchanges and messages of a setting, as its model says or as they were.
 
-    One-shot methods send every client's weights up once. Controls are bounds and send nothing.
+    further: what clients did for it beside. One-shot methods send every client's weights up once.
+    Controls are bounds and send nothing.
     """
+    own = made if isinstance(made, GlobalModel) else None
+    declared, exchanges = (own.traffic, own.exchanges) if own else (None, None)
     if kind != "one_shot":
         return 0, declared or Traffic()
     whole = declared or models_sent(network, clients, 0) + further
-    return 1 + int(further != Traffic()), whole
+    return exchanges or 1 + int(further != Traffic()), whole
 
 
 def handed(

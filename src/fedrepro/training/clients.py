@@ -192,32 +192,38 @@ class Clients:
         body: Mapping[str, np.ndarray],
         rng: Rng,
         *,
+        hidden: Sequence[int] = (),
         epochs: int,
         patience: int = 0,
         lr: float | None = None,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Output layers that the clients fit on what given hidden layers make of their inputs.
+        weight_sd: float | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Layers that the clients train anew on what given hidden layers make of their inputs.
 
         body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU, which
-        stay as they are. Each client starts an output layer anew, as the local training procedure
-        starts networks, and trains it by that procedure, without dropout and augmentation.
-        patience: see `stopping.py`; lr: by default the procedure's. Returns weights float32
-        (J, L, K) and biases (J, K), NaN for a client whose training diverged. Needs rounds, or
-        client_training; rng as for `train`. The body goes down and output layers come up. Source:
-        GEMS, section 4.2 (layers above the merged one are trained again).
+        stay as they are. hidden: units of further hidden layers, below the output layer. Each
+        client starts anew and trains by the local training procedure, without augmentation, and
+        with the network's dropout after further hidden layers alone. patience: see `stopping.py`;
+        lr: by default the procedure's; weight_sd: of normal weights to start from, with biases of
+        0, by default as the procedure starts networks. Returns tensors float32 (J, *shape), named
+        from weight0 on, NaN for a client whose training diverged. Needs rounds, or client_training;
+        rng as for `train`. The body goes down and what is trained comes up. Source: GEMS, section
+        3.2, step 4 (layers above the merged one are trained again).
         """
         tasks = self._tasks(rng, None, lr, None)
-        hidden = hidden_layers(math.prod(self.network.shape), body)
-        head = dense((hidden.classes, self.network.classes))
+        below = hidden_layers(math.prod(self.network.shape), body)
+        above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
         given = replace(self.settings, epochs=epochs, patience=patience, augment="none")
-        start = own_starts(head, given, [task.rng for task in tasks])
+        if weight_sd is not None:
+            given = replace(given, init="normal", weight_sd=weight_sd, bias=0.0)
+        start = own_starts(above, given, [task.rng for task in tasks])
         with self.ledger.at_work():
-            made = outputs(hidden, body, self.data.examples)
+            made = outputs(below, body, self.data.examples)
             examples = Examples(made, self.data.examples.targets)
-            trained = train(head, examples, tasks, given, start)
-        self.ledger.sent(models_sent(hidden, 0, self.count) + models_sent(head, self.count, 0))
+            trained = train(above, examples, tasks, given, start)
+        self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
         self.ledger.trained(range(self.count), trained.loss, trained.finite)
-        return trained.tensors["weight0"], trained.tensors["bias0"]
+        return trained.tensors
 
     def gradients(
         self, weights: dict[str, np.ndarray], chosen: Sequence[int] | None = None
