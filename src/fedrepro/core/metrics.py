@@ -80,6 +80,7 @@ METRICS = {
     "spread_q50": Metric("median of the weights' standard deviations", "weight", 0, None, 0),
     "spread_q95": Metric("95 % quantile of the weights' standard deviations", "weight", 0, None, 0),
     "edges": Metric("directed edges of the graph", "edges", 0, None, -1),
+    "spectral_gap": Metric("one less the second largest modulus of the weights", "", 0, 1, 0),
     "bytes_per_edge": Metric("of a message along one edge", "bytes", 0, None, -1),
 }
 

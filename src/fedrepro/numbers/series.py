@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fedrepro.api import BELIEFS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import IN_ROUND, OF_ROUNDS, REPETITION
 
@@ -54,7 +55,7 @@ def seen(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFr
     on test examples with what they believe before, and after, they heard their neighbours.
     """
     if belief is not None:
-        frame = frame[frame["split"] != TEST]
+        frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
         frame = frame.assign(split=frame["split"].replace(belief, TEST))
     together = frame["client"].isna()
     if node is None:

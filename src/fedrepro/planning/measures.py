@@ -14,8 +14,10 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, Value, setting_token
+from fedrepro.data.aside import ASIDE
 from fedrepro.planning.entries import (
     RACE,
+    TABLE,
     ChoiceEntry,
     ComponentEntry,
     ExhibitSettings,
@@ -57,7 +59,7 @@ class Measure:
     training: what it changes of the local training, as in YAML; settings: what comes of both.
     race: the declared rounds of a race, 0 for all that its settings run for. tune: how its model is
     tuned, perhaps a sweep. node: counted from 1, the one whose numbers are shown; None for those of
-    all. belief: which of a node's.
+    all. belief: which of a node's. shown_on: a split of examples set aside that a table shows.
     """
 
     spec: Spec
@@ -74,6 +76,7 @@ class Measure:
     tune: Spec | None = None
     node: int | None = None
     belief: str | None = None
+    shown_on: tuple[str, ...] = ()
 
     @property
     def needs(self) -> frozenset[str]:
@@ -91,7 +94,7 @@ class Measure:
         """The splits that it has to be measured on: its own, and the one it is chosen by."""
         own: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
-        return tuple(dict.fromkeys((*own, *by)))
+        return tuple(dict.fromkeys((*own, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
@@ -280,6 +283,7 @@ def measure_of(
         race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
         tune=tune,
         node=entry.node,
+        shown_on=_shown_on(settings),
         belief=entry.belief,
     )
     _require_shown(measure, entry, where)
@@ -288,6 +292,12 @@ def measure_of(
     if measure.races:
         _require_race(measure, where)
     return measure
+
+
+def _shown_on(settings: ExhibitSettings) -> tuple[str, ...]:
+    """The split of a table if it is of examples that were set aside."""
+    shown = settings.table.split if settings.drawing == TABLE else ""
+    return tuple(part.split for part in ASIDE if part.split == shown)
 
 
 def _method(entry: MethodEntry, where: str) -> Spec:
