@@ -14,10 +14,12 @@ from fedrepro.api import LocalModels
 from fedrepro.components.methods import _hidden, _spaces
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.registry import read_token
+from fedrepro.core.registry import components, read_token
 from fedrepro.core.rng import Rng
+from fedrepro.networks.predict import network_of
 from fedrepro.stages.aggregate import Prepare
 
+MODELS = components("model")
 CONVEX, NEURAL = METHODS["gems_convex"], METHODS["gems_neural"]
 # every client's own model predicts its own examples, so these spaces are not empty
 LOOSE = {"epsilon": 0.3, "points": 40}
@@ -271,6 +273,19 @@ def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(ne
     assert of(epsilon_hidden=0.1, clusters=5) == ["k_means"]
     assert of(epsilon_hidden=0.2, clusters=5) == ["balls"] * 4
     assert of(epsilon_hidden=0.2, clusters=4) == []
+
+
+def test_what_comes_out_is_a_network_of_its_own_width_without_dropout():
+    """Heads were trained without, so tuning goes on without: with it MNIST loses eight points."""
+    given = problem()
+    model = MODELS["mlp"].spec({"hidden": [8], "dropout": 0.5})
+    clients = replace(given.clients, model=model, network=network_of(model, (FEATURES,), CLASSES))
+    given = replace(
+        given, models=replace(given.models, model=model), info=replace(given.info, clients=clients)
+    )
+    found = made(given, NEURAL, **SMALL | {"epsilon_hidden": 0.05})
+    width = found.tensors["weight0"].shape[2]
+    assert found.model == MODELS["mlp"].spec({"hidden": [width]})
 
 
 def test_more_clusters_than_units_is_a_sentence(neural):
