@@ -11,7 +11,9 @@ from contract import METHODS, allowed, made_of
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import LocalModels
+from fedrepro.cli.main import main
 from fedrepro.components.methods import _hidden, _spaces
+from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.registry import components, read_token
@@ -341,3 +343,69 @@ def test_every_hidden_layer_is_merged_and_what_is_above_trained_anew():
     assert units == sum(found.tensors[f"weight{layer}"].shape[2] for layer in range(2))
     assert found.exchanges == 3
     assert (found.traffic.messages_up, found.traffic.messages_down) == (12, 8)
+
+
+# --- in a job
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """Runs a method in a job, digits of two clients with half of the classes each."""
+    folder = tmp_path_factory.mktemp("gems")
+    part = ["--partition", "label_lists+validation~200+validation_at~clients", "--trials", "0"]
+
+    def stage(*words):
+        return main(["stage", *map(str, words)])
+
+    data, members = folder / "data", folder / "members"
+    assert stage("prepare", "--dataset", "digits", "--out", data) == 0
+    assert stage("partition", *part, "--data", data, "--out", members) == 0
+
+    def run(model, method, *words):
+        own = ["--dataset", "digits", "--model", model, "--training", "adam+epochs~3"]
+        made = ["--members", members, "--data", data, *part, *own]
+        local, out, times = (folder / f"{model}-{name}" for name in ("local", "m", "t"))
+        if not local.exists():
+            places = ["--out", local, "--timings", times]
+            assert stage("train", *made, "--clients", "0-1", *places) == 0
+        places = ["--local", local, "--out", out, "--timings", times]
+        if stage("aggregate", *made, "--method", method, *places, *words):
+            return None
+        return read_table(out, "metrics").to_pandas()
+
+    return run
+
+
+def told_of(frame, name):
+    return frame[(frame["metric"] == name) & (frame["phase"] == "final")]["value"].tolist()
+
+
+def test_a_job_records_the_spaces_and_what_was_sent(job):
+    frame = job("mlp+hidden~6", "gems_neural+epsilon_final~0.3+epsilon_hidden~0.001@0.1+points~20")
+    assert told_of(frame, "rounds") == [2, 2]
+    assert told_of(frame, "messages") == [6, 6]
+    assert len(told_of(frame, "common_point")) == 2
+    assert told_of(frame, "hidden_units") == [
+        a + b
+        for a, b in zip(
+            told_of(frame, "merged_units"), told_of(frame, "leftover_units"), strict=True
+        )
+    ]
+
+
+def test_a_job_of_softmax_regressions_is_one_exchange(job):
+    frame = job("logistic", "gems_convex+epsilon~0.3@0.6+points~20")
+    assert told_of(frame, "rounds") == [1, 1]
+    radii = told_of(frame, "radius")
+    assert radii[0] > radii[1] > 0
+
+
+def test_what_gems_makes_of_a_job_is_tuned(job):
+    frame = job(
+        "mlp+hidden~6",
+        "gems_neural+epsilon_final~0.3+points~20",
+        "--tune",
+        "tune+examples~150+layers~last",
+    )
+    tuned = frame[(frame["phase"] == "tuned") & (frame["metric"] == "accuracy")]["value"]
+    assert tuned.mean() > told_of(frame, "accuracy")[0]

@@ -20,6 +20,7 @@ from fedrepro.numbers.printed import published_file, require_printed
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
 from fedrepro.core.registry import SCENARIO, components, parse_settings, parse_token
+from fedrepro.core.tuning import parse_tuning
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
 
@@ -70,6 +71,7 @@ wildcard_constraints:
     model="[^/]+",
     training="[^/]+",
     methods="[^/]+",
+    tune="[^/]+",
     every=r"(\d+|auto)(\+until~[\d.e-]+)?(\+race~\d+)?",
     trials=r"\d+(-\d+)?",
     clients=r"\d+(-\d+)?",
@@ -113,6 +115,8 @@ def spec_of(wildcards, kind):
 @cache
 def spec_named(kind, token):
     try:
+        if kind == "tune":
+            return parse_tuning(token)
         # settings that race may differ in their training
         parsed = parse_settings if kind == "training" else parse_token
         return parsed(kind, token)
