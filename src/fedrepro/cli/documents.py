@@ -32,11 +32,12 @@ TITLES = {
     "partition": "Partitions",
     "model": "Models",
     "training": "Training procedures",
+    "graph": "Graphs",
     "feature": "Features",
     "method": "Methods",
 }
 
-STAGES = ("train", "aggregate", "federate")
+STAGES = (("train",), ("aggregate",), ("federate", "peer"))  # of the columns of a table
 
 INTRODUCTION = """\
 # Configuration
@@ -98,7 +99,8 @@ def _costs(scale: str, key: str) -> tuple[str, ...]:
     files = open_recorded(RECORD / scale, key, scale)
     run = files.run
     spent = run.get("cpu_seconds", {})
-    stages = [f"{spent[s] / 60:.1f}" if s in spent else "–" for s in STAGES]
+    each = [[spent[s] for s in column if s in spent] for column in STAGES]
+    stages = [f"{sum(own) / 60:.1f}" if own else "–" for own in each]
     whole = f"{sum(spent.values()) / 60:.1f} min" if spent else "–"
     memory = f"{max(run['peak_bytes'].values()) / 2**30:.2f} GiB" if run.get("peak_bytes") else "–"
     return key.partition("/")[2], str(files.about["trials"]), *stages, whole, memory
@@ -146,8 +148,9 @@ def printed_verdicts(paper: str) -> str:
     `not run` where no recorded exhibit has it.
     """
     found: dict[str, Iterator[dict[str, str]]] = {}
+    values = read_published(published_file(paper))
     lines = []
-    for value in read_published(published_file(paper)):
+    for value in values:
         if value.exhibit not in found:
             file = RECORD / "paper" / paper / f"{value.exhibit}.printed.csv"
             text = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -155,9 +158,11 @@ def printed_verdicts(paper: str) -> str:
         row = next(found[value.exhibit], {})
         lines.append(_printed_line(value, row))
     head = ["exhibit", "cell", "method", "number", "printed", "ours", "verdict", "note"]
-    counts = Counter(line[-2] for line in lines)
+    distinct = [line for value, line in zip(values, lines, strict=True) if not value.again]
+    counts = Counter(line[-2] for line in distinct)
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return f"{len(lines)} printed values: {told}.\n\n{_table(head, lines)}"
+    of = f" of {len(distinct)} quantities" if len(distinct) < len(lines) else ""
+    return f"{len(lines)} printed values{of}: {told}.\n\n{_table(head, lines)}"
 
 
 def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...]:

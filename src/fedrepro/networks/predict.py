@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.networks.network import Network
 
@@ -15,11 +17,46 @@ if TYPE_CHECKING:
 
     from fedrepro.training.examples import Examples
 
+TIE = 1e-9  # below the difference of any two shares of votes
+
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
     """The network that a model spec describes for examples of this shape and these classes."""
     found = model.component.fn(shape, classes, **model.values)
     assert isinstance(found, Network)
+    return found
+
+
+def predict_belief(
+    network: Network,
+    tensors: Mapping[str, np.ndarray],
+    examples: Examples,
+    samples: int,
+    rng: Rng,
+) -> torch.Tensor:
+    """Class scores (N·predictions, K): the mean of softmax(logits) over draws of the weights.
+
+    tensors[name]: (*shape), of one belief. rng: the place that the draws belong to. A network
+    without spreads predicts once. Source: P2P, section 5.2, which does not say how many draws.
+    """
+    return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
+
+
+def draws_of(
+    network: Network, tensors: Mapping[str, np.ndarray], samples: int, rng: Rng
+) -> dict[str, np.ndarray]:
+    """Weights drawn from N(mean, softplus(spread)²), tensors (samples, *shape) by name."""
+    if network.kind != "variational":
+        return {name: value[None] for name, value in tensors.items()}
+    generator = rng.stream("predictive-weights")
+    found = {}
+    for name, parameter in network.parameters.items():
+        if parameter.role == "spread":
+            found[name] = np.broadcast_to(tensors[name], (samples, *parameter.shape))
+            continue
+        noise = generator.standard_normal((samples, *parameter.shape), np.float32)
+        deviation = np.logaddexp(0, tensors[f"{name}_spread"])
+        found[name] = tensors[name] + deviation * noise
     return found
 
 
@@ -37,6 +74,43 @@ def probabilities(
     """
     import torch
 
+    each = partial(torch.softmax, dim=1)
+    return _summed(network, tensors, weights, examples, each, examples.dtype)
+
+
+def votes(
+    network: Network,
+    tensors: Mapping[str, np.ndarray],
+    weights: np.ndarray | None,
+    examples: Examples,
+    rng: Rng,
+) -> torch.Tensor:
+    """Class scores sum_i weights[i] * [the class that network i predicts], and less than TIE more.
+
+    What is added decides between equally many votes, at random by the place `rng`. Shapes as of
+    `probabilities`; float64.
+    """
+    import torch
+
+    def each(logits: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1)
+
+    found = _summed(network, tensors, weights, examples, each, torch.float64)
+    drawn = rng.stream("vote-ties").random(found.shape)
+    return found.add_(torch.from_numpy(drawn).to(found.device), alpha=TIE)
+
+
+def _summed(
+    network: Network,
+    tensors: Mapping[str, np.ndarray],
+    weights: np.ndarray | None,
+    examples: Examples,
+    scores: Callable[[torch.Tensor], torch.Tensor],
+    summing: torch.dtype,
+) -> torch.Tensor:
+    """sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
+    import torch
+
     device, dtype = examples.inputs.device, examples.dtype
     held = {
         k: torch.from_numpy(np.ascontiguousarray(v)).to(device, dtype) for k, v in tensors.items()
@@ -44,10 +118,10 @@ def probabilities(
     count = len(next(iter(held.values())))
     classes = network.classes
     even = np.full((count, classes), 1.0 / count)
-    share = torch.from_numpy(even if weights is None else weights).to(device, dtype)
+    share = torch.from_numpy(even if weights is None else weights).to(device, summing)
     total = len(examples.inputs)
     each = network.predictions
-    out = torch.zeros(total * each, classes, dtype=dtype, device=device)
+    out = torch.zeros(total * each, classes, dtype=summing, device=device)
     with torch.no_grad():
         for start in range(0, total, network.prediction_rows):
             rows = slice(start, start + network.prediction_rows)
@@ -55,5 +129,5 @@ def probabilities(
             found = slice(each * rows.start, each * rows.stop)
             for i in range(count):
                 one = {name: value[i] for name, value in held.items()}
-                out[found] += share[i] * torch.softmax(network.logits(one, x), dim=1)
+                out[found] += share[i] * scores(network.logits(one, x))
     return out

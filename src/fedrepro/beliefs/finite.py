@@ -1,0 +1,60 @@
+"""Beliefs over a finite set of parameters, in the log domain. P2P, algorithm 1.
+
+Beliefs are arrays (..., N, M) float64 of logarithms, N nodes and M parameters; what stands before
+are repeats, all computed at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+TIE = 1e-9  # logarithms this close are equal but for rounding
+
+
+def uniform(shape: tuple[int, ...]) -> Array:
+    """The same belief in every parameter; shape (..., N, M)."""
+    return np.full(shape, -np.log(shape[-1]))
+
+
+def normalised(logs: Array) -> Array:
+    """Beliefs that sum to one over the parameters."""
+    most = logs.max(axis=-1, keepdims=True)
+    found: Array = logs - (most + np.log(np.exp(logs - most).sum(axis=-1, keepdims=True)))
+    return found
+
+
+def updated(beliefs: Array, likelihoods: Array) -> Array:
+    """Bayes' rule at every node, equation (2): b = l rho, normalised.
+
+    likelihoods: (..., N, M), the logarithm of each parameter's likelihood of what the node saw.
+    """
+    return normalised(beliefs + likelihoods)
+
+
+def averaged(weights: Array, beliefs: Array) -> Array:
+    """The consensus of equation (3) before it is normalised: sum_j W_ij log b_j.
+
+    weights: (N, N), rows sum to one.
+    """
+    found: Array = weights @ beliefs
+    return found
+
+
+def consensus(weights: Array, beliefs: Array) -> Array:
+    """Equation (3): the normalised geometric mean of the neighbours' beliefs."""
+    return normalised(averaged(weights, beliefs))
+
+
+def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
+    """Whether each node's estimate, its most believed parameter, is the true one: (..., N) bool.
+
+    A node that believes another as much has no estimate: ties are errors.
+    """
+    others = np.delete(beliefs, truth, axis=-1)
+    found: NDArray[Any] = beliefs[..., truth] > others.max(axis=-1) + TIE
+    return found
