@@ -101,7 +101,7 @@ def main() -> int:
         kind = case.network.kind
         contenders = {
             path: harness.timed(contender(case, path, given.device))
-            for path in possible(case.network, ())
+            for path in possible(case.network, (), given.device)
         }
         found = harness.in_turn(contenders, given.runs)
         fastest[kind] = min(found, key=lambda path: harness.median(found[path]))

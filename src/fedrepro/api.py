@@ -1,7 +1,8 @@
 """What methods see and what they return, and the decorator that makes a function a method.
 
 A one-shot method or a control is one function; a federated method is a class with a pair of
-pure functions, `init` and `round`, and `model` to read the global model off the state:
+pure functions, `init` and `round`, and `model` to read the global model off the state, a peer
+method one with `beliefs`, to read off it what each node believes:
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel: ...
@@ -27,6 +28,7 @@ from fedrepro.core.spec import Spec
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
+    from fedrepro.training.peers import Peers
 
 # loaded when it is asked for, as components are: it stands in a room below this one
 STATE_DICTS = "fedrepro.networks.state_dicts"
@@ -208,7 +210,11 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Messages between the server and the clients, and their size in bytes."""
+    """Messages between the server and the clients, and their size in bytes.
+
+    A message between two nodes of a graph is one up and one down: its node sends and the other one
+    receives it.
+    """
 
     messages_up: int = 0
     messages_down: int = 0
@@ -230,8 +236,8 @@ class Report:
 
     metrics: named numbers, of METRICS or declared by the method. clients: the same per client,
     (J,), NaN for those that took no part. traffic: what was sent; None is what `Clients` counted,
-    a model down and one up for every client that trained. exchanges: of all clients with the
-    server in this round.
+    a model down and one up for every client that trained, or along each edge of a graph one
+    belief. exchanges: of all clients with the server, or with their neighbours, in this round.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -309,6 +315,30 @@ class Federated(Protocol):
     ) -> tuple[State, Report]: ...
 
     def model(self, state: State, clients: Clients) -> GlobalModel: ...
+
+
+# What a peer method has of every node: what it came to on its own data, by which nodes are judged,
+# and what it made of its neighbours' beliefs, which it starts from next.
+BELIEFS = ("before", "after")
+Tensors = Mapping[str, np.ndarray]
+
+
+class Peer(Protocol):
+    """A method in rounds without a server: its clients are the nodes of a graph.
+
+    As `Federated`, and pure in the same way. `beliefs` reads both of BELIEFS off the state, those
+    of the last round, or what nodes start from: tensors of the network by name, (N, *shape).
+    """
+
+    rounds: int
+
+    def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State: ...
+
+    def round(
+        self, state: State, peers: Peers, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]: ...
+
+    def beliefs(self, state: State, peers: Peers) -> Mapping[str, Tensors]: ...
 
 
 # What a one-shot method or a control gives: a model, one for each client, or nothing where it has

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import fields, replace
 
-from problems import CLASSES, FEATURES, problem
+from problems import CLASSES, FEATURES, peers_of, problem
 
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components
@@ -17,6 +17,7 @@ from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.stages.aggregate import Prepare
 from fedrepro.stages.common import AT_CLIENTS
 from fedrepro.training.clients import Clients
+from fedrepro.training.peers import Peers
 
 METHODS = components("method")
 
@@ -32,6 +33,7 @@ def of_kind(*kinds):
 
 ONE_SHOT = of_kind("one_shot", "control")
 FEDERATED = of_kind("federated")
+PEERS = [name for name, item in METHODS.items() if item.meta["kind"] == "peer"]
 
 
 def allowed(info, item):
@@ -87,6 +89,10 @@ def item_of(made):
     return item
 
 
+class WatchedPeers(Watched, Peers):
+    """The same as nodes of a graph."""
+
+
 def asked_by(made, clients):
     """The clients as the harness hands them to this method: they do what it declared."""
     return watched(item_of(made), clients)
@@ -94,8 +100,12 @@ def asked_by(made, clients):
 
 def watched(item, clients):
     """The same by the component that the method is."""
+    on_graph = item.meta["kind"] == "peer"
+    if on_graph and not isinstance(clients, Peers):
+        clients = peers_of(clients)
     given = {f.name: getattr(clients, f.name) for f in fields(clients)}
-    return Watched(**given | {"method": item.name, "needs": item.meta["needs"]})
+    kind = WatchedPeers if on_graph else Watched
+    return kind(**given | {"method": item.name, "needs": item.meta["needs"]})
 
 
 def states(made, clients, info=None):
@@ -110,11 +120,18 @@ def states(made, clients, info=None):
 
 def models_of(name, given, values):
     """What predicts after a method of any kind has done its work on a problem."""
-    if name not in FEDERATED:
+    if name not in (*FEDERATED, *PEERS):
         return each(call(name, given, **values))
     made = METHODS[name].fn(**values)
     *_, state = states(made, given.clients, given.info)
-    return [made.model(state, given.clients)]
+    if name in FEDERATED:
+        return [made.model(state, given.clients)]
+    clients = asked_by(made, given.clients)
+    return [
+        GlobalModel(clients.model, {k: v[[node]] for k, v in tensors.items()})
+        for tensors in made.beliefs(state, clients).values()
+        for node in range(clients.count)
+    ]
 
 
 def as_split(given):

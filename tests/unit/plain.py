@@ -92,7 +92,7 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
     steps = task.total(settings.batch_size, settings.epochs)
     right, accuracies = 0, []  # running training accuracy of the epoch, and of those that are over
     for step in range(steps):
-        epoch, inside = divmod(step, task.per_epoch(settings.batch_size))
+        epoch, inside = divmod(task.done + step, task.per_epoch(settings.batch_size))
         order = epoch_order(task, epoch)
         rows = torch.tensor(order[inside * settings.batch_size :][: settings.batch_size])
         if noise is not None:

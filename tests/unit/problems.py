@@ -10,11 +10,13 @@ import torch
 from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.graphs.made import weights_of
 from fedrepro.networks.predict import network_of
 from fedrepro.training.clients import ClientData, Clients, own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
+from fedrepro.training.peers import Peers
 from fedrepro.training.settings import settings_of
 
 FEATURES, CLASSES, COUNT = 6, 3, 240
@@ -37,6 +39,12 @@ def blobs(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     centres = np.random.default_rng(7).random((CLASSES, FEATURES)) * 2
     inputs = (centres[labels] + 0.1 * rng.standard_normal((COUNT, FEATURES))).astype(np.float32)
     return inputs, labels.astype(np.int64)
+
+
+def peers_of(clients: Clients, graph: str = "ring") -> Peers:
+    """The same clients as nodes of a graph."""
+    weights = weights_of(components("graph")[graph].spec(), clients.count, Rng(0))
+    return Peers(**vars(clients), weights=weights)
 
 
 def problem(hidden: tuple[int, ...] = (8,), count: int = 4, **training_values: object) -> Problem:

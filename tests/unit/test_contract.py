@@ -15,6 +15,7 @@ from contract import (
     FEDERATED,
     METHODS,
     ONE_SHOT,
+    PEERS,
     allowed,
     as_split,
     asked_by,
@@ -25,7 +26,7 @@ from contract import (
 )
 from problems import CLASSES, problem
 
-from fedrepro.api import NEEDS
+from fedrepro.api import BELIEFS, NEEDS
 from fedrepro.core.artifacts import load_state, save_state
 from fedrepro.core.metrics import metrics_of
 from fedrepro.core.rng import Rng
@@ -83,7 +84,23 @@ def test_a_round_works_with_what_is_declared_and_reports_what_is_known(name, giv
     assert torch.isfinite(scores_of(model, given)).all()
 
 
-@pytest.mark.parametrize("name", FEDERATED)
+@pytest.mark.parametrize("name", PEERS)
+def test_a_round_of_peers_works_with_what_is_declared_and_gives_both_beliefs(name, given):
+    made = METHODS[name].fn()
+    peers, info = asked_by(made, given.clients), allowed(given.info, METHODS[name])
+    state, report = made.round(made.init(peers, info, Rng(0)), peers, info, Rng(0).at(round=0))
+    known = set(metrics_of(METHODS[name].spec()))
+    assert {*report.metrics, *report.clients} <= known
+    for found in (made.beliefs(made.init(peers, info, Rng(0)), peers), made.beliefs(state, peers)):
+        assert set(found) == set(BELIEFS)
+        for tensors in found.values():
+            shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
+            assert {key: value.shape for key, value in tensors.items()} == shapes
+            assert all(np.isfinite(value).all() for value in tensors.values())
+            assert {value.dtype for value in tensors.values()} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize("name", [*FEDERATED, *PEERS])
 def test_a_method_in_rounds_is_pure_and_goes_on_from_a_saved_state(name, given, tmp_path):
     made = METHODS[name].fn()
     clients, info = asked_by(made, given.clients), allowed(given.info, METHODS[name])

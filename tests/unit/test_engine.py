@@ -281,3 +281,28 @@ def test_packing_is_the_inverse_of_unpacking(sizes, models):
         assert np.array_equal(back[key], value)
         assert np.array_equal(views[key].numpy(), value)
     assert layout.numbers == sum(v[0].size for v in tensors.values())
+
+
+@pytest.mark.parametrize("name", PROCEDURES)
+@pytest.mark.parametrize("block", [1, 3, 7])
+def test_an_optimiser_that_remembers_goes_on_as_if_nothing_had_been(name, block):
+    dense, given = network_of_sizes((FEATURES, 6, CLASSES)), PROCEDURES[name]
+    examples, tasks = problem()
+    start = own_starts(dense, given, [task.rng for task in tasks])
+    whole = train(dense, examples, [replace(t, steps=9) for t in tasks], given, start, memory={})
+    # some stop sooner than others
+    halves = [(4 + j % 2, 5 - j % 2) for j in range(len(tasks))]
+    early = [replace(t, steps=n) for t, (n, _) in zip(tasks, halves, strict=True)]
+    late = [replace(t, steps=n, done=m) for t, (m, n) in zip(tasks, halves, strict=True)]
+    first = train(dense, examples, early, given, start, memory={}, block=block)
+    assert first.memory["steps"].tolist() == [m for m, _ in halves]
+    second = train(dense, examples, late, given, first.tensors, memory=first.memory, block=block)
+    for key, value in whole.tensors.items():
+        assert np.array_equal(value, second.tensors[key]), key
+    assert whole.memory.keys() == second.memory.keys()
+    for key, value in whole.memory.items():
+        assert np.array_equal(value, second.memory[key]), key
+    assert (
+        train(dense, examples, tasks[:1], given, {k: v[:1] for k, v in start.items()}).memory
+        is None
+    )

@@ -22,11 +22,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 from contract import made_of  # noqa: E402
 from mirror import IS_HERE, real_arrays  # noqa: E402
 from pictures import pictures, random_vgg16  # noqa: E402
-from problems import CLASSES, FEATURES, problem  # noqa: E402
+from problems import CLASSES, FEATURES, peers_of, problem  # noqa: E402
 
+from fedrepro.api import BELIEFS  # noqa: E402
 from fedrepro.core.registry import DEV, KINDS, components  # noqa: E402
 from fedrepro.core.rng import Rng  # noqa: E402
 from fedrepro.data.split import TrainingLabels  # noqa: E402
+from fedrepro.graphs.made import weights_of  # noqa: E402
 
 BLOCK = 1 << 16  # numbers that stay in the cache: whole data sets have a hundred million
 ANGLE = 0.7
@@ -104,11 +106,24 @@ def of_training(item):
     )
 
 
+def of_graph(item):
+    values = {"rows": ["0.5_0.5_0", "0.5_0_0.5", "0_1_0"], "csv": "one-way"}
+    required = {p.name: values[p.name] for p in item.params.values() if p.required}
+    clients = {"matrix": 3, "file": 4}.get(item.name, 9)
+    return summary(weights_of(item.spec(required), clients, Rng(0)))
+
+
 def of_method(item):
     given = problem(count=1) if "partition" in item.meta["scenario"] else problem()
     if item.meta["models"] == {"logistic"}:
         given = problem(hidden=())
     values = item.spec().values
+    if item.meta["kind"] == "peer":
+        made, peers = item.fn(**values), peers_of(given.clients)
+        state = made.init(peers, given.info, Rng(0))
+        state, _ = made.round(state, peers, given.info, Rng(0).at(round=0))
+        found = made.beliefs(state, peers)
+        return summary(*(value for name in BELIEFS for value in found[name].values()))
     if item.meta["kind"] == "federated":
         made = item.fn(**values)
         state = made.init(given.clients, given.info, Rng(0))
@@ -131,6 +146,7 @@ NUMBERS = {
     "partition": of_partition,
     "model": of_model,
     "training": of_training,
+    "graph": of_graph,
     "method": of_method,
 }
 ALL = [(kind, name) for kind in KINDS for name in sorted(components(kind))]

@@ -74,6 +74,12 @@ MODELS = {
         (6,),
         lambda w, x, n: plain.variational(w, x, n, 2),
     ),
+    "variational-deep": (
+        "variational_mlp",
+        {"hidden": [5, 3], "spread": 0.015},
+        (6,),
+        lambda w, x, n: plain.variational(w, x, n, 3),
+    ),
 }
 
 
@@ -165,6 +171,39 @@ def test_clients_may_have_learning_rates_and_steps_of_their_own(name, optimiser)
     assert found.steps.tolist() == [7, 2, 1, 4, 9]
 
 
+def test_bytes_of_wide_variational_networks_do_not_depend_on_the_block():
+    """Their weights are drawn and moved in parts, which are the same in any company."""
+    net = network_of(components("model")["variational_mlp"].spec({"hidden": [51]}), (28, 28), 10)
+    given = procedure("adam", batch_size=5)
+    rng = np.random.default_rng(0)
+    examples = Examples(
+        torch.from_numpy(rng.integers(0, 256, (40, 784), np.uint8)),
+        torch.from_numpy(rng.integers(0, 10, 40)),
+        255.0,
+    )
+    tasks = [Task(np.arange(n), Rng(0, 0, j)) for j, n in enumerate((18, 40, 7))]
+    start = own_starts(net, given, [task.rng for task in tasks])
+    whole = train(net, examples, tasks, given, start, terms=[GaussianPrior()], block=3)
+    for block in (1, 2):
+        other = train(net, examples, tasks, given, start, terms=[GaussianPrior()], block=block)
+        assert all(np.array_equal(whole.tensors[k], other.tensors[k]) for k in start)
+
+
+@pytest.mark.parametrize("name", ["mlp-dropout", "variational"])
+def test_training_goes_on_within_an_epoch(name):
+    """Plain descent remembers nothing, so that two runs are one that is cut in the middle."""
+    given, net = procedure(epochs=3), network(name)
+    examples, tasks = problem(name, torch.float32)
+    start = starts(net, given, tasks, torch.float32)
+    tasks = [replace(task, steps=7) for task in tasks]
+    whole = train(net, examples, tasks, given, start)
+    first = train(net, examples, [replace(task, steps=4) for task in tasks], given, start)
+    rest = [replace(task, steps=3, done=4) for task in tasks]
+    found = train(net, examples, rest, given, first.tensors)
+    assert found.steps.tolist() == [3] * 5
+    assert all(np.array_equal(whole.tensors[k], found.tensors[k]) for k in start)
+
+
 def proximal(weights, start, x):
     return 0.3 * sum(((weights[k] - start[k]) ** 2).sum() for k in start)
 
@@ -194,23 +233,75 @@ def test_the_entropy_term_is_its_formula(over):
     check(name, examples, tasks, given, start, found, 1e-10, extra)
 
 
-def test_the_prior_of_variational_weights_is_the_divergence_of_normal_distributions():
-    given, net, name = procedure(epochs=2), network("variational"), "variational"
+PRIORS = {
+    "received, run": (GaussianPrior(0.7), False, lambda task: 0.7 / (task.total(8, 2) * 8)),
+    "received, client": (
+        GaussianPrior(over="client"),
+        False,
+        lambda task: 1 / len(task.rows),
+    ),
+    "fixed": (GaussianPrior(2.0, sd=0.4), False, lambda task: 2 / (task.total(8, 2) * 8)),
+    "handed over": (GaussianPrior(), True, lambda task: 1 / (task.total(8, 2) * 8)),
+}
+
+
+@pytest.mark.parametrize("path", ["loop", "grouped", "hand"])
+@pytest.mark.parametrize("case", PRIORS)
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("name", ["variational", "variational-deep"])
+def test_the_prior_of_variational_weights_is_the_divergence_of_normal_distributions(
+    name, optimiser, case, path
+):
+    """As the sum over examples has it; a minibatch's loss is a mean."""
+    given, net = procedure(optimiser, epochs=2, lr=1e-3), network(name)
+    term, handed, share = PRIORS[case]
     examples, tasks = problem(name, torch.float64)
     start = starts(net, given, tasks, torch.float64)
+    rng = np.random.default_rng(1)
+    other = {k: rng.normal(size=v.shape) for k, v in start.items()} if handed else None
+    means = [key for key in start if "spread" not in key]
 
-    def extra(weights, first, x):
-        total = 0.0
-        for part in ("weight0", "bias0", "weight1", "bias1"):
-            now, prior = (
-                torch.distributions.Normal(w[part], functional.softplus(w[f"{part}_spread"]))
-                for w in (weights, first)
-            )
-            total = total + torch.distributions.kl_divergence(now, prior).sum()
-        return total / 5
+    def extra(task, prior):
+        def loss(weights, first, x):
+            total = 0.0
+            for part in means:
+                spread = functional.softplus(weights[f"{part}_spread"])
+                if term.sd is None:
+                    theirs = prior or first
+                    held = theirs[part], functional.softplus(theirs[f"{part}_spread"])
+                else:
+                    held = torch.zeros_like(spread), torch.full_like(spread, term.sd)
+                now = torch.distributions.Normal(weights[part], spread)
+                there = torch.distributions.Normal(*held)
+                total = total + torch.distributions.kl_divergence(now, there).sum()
+            return share(task) * total
 
-    found = train(net, examples, tasks, given, start, terms=[GaussianPrior(0.2)], block=3)
-    check(name, examples, tasks, given, start, found, 1e-10, extra)
+        return loss
+
+    found = train(
+        net, examples, tasks, given, start, terms=[term], block=3, path=path, reference=other
+    )
+    for j, task in enumerate(tasks):
+        prior = other and {k: torch.tensor(v[j]) for k, v in other.items()}
+        one = replace(found, tensors={k: v[[j]] for k, v in found.tensors.items()})
+        own = {k: v[[j]] for k, v in start.items()}
+        check(name, examples, [task], given, own, one, 1e-10, extra(task, prior))
+
+
+@pytest.mark.parametrize("path", ["loop", "hand"])
+def test_at_the_prior_the_divergence_has_no_gradient(path):
+    """Not even by rounding, however much it weighs: then the data alone move the weights."""
+    given, net = procedure(lr=0.1), network("variational")
+    examples, tasks = problem("variational", torch.float32)
+    tasks = [replace(task, steps=1) for task in tasks]
+    start = starts(net, given, tasks, torch.float32)
+    runs = [
+        train(net, examples, tasks, given, start, terms=terms, path=path).tensors
+        for terms in ([], [GaussianPrior(1e6)])
+    ]
+    tolerance = 0 if path == "hand" else 1e-3
+    for key, value in runs[0].items():
+        assert np.abs(value - runs[1][key]).max() <= tolerance, key
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])

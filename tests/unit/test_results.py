@@ -132,7 +132,9 @@ def test_the_command_prints_it_and_writes_csv(drawn, capsys):
     assert any(line.split()[-5:-3] == ["accuracy", "test"] for line in said)
     assert main(["results", "--scale", "tiny", "--wide", "--csv"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("dataset,partition,model,training,clients,method,kind,setting,trials,")
+    assert text.startswith(
+        "dataset,partition,model,training,graph,clients,method,kind,setting,trials,"
+    )
     assert text.count("\n") == len(fedrepro.results("tiny", wide=True)) + 1
 
 

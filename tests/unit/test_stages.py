@@ -16,7 +16,7 @@ from fedrepro.core.artifacts import load_state, read_models, read_provenance, re
 from fedrepro.core.provenance import origin
 from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import load_prepared
-from fedrepro.stages import federate, progress
+from fedrepro.stages import progress, rounds_job
 from fedrepro.stages.common import examples_of
 
 ROOT = Path(__file__).parents[2]
@@ -258,7 +258,7 @@ def test_a_checkpoint_of_other_sources_or_another_device_is_not_continued(
 
     with monkeypatch.context() as earlier:
         earlier.setattr(progress, "save_state", stop)
-        earlier.setattr(federate, "origin", lambda device: origin(device) | {part: "earlier"})
+        earlier.setattr(rounds_job, "origin", lambda device: origin(device) | {part: "earlier"})
         assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
     capsys.readouterr()
     assert rounds(data, stopped) == 0

@@ -23,8 +23,9 @@ from fedrepro.core.spec import Component
 from fedrepro.core.states import packed, settled, unpacked
 from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.stages import progress
-from fedrepro.stages.federate import TrialRounds
+from fedrepro.stages.federate import GlobalJudge
 from fedrepro.stages.progress import Keeper
+from fedrepro.stages.rounds import TrialRounds
 
 STATES = {
     "array": np.arange(6.0).reshape(2, 3),
@@ -193,7 +194,8 @@ def trial(given, folder, method=None):
     meta = {"kind": "federated", "needs": frozenset(), "metrics": {"drift": drift}}
     spec = Component("method", "drifting", 1, method or Drifting, meta).spec()
     splits = {"test": as_split(given)}
-    return TrialRounds(spec, given.clients, given.info, Measuring(), splits).run(Rng(3), keeper)
+    judge = GlobalJudge(spec, given.clients)
+    return TrialRounds(spec, judge, given.info, Measuring(), splits).run(Rng(3), keeper)
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])

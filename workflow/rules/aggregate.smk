@@ -23,7 +23,7 @@ rule aggregate:
         models=model_options,
         splits=measured_splits,
         device=CONFIG.device,
-        resolved=resolved(*SCENARIO, "methods"),
+        resolved=resolved(*WITHOUT_GRAPH, "methods"),
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}"
     shell:

@@ -19,7 +19,13 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.printed import published_file, require_printed
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
-from fedrepro.core.registry import SCENARIO, components, parse_settings, parse_token
+from fedrepro.core.registry import (
+    SCENARIO,
+    WITHOUT_GRAPH,
+    components,
+    parse_settings,
+    parse_token,
+)
 from fedrepro.core.tuning import parse_tuning
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
@@ -50,7 +56,13 @@ onerror:
         say_again(log)
 
 
-SCENARIO_FOLDER = str(Path(*(f"{kind}={{{kind}}}" for kind in SCENARIO)))
+def folder_of(kinds):
+    """The folders of these components, each a wildcard."""
+    return str(Path(*(f"{kind}={{{kind}}}" for kind in kinds)))
+
+
+SCENARIO_FOLDER = folder_of(WITHOUT_GRAPH)
+PEER_FOLDER = folder_of(SCENARIO)
 # the names of exhibits that are written as tables; every other one is drawn
 TABLES = "|".join(table_names(EXHIBITS)) or "(?!)"
 GPUS = int(CONFIG.device == "cuda")
@@ -70,6 +82,7 @@ wildcard_constraints:
     partition="[^/]+",
     model="[^/]+",
     training="[^/]+",
+    graph="[^/]+",
     methods="[^/]+",
     tune="[^/]+",
     every=r"(\d+|auto)(\+until~[\d.e-]+)?(\+race~\d+)?",
@@ -125,7 +138,12 @@ def spec_named(kind, token):
 
 
 def scenario_of(wildcards):
-    return Scenario(**{kind: spec_of(wildcards, kind) for kind in SCENARIO})
+    return Scenario(**{kind: spec_of(wildcards, kind) for kind in kinds_of(wildcards)})
+
+
+def kinds_of(wildcards):
+    """The components that a path names."""
+    return [kind for kind in SCENARIO if kind in wildcards.keys()]
 
 
 def resolved(*kinds):
@@ -141,7 +159,9 @@ def resolved(*kinds):
 def scenario_options(wildcards):
     """The scenario as options of a stage."""
     return [
-        part for kind in SCENARIO for part in (f"--{kind}", full_token(wildcards, kind))
+        part
+        for kind in kinds_of(wildcards)
+        for part in (f"--{kind}", full_token(wildcards, kind))
     ]
 
 

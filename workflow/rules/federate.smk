@@ -22,7 +22,7 @@ rule federate:
         method=lambda wildcards: full_token(wildcards, "methods"),
         splits=measured_splits,
         device=CONFIG.device,
-        resolved=resolved(*SCENARIO, "methods"),
+        resolved=resolved(*WITHOUT_GRAPH, "methods"),
     message:
         "{wildcards.methods}: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}"
     shell:

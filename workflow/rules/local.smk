@@ -19,7 +19,7 @@ rule train:
     params:
         scenario=scenario_options,
         device=CONFIG.device,
-        resolved=resolved(*SCENARIO),
+        resolved=resolved(*WITHOUT_GRAPH),
     message:
         "local models: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}, clients {wildcards.clients}"
     shell:

@@ -24,7 +24,7 @@ rule tune:
         models=model_options,
         splits=measured_splits,
         device=CONFIG.device,
-        resolved=resolved(*SCENARIO, "methods", "tune"),
+        resolved=resolved(*WITHOUT_GRAPH, "methods", "tune"),
     message:
         "{wildcards.methods}, tuned: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}"
     shell:

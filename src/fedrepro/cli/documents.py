@@ -32,11 +32,12 @@ TITLES = {
     "partition": "Partitions",
     "model": "Models",
     "training": "Training procedures",
+    "graph": "Graphs",
     "feature": "Features",
     "method": "Methods",
 }
 
-STAGES = ("train", "aggregate", "federate")
+STAGES = (("train",), ("aggregate",), ("federate", "peer"))  # of the columns of a table
 
 INTRODUCTION = """\
 # Configuration
@@ -98,7 +99,8 @@ def _costs(scale: str, key: str) -> tuple[str, ...]:
     files = open_recorded(RECORD / scale, key, scale)
     run = files.run
     spent = run.get("cpu_seconds", {})
-    stages = [f"{spent[s] / 60:.1f}" if s in spent else "–" for s in STAGES]
+    each = [[spent[s] for s in column if s in spent] for column in STAGES]
+    stages = [f"{sum(own) / 60:.1f}" if own else "–" for own in each]
     whole = f"{sum(spent.values()) / 60:.1f} min" if spent else "–"
     memory = f"{max(run['peak_bytes'].values()) / 2**30:.2f} GiB" if run.get("peak_bytes") else "–"
     return key.partition("/")[2], str(files.about["trials"]), *stages, whole, memory

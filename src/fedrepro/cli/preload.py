@@ -38,6 +38,7 @@ MODULES = (
     "fedrepro.stages.train",
     "fedrepro.stages.aggregate",
     "fedrepro.stages.federate",
+    "fedrepro.stages.peer",
     "fedrepro.planning.config",
     "sklearn.datasets",
     "sklearn.cluster",

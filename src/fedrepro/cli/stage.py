@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import SCENARIO
+from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.registry import SCENARIO, WITHOUT_GRAPH
 
 Options = argparse.Namespace
 Stage = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[Options], None]]
@@ -47,13 +48,16 @@ def _spec(kind: str, token: str) -> Any:
     return parse_token(kind, token)
 
 
-def _method(token: str, rounds: bool) -> Any:
-    """The method of a job, computed in rounds or at once as the stage is for."""
+def _method(token: str, stage: str) -> Any:
+    """The method of a job. Errors: FedreproError for one that another stage computes."""
     method = _spec("method", token)
-    if (method.component.meta["kind"] in ("federated", "peer")) != rounds:
-        way, stage = ("at once", "aggregate") if rounds else ("in rounds", "federate")
+    kind = METHOD_KINDS[method.component.meta["kind"]]
+    if kind.stage != stage:
+        way = "in rounds" if kind.in_rounds else "at once"
+        where = " on a graph" if kind.on_graph else ""
         raise FedreproError(
-            f"method '{method.name}' is computed {way}: give it to `fedrepro stage {stage}`"
+            f"method '{method.name}' is computed {way}{where}: give it to `fedrepro stage "
+            f"{kind.stage}`"
         )
     return method
 
@@ -67,7 +71,12 @@ def _block(text: str) -> Any:
 def _scenario(options: Options) -> Any:
     from fedrepro.planning.paths import Scenario
 
-    return Scenario(**{kind: _spec(kind, getattr(options, kind)) for kind in SCENARIO})
+    return Scenario(**{kind: _spec(kind, token) for kind, token in _tokens_of(options).items()})
+
+
+def _tokens_of(options: Options) -> dict[str, str]:
+    """The components of a scenario by kind; only a stage of peers is given a graph."""
+    return {kind: getattr(options, kind) for kind in SCENARIO if kind in options}
 
 
 def _tuning(token: str) -> Any:
@@ -82,10 +91,10 @@ def _racing(options: Options, race: int) -> tuple[Any, Any]:
     from fedrepro.core.registry import parse_settings
     from fedrepro.planning.paths import Scenario
 
-    method = _method(options.method, rounds=True)
+    method = _method(options.method, options.stage)
     if not race:
         return _scenario(options), method.single()
-    given = {kind: _spec(kind, getattr(options, kind)) for kind in SCENARIO if kind != "training"}
+    given = {k: _spec(k, token) for k, token in _tokens_of(options).items() if k != "training"}
     return Scenario(**given, training=parse_settings("training", options.training)), method
 
 
@@ -101,6 +110,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "partition": {"required": True, "help": "token of the partition"},
     "model": {"required": True, "help": "token of the model"},
     "training": {"required": True, "help": "token of the training procedure"},
+    "graph": {"required": True, "help": "token of the graph"},
     "method": {"required": True, "help": "token of the method"},
     "file": {"required": True, "help": "file name, as in config/datasets.csv"},
     "mirror": {
@@ -148,6 +158,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "out": {"type": Path, "required": True, "help": "file or folder to write"},
     "timings": {"type": Path, "required": True, "help": "table of measured seconds to write"},
     "global_model": {"type": Path, "required": True, "help": "final models to write, .pt"},
+    "confusion": {"type": Path, "required": True, "help": "table of confused classes to write"},
+    "nodes": {"type": Path, "required": True, "help": "final beliefs of the nodes to write, .pt"},
     "scale": {"required": True, "help": "tiny, quick or paper"},
     "exhibit": {"required": True, "help": "paper/name, such as pfnm/figure-2a"},
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
@@ -206,7 +218,7 @@ def _aggregate(options: Options) -> None:
 
     aggregate.run(
         _scenario(options),
-        _method(options.method, rounds=False),
+        _method(options.method, options.stage),
         options.data,
         options.members,
         _local_files(options),
@@ -220,12 +232,13 @@ def _aggregate(options: Options) -> None:
     )
 
 
-def _federate(options: Options) -> None:
+def _rounds(options: Options) -> Any:
+    """What the job of a method in rounds is given."""
     from fedrepro.core.measuring import Measuring
-    from fedrepro.stages import federate
+    from fedrepro.stages.rounds_job import RoundsInputs
 
     measuring = Measuring.parse(options.measure_every)
-    federate.run(
+    return RoundsInputs(
         *_racing(options, measuring.race),
         options.data,
         options.members,
@@ -235,11 +248,22 @@ def _federate(options: Options) -> None:
         options.checkpoint_seconds,
         options.out,
         options.timings,
-        options.global_model,
         measuring,
         options.evaluate,
         options.follow,
     )
+
+
+def _federate(options: Options) -> None:
+    from fedrepro.stages import federate
+
+    federate.run(_rounds(options), options.global_model)
+
+
+def _peer(options: Options) -> None:
+    from fedrepro.stages import peer
+
+    peer.run(_rounds(options), options.confusion, options.nodes)
 
 
 def _plan(options: Options) -> Any:
@@ -297,6 +321,7 @@ def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
 
 
 COMPUTE = ("data", "members", "trials", "seed", "device", "out", "timings")
+IN_ROUNDS = ("method", "checkpoint_seconds", "measure_every", "evaluate", "follow", *COMPUTE)
 
 STAGES: dict[str, Stage] = {
     "download": (
@@ -312,27 +337,23 @@ STAGES: dict[str, Stage] = {
     ),
     "train": (
         "local models of a block of clients and trials",
-        _with(*SCENARIO, "clients", *COMPUTE),
+        _with(*WITHOUT_GRAPH, "clients", *COMPUTE),
         _train,
     ),
     "aggregate": (
         "one-shot methods and controls: metrics from local models",
-        _with(*SCENARIO, "method", "local", "local_clients", "evaluate", "tune", *COMPUTE),
+        _with(*WITHOUT_GRAPH, "method", "local", "local_clients", "evaluate", "tune", *COMPUTE),
         _aggregate,
     ),
     "federate": (
         "a method in rounds, with checkpoints",
-        _with(
-            *SCENARIO,
-            "method",
-            "checkpoint_seconds",
-            "measure_every",
-            "evaluate",
-            "follow",
-            "global_model",
-            *COMPUTE,
-        ),
+        _with(*WITHOUT_GRAPH, "global_model", *IN_ROUNDS),
         _federate,
+    ),
+    "peer": (
+        "a method in rounds without a server, on a graph, with checkpoints",
+        _with(*SCENARIO, "confusion", "nodes", *IN_ROUNDS),
+        _peer,
     ),
     "tokens": (
         "the full text behind names in paths that had to be shortened",

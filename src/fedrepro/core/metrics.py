@@ -53,6 +53,28 @@ METRICS = {
     "stopped_at": Metric("round at which a race stopped it", "rounds", 0, None, 0),
     "epochs": Metric("epochs of a client's training", "epochs", 0, None, 0),
     "left_out": Metric("trials in which there is no such model", "share of trials", 0, 1, -1),
+    "nll": Metric("negative log-likelihood", "nats an example", 0, None, -1),
+    "nll_worst": Metric(
+        "negative log-likelihood at the worst node", "nats an example", 0, None, -1
+    ),
+    "calibration_error": Metric("expected calibration error", "share of examples", 0, 1, -1),
+    "calibration_error_worst": Metric(
+        "expected calibration error at the worst node", "share of examples", 0, 1, -1
+    ),
+    "accuracy_of_means": Metric(
+        "accuracy with the means for weights", "share of examples", 0, 1, 1
+    ),
+    "accuracy_last5": Metric(
+        "mean accuracy of the last five measured rounds", "share of examples", 0, 1, 1
+    ),
+    "accuracy_last5_sd": Metric(
+        "spread of the accuracy over the last five measured rounds", "share of examples", 0, 1, 0
+    ),
+    "spread_q05": Metric("5 % quantile of the weights' standard deviations", "weight", 0, None, 0),
+    "spread_q50": Metric("median of the weights' standard deviations", "weight", 0, None, 0),
+    "spread_q95": Metric("95 % quantile of the weights' standard deviations", "weight", 0, None, 0),
+    "edges": Metric("directed edges of the graph", "edges", 0, None, -1),
+    "bytes_per_edge": Metric("of a message along one edge", "bytes", 0, None, -1),
 }
 
 

@@ -21,11 +21,15 @@ KINDS = {
     "partition": "fedrepro.components.partitions",
     "model": "fedrepro.components.models",
     "training": "fedrepro.components.trainings",
+    "graph": "fedrepro.components.graphs",
     "feature": "fedrepro.components.features",
     "method": "fedrepro.components.methods",
 }
-# the kinds that make a scenario, in the order in which they stand in a path
-SCENARIO = ("dataset", "partition", "model", "training")
+# the kinds that make a scenario, in the order in which they stand in a path; the graph is there for
+# peer methods alone
+GRAPH = "graph"
+SCENARIO = ("dataset", "partition", "model", "training", GRAPH)
+WITHOUT_GRAPH = SCENARIO[:-1]
 
 
 def _set_aside(

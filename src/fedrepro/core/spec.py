@@ -328,9 +328,14 @@ class Spec:
 
     @property
     def resolved(self) -> str:
-        """Name, version and every parameter: what a changed default or version alters."""
+        """Name, version and every parameter: what a changed default or version alters.
+
+        Behind them, what a component says of a file that it reads beside data sets (`reads`).
+        """
         pairs = [f"{k}~{render(value)}" for k, value in sorted(self.told.items())]
-        return f"{self.name};v{self.component.version};{'+'.join([*pairs, *self._pairs])}"
+        reads = self.component.meta.get("reads")
+        read = f";{reads(self.values)}" if reads else ""
+        return f"{self.name};v{self.component.version};{'+'.join([*pairs, *self._pairs])}{read}"
 
     def expand(self) -> Iterator[Spec]:
         """Every setting of a sweep, in the order written; the spec itself if nothing is swept."""

@@ -19,15 +19,21 @@ Shape = tuple[int, ...]
 # grouped: all models by one call. channels_last: that memory format, for one model at a time; on
 # the CPU it makes convolutions twice and poolings twenty times as fast.
 Convolution = Literal["grouped", "channels_last"]
+# softplus(-3.5) is about 0.03: posteriors start narrow, or their noise would hide the data
+SPREAD = -3.5
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tensor of a layer. `role` decides how it starts; fan_in: inputs of one of its outputs."""
+    """A tensor of a layer. `role` decides how it starts; fan_in: inputs of one of its outputs.
+
+    start: what a spread starts from, before the softplus.
+    """
 
     shape: Shape
     fan_in: int
     role: Literal["weight", "bias", "table", "spread"] = "weight"
+    start: float = 0.0
 
     @property
     def fan_out(self) -> int:
@@ -198,16 +204,17 @@ def descending() -> Any:
 class Variational:
     """An affine map with weights drawn anew for every minibatch: N(weight, softplus(spread)²).
 
-    Source: P2P, section 5.2 (Bayes by backprop); SPEC D4.
+    start: of the spreads. Source: P2P, section 5.2 (Bayes by backprop); SPEC D4.
     """
 
     units: int
+    start: float = SPREAD
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
         """Means and, before the softplus, standard deviations of weight and bias."""
         means = Affine(self.units).parameters(shape)
         spreads = {
-            f"{name}_spread": Parameter(mean.shape, mean.fan_in, "spread")
+            f"{name}_spread": Parameter(mean.shape, mean.fan_in, "spread", self.start)
             for name, mean in means.items()
         }
         return {**means, **spreads}

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 Init = Literal["normal", "fan_in", "glorot"]
 Kind = Literal["dense", "convolutional", "recurrent", "variational"]
 
-# softplus(-3.5) is about 0.03: posteriors start narrow, or their noise would hide the data
-SPREAD = -3.5
 IMAGE = 3  # axes of what a convolution gives: channels, height, width
 TEXT = 2  # axes of what a recurrent layer is given: letters, inputs
 # what says how wide a layer is
@@ -49,11 +47,15 @@ PREDICTION_ROWS = 2500
 
 @dataclass(frozen=True)
 class Network:
-    """Layers for inputs of one shape. kind: which table of paths the engine reads."""
+    """Layers for inputs of one shape. kind: which table of paths the engine reads.
+
+    prior_sd: of variational weights, whose prior then is N(0, prior_sd²).
+    """
 
     shape: Shape
     layers: tuple[Layer, ...]
     kind: Kind = "dense"
+    prior_sd: float | None = None
 
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
@@ -96,6 +98,21 @@ class Network:
             return None
         units = [layer.units for layer in self.layers if isinstance(layer, Affine)]
         return (math.prod(self.shape), *units)
+
+    @cached_property
+    def of_means(self) -> Network:
+        """The same with the means for weights: affine maps where weights are drawn."""
+        layers = tuple(
+            Affine(layer.units) if isinstance(layer, Variational) else layer
+            for layer in self.layers
+        )
+        return Network(self.shape, layers)
+
+    @property
+    def all_drawn(self) -> bool:
+        """Whether it is a perceptron all of whose weights are drawn."""
+        kinds = {type(layer) for layer in self.layers}
+        return Variational in kinds and kinds <= {Variational, Relu}
 
     @property
     def products(self) -> int:
@@ -236,7 +253,7 @@ def _start(
     parameter: Parameter, generator: np.random.Generator, weight_sd: float, bias: float, init: Init
 ) -> np.ndarray:
     if parameter.role == "spread":
-        return np.full(parameter.shape, SPREAD, np.float32)
+        return np.full(parameter.shape, parameter.start, np.float32)
     if parameter.role == "bias" and init != "fan_in":
         return np.full(parameter.shape, bias, np.float32)
     if init == "normal":

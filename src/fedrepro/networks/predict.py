@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.networks.network import Network
 
@@ -20,6 +21,39 @@ def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
     """The network that a model spec describes for examples of this shape and these classes."""
     found = model.component.fn(shape, classes, **model.values)
     assert isinstance(found, Network)
+    return found
+
+
+def predict_belief(
+    network: Network,
+    tensors: Mapping[str, np.ndarray],
+    examples: Examples,
+    samples: int,
+    rng: Rng,
+) -> torch.Tensor:
+    """Class scores (N·predictions, K): the mean of softmax(logits) over draws of the weights.
+
+    tensors[name]: (*shape), of one belief. rng: the place that the draws belong to. A network
+    without spreads predicts once. Source: P2P, section 5.2, which does not say how many draws.
+    """
+    return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
+
+
+def draws_of(
+    network: Network, tensors: Mapping[str, np.ndarray], samples: int, rng: Rng
+) -> dict[str, np.ndarray]:
+    """Weights drawn from N(mean, softplus(spread)²), tensors (samples, *shape) by name."""
+    if network.kind != "variational":
+        return {name: value[None] for name, value in tensors.items()}
+    generator = rng.stream("predictive-weights")
+    found = {}
+    for name, parameter in network.parameters.items():
+        if parameter.role == "spread":
+            found[name] = np.broadcast_to(tensors[name], (samples, *parameter.shape))
+            continue
+        noise = generator.standard_normal((samples, *parameter.shape), np.float32)
+        deviation = np.logaddexp(0, tensors[f"{name}_spread"])
+        found[name] = tensors[name] + deviation * noise
     return found
 
 

@@ -142,7 +142,10 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Each component by kind, with its values as text; swept values one after another."""
     found: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
-        specs = [getattr(point.scenario, kind) for point in exhibit.points]
+        given = (getattr(point.scenario, kind) for point in exhibit.points)
+        specs = [spec for spec in given if spec is not None]
+        if not specs:
+            continue
         keys = sorted({key for spec in specs for key in spec.told})
         found[kind] = {
             "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),

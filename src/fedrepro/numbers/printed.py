@@ -276,9 +276,10 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
 def _specs(point: Point, kind: str, label: str) -> list[Spec]:
     """What a setting is of: a component of the scenario, a method, or how its model is tuned."""
     if kind in ("method", TUNE):
-        each = [getattr(setting, kind) for own, setting in point.runs if own == label]
-        return [spec for spec in each if spec]
-    return [getattr(point.scenario, kind)] if kind in SCENARIO else []
+        own = [getattr(setting, kind) for named, setting in point.runs if named == label]
+    else:
+        own = [getattr(point.scenario, kind)] if kind in SCENARIO else []
+    return [spec for spec in own if spec is not None]
 
 
 def _lone(value: Any) -> float:

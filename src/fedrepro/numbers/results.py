@@ -18,15 +18,15 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import METRICS
+from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec
 from fedrepro.numbers.files import RUN, open_exhibit
 from fedrepro.numbers.summary import ROUND, csv_text
 from fedrepro.planning.config import SCALES, load_config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan, Point
 
-KINDS = ("dataset", "partition", "model", "training")
 WHO = ("method", "kind", "setting")
-PLACE = (*KINDS, "clients", *WHO)
+PLACE = (*SCENARIO, "clients", *WHO)
 COLUMNS = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial", "exhibits")
 
 
@@ -43,12 +43,12 @@ def results(
 ) -> pd.DataFrame:
     """Every method in every scenario that a drawn exhibit of a scale measures.
 
-    A row per scenario, method, metric and split: tokens of data set, partition, model and
-    training, number of clients, the method's label and kind, the setting that was chosen, mean and
-    sample sd over trials of the final value, the value in each trial, and the exhibits that show
-    it. wide: a row per scenario and method, a column per metric and split, holding means.
-    reports: folder of reports, such as reports/record. Call it in the root of the repository.
-    Errors: FedreproError where nothing is drawn.
+    A row per scenario, method, metric and split: tokens of data set, partition, model, training
+    and graph (empty where there is none), number of clients, the method's label and kind, the
+    setting that was chosen, mean and sample sd over trials of the final value, the value in each
+    trial, and the exhibits that show it. wide: a row per scenario and method, a column per metric
+    and split, holding means. reports: folder of reports, such as reports/record. Call it in the
+    root of the repository. Errors: FedreproError where nothing is drawn.
     """
     return collect(scale, wide=wide, reports=Path(reports)).table
 
@@ -122,6 +122,7 @@ def _place(values: Mapping[str, Any]) -> tuple[str, ...]:
 def _row(row: Mapping[str, str], point: Point, method: Spec) -> dict[str, Any]:
     scenario = point.scenario
     return {
+        **dict.fromkeys(SCENARIO, ""),
         **{spec.kind: spec.token for spec in scenario.specs},
         "clients": scenario.clients,
         "method": row["method"],
@@ -160,8 +161,9 @@ def shown(found: Results) -> Iterator[str]:
     """The lines of the table for a terminal: what is the same in every row is said once."""
     table = found.table.drop(columns=["by_trial", "exhibits"], errors="ignore").copy()
     for name in table.columns:
-        if name in KINDS and table[name].nunique() == 1:
-            yield f"{name}: {table[name].iloc[0]}"
+        if name in SCENARIO and table[name].nunique() == 1:
+            if table[name].iloc[0]:  # there need be no graph
+                yield f"{name}: {table[name].iloc[0]}"
             table = table.drop(columns=name)
     for name in table.select_dtypes(float).columns:
         table[name] = ["" if math.isnan(value) else f"{value:.6g}" for value in table[name]]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import STAGE_OF_TREE
 from fedrepro.numbers.series import mean, sd
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.paths import FolderPieces, TrialBlock
@@ -20,13 +21,6 @@ ROUNDS = "round_seconds"  # of the timings of a method in rounds
 
 FIRST = 1  # rounds that are left out of times: they also prepare memory
 METHODS = "methods="  # in a path, behind its scenario
-# the trees of results, and the stage that writes into each
-STAGES = {
-    "models": "train",
-    "metrics": "aggregate",
-    "tuned": "aggregate",
-    "federated": "federate",
-}
 
 
 def timings_of(about: Mapping[str, Any]) -> list[Path]:
@@ -49,7 +43,7 @@ def measured_seconds(timings: Iterable[Path]) -> dict[str, float]:
         seconds = read_table(path, "timings")["seconds"].to_pylist()
         stage = _stage(path)
         found[stage] = found.get(stage, 0.0) + sum(seconds)
-    return {stage: found[stage] for stage in STAGES.values() if stage in found}
+    return {stage: found[stage] for stage in STAGE_OF_TREE.values() if stage in found}
 
 
 def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
@@ -63,7 +57,9 @@ def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
     for path in dict.fromkeys([*trained, *timings]):
         jobs.setdefault(_stage(path), []).append(read_provenance(read_table(path, "timings")))
     known = [
-        stage for stage in STAGES.values() if all("cpu_seconds" in j for j in jobs.get(stage, [{}]))
+        stage
+        for stage in STAGE_OF_TREE.values()
+        if all("cpu_seconds" in j for j in jobs.get(stage, [{}]))
     ]
     return {
         "cpu_seconds": {stage: sum(j["cpu_seconds"] for j in jobs[stage]) for stage in known},
@@ -152,7 +148,7 @@ def _training(timings: Sequence[Path]) -> list[Path]:
     for path in timings:
         if _stage(path) == "aggregate":
             parts = path.parts
-            at = max(place for place, part in enumerate(parts) if part in STAGES)
+            at = max(place for place, part in enumerate(parts) if part in STAGE_OF_TREE)
             method = next(place for place in range(at, len(parts)) if METHODS in parts[place])
             scenario = parts[at + 1 : method]
             found[Path(*parts[:at], "models", *scenario, path.parent.name)] = None
@@ -165,4 +161,6 @@ def _training_tables(folder: Path) -> list[Path]:
 
 def _stage(path: Path) -> str:
     """The stage that wrote a table, from the tree it lies in."""
-    return next((STAGES[part] for part in reversed(path.parts) if part in STAGES), "other")
+    return next(
+        (STAGE_OF_TREE[part] for part in reversed(path.parts) if part in STAGE_OF_TREE), "other"
+    )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.metrics import TIMES, metrics_of
 
 CASE = "case"
@@ -17,7 +18,6 @@ PANELS = 8  # letters and columns that a figure has room for
 # what a method that adapts its hyper-parameters reports of single rounds
 ADAPTED = ("mean_lr", "mean_steps", "sampled_lr", "sampled_steps", "reward")
 COMMON_POINT = "common_point"  # what a method reports that looks for a model in several spaces
-IN_ROUNDS = ("federated", "peer")
 LOOKS = 10  # lines that can be told apart in a drawing of sizes
 
 Method = Any  # a `Measure`
@@ -174,11 +174,11 @@ def _table(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> I
 def _timed(settings: Settings, measures: Sequence[Method]) -> Iterator[str]:
     """Times are of single rounds, and of one setting each."""
     for measure in measures if settings.table.metric in TIMES else ():
-        kind = measure.spec.component.meta["kind"]
-        if kind not in IN_ROUNDS or len(measure.settings) > 1:
+        in_rounds = METHOD_KINDS[measure.spec.component.meta["kind"]].in_rounds
+        if not in_rounds or len(measure.settings) > 1:
             yield (
                 f"times are of rounds of one setting of a method; '{measure.spec.name}' has "
-                + ("several settings" if kind in IN_ROUNDS else "no rounds")
+                + ("several settings" if in_rounds else "no rounds")
             )
 
 

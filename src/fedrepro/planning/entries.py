@@ -20,6 +20,7 @@ from fedrepro.api import CHOICES, Choice, Over
 from fedrepro.core.errors import shown
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.racing import SPLIT
+from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 
 Scale = Literal["tiny", "quick", "paper"]
 RACE: Over = "race"
@@ -223,6 +224,7 @@ class Case(Strict):
     partition: Changes = Field(default_factory=dict)
     model: Changes = Field(default_factory=dict)
     training: Changes = Field(default_factory=dict)
+    graph: Changes = Field(default_factory=dict)
     trials: Trials | None = Field(
         None, description="seeded repetitions, where they differ from the exhibit's"
     )
@@ -298,12 +300,15 @@ class ExhibitSettings(Strict):
     cases: dict[str, Case] = Field(
         default_factory=dict,
         description="scenarios that are set side by side: a label, and what differs of dataset, "
-        "partition, model and training",
+        "partition, model, training and graph",
     )
     dataset: ComponentEntry
     partition: ComponentEntry
     model: ComponentEntry
     training: ComponentEntry
+    graph: ComponentEntry | None = Field(
+        None, description="whom the clients hear: for peer methods alone, all others are without"
+    )
     methods: list[MethodEntry] = Field(min_length=1)
     parameters: dict[str, Any] = Field(
         default_factory=dict,
@@ -335,6 +340,16 @@ class ExhibitSettings(Strict):
         """The data set, partition, model or training of the exhibit, or of one of its cases."""
         base: ComponentEntry = getattr(self, kind)
         return base if case is None else base.changed(getattr(self.cases[case], kind))
+
+    def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
+        """All of them by kind, and the graph where there is one."""
+        found = {kind: self.component(kind, case) for kind in WITHOUT_GRAPH}
+        changes = {} if case is None else self.cases[case].graph
+        if self.graph is not None:
+            found[GRAPH] = self.graph.changed(changes)
+        elif "name" in changes:
+            found[GRAPH] = ComponentEntry.model_validate(changes)
+        return found
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

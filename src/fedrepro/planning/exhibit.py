@@ -15,22 +15,23 @@ from operator import attrgetter
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import TIMES
-from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.registry import GRAPH, SCENARIO, components
 from fedrepro.core.spec import Spec, render, setting_token
 from fedrepro.core.tuning import KIND as TUNE
-from fedrepro.data.aside import ASIDE, lacking, not_validating, too_few, validating
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
 from fedrepro.planning.entries import TABLE, Case, ComponentEntry, ExhibitSettings
+from fedrepro.planning.fitting import require_fitting
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
 from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
 from fedrepro.planning.paths import Scenario
-from fedrepro.planning.tuned import PUBLIC_SAMPLE, require_tuned, sweeps_tuning
+from fedrepro.planning.tuned import require_tuned, sweeps_tuning
 
 
 @dataclass(frozen=True)
@@ -213,12 +214,8 @@ def _point(place: Place, where: str) -> Point:
     """The run of each setting."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in place.measures:
-        _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
-        _check_aside(measure, own, where)
-        for setting in measure.settings:
-            if in_rounds(setting.method):
-                _check_made(setting.method, f"{where}: '{measure.label}'")
+        require_fitting(measure, place.scenario, own, where)
         groups = measure.groups.values()
         found = dict(pair for group in groups for pair in _runs(own, measure, group, where))
         runs |= {(measure.label, setting): found[setting] for setting in measure.settings}
@@ -300,13 +297,27 @@ def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
         measures = partial(measures_of, settings, case, where)
         usual = list(measures({}).values()) if not sweeps_tuning(settings) else []
         for values in _grid(settings.sweep, where):
-            parts = {
-                kind: spec_of(kind, settings.component(kind, case), where, values.get(kind))
-                for kind in SCENARIO
-            }
+            parts = _parts(settings, case, where, values)
             shown, scenario = named | _shown(parts, values), Scenario(**parts)
             here = usual or list(measures(values.get(TUNE, {})).values())
             yield Place(shown, scenario, here, settings.trials, own, case)
+
+
+def _parts(
+    settings: ExhibitSettings,
+    case: str | None,
+    where: str,
+    values: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Spec]:
+    """The components of a point, with its swept values; without a graph where none is given."""
+    given = settings.components(case)
+    for kind, swept in values.items():
+        if kind not in (*given, TUNE):
+            raise FedreproError(
+                f"{where}: it sweeps {kind}.{next(iter(swept))} and has no {kind}; name one, as in "
+                f"{kind}: {{name: ring}}"
+            )
+    return {kind: spec_of(kind, entry, where, values.get(kind)) for kind, entry in given.items()}
 
 
 def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -349,8 +360,12 @@ def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict
 
 
 def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
-    """The scenario with the components, or the parameters of them, that a method sets itself."""
-    own = {spec.kind: spec for spec in scenario.specs}
+    """The scenario with the components, or the parameters of them, that a method sets itself.
+
+    Only peer methods keep a graph: all others are the same on every one.
+    """
+    on_graph = METHOD_KINDS[method.component.meta["kind"]].on_graph
+    own = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}
     for kind, given in method.component.meta["scenario"].items():
         if isinstance(given, str):
             # examples that are set aside stay so for bounds and controls
@@ -358,37 +373,3 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
         else:
             own[kind] = own[kind].component.spec({**own[kind].values, **given})
     return Scenario(**own)
-
-
-def _check_aside(measure: Measure, scenario: Scenario, where: str) -> None:
-    """Errors: FedreproError for examples that a method is handed or measured on, and nobody has."""
-    partition = scenario.partition
-    there = validating(scenario.dataset, partition)
-    works = {"client_validation_examples", PUBLIC_SAMPLE} & measure.needs
-    if works and there == 0:
-        raise not_validating(f"{where}: '{measure.label}'")
-    sizes = [setting.tune["examples"] for setting in measure.settings if setting.tune]
-    if sizes and there is not None and max(sizes) > there:
-        raise too_few(f"{where}: '{measure.label}'", max(sizes), there)
-    for part in ASIDE:
-        if part.split in measure.evaluate or part.need in measure.needs:
-            holder = partition.values.get("validation_at")
-            if not partition.values.get(part.parameter) or part.at not in (None, holder):
-                raise lacking(f"{where}: '{measure.label}'", part, partition.token)
-
-
-def _check_made(method: Spec, where: str) -> None:
-    """Errors: FedreproError for parameters that a method in rounds refuses together."""
-    try:
-        method.component.fn(**method.values)
-    except FedreproError as error:
-        raise FedreproError(f"{where}: {error}") from None
-
-
-def _check_model(method: Spec, scenario: Scenario, where: str) -> None:
-    allowed: Sequence[str] = method.component.meta["models"]
-    if allowed and scenario.model.name not in allowed:
-        raise FedreproError(
-            f"{where}: method '{method.name}' combines {', '.join(sorted(allowed))} models, "
-            f"not '{scenario.model.name}'; take it out of the exhibit or change the model"
-        )

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import METHOD_KINDS, STAGE_OF_TREE
 from fedrepro.core.racing import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import tuning_of
@@ -46,7 +47,7 @@ FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
 }
 HOUR = 3600.0
 LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
-STAGES = ("prepare", "partition", "train", "aggregate", "federate", "exhibit")
+STAGES = ("prepare", "partition", *dict.fromkeys(STAGE_OF_TREE.values()), "exhibit")
 
 
 @dataclass
@@ -111,7 +112,7 @@ class PlannedJob:
 
     @property
     def stage(self) -> str:
-        return "aggregate" if self.run.every is None else "federate"
+        return METHOD_KINDS[self.run.method.component.meta["kind"]].stage
 
 
 def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
@@ -194,7 +195,7 @@ def _data(plan: Plan, jobs: Sequence[PlannedJob], found: Forecast) -> None:
 
 def _training(plan: Plan, jobs: Sequence[PlannedJob]) -> Iterator[tuple[Scenario, int, int]]:
     """Training jobs whose file is missing: scenario, number of trials and of clients."""
-    wanted = dict.fromkeys((j.run.scenario, j.trials) for j in jobs if j.stage == "aggregate")
+    wanted = dict.fromkeys((j.run.scenario, j.trials) for j in jobs if j.run.every is None)
     for scenario, trials in wanted:
         files = plan.model_files(scenario, trials)
         for path, clients in zip(files, plan.client_pieces(scenario), strict=True):

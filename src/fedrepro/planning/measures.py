@@ -9,11 +9,11 @@ from typing import Any
 
 from fedrepro.api import CHOICES, Choice
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, Value, setting_token
-from fedrepro.planning.drawable import IN_ROUNDS
 from fedrepro.planning.entries import (
     RACE,
     ChoiceEntry,
@@ -134,7 +134,7 @@ class Measure:
 
 
 def in_rounds(method: Spec) -> bool:
-    return method.component.meta["kind"] in IN_ROUNDS
+    return METHOD_KINDS[method.component.meta["kind"]].in_rounds
 
 
 def _measuring(entry: MethodEntry) -> Measuring:

@@ -15,13 +15,14 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import METHOD_KINDS, TRAINING_TREE, TUNED_TREE
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec, Value, fitted, shorten
 
 # bytes of the wildcards of a job: its scenario together, and its method
 SCENARIO_ROOM, METHODS_ROOM = 122, 56
-TUNE_ROOM = 24  # of how models are tuned, which is taken off the method's as well
+TUNE_ROOM = 28  # of how models are tuned, which is taken off the method's as well
 EVERY_ROOM = 4  # of when rounds are measured, before its text is taken off the method's room
 
 BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
@@ -121,22 +122,27 @@ def model_files(folder: str, trials: TrialBlock, clients: Pieces) -> list[str]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Data set × partition × model × local training, before any method."""
+    """Data set × partition × model × local training, before any method.
+
+    graph: whom the clients hear, for peer methods; None for all others.
+    """
 
     dataset: Spec
     partition: Spec
     model: Spec
     training: Spec
+    graph: Spec | None = None
 
     @property
     def specs(self) -> tuple[Spec, ...]:
-        return tuple(getattr(self, kind) for kind in SCENARIO)
+        """Its components, in the order of a path."""
+        given = (getattr(self, kind) for kind in SCENARIO)
+        return tuple(spec for spec in given if spec is not None)
 
     @property
     def clients(self) -> int:
         """Number of clients. Errors: FedreproError if only the data can tell."""
-        count = self.partition.component.meta.get("clients", _given_clients)
-        found: int | None = count(self.partition.values)
+        found = clients_of(self.partition)
         if found is None:
             raise FedreproError(
                 f"partition '{self.partition.token}' leaves the number of clients to the data, "
@@ -152,6 +158,13 @@ class Scenario:
     @cached_property  # thousands of files lie in it
     def folder(self) -> str:
         return folder_of(self.specs)
+
+
+def clients_of(partition: Spec) -> int | None:
+    """Number of clients of a partition, None if only the data can tell."""
+    count = partition.component.meta.get("clients", _given_clients)
+    found: int | None = count(partition.values)
+    return found
 
 
 def _given_clients(values: Mapping[str, Value]) -> Any:
@@ -214,7 +227,7 @@ class Paths:
     def models_of(self, scenario: Scenario) -> str:
         """The folder of all local models of a scenario."""
         # as text: joining paths costs more than all else in planning many jobs
-        return f"{self.tree}/models/{scenario.folder}"
+        return f"{self.tree}/{TRAINING_TREE}/{scenario.folder}"
 
     def metrics(
         self,
@@ -232,11 +245,9 @@ class Paths:
     ) -> str:
         """The folder of a method's metrics; `every` is set for those that run in rounds, `tune` for
         those whose models are tuned."""
-        tree, more = "metrics", ""
-        if every is not None:
-            tree, more = "federated", f"/every={every}"
-        elif tune is not None:
-            tree, more = "tuned", f"/tune={tune_name(tune)}"
+        tree = TUNED_TREE if tune else METHOD_KINDS[method.component.meta["kind"]].tree
+        more = "" if every is None else f"/every={every}"
+        more = f"/tune={tune_name(tune)}" if tune else more
         name = method_name(method, every, tune)
         return f"{self.tree}/{tree}/{scenario.folder}/methods={name}{more}"
 

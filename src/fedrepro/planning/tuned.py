@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import TUNE
-from fedrepro.planning.drawable import IN_ROUNDS
 from fedrepro.planning.entries import ExhibitSettings, MethodEntry
 
 PUBLIC_SAMPLE = "public_sample"  # what a tuned method needs
@@ -29,7 +29,7 @@ def tune_of(spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: st
                 "tune: {examples: 1000}"
             )
         return None
-    if spec.component.meta["kind"] in IN_ROUNDS:
+    if METHOD_KINDS[spec.component.meta["kind"]].in_rounds:
         raise FedreproError(f"{where} runs in rounds, and only what is made at once is tuned")
     swept = {
         key.removeprefix(TUNED): values

@@ -17,6 +17,7 @@ import pandas as pd
 
 from fedrepro.api import CHOICES
 from fedrepro.core.artifacts import read_json_of
+from fedrepro.core.kinds import METHOD_KINDS, STAGE_WORDS
 from fedrepro.core.metrics import SIZES, size_text
 from fedrepro.drawings.layout import METHOD, Arrangement, at, name_of, table_of
 from fedrepro.drawings.tables import TableRow, TextCell, TextTable, html
@@ -30,17 +31,6 @@ SCALES = {
     "tiny": "two client counts and two trials, to see that everything runs; not a result",
     "quick": "small data that ship with the software, few trials, minutes on two cores",
     "paper": "the data, sizes and trials of the papers",
-}
-KINDS = {
-    "one_shot": "one-shot",
-    "federated": "in rounds",
-    "peer": "in rounds, without a server",
-    "control": "control",
-}
-STAGES = {
-    "train": "training local models",
-    "aggregate": "one-shot methods and controls",
-    "federate": "methods in rounds",
 }
 SIZE_METRICS = ("hidden_units", "parameters")
 LABELS = {
@@ -120,7 +110,7 @@ class Shown:
             texts = ["; ".join(method["needs"].values()) or "nothing"]
             texts.append("; ".join(method.get("discloses", {}).values()))
             cells = tuple(TextCell(text=text or " ") for text in texts)
-            rows.append(TableRow((method["label"], KINDS[method["kind"]]), cells))
+            rows.append(TableRow((method["label"], METHOD_KINDS[method["kind"]].words), cells))
         heads = (("Handed",), ("Read to choose",))
         return html(TextTable("", ("Method", "Kind"), heads, tuple(rows)), "texts")
 
@@ -146,7 +136,7 @@ class Shown:
 
     @property
     def times(self) -> list[tuple[str, str]]:
-        return [(STAGES.get(stage, stage), duration(s)) for stage, s in self.seconds.items()]
+        return [(STAGE_WORDS.get(stage, stage), duration(s)) for stage, s in self.seconds.items()]
 
     @property
     def total(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.networks.layers import Convolution, Shape, Variational
 from fedrepro.networks.network import Network
 from fedrepro.training.augment import Crops
+from fedrepro.training.drawn import DrawnGradients
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout, first
 from fedrepro.training.gradients import AutogradGradients, Gradients, observed_hits, observed_losses
@@ -23,7 +24,7 @@ from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import StepPath
 from fedrepro.training.settings import Settings
 from fedrepro.training.stopping import EarlyStopping
-from fedrepro.training.terms import Proximal, Term
+from fedrepro.training.terms import GaussianPrior, Proximal, Term
 
 if TYPE_CHECKING:
     import torch
@@ -68,17 +69,28 @@ class Procedure:
             name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
         }
 
-    def descends(self, keep_gradients: bool) -> bool:
+    def descends(self, path: StepPath, keep_gradients: bool) -> bool:
         """Whether a step can move the weights in the products that would give their gradients."""
-        return self.is_plain_descent and not (keep_gradients or self.settings.batch_size is None)
+        at_draws = path == "hand" and self.network.all_drawn
+        whole = self.settings.batch_size is None
+        return self.is_plain_descent and not (keep_gradients or whole or at_draws)
 
     def layout(self, path: StepPath, keep_gradients: bool = False) -> Layout:
         """Tensors of the network, then those of the terms, as the path wants them in memory.
 
-        Transposed matrices of narrow layers are multiplied faster, but moved more slowly.
+        Transposed matrices of narrow layers are multiplied faster, but moved more slowly; so are
+        those that are drawn in each step.
         """
-        turned = path == "hand" and not self.descends(keep_gradients)
-        return Layout({**self.network.shapes, **self.private}, turned)
+        moved = self.network.all_drawn or self.descends(path, keep_gradients)
+        return Layout({**self.network.shapes, **self.private}, path == "hand" and not moved)
+
+    def shares(self, tasks: Sequence[Task]) -> list[float]:
+        """Of a divergence in the loss of a minibatch, model by model; zero where there is none."""
+        priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
+        size, epochs = self.settings.batch_size, self.settings.epochs
+        if not priors or size is None:
+            return [0.0] * len(tasks)
+        return [priors[0].share(len(t.rows), t.total(size, epochs), size) for t in tasks]
 
     @property
     def rows(self) -> int:
@@ -139,7 +151,7 @@ class Block:
         self.summed = torch.zeros_like(self.flat) if keep_gradients else None
         whole = procedure.settings.batch_size is None
         # what differentiates automatically knows one step size
-        self.direct = procedure.descends(keep_gradients) and (path == "hand" or same_rate)
+        self.direct = procedure.descends(path, keep_gradients) and (path == "hand" or same_rate)
         # descending directly writes no gradients, so there is no buffer to clear
         self.gradient = self.flat if self.direct else torch.zeros_like(self.flat)
         self.total = torch.zeros_like(self.flat) if whole else self.gradient
@@ -157,6 +169,10 @@ class Block:
         procedure = self.procedure
         weights, gradients = self.layout.views(self.flat), self.layout.views(self.gradient)
         start = self.layout.views(self.start)
+        if self.path == "hand" and procedure.network.all_drawn:
+            return DrawnGradients(
+                procedure.network, weights, gradients, procedure.rows, procedure.losses, start
+            )
         if self.path == "hand":
             use = Moved(weights, procedure.rows) if self.direct else Written(gradients)
             return HandGradients(
@@ -174,11 +190,19 @@ class Block:
             self.direct,
         )
 
-    def begin(self, start: np.ndarray, private: np.ndarray | None, tasks: Sequence[Task]) -> None:
+    def begin(
+        self,
+        start: np.ndarray,
+        private: np.ndarray | None,
+        reference: np.ndarray | None,
+        memory: Mapping[str, np.ndarray],
+        tasks: Sequence[Task],
+    ) -> None:
         """Other models take their places.
 
         start: the network's tensors (models, size), or (1, size) for all of them; private: those of
-        the terms (models, size).
+        the terms (models, size); reference: what terms compare with, as start, which it is if None;
+        memory: of the optimiser, buffers (models, size) and steps (models,), all alike, or nothing.
         """
         import torch
 
@@ -188,16 +212,22 @@ class Block:
             self.flat[:count, inner:].copy_(torch.from_numpy(private))
         if self.start is not self.flat:
             self.start[:count].copy_(self.flat[:count])
+            if reference is not None:
+                self.start[:count, :inner].copy_(torch.from_numpy(reference))
         if self.summed is not None:
             self.summed.zero_()
         rates = [settings.lr if task.lr is None else task.lr for task in tasks]
         same = len(set(rates)) == 1
         if same:
             settings = replace(settings, lr=rates[0])
-        self.gradients.begin(rates)
+        self.gradients.begin(rates, self.procedure.shares(tasks))
         self.optimiser = OPTIMISERS[settings.optimiser](
             self.flat[:count], settings, None if same else rates
         )
+        if memory:
+            self.optimiser.recall(int(memory["steps"][0]))
+            for name, value in self.optimiser.buffers().items():
+                value.copy_(torch.from_numpy(memory[name]))
         if self.procedure.network.draws:
             self.noise = noise_of(tasks, settings.batch_size, self.device)
         if self.crops is not None:

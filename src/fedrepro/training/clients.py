@@ -128,6 +128,9 @@ class Clients:
         steps: Sequence[int] | int | None = None,
         terms: Sequence[Term | Proximal] = (),
         private: Mapping[str, np.ndarray] | None = None,
+        reference: Mapping[str, np.ndarray] | None = None,
+        memory: Mapping[str, np.ndarray] | None = None,
+        done: int | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
         """The chosen clients (all by default) train from `start`: (1, *shape), shared, or one each.
@@ -136,11 +139,15 @@ class Clients:
         trial, client, round, epoch), so a method that trains a client more than once in a round
         gives each time a `call` of its own, rng.at(call=1). lr, and steps (minibatches, instead of
         whole epochs): for all, or one each. private: tensors of the terms, (chosen, *shape), which
-        the result hands back trained. Results are in the order of `chosen` and say which models
+        the result hands back trained. reference, memory: see `engine.train`. done: minibatches that
+        each of them took in earlier rounds; it goes on after them, within an epoch, in the order
+        of local training. Results are in the order of `chosen` and say which models
         are finite: the others are for the method to reject, or an error by `checked`. Raises
         FedreproError outside a round.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
+        if done is not None:
+            tasks = [replace(task, rng=task.rng.at(round=-1), done=done) for task in tasks]
         with self.ledger.at_work():
             trained = train(
                 self.network,
@@ -150,6 +157,8 @@ class Clients:
                 start,
                 terms=terms,
                 private=private,
+                reference=reference,
+                memory=memory,
                 keep_gradients=keep_gradients,
             )
         self._note(chosen, trained)
@@ -239,7 +248,7 @@ class Clients:
         rows = [self.data.rows[j] for j in members]
         with self.ledger.at_work():
             found, losses = gradients_at(self.network, self.data.examples, rows, weights)
-        self.ledger.sent(self.models(up=len(members), down=len(members)))
+        self._send(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, losses, np.isfinite(losses))
         return found
 
@@ -271,7 +280,7 @@ class Clients:
         count = len(found.accuracy)
         one = self.models(up=0, down=count * len(members))
         numbers = 2 * FLOAT_BYTES * count * len(members)
-        self.ledger.sent(one + Traffic(messages_up=len(members), bytes_up=numbers))
+        self._send(one + Traffic(messages_up=len(members), bytes_up=numbers))
         return found
 
     def models(self, up: int, down: int) -> Traffic:
@@ -280,8 +289,12 @@ class Clients:
 
     def _note(self, chosen: Sequence[int] | None, done: Trained | Averaged) -> None:
         members = self._members(chosen)
-        self.ledger.sent(self.models(up=len(members), down=len(members)))
+        self._send(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, done.loss, done.finite)
+
+    def _send(self, traffic: Traffic) -> None:
+        """Messages between the server and the clients are counted."""
+        self.ledger.sent(traffic)
 
     def _members(self, chosen: Sequence[int] | None) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))

@@ -79,11 +79,13 @@ class Trained(Outcome):
     """Weights of the network (n, *shape) by name; those of a model that is not finite are NaN.
 
     gradients: the sum over steps of the minibatch gradients of the loss (without L2 and proximal
-    terms), same shapes, if asked for.
+    terms), same shapes, if asked for. memory: what the optimiser remembers of each model, if asked
+    for: arrays (n, …) for a training that goes on.
     """
 
     tensors: dict[str, np.ndarray]
     gradients: dict[str, np.ndarray] | None = None
+    memory: dict[str, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,8 @@ def train(
     *,
     terms: Sequence[Term | Proximal] = (),
     private: Mapping[str, np.ndarray] | None = None,
+    reference: Mapping[str, np.ndarray] | None = None,
+    memory: Mapping[str, np.ndarray] | None = None,
     keep_gradients: bool = False,
     block: int | None = None,
     path: StepPath | None = None,
@@ -117,21 +121,25 @@ def train(
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
     start: tensors (n, *shape), or (1, *shape) for a shared start. private: tensors of the terms,
-    (n, *shape), trained beside the network's. `block`: models trained together (None: as the cache
+    (n, *shape), trained beside the network's. reference: what terms compare the network with, as
+    start, which it is without: the mean and spread of a prior, say. memory: what the optimiser
+    remembers, as an earlier training gave it, or empty to begin with; without it the optimiser
+    starts anew and nothing is given back. `block`: models trained together (None: as the cache
     allows); on the CPU it changes the speed, never the result. A model that is not finite does not
     change the others; `checked` makes it an error. Raises FedreproError for a client without
     examples or steps, and for private tensors that are missing or of another shape.
     """
     began = time.perf_counter()
     procedure = Procedure(network, settings, terms)
-    work = _Work(procedure, examples, tasks, start, private or {}, keep_gradients, block, path)
+    given = Given(start, private or {}, reference, memory)
+    work = _Work(procedure, examples, tasks, given, keep_gradients, block, path)
     tensors = work.empty(work.inner)
     summed = work.empty(work.inner) if keep_gradients else None
     for part in work.parts():
         work.put(tensors, work.inner, part.chosen, part.flat)
         if summed is not None and part.summed is not None:
             work.put(summed, work.inner, part.chosen, part.summed)
-    return Trained(**work.outcome(began), tensors=tensors, gradients=summed)
+    return Trained(**work.outcome(began), tensors=tensors, gradients=summed, memory=work.memory)
 
 
 def average(
@@ -156,7 +164,7 @@ def average(
 
     began = time.perf_counter()
     procedure = Procedure(network, settings, terms)
-    work = _Work(procedure, examples, tasks, start, private or {}, False, block, path)
+    work = _Work(procedure, examples, tasks, Given(start, private or {}), False, block, path)
     size = work.inner.size
     total = torch.zeros(1, size, dtype=examples.dtype, device=examples.inputs.device)
     for part in work.parts():
@@ -170,6 +178,16 @@ def average(
     return Averaged(**outcome, tensors=tensors, weight=went_in)
 
 
+@dataclass(frozen=True)
+class Given:
+    """Tensors that training starts from, by name; see `train`."""
+
+    start: Mapping[str, np.ndarray]
+    private: Mapping[str, np.ndarray]
+    reference: Mapping[str, np.ndarray] | None = None
+    memory: Mapping[str, np.ndarray] | None = None
+
+
 class _Work:
     """Tasks ordered by number of steps and cut into blocks, and how their training went."""
 
@@ -178,36 +196,44 @@ class _Work:
         procedure: Procedure,
         examples: Examples,
         tasks: Sequence[Task],
-        start: Mapping[str, np.ndarray],
-        private: Mapping[str, np.ndarray],
+        given: Given,
         keep_gradients: bool,
         block: int | None,
         path: StepPath | None,
     ) -> None:
         _check_tasks(tasks)
-        _check_private(procedure.private, private, len(tasks))
+        _check_private(procedure.private, given.private, len(tasks))
         procedure.require_pieces()
-        given, network, losses = procedure.settings, procedure.network, procedure.losses
+        settings, network, losses = procedure.settings, procedure.network, procedure.losses
         device = examples.inputs.device
-        path = require(path or choose(network, device.type, losses), network, losses)
+        path = path or choose(network, device.type, losses)
+        require(path, network, losses, device.type)
         self.tasks = tasks
-        self.steps = np.array([task.total(given.batch_size, given.epochs) for task in tasks])
+        self.steps = np.array([task.total(settings.batch_size, settings.epochs) for task in tasks])
         self.pieces = np.array([procedure.pieces(task) for task in tasks])
         layout = procedure.layout(path, keep_gradients)
         self.inner = Layout(network.shapes, layout.turned)
         self.outer = Layout(procedure.private, layout.turned)
-        self.start = self.inner.pack(start)
-        self.given, self.private = private, self.empty(self.outer)
+        self.start = self.inner.pack(given.start)
+        self.reference = None if given.reference is None else self.inner.pack(given.reference)
+        self.given, self.private = given.private, self.empty(self.outer)
+        self.before = given.memory or {}
+        self.memory: dict[str, np.ndarray] | None = None
+        if given.memory is not None:
+            self.memory = {"steps": self.before.get("steps", 0) + self.steps}
         self.finite = np.ones(len(tasks), bool)
         self.failed_at = np.full(len(tasks), -1)
         self.loss = np.full(len(tasks), np.nan)
         if path == "loop":
             self.size = 1
         else:
-            buffers = 1 + bool(procedure.terms) if procedure.descends(keep_gradients) else BUFFERS
+            direct = procedure.descends(path, keep_gradients)
+            buffers = 1 + bool(procedure.terms) if direct else BUFFERS
             self.size = block or block_size(layout, device, len(tasks), buffers)
             self.size = min(len(tasks), self.size)
-        rates = {given.lr if task.lr is None else task.lr for task in tasks}
+        if len(set(self.before.get("steps", ()))) > 1:
+            self.size = 1  # the fused kernel of an optimiser knows one number of steps
+        rates = {settings.lr if task.lr is None else task.lr for task in tasks}
         same_rate = self.size == 1 or len(rates) == 1
         self.block = Block(procedure, path, layout, examples, self.size, same_rate, keep_gradients)
 
@@ -219,11 +245,14 @@ class _Work:
             tasks = [self.tasks[i] for i in chosen]
             own = {name: value[chosen] for name, value in self.given.items()}
             self.block.begin(
-                self.start if len(self.start) == 1 else self.start[chosen],
+                _of(self.start, chosen),
                 self.outer.pack(own) if own else None,
+                None if self.reference is None else _of(self.reference, chosen),
+                {name: value[chosen] for name, value in self.before.items()},
                 tasks,
             )
             self._judge(chosen, *self.block.train(tasks))
+            self._remember(chosen)
             yield self._part(chosen)
 
     def _judge(self, chosen: np.ndarray, losses: np.ndarray, taken: np.ndarray) -> None:
@@ -238,6 +267,15 @@ class _Work:
             if self.finite[model]:
                 # an exact sum does not depend on how the steps were cut
                 self.loss[model] = math.fsum(losses[:, i].tolist()) / self.steps[model]
+
+    def _remember(self, chosen: np.ndarray) -> None:
+        """Note what the optimiser remembers of the models of a block."""
+        if self.memory is None:
+            return
+        for name, value in self.block.optimiser.buffers().items():
+            if name not in self.memory:
+                self.memory[name] = np.empty((len(self.tasks), value.shape[1]), self.start.dtype)
+            self.memory[name][chosen] = value.cpu().numpy()
 
     def _part(self, chosen: np.ndarray) -> Part:
         """The models of a block; what is not finite is not a number, whatever it was before."""
@@ -281,6 +319,11 @@ class _Work:
         """Copy the models of a block to their places."""
         for name, value in layout.views(flat).items():
             tensors[name][chosen] = value.cpu().numpy()
+
+
+def _of(flat: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """The rows of these models; one row is that of all."""
+    return flat if len(flat) == 1 else flat[chosen]
 
 
 @dataclass(frozen=True)

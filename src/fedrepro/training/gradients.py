@@ -30,8 +30,11 @@ class Gradients(Protocol):
     step, None for networks that draw nothing.
     """
 
-    def begin(self, rates: Sequence[float]) -> None:
-        """The step sizes of the models that train next, for what descends at once."""
+    def begin(self, rates: Sequence[float], shares: Sequence[float]) -> None:
+        """Other models took their places.
+
+        rates: their step sizes, for what descends at once. shares: of a divergence (`terms.py`).
+        """
         ...
 
     def step(
@@ -56,15 +59,17 @@ class AutogradGradients:
     terms: Sequence[Term] = ()
     direct: bool = False
     lr: float | None = None
+    shares: torch.Tensor | None = None
 
     @property
     def once(self) -> bool:
         """Whether every weight is used once; a method's term may use one that has moved."""
         return all(type(term) in (Entropy, RepresentationMatching) for term in self.terms)
 
-    def begin(self, rates: Sequence[float]) -> None:
+    def begin(self, rates: Sequence[float], shares: Sequence[float]) -> None:
         """See `Gradients`."""
         self.lr = rates[0] if self.direct else None
+        self.shares = next(iter(self.weights.values())).new_tensor(shares)
 
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
@@ -81,7 +86,8 @@ class AutogradGradients:
         losses = cross_entropy(logits, y, weight)
         if self.terms:
             start = {name: value[:count] for name, value in self.start.items()}
-            look = TermInputs(self.network, leaves, start, x, weight, run)
+            assert self.shares is not None
+            look = TermInputs(self.network, leaves, start, x, weight, run, self.shares[:count])
             for term in self.terms:
                 losses = losses + term.loss(look)
         found = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)

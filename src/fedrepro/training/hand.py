@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from fedrepro.networks.layers import Noise
 from fedrepro.networks.network import Network
 from fedrepro.training.representation import RepresentationMatching
-from fedrepro.training.terms import Entropy, Term
+from fedrepro.training.terms import Entropy, GaussianPrior, Term
 
 if TYPE_CHECKING:
     import torch
@@ -25,13 +25,15 @@ Tensors = Mapping[str, "torch.Tensor"]
 
 def by_hand(network: Network, terms: Sequence[object]) -> bool:
     """Whether the gradients of this network and these terms are written out here."""
-    matchings = [term for term in terms if type(term) is RepresentationMatching]
+    kinds = [type(term) for term in terms]
+    known = (Entropy, GaussianPrior if network.kind == "variational" else RepresentationMatching)
+    dense = network.of_means if network.all_drawn else network
     return (
-        network.sizes is not None
-        and all(type(term) in (Entropy, RepresentationMatching) for term in terms)
-        and len(matchings) <= 1
+        dense.sizes is not None
+        and all(kind in known for kind in kinds)
+        and kinds.count(known[1]) <= 1
         # matching looks at activations as they are before dropout
-        and not (matchings and network.dropout)
+        and not (RepresentationMatching in kinds and network.dropout)
     )
 
 
@@ -223,7 +225,7 @@ class HandGradients:
         self._backward(x, error)
         return logits
 
-    def begin(self, rates: Sequence[float]) -> None:
+    def begin(self, rates: Sequence[float], shares: Sequence[float]) -> None:
         """See `Gradients`."""
         self.use.begin(rates)
 

@@ -19,20 +19,22 @@ class Task:
     rows: int array of example indices. The minibatches of epoch e are drawn from
     rng.at(epoch=e). lr and steps, if given, stand for those of the procedure: a step size and a
     number of minibatches of this client's own. Steps beyond an epoch go on in the next one, which
-    has an order of its own.
+    has an order of its own. done: minibatches of this sequence that were taken before; training
+    goes on after them, within an epoch.
     """
 
     rows: np.ndarray
     rng: Rng
     lr: float | None = None
     steps: int | None = None
+    done: int = 0
 
     def per_epoch(self, batch_size: int | None) -> int:
         """Minibatches per epoch; the last may be short. Without a size all examples are one."""
         return 1 if batch_size is None else -(-len(self.rows) // batch_size)
 
     def total(self, batch_size: int | None, epochs: int) -> int:
-        """Minibatches of the whole training."""
+        """Minibatches of the whole training, without those that were taken before."""
         return self.per_epoch(batch_size) * epochs if self.steps is None else self.steps
 
 
@@ -94,7 +96,7 @@ def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Ch
             _fill(index[:, i], size[:, i], order, first, totals[i], batch_size)
         ends, now = np.array(totals), np.arange(first, first + steps)[:, None]
         active = (ends > now).sum(1)
-        epoch = now // [task.per_epoch(batch_size) for task in tasks]
+        epoch = _before(tasks, now) // [task.per_epoch(batch_size) for task in tasks]
         yield Chunk(first, index, size, active.tolist(), epoch)
 
 
@@ -120,8 +122,14 @@ def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chun
         # a model without examples in a piece may stand before one that has some
         last = [int(np.flatnonzero(row).max()) + 1 for row in size[:, :count] if row.any()]
         used = slice(len(last))
-        epoch = np.full(size[used].shape, step)
+        epoch = np.broadcast_to(_before(tasks, step), size[used].shape)
         yield Chunk(step, index[used], size[used], last, epoch, whole=sizes)
+
+
+def _before(tasks: Sequence[Task], step: np.ndarray | int) -> np.ndarray:
+    """Numbers of these steps (…, 1) in the sequences of the tasks: int64 (…, models)."""
+    found: np.ndarray = step + np.array([task.done for task in tasks])
+    return found
 
 
 def _fill(
@@ -131,7 +139,7 @@ def _fill(
     per_epoch = order.task.per_epoch(batch_size)
     at, end = first, min(first + len(index), total)
     while at < end:
-        epoch, inside = divmod(at, per_epoch)
+        epoch, inside = divmod(order.task.done + at, per_epoch)
         count = min(per_epoch - inside, end - at)
         rows = order.of(epoch)[inside * batch_size : (inside + count) * batch_size]
         to = slice(at - first, at - first + count)

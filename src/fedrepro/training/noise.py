@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
     import torch
 
 PURPOSE = "step-noise"
-WORDS, DIRECTIONS = 2**32, 2**16
-CHUNK = 2**17  # normal numbers at a time; for larger buffers the system hands out fresh memory
+WORDS, PAIRS = 2**32, 2**16
+# normal numbers at a time, words included they stay in the cache; whole 64-bit words, so that a
+# part of them is the same as the whole
+CHUNK = 2**15
+# turns by this angle spread the points of a spiral evenly over all directions
+GOLDEN = math.pi * (3 - math.sqrt(5))
 # the increment of Weyl sequences: consecutive steps get seeds far apart
 STRIDE = 0x9E3779B97F4A7C15
 SEEDS = 2**64  # of a GPU's generator, which is counter-based too
@@ -48,12 +53,12 @@ class ModelNoise:
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
         self.streams = [Words(task.rng) for task in tasks]
-        self.per_epoch = [task.per_epoch(batch_size) for task in tasks]
+        self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """See `StepNoise`."""
-        for stream, per_epoch in zip(self.streams[:models], self.per_epoch, strict=False):
-            stream.at(*divmod(step, per_epoch), piece)
+        for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
+            stream.at(*divmod(done + step, per_epoch), piece)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         """Ones with probability `share`, else zeros, shaped as `like` (A, …)."""
@@ -65,10 +70,17 @@ class ModelNoise:
     def normal(self, like: torch.Tensor) -> torch.Tensor:
         """Standard normal numbers, shaped as `like` (A, …)."""
         drawn = _contiguous(like)
-        for part, stream in zip(drawn.numpy(), self.streams, strict=False):
+        for model, part in enumerate(drawn.numpy()):
             for at in range(0, part.size, CHUNK):
-                normal(stream, part.reshape(-1)[at : at + CHUNK])
+                self.write(model, part.reshape(-1)[at : at + CHUNK])
         return drawn
+
+    def write(self, model: int, out: np.ndarray) -> None:
+        """Write the next standard normal numbers of one model, (n,), to `out`.
+
+        Parts of whole multiples of eight, one after another, are the same as the whole.
+        """
+        normal(self.streams[model], out)
 
 
 class Words:
@@ -93,27 +105,37 @@ class Words:
 
 
 def normal(stream: Words, out: np.ndarray) -> None:
-    """Write standard normal numbers to `out`, (n,), by Box and Muller's transform.
+    """Write standard normal numbers to `out`, (n,): each pair takes 16 bits, a place of the table.
 
-    A pair takes 32 bits for its radius and 16 for its direction: all moments below order 2^16 are
-    those of normal numbers. By NumPy's vectorised functions this takes a quarter of the time that
-    its own normal numbers take, and about that of torch's, which have seeds of 32 bits.
+    This takes a third of the time of Box and Muller's transform of as many random words, itself a
+    quarter of that of NumPy's own normal numbers.
     """
-    half = -(-len(out) // 2)
-    words = stream.take(half + -(-half // 2))
-    radius = words[:half].astype(out.dtype)
-    radius += 0.5  # zero has no logarithm
-    radius *= 1 / WORDS
-    np.log(radius, out=radius)
-    radius *= -2
-    np.sqrt(radius, out=radius)
-    angle = words[half:].view(np.uint16)[:half].astype(out.dtype)
-    angle *= 2 * math.pi / DIRECTIONS
-    first, second = out[:half], out[half:]
-    np.cos(angle, out=first)
-    first *= radius
-    np.sin(angle, out=angle)
-    np.multiply(angle[: len(second)], radius[: len(second)], out=second)
+    pairs = -(-len(out) // 2)
+    places = stream.take(-(-pairs // 2)).view(np.uint16)[:pairs]
+    table = normal_pairs(out.dtype)
+    if len(out) % 2:
+        out[...] = np.take(table, places).view(out.dtype)[: len(out)]
+    else:
+        # checking each place would copy the result; there are none beyond the table
+        np.take(table, places, out=out.view(table.dtype), mode="wrap")
+
+
+@cache
+def normal_pairs(dtype: np.dtype) -> np.ndarray:
+    """Equally probable points of two independent standard normal numbers: complex (PAIRS,).
+
+    Rings of equal probability with four points each, a quarter turn apart, so that odd moments and
+    the covariance are zero; from ring to ring they turn by GOLDEN. The squared radius is the mean
+    over the ring, so that variances are one. Fourth and sixth moments miss theirs by a ten
+    thousandth, and no point is farther out than 4.7.
+    """
+    rings = PAIRS // 4
+    ends = np.arange(1, rings + 1) / rings
+    below = np.concatenate([[0], ends - ends * np.log(ends)])  # the integral of -log
+    radius = np.sqrt(2 * rings * np.diff(below))
+    ring = radius * np.exp(1j * (GOLDEN * np.arange(rings) + math.pi / 8))
+    found = np.outer([1, 1j, -1, -1j], ring).reshape(-1)
+    return found.astype(np.result_type(dtype, np.complex64))
 
 
 class BlockNoise:
@@ -123,12 +145,13 @@ class BlockNoise:
         import torch
 
         self.rng, self.per_epoch = tasks[0].rng, tasks[0].per_epoch(batch_size)
+        self.done = tasks[0].done
         self.generator = torch.Generator(device)
         self.epoch, self.key = -1, 0
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """See `StepNoise`."""
-        epoch, inside = divmod(step, self.per_epoch)
+        epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
             self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(PURPOSE)
         # a step in pieces is the only one of its epoch

@@ -65,18 +65,23 @@ class Adam:
             return kept
         return [[value[models] for value in one] for one in kept]
 
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """What is remembered of each model, (models, size), beside the number of steps."""
+        found = {"first": self.first, "second": self.second}
+        return found if self.largest is None else {**found, "largest": self.largest}
+
+    def recall(self, steps: int) -> None:
+        """Models that have taken so many steps go on; their buffers are written by the caller."""
+        self.steps.fill_(steps)
+
     def state(self) -> dict[str, torch.Tensor]:
         """What must be kept to go on: moments and number of steps."""
-        found = {"first": self.first, "second": self.second, "steps": self.steps}
-        return found if self.largest is None else {**found, "largest": self.largest}
+        return {**self.buffers(), "steps": self.steps}
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
         """Go on from a state; it is copied, so the state itself does not change."""
-        self.first.copy_(state["first"])
-        self.second.copy_(state["second"])
-        self.steps.copy_(state["steps"])
-        if self.largest is not None:
-            self.largest.copy_(state["largest"])
+        for name, value in self.state().items():
+            value.copy_(state[name])
 
 
 class Sgd:
@@ -89,6 +94,13 @@ class Sgd:
 
         self.settings, self.rates = settings, rates
         self.velocity = torch.zeros_like(flat) if settings.momentum else None
+
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """See `Adam`."""
+        return {} if self.velocity is None else {"velocity": self.velocity}
+
+    def recall(self, steps: int) -> None:
+        """See `Adam`."""
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """One step for the first models of the buffer."""

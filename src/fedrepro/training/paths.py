@@ -15,8 +15,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.networks.network import Network
 from fedrepro.training.hand import by_hand
 
-# hand: written-out gradients of dense networks and of some terms. grouped: stacked forward pass,
-# with grouped convolutions. loop: models one after another.
+# hand: written-out gradients of dense networks and of some terms; of variational ones on the CPU.
+# grouped: stacked forward pass, with grouped convolutions. loop: models one after another.
 StepPath = Literal["hand", "grouped", "loop"]
 PATHS: tuple[StepPath, ...] = get_args(StepPath)
 
@@ -31,24 +31,24 @@ def table() -> dict[str, dict[str, StepPath]]:
 def choose(network: Network, device: str, terms: Sequence[object]) -> StepPath:
     """The path for this network; what is not written out is differentiated automatically."""
     path = table()["cuda" if device == "cuda" else "cpu"][network.kind]
-    if path == "hand" and not by_hand(network, terms):
-        return "grouped"
-    return path
+    return path if path in possible(network, terms, device) else "grouped"
 
 
-def possible(network: Network, terms: Sequence[object]) -> tuple[StepPath, ...]:
-    """The paths that can train this network."""
+def possible(
+    network: Network, terms: Sequence[object], device: str = "cpu"
+) -> tuple[StepPath, ...]:
+    """The paths that can train this network there."""
     found: list[StepPath] = ["grouped", "loop"]
-    if by_hand(network, terms):
+    if by_hand(network, terms) and not (network.all_drawn and device == "cuda"):
         found.append("hand")
     return tuple(path for path in PATHS if path in found)
 
 
-def require(path: StepPath, network: Network, terms: Sequence[object]) -> StepPath:
+def require(path: StepPath, network: Network, terms: Sequence[object], device: str) -> StepPath:
     """The path itself, or an error if it cannot train this network."""
-    if path not in possible(network, terms):
+    able = possible(network, terms, device)
+    if path not in able:
         raise FedreproError(
-            f"path '{path}' cannot train this {network.kind} network; "
-            f"use {', '.join(possible(network, terms))}"
+            f"path '{path}' cannot train this {network.kind} network; use {', '.join(able)}"
         )
     return path

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 class TermInputs:
     """What a term sees of a step of A models.
 
-    tensors: the network's and the client's own as trained now, and start: the same as received,
-    (A, *shape) by name. x: (A, B, D); weight: (A, B), a minibatch's sums to one and is zero for
-    filled rows. run: what the forward pass kept.
+    tensors: the network's and the client's own as trained now, and start: the same as received, or
+    what the caller gave in its place, (A, *shape) by name. x: (A, B, D); weight: (A, B), a
+    minibatch's sums to one and is zero for filled rows. run: what the forward pass kept. share:
+    (A,), of a divergence in the loss of a minibatch.
     """
 
     network: Network
@@ -32,6 +33,7 @@ class TermInputs:
     x: torch.Tensor
     weight: torch.Tensor
     run: Pass
+    share: torch.Tensor
 
 
 class Term(Protocol):
@@ -118,30 +120,43 @@ class Entropy:
 
 @dataclass(frozen=True)
 class GaussianPrior:
-    """share · KL(q ‖ prior) for variational weights, where the prior is q as received.
+    """weight · KL(q ‖ prior) for variational weights, beside the sum of the examples' losses.
 
-    share: one over the minibatches between two exchanges. Source: P2P, eq. (8); SPEC D4.
+    The loss of a minibatch is a mean over its examples, so it has one part in so many of the
+    divergence as there are examples: in all minibatches of the run (those between two exchanges),
+    or of the client, each once. sd: the prior is N(0, sd²) for every weight; without it, it is q
+    as received. Source: P2P, eq. (8); SPEC D4.
     """
 
-    share: float
+    weight: float = 1.0
+    over: Literal["run", "client"] = "run"
+    sd: float | None = None
     additive = False
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """None."""
         return {}
 
+    def share(self, examples: int, minibatches: int, batch_size: int) -> float:
+        """Of the divergence in the loss of a minibatch, for a client with so many examples."""
+        return self.weight / (examples if self.over == "client" else minibatches * batch_size)
+
     def loss(self, look: TermInputs) -> torch.Tensor:
         """(A,): log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½, summed over the weights."""
+        import torch
         from torch.nn.functional import softplus
 
         total = look.x.new_zeros(len(look.x))
         for name, parameter in look.network.parameters.items():
             if parameter.role == "spread":
                 continue
-            mean, prior_mean = look.tensors[name], look.start[name]
-            deviation = softplus(look.tensors[f"{name}_spread"])
-            prior = softplus(look.start[f"{name}_spread"])
-            ratio = (deviation**2 + (mean - prior_mean) ** 2) / (2 * prior**2)
+            mean, deviation = look.tensors[name], softplus(look.tensors[f"{name}_spread"])
+            if self.sd is None:
+                away = mean - look.start[name]
+                prior = softplus(look.start[f"{name}_spread"])
+            else:
+                away, prior = mean, torch.full_like(mean, self.sd)
+            ratio = (deviation**2 + away**2) / (2 * prior**2)
             each = (prior / deviation).log() + ratio - 0.5
             total = total + each.flatten(1).sum(1)
-        return self.share * total
+        return look.share * total

@@ -10,11 +10,11 @@ from typing import Annotated
 
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
-from fedrepro.networks.layers import Layer, Relu, Variational
+from fedrepro.networks.layers import SPREAD, Layer, Relu, Variational
 from fedrepro.networks.network import Network
 
 
-@register("model", "variational_mlp", version=2, title="variational perceptron")
+@register("model", "variational_mlp", version=3, title="variational perceptron")
 def variational_mlp(
     shape: tuple[int, ...],
     classes: int,
@@ -22,9 +22,26 @@ def variational_mlp(
     hidden: Annotated[tuple[int, ...], Arg("units of each hidden layer", "units", least=1)] = (
         400,
     ),
+    spread: Annotated[
+        float | None,
+        Arg("standard deviation of a weight at the start, none: softplus(-3.5), 0.02975", above=0),
+    ] = None,
+    prior_sd: Annotated[
+        float | None,
+        Arg(
+            "standard deviation of the prior N(0, prior_sd²) of every weight, none: clients train "
+            "without a divergence",
+            above=0,
+        ),
+    ] = None,
 ) -> Network:
-    """Two tensors per weight, mean and spread. Source: P2P, section 5.2.2 (784-400-10)."""
+    """Two tensors per weight, mean and spread. Source: P2P, section 5.2.2 (784-400-10).
+
+    `prior_sd` is the prior of a client that trains by itself, and of the first round of peers.
+    """
+    start = SPREAD if spread is None else math.log(math.expm1(spread))
     layers: list[Layer] = []
     for units in hidden:
-        layers += [Variational(units), Relu()]
-    return Network((math.prod(shape),), (*layers, Variational(classes)), "variational")
+        layers += [Variational(units, start), Relu()]
+    layers.append(Variational(classes, start))
+    return Network((math.prod(shape),), tuple(layers), "variational", prior_sd)

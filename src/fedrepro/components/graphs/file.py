@@ -1,0 +1,34 @@
+"""Weights from a file of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from fedrepro.core.registry import register
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.graphs.read import checksum_of_graph, read_graph
+
+FOLDER = Path("config/graphs")
+
+
+@register(
+    "graph",
+    "file",
+    version=1,
+    title="given",
+    reads=lambda values: checksum_of_graph(FOLDER / f"{values['csv']}.csv"),
+)
+def file(
+    clients: int,
+    rng: Rng,
+    *,
+    csv: Annotated[str, Arg("name of the file in config/graphs, without .csv")],
+) -> list[list[float]]:
+    """The matrix of `config/graphs/<csv>.csv`: a line for each node, numbers joined by commas.
+
+    What is in the file is part of what a run depends on. Errors: FedreproError for a file that is
+    missing or garbled.
+    """
+    return read_graph(FOLDER / f"{csv}.csv")

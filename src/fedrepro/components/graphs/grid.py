@@ -1,0 +1,33 @@
+"""Nodes in rows and columns."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.components.graphs._shapes import Rule, SelfLoops, weighed
+from fedrepro.core.registry import register
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+
+@register("graph", "grid", version=1, title="grid")
+def grid(
+    clients: int,
+    rng: Rng,
+    *,
+    torus: Annotated[bool, Arg("whether the last row and column are beside the first")] = False,
+    weights: Rule = "metropolis",
+    self_loops: SelfLoops = True,
+) -> np.ndarray:
+    """Each node hears those beside, above and below it, in a rectangle as near a square as can be.
+
+    Node i is in row i // columns; 8 nodes are two rows of four, and a prime number is one row.
+    """
+    import networkx as nx
+
+    rows = max(n for n in range(1, math.isqrt(clients) + 1) if clients % n == 0)
+    graph = nx.grid_2d_graph(rows, clients // rows, periodic=torus)
+    return weighed(graph, weights, self_loops)

@@ -1,0 +1,22 @@
+"""One node in the middle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedrepro.components.graphs._shapes import Rule, SelfLoops, weighed
+from fedrepro.core.registry import register
+from fedrepro.core.rng import Rng
+
+
+@register("graph", "star", version=1, title="star")
+def star(
+    clients: int, rng: Rng, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
+) -> np.ndarray:
+    """Node 0 hears all others, and they hear it alone.
+
+    It is a node with data like any other; a server without data is the federated method.
+    """
+    import networkx as nx
+
+    return weighed(nx.star_graph(clients - 1), weights, self_loops)

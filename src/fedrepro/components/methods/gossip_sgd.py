@@ -1,0 +1,65 @@
+"""Local steps of SGD, then an average over neighbours.
+
+X. Lian et al. Can decentralized algorithms outperform centralized algorithms? NeurIPS 2017
+(D-PSGD); with several local steps, A. Koloskova et al. A unified theory of decentralized SGD with
+changing topology and local updates. ICML 2020, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, Report, State, Tensors, method
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+if TYPE_CHECKING:
+    from fedrepro.training.peers import Peers
+
+Rounds = Annotated[int, Arg("exchanges with the neighbours", "rounds", least=1)]
+Epochs = Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)]
+Steps = Annotated[
+    int | None,
+    Arg("minibatches between two exchanges, none for whole epochs", "minibatches", least=1),
+]
+
+
+@method("gossip_sgd", kind="peer", needs={"rounds"}, label="Gossip SGD")
+class GossipSgd:
+    """b_i = what node i trains from w_i, and w_i = sum_j W_ij b_j. All start from one network.
+
+    Source: Koloskova et al., 2020, algorithm 1; with one step a round Lian et al., 2017, but for
+    the order of step and average.
+    """
+
+    def __init__(self, *, rounds: Rounds = 100, epochs: Epochs = 1, steps: Steps = None) -> None:
+        self.rounds, self.epochs, self.steps = rounds, epochs, steps
+
+    def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
+        """The same network at every node."""
+        from fedrepro.training.clients import own_starts
+
+        one = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
+        start = {name: np.repeat(value, peers.count, axis=0) for name, value in one.items()}
+        return {"before": start, "after": start}
+
+    def round(self, state: State, peers: Peers, info: ClientInfo, rng: Rng) -> tuple[State, Report]:
+        """Every node trains; one whose training diverged goes on with what it had."""
+        trained = peers.train(state["after"], rng, epochs=self.epochs, steps=self.steps)
+        before = {
+            k: _where(trained.finite, v, state["after"][k]) for k, v in trained.tensors.items()
+        }
+        return {"before": before, "after": peers.mixed(before)}, Report()
+
+    def beliefs(self, state: State, peers: Peers) -> Mapping[str, Tensors]:
+        """The networks before and after the average."""
+        return state
+
+
+def _where(nodes: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """new of these nodes, bool (N,), old of the others; both (N, *shape)."""
+    found: np.ndarray = np.where(nodes.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+    return found

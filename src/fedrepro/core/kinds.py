@@ -1,0 +1,39 @@
+"""The kinds of methods: which stage computes one, and in which tree its results lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MethodKind:
+    """words: for people. on_graph: whether its clients are the nodes of a graph."""
+
+    stage: str
+    tree: str
+    words: str
+    in_rounds: bool = False
+    on_graph: bool = False
+
+
+METHOD_KINDS = {
+    "one_shot": MethodKind("aggregate", "metrics", "one-shot"),
+    "federated": MethodKind("federate", "federated", "in rounds", in_rounds=True),
+    "peer": MethodKind(
+        "peer", "peer", "in rounds, without a server", in_rounds=True, on_graph=True
+    ),
+    "control": MethodKind("aggregate", "metrics", "control"),
+}
+TRAINING_TREE, TRAINING_STAGE = "models", "train"
+TUNED_TREE = "tuned"  # of one-shot methods and controls whose models are trained on once more
+# which stage the results of a tree are from, in the order of the way of data
+STAGE_OF_TREE = {TRAINING_TREE: TRAINING_STAGE} | {
+    kind.tree: kind.stage for kind in METHOD_KINDS.values()
+}
+STAGE_OF_TREE[TUNED_TREE] = METHOD_KINDS["one_shot"].stage
+STAGE_WORDS = {
+    "train": "training local models",
+    "aggregate": "one-shot methods and controls",
+    "federate": "methods in rounds",
+    "peer": "methods in rounds on graphs",
+}

@@ -1,0 +1,106 @@
+"""What a matrix of weights must be for beliefs to settle, and the sentence for what it is not.
+
+W_ij > 0 means that node i hears node j. Nodes count from 0, as clients do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+
+TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
+
+
+def checked(rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int) -> np.ndarray:
+    """W, float64 (N, N), its rows summing to one: stochastic, strongly connected, aperiodic.
+
+    who: what errors call it. Errors: FedreproError with the first thing that it is not.
+    """
+    weights = _square(rows, who)
+    if len(weights) != clients:
+        raise FedreproError(
+            f"{who} is for {len(weights)} nodes, and the partition has {clients} clients: give it "
+            "a row and a column for each client"
+        )
+    _require_stochastic(weights, who)
+    _require_connected(weights, who)
+    _require_aperiodic(weights, who)
+    found: np.ndarray = weights / weights.sum(1, keepdims=True)
+    return found
+
+
+def _square(rows: Sequence[Sequence[float]] | np.ndarray, who: str) -> np.ndarray:
+    for node, row in enumerate(rows):
+        if len(row) != len(rows):
+            raise FedreproError(
+                f"{who} is not square: it has {len(rows)} rows, and that of node {node} has "
+                f"{len(row)} numbers"
+            )
+    return np.array(rows, np.float64)
+
+
+def _require_stochastic(weights: np.ndarray, who: str) -> None:
+    for i, j in np.argwhere(~(np.isfinite(weights) & (weights >= 0))):
+        raise FedreproError(
+            f"{who} has the weight {weights[i, j]:g} in the row of node {i}, column {j}: weights "
+            "are 0 or above"
+        )
+    sums = weights.sum(1)
+    for node in np.flatnonzero(np.abs(sums - 1) > TOLERANCE):
+        raise FedreproError(
+            f"{who}: the row of node {node} sums to {sums[node]:.12g}, and rows sum to 1"
+        )
+
+
+def _require_connected(weights: np.ndarray, who: str) -> None:
+    """From node 0 to every other one, and back."""
+    hears = weights > 0
+    for reached, words in (
+        (steps_from(hears.T, 0) >= 0, "nothing of node 0 reaches node {}"),
+        (steps_from(hears, 0) >= 0, "nothing of node {} reaches node 0"),
+    ):
+        for node in np.flatnonzero(~reached):
+            raise FedreproError(
+                f"{who} is not strongly connected: {words.format(node)}; give weights to further "
+                "neighbours"
+            )
+
+
+def _require_aperiodic(weights: np.ndarray, who: str) -> None:
+    length = period(weights)
+    if length > 1:
+        raise FedreproError(
+            f"{who} is periodic: what a node sends comes back after multiples of {length} rounds "
+            "only, so that beliefs never settle; add self-loops"
+        )
+
+
+def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
+    """The least number of steps to each node, int64 (N,), -1 if there is no way.
+
+    edges[i, j]: whether a step leads from i to j, bool (N, N).
+    """
+    found = np.full(len(edges), -1, np.int64)
+    front, steps = np.zeros(len(edges), bool), 0
+    front[start] = True
+    while front.any():
+        found[front] = steps
+        front = edges[front].any(0) & (found < 0)
+        steps += 1
+    return found
+
+
+def period(weights: np.ndarray) -> int:
+    """The greatest common divisor of the lengths of all cycles of a strongly connected W.
+
+    By steps from node 0: gcd over edges of (steps to i) + 1 - (steps to j). Source: Denardo,
+    Periods of connected networks and powers of nonnegative matrices, 1977.
+    """
+    hears = weights > 0
+    steps = steps_from(hears, 0)
+    i, j = np.nonzero(hears)
+    return math.gcd(*np.abs(steps[i] + 1 - steps[j]).tolist())

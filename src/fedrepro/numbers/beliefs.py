@@ -1,0 +1,111 @@
+"""What the nodes of a graph believe, in numbers: of each node, and the mean and the worst."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.api import Tensors
+from fedrepro.core.rng import Rng
+from fedrepro.networks.network import Network
+from fedrepro.networks.predict import predict_belief, probabilities
+from fedrepro.numbers.measure import EvaluationSplit
+from fedrepro.training.examples import tensor_of
+
+if TYPE_CHECKING:
+    import torch
+
+BINS = 15  # of confidence, for the calibration error
+LEAST = float(np.finfo(np.float32).tiny)  # a likelihood of 0 would be an infinite loss
+QUANTILES = {"spread_q05": 0.05, "spread_q50": 0.5, "spread_q95": 0.95}
+WORST: dict[str, Callable[[Sequence[float]], float]] = {
+    "accuracy": min,
+    "nll": max,
+    "calibration_error": max,
+}
+
+
+def predicted(
+    network: Network, own: Tensors, split: EvaluationSplit, samples: int, place: Rng
+) -> tuple[np.ndarray, np.ndarray]:
+    """Class scores (n, K) and what was asked, int64 (n,), of one node's belief."""
+    return _asked(network, split, predict_belief(network, own, split.examples, samples, place))
+
+
+def _asked(
+    network: Network, split: EvaluationSplit, scores: torch.Tensor
+) -> tuple[np.ndarray, np.ndarray]:
+    labels = tensor_of(split.labels).to(scores.device)
+    asked = network.asked(split.examples.inputs, labels).reshape(-1)
+    return scores.cpu().numpy(), asked.cpu().numpy()
+
+
+def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Accuracy, negative log-likelihood and calibration error of predictions (n, K)."""
+    likelihood = scores[np.arange(len(labels)), labels].astype(np.float64)
+    return {
+        "accuracy": float((scores.argmax(1) == labels).mean()),
+        "nll": float(-np.log(np.maximum(likelihood, LEAST)).mean()),
+        "calibration_error": calibration_error(scores, labels),
+    }
+
+
+def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
+    """sum_b n_b / n |accuracy_b - confidence_b| over 15 equal bins of the highest score.
+
+    Source: Guo et al., On calibration of modern neural networks, 2017, eq. (3).
+    """
+    confidence = scores.max(1).astype(np.float64)
+    right = scores.argmax(1) == labels
+    bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    gaps = np.bincount(bins, right - confidence, minlength=BINS)
+    return float(np.abs(gaps).sum() / len(labels))
+
+
+def accuracy_of_means(network: Network, own: Tensors, split: EvaluationSplit) -> float:
+    """Accuracy of the network whose weights are the means of a belief."""
+    means = {name: value[None] for name, value in own.items()}
+    scores, labels = _asked(network, split, probabilities(network, means, None, split.examples))
+    return float((scores.argmax(1) == labels).mean())
+
+
+def spreads(network: Network, own: Tensors) -> dict[str, float]:
+    """Quantiles over all weights of their standard deviations; none of a network without."""
+    names = [name for name, item in network.parameters.items() if item.role == "spread"]
+    if not names:
+        return {}
+    each = np.concatenate([np.logaddexp(0, own[name].ravel()) for name in names])
+    found = np.quantile(each, list(QUANTILES.values()))
+    return dict(zip(QUANTILES, found.tolist(), strict=True))
+
+
+def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean over nodes of each number, and the worst of those that have a direction."""
+    found = {name: float(np.mean([one[name] for one in nodes])) for name in nodes[0]}
+    worst = {
+        f"{name}_worst": take([one[name] for one in nodes])
+        for name, take in WORST.items()
+        if name in found
+    }
+    return found | worst
+
+
+def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Examples of each class (row) and prediction (column), int64 (K, K)."""
+    classes = scores.shape[1]
+    pairs = labels * classes + scores.argmax(1)
+    return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+
+
+def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
+    """The first node with a mean or a spread that is not finite, and which of both."""
+    for name, value in tensors.items():
+        flat = np.isfinite(value).reshape(len(value), -1).all(1)
+        if not flat.all():
+            spread = network.parameters[name].role == "spread"
+            variational = network.kind == "variational"
+            what = "spread" if spread else "mean" if variational else "weight"
+            return int(np.flatnonzero(~flat)[0]), what
+    return None

@@ -1,0 +1,203 @@
+"""What is measured of the nodes of a graph: both beliefs of each, the mean and the worst."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedrepro.api import BELIEFS, GlobalModel, Peer, Tensors, Traffic
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
+from fedrepro.core.states import packed
+from fedrepro.numbers.beliefs import (
+    accuracy_of_means,
+    confusion,
+    of_all,
+    predicted,
+    scored,
+    spreads,
+    strange,
+)
+from fedrepro.numbers.measure import EvaluationSplit, size
+from fedrepro.stages.progress import Progress
+from fedrepro.stages.rounds import End, LookValues, RoundLook, Splits
+from fedrepro.training.peers import Peers
+
+TEST = "test"
+FIRST, LAST = BELIEFS  # by which nodes are judged, and what they go on with
+SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at the end and before
+RECENT = 5  # measured rounds that the last accuracy is a mean of
+
+Scores = list[tuple[np.ndarray, np.ndarray]]  # of each node: class scores, and what was asked
+
+
+@dataclass(frozen=True)
+class NodeJudge:
+    """Measures what each node believes, before and after it has heard its neighbours.
+
+    On test examples split `before` and `after` are those of either belief, of each node (client)
+    and of all, and split `test` is the belief before, beside that of any other method.
+    """
+
+    method: Spec
+    clients: Peers
+
+    @cached_property
+    def made(self) -> Peer:
+        """The method with its parameters."""
+        made: Peer = self.method.component.fn(**self.method.values)
+        return made
+
+    def along(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
+        """Everything of both beliefs on test examples; accuracy before on the other splits."""
+        held = self._held(state, place)
+        values: LookValues = []
+        for name, tensors in held.items():
+            scores = self._predicted(tensors, splits[TEST], ALONG, place)
+            values += _told(self._numbers(tensors, scores), name)
+        values += [*_headline(values), *self._others(held, splits, ALONG, place)]
+        return RoundLook(values, True)
+
+    def deciding(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
+        """Accuracy before."""
+        held = self._held(state, place)
+        return RoundLook(self._others(held, splits, ALONG, place), True)
+
+    def at_end(self, run: Progress, splits: Splits, place: Rng) -> End:
+        """The same with accuracies of means, of the last rounds, sizes and traffic; what nodes go
+        on with and whom they confuse is kept."""
+        held = self._held(run.state, place.at(round=run.done))
+        values: LookValues = []
+        confusions = {}
+        for name, tensors in held.items():
+            scores = self._predicted(tensors, splits[TEST], SAMPLES, place)
+            confusions[name] = np.stack([confusion(*one) for one in scores])
+            numbers = self._numbers(tensors, scores)
+            means = self._means(tensors, splits[TEST])
+            values += _told([a | b for a, b in zip(numbers, means, strict=True)], name)
+        values += [*_headline(values), *self._others(held, splits, SAMPLES, place)]
+        values += [*_recent(run), *self._cost(run, splits[TEST])]
+        return End(values, {"nodes": packed(dict(held[LAST])), "confusion": confusions})
+
+    def sent(self) -> Traffic:
+        """A belief along every edge."""
+        return self.clients.sent()
+
+    def _held(self, state: dict[str, Any], place: Rng) -> dict[str, Tensors]:
+        """Both beliefs. Errors: FedreproError for one that is missing or not finite."""
+        given = self.made.beliefs(state, self.clients)
+        if set(given) != set(BELIEFS):
+            raise FedreproError(
+                f"the beliefs of method '{self.method.name}' are {', '.join(sorted(given))}; "
+                f"name them {' and '.join(BELIEFS)}"
+            )
+        for name, tensors in given.items():
+            found = strange(self.clients.network, tensors)
+            if found is not None:
+                node, what = found
+                raise FedreproError(
+                    f"a {what} of node {node} in trial {place.trial} is not finite after round "
+                    f"{place.round} (belief {name}); lower the learning rate (lr), or check its "
+                    "inputs"
+                )
+        return {name: given[name] for name in BELIEFS}
+
+    def _predicted(
+        self, tensors: Tensors, split: EvaluationSplit, samples: int, place: Rng
+    ) -> Scores:
+        """What each node predicts; both beliefs of a node have the same draws."""
+        network = self.clients.network
+        return [
+            predicted(network, _node(tensors, at), split, samples, place.at(client=at))
+            for at in range(self.clients.count)
+        ]
+
+    def _numbers(self, tensors: Tensors, scores: Scores) -> list[dict[str, float]]:
+        """The numbers of each node."""
+        network = self.clients.network
+        return [
+            scored(*one) | spreads(network, _node(tensors, at)) for at, one in enumerate(scores)
+        ]
+
+    def _means(self, tensors: Tensors, split: EvaluationSplit) -> list[dict[str, float]]:
+        """The accuracy of each node's means, where weights have such."""
+        network = self.clients.network
+        if network.kind != "variational":
+            return [{} for _ in range(self.clients.count)]
+        return [
+            {"accuracy_of_means": accuracy_of_means(network, _node(tensors, at), split)}
+            for at in range(self.clients.count)
+        ]
+
+    def _others(
+        self, held: Mapping[str, Tensors], splits: Splits, samples: int, place: Rng
+    ) -> LookValues:
+        """Accuracy before on splits other than test, of all examples and of each node's own."""
+        values: LookValues = []
+        for name, split in splits.items():
+            if name == TEST:
+                continue
+            scores = self._predicted(held[FIRST], split, samples, place)
+            right = [found.argmax(1) == asked for found, asked in scores]
+            values.append((None, "accuracy", name, float(np.mean(right))))
+            if split.rows:
+                each = [one.reshape(len(split.labels), -1) for one in right]
+                pairs = zip(each, split.rows, strict=True)
+                own = [float(one[rows].mean()) for one, rows in pairs if len(rows)]
+                values.append((None, "accuracy_clients", name, float(np.mean(own))))
+        return values
+
+    def _cost(self, run: Progress, split: EvaluationSplit) -> LookValues:
+        """What a node holds to predict, and what was sent over the graph."""
+        one = self.made.beliefs(run.state, self.clients)[FIRST]
+        model = GlobalModel(self.clients.model, {name: value[:1] for name, value in one.items()})
+        held = {metric: value for metric, _, value in size(model, split)}
+        if self.clients.network.kind == "variational":
+            held["forward_passes"] = float(SAMPLES)
+        sent = run.traffic
+        told = {
+            "rounds": run.exchanges,
+            "messages": sent.messages_up,
+            "bytes_up": sent.bytes_up,
+            "bytes_down": sent.bytes_down,
+            "edges": self.clients.edges,
+            "bytes_per_edge": sent.bytes_up / max(1, sent.messages_up),
+        }
+        return [(None, metric, None, float(value)) for metric, value in (held | told).items()]
+
+
+def _node(tensors: Tensors, at: int) -> dict[str, np.ndarray]:
+    """The belief of one node, (*shape), of those of all, (N, *shape)."""
+    return {name: value[at] for name, value in tensors.items()}
+
+
+def _told(nodes: list[dict[str, float]], belief: str) -> LookValues:
+    """The numbers of each node, then those of all, on test examples."""
+    each = [(at, metric, belief, v) for at, one in enumerate(nodes) for metric, v in one.items()]
+    return [*each, *((None, metric, belief, v) for metric, v in of_all(nodes).items())]
+
+
+def _headline(values: LookValues) -> Iterator[tuple[int | None, str, str | None, float]]:
+    """The accuracies before once more, on split test."""
+    for client, metric, split, value in values:
+        if split == FIRST and metric in ("accuracy", "accuracy_worst"):
+            yield client, metric, TEST, value
+
+
+def _recent(run: Progress) -> Iterator[tuple[int | None, str, str | None, float]]:
+    """Mean and sample sd of each test accuracy over the last measured rounds, at most five."""
+    series: dict[tuple[int | None, str | None], list[float]] = {}
+    for _, client, metric, split, value in run.recorded:
+        if metric == "accuracy" and split in (TEST, *BELIEFS):
+            series.setdefault((client, split), []).append(value)
+    for (client, split), values in series.items():
+        last = values[-RECENT:]
+        yield client, "accuracy_last5", split, statistics.mean(last)
+        if len(last) > 1:
+            yield client, "accuracy_last5_sd", split, statistics.stdev(last)

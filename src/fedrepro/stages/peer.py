@@ -1,0 +1,51 @@
+"""Stage peer: methods in rounds without a server, on a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrepro.core.artifacts import save_state, write_table
+from fedrepro.core.spec import Spec
+from fedrepro.graphs.made import weights_of
+from fedrepro.planning.paths import Scenario
+from fedrepro.stages.common import TrialData
+from fedrepro.stages.nodes import NodeJudge
+from fedrepro.stages.rounds_job import FinishedJob, RoundsInputs, run_rounds, write_metrics
+from fedrepro.training.peers import Peers
+
+
+def run(given: RoundsInputs, confusion: Path, nodes: Path) -> None:
+    """Run every trial to its last round; a killed run goes on from its last checkpoint.
+
+    In a race method and training may stand for several settings, which it lets stop. confusion:
+    table of who takes which class for which at the end. nodes: file of what each node goes on with.
+    """
+    made = run_rounds(given, judge_of)
+    kept = {one.key: one.kept["nodes"] for one in made.finished if one.kept is not None}
+    save_state(nodes, {"provenance": made.source, "trials": kept})
+    write_table(confusion, _confusions(made), "confusion", made.source)
+    write_metrics(given, made)
+
+
+def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> NodeJudge:
+    """What measures a method at the nodes of a trial, whose graph belongs to the trial."""
+    clients = data.clients(scenario, method)
+    assert scenario.graph is not None
+    weights = weights_of(scenario.graph, clients.count, data.rng)
+    return NodeJudge(method, Peers(**vars(clients), weights=weights))
+
+
+def _confusions(made: FinishedJob) -> dict[str, list[Any]]:
+    """A row for each trial, setting, belief, node, label and prediction."""
+    rows = [
+        (one.trial, one.contender.name, belief, *at, int(count))
+        for one in made.finished
+        if one.kept is not None
+        for belief, counts in one.kept["confusion"].items()
+        for at, count in np.ndenumerate(counts)
+    ]
+    names = ("trial", "setting", "belief", "client", "label", "predicted", "count")
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}

@@ -1,0 +1,230 @@
+"""One trial of a method in rounds, round by round, with what is measured as they go by.
+
+What the kinds of such methods differ in, who takes part and what is measured of a state, is a
+`Judge`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, Report, State, Traffic
+from fedrepro.core.measuring import Measuring, rounds_to_target
+from fedrepro.core.metrics import OF_ROUNDS, require_metric
+from fedrepro.core.racing import SPLIT, rungs
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
+from fedrepro.core.states import settled
+from fedrepro.numbers.measure import EvaluationSplit, Values
+from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress, RoundValues
+from fedrepro.training.clients import Clients
+
+# so many rounds in a row without an update that is finite end a run
+MOST_IDLE = 20
+
+Splits = Mapping[str, EvaluationSplit]
+# client (None: of all), metric, split, value
+LookValues = list[tuple[int | None, str, str | None, float]]
+
+
+@dataclass(frozen=True)
+class RoundLook:
+    """What a state was measured for; finite: whether what predicts is."""
+
+    values: LookValues
+    finite: bool
+
+    def accuracy(self, split: str) -> float:
+        """Of the whole on a split."""
+        own = (None, "accuracy", split)
+        return next(value for *place, value in self.values if tuple(place) == own)
+
+
+@dataclass(frozen=True)
+class End:
+    """What a run came to: numbers, its cost too, and plain data to keep of its last state."""
+
+    values: LookValues
+    kept: Any
+
+
+class InRounds(Protocol):
+    """What is alike in `Federated` and `Peer`."""
+
+    rounds: int
+
+    def init(self, clients: Any, info: ClientInfo, rng: Rng, /) -> State: ...
+
+    def round(
+        self, state: State, clients: Any, info: ClientInfo, rng: Rng, /
+    ) -> tuple[State, Report]: ...
+
+
+class Judge(Protocol):
+    """What is measured of the states of one trial, and kept of the last one."""
+
+    @property
+    def clients(self) -> Clients: ...
+
+    def along(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
+        """As rounds go by; place: of the round, for what predictions draw."""
+        ...
+
+    def deciding(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
+        """Accuracy on these splits alone."""
+        ...
+
+    def at_end(self, run: Progress, splits: Splits, place: Rng) -> End:
+        """Of a run that goes on no further."""
+        ...
+
+    def sent(self) -> Traffic:
+        """What a round sent whose report says nothing else."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrialRounds:
+    """A method in rounds at the clients of one trial; followed: splits measured as rounds go by."""
+
+    method: Spec
+    judge: Judge
+    info: ClientInfo
+    measuring: Measuring
+    followed: Splits
+
+    @property
+    def clients(self) -> Clients:
+        """Those who take part."""
+        return self.judge.clients
+
+    @cached_property
+    def made(self) -> InRounds:
+        """The method with its parameters."""
+        made: InRounds = self.method.component.fn(**self.method.values)
+        return made
+
+    def run(
+        self, rng: Rng, keeper: Keeper, before: Progress | None = None, rung: int | None = None
+    ) -> Progress:
+        """One trial, round by round, from `before` or the last checkpoint, if there is one.
+
+        rung: the round of a race up to which it is run, rather than to its end. Test accuracy
+        decides no race: a run that reached its target goes on to the rung.
+        """
+        progress = before or keeper.load()
+        if progress is None:
+            progress = self._begun(rng)
+        last = rung or self.made.rounds
+        goes_on = ("", REACHED) if rung else ("",)
+        while progress.done < last and progress.ended in goes_on:
+            progress = self._next(progress, rng)
+            keeper.offer(progress, last=bool(progress.ended) or progress.done == last)
+        return progress
+
+    def _begun(self, rng: Rng) -> Progress:
+        """Before the first round; clients that already train or evaluate for it are counted."""
+        ledger = self.clients.ledger
+        ledger.begin()
+        began = time.perf_counter()
+        state = settled(self.made.init(self.clients, self.info, rng))
+        return Progress(
+            0,
+            state,
+            seconds=time.perf_counter() - began,
+            client_seconds=ledger.seconds,
+            exchanges=int(ledger.traffic != Traffic()),
+            traffic=ledger.traffic,
+            rejected=ledger.rejected,
+        )
+
+    def _next(self, before: Progress, rng: Rng) -> Progress:
+        """The state after one more round, measured if it is due."""
+        ledger, done = self.clients.ledger, before.done + 1
+        ledger.begin()
+        began = time.perf_counter()
+        new, report = self.made.round(
+            before.state, self.clients, self.info, rng.at(round=before.done)
+        )
+        seconds = time.perf_counter() - began
+        reached = before.target or (before if before.ended == REACHED else None)
+        progress = Progress(
+            done,
+            settled(new),
+            before.recorded,
+            before.seconds + seconds,
+            before.client_seconds + ledger.seconds,
+            [*before.each, seconds],
+            before.exchanges + report.exchanges,
+            before.traffic + (report.traffic or self.judge.sent()),
+            before.rejected + ledger.rejected,
+            before.idle + 1 if ledger.all_rejected else 0,
+            before.ended,
+            reached,
+        )
+        if progress.idle >= MOST_IDLE:
+            why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
+            last = progress if reached else self._measured(progress, report, rng)
+            return replace(last, ended=why)
+        if reached is None and self.measuring.is_due(done, self.made.rounds):
+            return self._measured(progress, report, rng)
+        return self._at_rung(progress, rng) if done in rungs(self.measuring.race) else progress
+
+    def _at_rung(self, progress: Progress, rng: Rng) -> Progress:
+        """The same with the accuracy that decides a race, where nothing else is measured."""
+        deciding = {SPLIT: self.followed[SPLIT]}
+        look = self.judge.deciding(progress.state, deciding, rng.at(round=progress.done))
+        own: RoundValues = [(progress.done, *value) for value in look.values]
+        ended = progress.ended or ("" if look.finite else DIVERGED)
+        return replace(progress, recorded=progress.recorded + own, ended=ended)
+
+    def _measured(self, progress: Progress, report: Report, rng: Rng) -> Progress:
+        """The same with its numbers, and with the reason to end here, if there is one."""
+        for name in (*report.metrics, *report.clients):
+            require_metric(name, self.method)
+        done = progress.done
+        look = self.judge.along(progress.state, self.followed, rng.at(round=done))
+        numbers: Values = [(name, None, value) for name, value in sorted(report.metrics.items())]
+        numbers += self._account(progress)
+        recorded = progress.recorded + [(done, *value) for value in look.values]
+        recorded += [(done, None, *number) for number in numbers]
+        recorded += [
+            (done, client, name, None, float(value))
+            for name, values in sorted(report.clients.items())
+            for client, value in enumerate(values)
+            if not np.isnan(value)
+        ]
+        until = self.measuring.until
+        reached = REACHED if until is not None and look.accuracy("test") >= until else ""
+        return replace(progress, recorded=recorded, ended=reached if look.finite else DIVERGED)
+
+    def _account(self, progress: Progress) -> Values:
+        """What the harness records of a round beside what the method reports."""
+        ledger, sent = self.clients.ledger, progress.traffic
+        values = (
+            ledger.train_loss,
+            ledger.selected,
+            progress.rejected,
+            sent.bytes_up,
+            sent.bytes_down,
+        )
+        return [(name, None, float(v)) for name, v in zip(OF_ROUNDS, values, strict=True)]
+
+
+def to_target(progress: Progress, target: float | None) -> Values:
+    """TrialRounds to the target accuracy, from the measured curve; inf if it was not reached."""
+    if target is None:
+        return []
+    curve = [
+        (done, value)
+        for done, _, metric, split, value in progress.recorded
+        if (metric, split) == ("accuracy", "test")
+    ]
+    rounds, accuracies = zip(*curve, strict=True)
+    return [("rounds_to_target", None, rounds_to_target(rounds, accuracies, target))]

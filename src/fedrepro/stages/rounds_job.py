@@ -1,0 +1,274 @@
+"""The job of a method in rounds: its settings in each of its trials, checkpoints and tables."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrepro.core.artifacts import write_table
+from fedrepro.core.measuring import Measuring
+from fedrepro.core.metrics import MetricRow, Table
+from fedrepro.core.provenance import origin, provenance, provenance_of, spent
+from fedrepro.core.racing import SPLIT, race, require_fits
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec, setting_token
+from fedrepro.data.membership import read_partition
+from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.stages.common import TrialData, prepared_for, say
+from fedrepro.stages.devices import device_of
+from fedrepro.stages.progress import Keeper, Progress
+from fedrepro.stages.rounds import Judge, Splits, TrialRounds, to_target
+
+EVERY_ROUND = Measuring()
+
+
+@dataclass(frozen=True)
+class RoundsInputs:
+    """What the jobs of all methods in rounds are given.
+
+    measuring: the rounds after which test accuracy is measured, and the one at which a run ends.
+    evaluate: splits to measure on at the end beside those that the method's decorator names;
+    follow: those to measure on beside the test split whenever that is measured.
+    """
+
+    scenario: Scenario
+    method: Spec
+    data: Path
+    partition: Path
+    trials: TrialBlock
+    seed: int
+    device: str
+    checkpoint_seconds: float
+    out: Path
+    timings: Path
+    measuring: Measuring = EVERY_ROUND
+    evaluate: Sequence[str] = ()
+    follow: Sequence[str] = ()
+
+
+JudgeOf = Callable[[Scenario, Spec, TrialData], Judge]
+
+
+@dataclass(frozen=True)
+class FinishedJob:
+    """What a job came to: each setting in each trial, and where it is all from."""
+
+    finished: Sequence[Finished]
+    source: Mapping[str, Any]
+
+
+def run_rounds(given: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
+    """Run every trial to its last round, and write timings; a killed run goes on from its last
+    checkpoint, which lies beside `out` until `write_metrics`."""
+    scenario, method, trials = given.scenario, given.method, given.trials
+    prepared = prepared_for(scenario, given.data, given.partition)
+    where = device_of(given.device)
+    specs, measuring = (*scenario.specs, method), given.measuring
+    follow = tuple(dict.fromkeys((*given.follow, *([SPLIT] if measuring.race else []))))
+    meaning = meaning_of(specs, prepared.checksum, measuring, follow, where)
+    measured = dict.fromkeys((*method.component.meta["evaluate"], *given.evaluate))
+
+    # settings that race take turns at all trials, others finish one after another
+    @lru_cache(maxsize=len(trials) if measuring.race else 1)
+    def data_of(trial: int) -> TrialData:
+        members = read_partition(given.partition, trial)
+        return TrialData(prepared, members, Rng(given.seed, trial), where)
+
+    job = RoundsJob(
+        scenario,
+        data_of,
+        judge_of,
+        measuring,
+        follow,
+        tuple(measured),
+        lambda name: Keeper(checkpoints(given.out) / name, meaning, given.checkpoint_seconds),
+    )
+    finished = job.run(contenders_of(scenario, method, measuring.race), list(trials))
+    source = provenance(
+        given.seed,
+        specs=specs,
+        device=where,
+        inputs=[prepared.info["provenance"], provenance_of(given.partition)],
+        path=f"{scenario.folder}/{method.token}",
+        data=prepared.checksum,
+        stand_in=prepared.stand_in,
+    )
+    columns = {
+        "trial": [one.trial for one in finished],
+        "method": [one.contender.name for one in finished],
+        **{name: [one.times[name] for one in finished] for name in finished[0].times},
+    }
+    write_table(given.timings, columns, "timings", source | spent())
+    return FinishedJob(finished, source)
+
+
+def write_metrics(given: RoundsInputs, made: FinishedJob) -> None:
+    """The last file of a job: with it the checkpoints go."""
+    table = Table(given.scenario.specs)
+    for one in made.finished:
+        table.add(one.rows)
+    write_table(given.out, table.arrow(), "metrics", made.source)
+    shutil.rmtree(checkpoints(given.out), ignore_errors=True)
+
+
+def checkpoints(out: Path) -> Path:
+    """The folder of a job's checkpoints, beside its metrics."""
+    return out.parent / "checkpoints"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One of the settings that a job computes; number: its place among them, None if it is alone.
+
+    name: what its rows are called.
+    """
+
+    number: int | None
+    training: Spec
+    method: Spec
+    name: str
+
+    def checkpoint(self, trial: int) -> str:
+        """The name of its file."""
+        own = "" if self.number is None else f"setting-{self.number}-"
+        return f"{own}trial-{trial}.pt"
+
+
+def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender]:
+    """The settings of a job in the order of its tokens, methods varying slowest.
+
+    Errors: FedreproError for a race over more rounds than they run for.
+    """
+    swept = scenario.training.swept
+    pairs = [(one, own) for one in method.expand() for own in scenario.training.expand()]
+    found = []
+    for at, (one, training) in enumerate(pairs):
+        name = setting_token(one, [(key, training[key]) for key in swept])
+        found.append(Contender(at if len(pairs) > 1 else None, training, one, name))
+        require_fits(race, one.component.fn(**one.values).rounds, f"method '{one.token}'")
+    return found
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A setting in a trial, when nothing more is run of it.
+
+    kept: of its last state, as plain data; None where a race stopped it.
+    """
+
+    trial: int
+    contender: Contender
+    times: Mapping[str, Any]
+    rows: Sequence[MetricRow]
+    kept: Any
+
+    @property
+    def key(self) -> str:
+        """Of its state among those of the job."""
+        alone = self.contender.number is None
+        return str(self.trial) if alone else f"{self.trial};{self.contender.name}"
+
+
+@dataclass(frozen=True)
+class RoundsJob:
+    """What one job runs: each of its settings in each trial, side by side if they race."""
+
+    scenario: Scenario
+    data: Callable[[int], TrialData]
+    judge: JudgeOf
+    measuring: Measuring
+    follow: Sequence[str]
+    evaluate: Sequence[str]
+    keeper: Callable[[str], Keeper]
+
+    def run(self, contenders: Sequence[Contender], trials: Sequence[int]) -> list[Finished]:
+        """To the end of all but those that the race stops; trial by trial, settings in order."""
+        known: dict[tuple[int, int], Progress] = {}
+
+        def score(at: int, rung: int) -> float:
+            for trial in trials:
+                runner = self._runner(contenders[at], trial)
+                known[at, trial] = runner.run(known.get((at, trial)), rung)
+            return float(np.mean([known[at, trial].accuracy_at(rung) for trial in trials]))
+
+        stopped = race(len(contenders), self.measuring.race, score)
+        for at, rung in stopped.items():
+            say(f"round {rung}: {contenders[at].name} stops")
+        return [
+            self._runner(one, trial).finish(known.get((at, trial)), stopped.get(at))
+            for trial in trials
+            for at, one in enumerate(contenders)
+        ]
+
+    def _runner(self, contender: Contender, trial: int) -> Runner:
+        """A setting at the clients of a trial."""
+        there = replace(self.scenario, training=contender.training)
+        own = self.data(trial)
+        splits = own.splits((*self.evaluate, *self.follow))
+        rounds = TrialRounds(
+            contender.method,
+            self.judge(there, contender.method, own),
+            own.info(contender.method, there.training),
+            self.measuring,
+            {name: splits[name] for name in ("test", *self.follow)},
+        )
+        keeper = self.keeper(contender.checkpoint(trial))
+        return Runner(contender, rounds, own.rng, keeper, splits)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """A setting in a trial with its checkpoint, and all the splits that it is measured on."""
+
+    contender: Contender
+    rounds: TrialRounds
+    rng: Rng
+    keeper: Keeper
+    splits: Splits
+
+    def run(self, before: Progress | None, rung: int | None) -> Progress:
+        """Further, up to a rung or to the end."""
+        return self.rounds.run(self.rng, self.keeper, before, rung)
+
+    def finish(self, before: Progress | None, stopped: int | None) -> Finished:
+        """To the end, unless a race stopped it, and measured there."""
+        run = before if before and stopped else self.run(before, None)
+        trial, end, judge = self.rng.trial, run.outcome, self.rounds.judge
+        came = judge.at_end(end, self.splits, self.rng)
+        numbers = to_target(run, self.rounds.measuring.until)
+        numbers += [("stopped_at", None, float(stopped))] if stopped else []
+        values = [*came.values, *((None, *number) for number in numbers)]
+        places = [*run.recorded, *((None, *value) for value in values)]
+        rows = [self._row(*place) for place in places]
+        why = f", {end.ended}" if end.ended else ""
+        name = "" if self.contender.number is None else f", {self.contender.name}"
+        say(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
+        return Finished(trial, self.contender, run.times, rows, None if stopped else came.kept)
+
+    def _row(
+        self, done: int | None, client: int | None, metric: str, split: str | None, value: float
+    ) -> MetricRow:
+        own = self.contender
+        return MetricRow(
+            self.rng.trial, own.method, metric, value, split, done, client, own.training
+        )
+
+
+def meaning_of(
+    specs: Sequence[Spec], data: str, measuring: Measuring, follow: Sequence[str], device: str
+) -> str:
+    """All that the rounds of a run depend on: a checkpoint of anything else is not continued.
+
+    The machine is left out: a job that is moved to another goes on there.
+    """
+    here = origin(device)
+    parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow, data]
+    parts += [here["digest"], here["device"], json.dumps(here["versions"], sort_keys=True)]
+    return ";".join(parts)

@@ -1,0 +1,65 @@
+"""The clients of one trial as the nodes of a graph: they work alone and hear their neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from fedrepro.api import Traffic
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.graphs.mixing import mixed_tensors
+from fedrepro.training.clients import Clients
+from fedrepro.training.engine import Averaged
+from fedrepro.training.flat import Layout
+
+
+@dataclass(frozen=True)
+class Peers(Clients):
+    """The N nodes of one trial. What they do by themselves, training too, sends nothing.
+
+    weights: float64 (N, N), stochastic: W_ij is what node i makes of what it hears from node j.
+    """
+
+    weights: np.ndarray = field(kw_only=True, compare=False)
+
+    @cached_property
+    def neighbours(self) -> tuple[np.ndarray, ...]:
+        """Whom each node hears, itself aside: int64 (d_i,), ascending."""
+        hears = self.weights > 0
+        np.fill_diagonal(hears, False)
+        return tuple(np.flatnonzero(row) for row in hears)
+
+    @property
+    def edges(self) -> int:
+        """Directed edges: pairs of nodes of which one hears the other."""
+        return sum(map(len, self.neighbours))
+
+    @property
+    def numbers(self) -> int:
+        """Numbers in a message that is a belief: the network's, so of a variational one two for
+        each weight."""
+        return int(Layout(self.network.shapes).numbers)
+
+    def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """sum_j W_ij x_j of each tensor (N, *shape); summed in float64, dtype as given."""
+        return mixed_tensors(self.weights, tensors)
+
+    def sent(self, numbers: int | None = None) -> Traffic:
+        """The traffic of one message along each directed edge, of so many numbers; None: of a
+        belief."""
+        size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
+        return Traffic(self.edges, self.edges, size, size)
+
+    def average(self, *args: object, **kwargs: object) -> Averaged:
+        """Refused: nobody is there who could fold what all of them send."""
+        raise FedreproError(
+            f"method '{self.method}' averages over all nodes, and there is no server among peers: "
+            "train them, and take `mixed` of what they give"
+        )
+
+    def _send(self, traffic: Traffic) -> None:
+        """Nothing goes to a server."""

@@ -1,0 +1,275 @@
+"""Graphs: what every one has to be, what is known of some, and what is refused."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components, parse_token
+from fedrepro.core.rng import Rng
+from fedrepro.graphs.checks import checked, period, steps_from
+from fedrepro.graphs.made import weights_of
+from fedrepro.graphs.mixing import COLUMNS, mixed
+from fedrepro.graphs.spectrum import mixing_sum, second_modulus, stationary
+from fedrepro.graphs.weights import metropolis, uniform
+
+GRAPHS = components("graph")
+SHAPES = [name for name in GRAPHS if "weights" in GRAPHS[name].params]
+GIVEN = {
+    "matrix": {"rows": ["0.9_0.1_0", "0_0.5_0.5", "0.25_0.25_0.5"]},
+    "file": {"csv": "one-way"},
+}
+SIZES = {"matrix": [3], "file": [4]}
+PAPER = {
+    "0.9_0.1@0.6_0.4": ([6 / 7, 1 / 7], 0.3, 72 / 98),
+    "0.25_0.75@0.75_0.25": ([0.5, 0.5], 0.5, 1.0),
+    "0.45_0.55@0.70_0.30": ([0.56, 0.44], 0.25, 1.12 / 3),
+}
+
+
+def made(token: str, clients: int, trial: int = 0) -> np.ndarray:
+    return weights_of(parse_token("graph", token), clients, Rng(0, trial))
+
+
+def spec_of(name: str):
+    return GRAPHS[name].spec(GIVEN.get(name, {}))
+
+
+# ----------------------------------------------------------------- what every graph has to be
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_graph_is_stochastic_connected_and_aperiodic(name):
+    for clients in SIZES.get(name, [1, 2, 3, 5, 8, 16, 30]):
+        weights = weights_of(spec_of(name), clients, Rng(0))
+        assert weights.shape == (clients, clients)
+        assert weights.dtype == np.float64
+        assert (weights >= 0).all()
+        assert np.allclose(weights.sum(1), 1, atol=1e-15)
+        graph = nx.from_numpy_array(weights, create_using=nx.DiGraph)
+        assert nx.is_strongly_connected(graph)
+        assert nx.is_aperiodic(graph)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_graph_repeats_itself_and_says_what_it_is(name):
+    clients = SIZES.get(name, [16])[0]
+    one, two = (weights_of(spec_of(name), clients, Rng(3, 1)) for _ in range(2))
+    assert np.array_equal(one, two)
+    assert GRAPHS[name].doc
+    assert GRAPHS[name].meta["title"]
+
+
+@pytest.mark.parametrize("name", [name for name in GRAPHS if GRAPHS[name].meta.get("random")])
+def test_each_trial_draws_a_graph_of_its_own(name):
+    assert not np.array_equal(made(name, 16, trial=0), made(name, 16, trial=1))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("clients", [2, 9, 16])
+def test_metropolis_weights_count_all_nodes_alike_in_the_long_run(name, clients):
+    weights = made(name, clients)
+    assert np.allclose(weights, weights.T)
+    assert np.allclose(stationary(weights), 1 / clients)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_uniform_weights_count_nodes_by_how_many_they_hear(name):
+    weights = made(f"{name}+weights~uniform", 12)
+    heard = (weights > 0).sum(1)
+    assert np.allclose(weights[weights > 0], (1 / heard).repeat(heard))
+    assert np.allclose(stationary(weights), heard / heard.sum())
+
+
+# ------------------------------------------------------------------------- what is known of some
+
+
+@pytest.mark.parametrize("rows", PAPER)
+def test_the_papers_matrices_have_the_values_of_the_spec(rows):
+    """SPEC D2: second moduli by hand, and S_W 0.73, 1.00 and 0.37."""
+    limit, modulus, total = PAPER[rows]
+    weights = made(f"matrix+rows~{rows}", 2)
+    assert np.allclose(stationary(weights), limit, atol=1e-15)
+    assert second_modulus(weights) == pytest.approx(modulus, abs=1e-12)
+    assert mixing_sum(weights) == pytest.approx(total, rel=1e-9)
+
+
+def test_a_long_ring_has_the_modulus_of_its_formula():
+    """1/3 + 2/3 cos(2 pi / N); powers of W would need thousands of steps."""
+    weights = made("ring", 64)
+    assert second_modulus(weights) == pytest.approx((1 + 2 * np.cos(2 * np.pi / 64)) / 3, rel=1e-12)
+    assert np.allclose(stationary(weights), 1 / 64, atol=1e-13)
+
+
+def test_a_complete_graph_is_mixed_at_once():
+    weights = made("complete", 16)
+    assert np.allclose(weights, 1 / 16)
+    assert second_modulus(weights) < 1e-12
+    assert mixing_sum(weights) < 1e-12
+
+
+def test_mixing_takes_longer_than_the_usual_bound_on_a_biased_walk():
+    """SPEC D2: N = 64, .9 / .1: S_W is 153, and 4 log N / (1 - modulus) far below."""
+    weights = np.diag(np.full(63, 0.1), -1) + np.diag(np.full(63, 0.9), 1)
+    weights[0, 0], weights[63, 63] = 0.1, 0.9
+    assert mixing_sum(weights) == pytest.approx(153, abs=0.5)
+    modulus = second_modulus(weights)  # 2 sqrt(pq) cos(pi / N), though W is far from normal
+    assert modulus == pytest.approx(0.6 * np.cos(np.pi / 64), rel=1e-3)
+    assert 4 * np.log(64) / (1 - modulus) < 60
+
+
+def test_shapes_are_those_of_their_names():
+    degrees = {name: ((made(name, 9) > 0).sum(1) - 1).tolist() for name in SHAPES}
+    assert degrees["complete"] == [8] * 9
+    assert degrees["ring"] == [2] * 9
+    assert degrees["star"] == [8] + [1] * 8
+    assert degrees["grid"] == [2, 3, 2, 3, 4, 3, 2, 3, 2]
+    assert sum(degrees["small_world"]) == 9 * 4
+    assert ((made("grid+torus~true", 9) > 0).sum(1) - 1).tolist() == [4] * 9
+    assert (made("grid", 8)[0] > 0).nonzero()[0].tolist() == [0, 1, 4]
+
+
+# -------------------------------------------------------------------------------- properties
+
+
+@st.composite
+def matrices(draw):
+    """Stochastic matrices, of any connectivity and period."""
+    size = draw(st.integers(1, 7))
+    whole = st.lists(st.integers(0, 3), min_size=size, max_size=size).filter(any)
+    rows = np.array([draw(whole) for _ in range(size)], float)
+    return rows / rows.sum(1, keepdims=True)
+
+
+@given(matrices())
+def test_checks_agree_with_networkx(weights):
+    graph = nx.from_numpy_array(weights, create_using=nx.DiGraph)
+    connected = nx.is_strongly_connected(graph)
+    if not (connected and nx.is_aperiodic(graph)):
+        with pytest.raises(FedreproError, match="periodic" if connected else "not strongly"):
+            checked(weights, "W", len(weights))
+        return
+    found = checked(weights, "W", len(weights))
+    limit = stationary(found)
+    assert np.allclose(limit @ found, limit)
+    assert (limit > -1e-12).all()
+    assert second_modulus(found) < 1
+    assert np.allclose(np.linalg.matrix_power(found, 4096), limit, atol=1e-6)
+
+
+@given(matrices())
+def test_the_mixing_sum_is_what_powers_add_up_to(weights):
+    try:
+        found = checked(weights, "W", len(weights))
+    except FedreproError:
+        return
+    if second_modulus(found) > 0.98:
+        return
+    limit, power, total = stationary(found), np.eye(len(found)), np.zeros(len(found))
+    for _ in range(2000):
+        power = power @ found
+        total += np.abs(power - limit).sum(1)
+    assert mixing_sum(found) == pytest.approx(total.max(), rel=1e-6, abs=1e-9)
+
+
+@given(matrices(), st.integers(0, 6))
+def test_steps_are_those_of_shortest_ways(weights, start):
+    start %= len(weights)
+    graph = nx.from_numpy_array(weights, create_using=nx.DiGraph)
+    known = nx.single_source_shortest_path_length(graph, start)
+    wanted = [known.get(node, -1) for node in range(len(weights))]
+    assert steps_from(weights > 0, start).tolist() == wanted
+
+
+@pytest.mark.parametrize("length", [2, 3, 6])
+def test_a_directed_ring_has_the_period_of_its_length(length):
+    assert period(np.roll(np.eye(length), 1, axis=1)) == length
+
+
+@given(st.integers(2, 12), st.integers(0, 2**32 - 1), st.booleans())
+def test_weights_of_any_graph_are_stochastic_and_positive_where_it_has_edges(size, seed, loops):
+    hears = np.random.default_rng(seed).random((size, size)) < 0.4
+    hears = np.triu(hears, 1) | np.triu(hears, 1).T
+    hears[np.arange(size - 1), np.arange(1, size)] = True  # a way through all nodes
+    hears |= hears.T
+    for rule in (metropolis, uniform):
+        weights = rule(hears, loops)
+        assert np.allclose(weights.sum(1), 1)
+        assert (weights[hears] > 0).all()
+        assert not weights[~hears & ~np.eye(size, dtype=bool)].any()
+        assert not loops or (np.diag(weights) > 0).all()
+
+
+def test_sums_over_neighbours_are_those_of_the_matrix():
+    values = np.random.default_rng(0).standard_normal((4, 3, COLUMNS // 2 + 1)).astype(np.float32)
+    weights = made("file+csv~one-way", 4)
+    found = mixed(weights, values)
+    assert found.dtype == np.float32
+    assert np.allclose(found, np.einsum("ij,jab->iab", weights, values.astype(float)), atol=1e-6)
+    same = np.broadcast_to(values[:1], values.shape)
+    assert np.array_equal(mixed(weights, same), same)
+
+
+# ------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("token", "clients", "sentence"),
+    [
+        ("matrix+rows~0.5_0.5@1", 2, "not square: it has 2 rows, and that of node 1 has 1 numbers"),
+        ("matrix+rows~1.5_-0.5@0.5_0.5", 2, r"weight -0.5 in the row of node 0, column 1"),
+        ("matrix+rows~nan_0.5@0.5_0.5", 2, "weight nan in the row of node 0"),
+        ("matrix+rows~0.5_0.4@0.5_0.5", 2, "the row of node 0 sums to 0.9, and rows sum to 1"),
+        ("matrix+rows~0.5_0.5@0_1", 2, "not strongly connected: nothing of node 0 reaches node 1"),
+        ("matrix+rows~1_0@0.5_0.5", 2, "not strongly connected: nothing of node 1 reaches node 0"),
+        ("matrix+rows~0_1@1_0", 2, "periodic: .* multiples of 2 rounds only.*; add self-loops"),
+        ("ring+self_loops~false", 4, "periodic"),
+        ("matrix+rows~0.5_0.5@0.5_0.5", 3, "for 2 nodes, and the partition has 3 clients"),
+        ("matrix+rows~a_b", 1, "the row 'a_b' is not of the form 0.25_0.75"),
+        (
+            "file+csv~nowhere",
+            4,
+            r"config/graphs/nowhere.csv is missing; graphs there are .*one-way",
+        ),
+        ("erdos_renyi+share~0.01", 30, "not connected in 100 draws; raise its share"),
+        ("small_world+neighbours~3", 8, "3 neighbours .*; give an even number"),
+    ],
+)
+def test_a_graph_that_does_not_fit_is_one_sentence(token, clients, sentence):
+    with pytest.raises(FedreproError, match=sentence) as caught:
+        made(token, clients)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is empty"),
+        (b"0.5,0.5\n0.5;0.5\n", "line 2: '0.5;0.5' is not a number"),
+        (b"0.5,0.5\n0.5,\n", "line 2: '' is not a number"),
+        (b"\xff\xfe\x00", "is not a text of numbers"),
+        (b"0.5,0.5\n0.5\n", "not square"),
+    ],
+)
+def test_a_garbled_file_is_one_sentence(tmp_path, monkeypatch, content, sentence):
+    (tmp_path / "config/graphs").mkdir(parents=True)
+    (tmp_path / "config/graphs/mine.csv").write_bytes(content)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FedreproError, match=sentence):
+        made("file+csv~mine", 2)
+
+
+def test_what_is_in_a_file_is_part_of_what_a_run_depends_on(tmp_path, monkeypatch):
+    (tmp_path / "config/graphs").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    spec = parse_token("graph", "file+csv~mine")
+    found = []
+    for rows in ("0.5,0.5\n0.5,0.5\n", "0.5,0.5\n0.25,0.75\n"):
+        (tmp_path / "config/graphs/mine.csv").write_text(rows)
+        found.append(spec.resolved)
+    assert found[0] != found[1]
+    assert spec.token == "file+csv~mine"

@@ -1,0 +1,36 @@
+rule peer:
+    input:
+        data=data_folder,
+        members=partition_file,
+    output:
+        metrics=f"results/{{scale}}/seed={{seed}}/peer/{PEER_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}/metrics.parquet",
+        timings=f"results/{{scale}}/seed={{seed}}/peer/{PEER_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}/timings.parquet",
+        confusion=f"results/{{scale}}/seed={{seed}}/peer/{PEER_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}/confusion.parquet",
+        nodes=f"results/{{scale}}/seed={{seed}}/peer/{PEER_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}/nodes.pt",
+    log:
+        f"results/{{scale}}/logs/peer/seed={{seed}}/{PEER_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}.log",
+    benchmark:
+        f"results/{{scale}}/benchmarks/peer/seed={{seed}}/{PEER_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}.tsv"
+    conda:
+        "../../envs/environment.yaml"
+    threads: 1
+    resources:
+        mem_mb=growing(4000),
+        runtime=growing(240),
+        gpu=GPUS,
+    params:
+        scenario=scenario_options,
+        method=lambda wildcards: full_token(wildcards, "methods"),
+        splits=measured_splits,
+        device=CONFIG.device,
+        resolved=resolved(*SCENARIO, "methods"),
+    message:
+        "{wildcards.methods} on {wildcards.graph}: {wildcards.dataset}, {wildcards.partition}, trials {wildcards.trials}"
+    shell:
+        "fedrepro stage peer {params.scenario:q} --method {params.method:q}"
+        " --data {input.data:q} --members {input.members:q} --trials {wildcards.trials}"
+        " --seed {wildcards.seed} --device {params.device} --threads {threads}"
+        " --measure-every {wildcards.every} {params.splits:q}"
+        " --out {output.metrics:q}"
+        " --timings {output.timings:q} --confusion {output.confusion:q}"
+        " --nodes {output.nodes:q} 2> {log:q}"
