@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedrepro.api import GlobalModel, Traffic
-from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.networks.predict import network_of, probabilities, votes
 from fedrepro.training.examples import Examples, tensor_of
 
 
@@ -34,7 +34,8 @@ def correct(model: GlobalModel, split: EvaluationSplit) -> np.ndarray:
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
-    scores = probabilities(network, model.tensors, model.weights, split.examples)
+    given = network, model.tensors, model.weights, split.examples
+    scores = votes(*given, model.ties) if model.ties else probabilities(*given)
     labels = tensor_of(split.labels).to(scores.device)
     asked = network.asked(split.examples.inputs, labels).cpu().numpy()
     found: np.ndarray = scores.argmax(1).cpu().numpy() == asked
