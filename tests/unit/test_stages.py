@@ -338,6 +338,8 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
           for method in ("pfnm", "average")),
         ["federate", *common, "--method", "downpour_sgd+rounds~1", "--out", tmp_path / "f",
          "--global-model", tmp_path / "g"],
+        ["peer", *common, "--graph", "ring", "--method", "gossip_sgd+rounds~1",
+         "--out", tmp_path / "q", "--confusion", tmp_path / "c", "--nodes", tmp_path / "n"],
     ]  # fmt: skip
     words = [sys.executable, "-c", code, json.dumps([list(map(str, job)) for job in jobs])]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)

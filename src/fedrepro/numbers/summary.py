@@ -22,7 +22,8 @@ from fedrepro.core.spec import Value, render
 from fedrepro.numbers.choice import CHOICE, STOPPED, candidates, choice_rows, choose
 from fedrepro.numbers.pairing import BESIDE, COLUMNS, with_pairs
 from fedrepro.numbers.series import Series, by_metric, global_rows, is_final, mean, of_setting, sd
-from fedrepro.planning.exhibit import Setting
+from fedrepro.numbers.spread import CLIENTS_SD, client_rows, over_clients
+from fedrepro.planning.exhibit import Measure, Setting
 from fedrepro.planning.plan import Exhibit, Point, Run
 
 if TYPE_CHECKING:
@@ -77,8 +78,10 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
                     rows = choice_rows(settings, measure, chosen)
                     choices += [{**place, **row} for row in rows]
                 place["method"] = measure.label
+                spread = _spread(measure, runs[chosen], chosen, tables, trials, where)
                 numbers += [
-                    {**place, **row} for row in _number_rows(settings[chosen].series, chosen)
+                    {**place, **row, **spread.get((row["metric"], row["split"]), {})}
+                    for row in _number_rows(settings[chosen].series, chosen)
                 ]
                 if exhibit.by_rounds:
                     rows = _round_rows(own[chosen], chosen, trials, where)
@@ -88,11 +91,30 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
     paired = bool(exhibit.pairs)
     if paired:
         numbers = with_pairs(numbers, leading, exhibit.pairs)
+    further = [CLIENTS_SD] if any(measure.over_clients for measure in exhibit.measures) else []
     races = any(run.is_race for run in exhibit.runs)
     return Summary(
-        pd.DataFrame(numbers, columns=[*leading, *rounds, *NUMBERS, *(COLUMNS if paired else ())]),
+        pd.DataFrame(
+            numbers,
+            columns=[*leading, *rounds, *NUMBERS, *further, *(COLUMNS if paired else ())],
+        ),
         pd.DataFrame(choices, columns=[*leading, *CHOICE, *([STOPPED[0]] if races else [])]),
     )
+
+
+def _spread(
+    measure: Measure,
+    run: Run,
+    setting: Setting,
+    tables: Mapping[Run, pa.Table],
+    trials: int,
+    where: str,
+) -> Mapping[tuple[str, str], dict[str, Any]]:
+    """The column of the spread over clients, by metric and split, where it is asked for."""
+    if not measure.over_clients:
+        return {}
+    found = over_clients(client_rows(tables[run]), run.rows_of(setting), trials, where)
+    return {key: {CLIENTS_SD: value} for key, value in found.items()}
 
 
 def _cell(value: Value) -> Any:

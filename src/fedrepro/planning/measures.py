@@ -56,7 +56,7 @@ class Measure:
     show: swept parameters of which every value is shown; of the others one setting is chosen.
     training: what it changes of the local training, as in YAML; settings: what comes of both.
     race: the declared rounds of a race, 0 for all that its settings run for. tune: how its model is
-    tuned, perhaps a sweep.
+    tuned, perhaps a sweep. over_clients: whether its spread is shown over clients.
     """
 
     spec: Spec
@@ -71,6 +71,7 @@ class Measure:
     settings: tuple[Setting, ...] = ()
     race: int = 0
     tune: Spec | None = None
+    over_clients: bool = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -264,6 +265,7 @@ def measure_of(
         settings=tuple(_settings(spec, entry, settings, tune, at, where)),
         race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
         tune=tune,
+        over_clients=entry.spread == "clients",
     )
     _require_shown(measure, entry, where)
     if measure.chosen:
