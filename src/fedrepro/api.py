@@ -51,6 +51,8 @@ NEEDS = {
     "client_validation_examples": "validation examples of single clients, on which the clients "
     "work by themselves",
     "public_examples": "a labelled sample at the server that no client holds",
+    "public_sample": "a labelled sample of the clients' validation examples in one place, on which "
+    "the model is tuned",
     "server_validation": "validation examples at the server that no client holds",
 }
 

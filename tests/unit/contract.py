@@ -36,6 +36,15 @@ FEDERATED = of_kind("federated")
 PEERS = [name for name, item in METHODS.items() if item.meta["kind"] == "peer"]
 
 
+def problem_for(name, count=4, **values):
+    """A problem with a model that the method combines."""
+    models = METHODS[name].meta["models"]
+    if models == {"logistic"}:
+        return problem(hidden=(), count=count, **values)
+    kind = "mlp" if "mlp" in (models or {"mlp"}) else sorted(models)[0]
+    return problem(count=count, kind=kind, **values)
+
+
 def allowed(info, item):
     """Only what the method declared, as the harness hands it over."""
     keep = item.meta["needs"] | {"training", "device"}

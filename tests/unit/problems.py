@@ -47,7 +47,9 @@ def peers_of(clients: Clients, graph: str = "ring") -> Peers:
     return Peers(**vars(clients), weights=weights)
 
 
-def problem(hidden: tuple[int, ...] = (8,), count: int = 4, **training_values: object) -> Problem:
+def problem(
+    hidden: tuple[int, ...] = (8,), count: int = 4, kind: str = "mlp", **training_values: object
+) -> Problem:
     inputs, labels = blobs()
     last = max(count - 1, 1)
     owner = np.where(labels == 0, np.arange(COUNT) % last, np.arange(COUNT) // 3 % count)
@@ -55,7 +57,7 @@ def problem(hidden: tuple[int, ...] = (8,), count: int = 4, **training_values: o
     values = {"epochs": 20, "batch_size": 8, **training_values}
     training = components("training")["adam"].spec(values)
     model = (
-        components("model")["mlp"].spec({"hidden": list(hidden)})
+        components("model")[kind].spec({"hidden": list(hidden)})
         if hidden
         else components("model")["logistic"].spec()
     )

@@ -22,6 +22,7 @@ from contract import (
     call,
     each,
     models_of,
+    problem_for,
     scores_of,
 )
 from problems import CLASSES, problem
@@ -40,6 +41,12 @@ DEEP = [name for name, how in LEARNS.items() if "deep" in how]
 @pytest.fixture(scope="module")
 def given():
     return problem()
+
+
+@pytest.fixture
+def fitting(name):
+    """A problem with a model that this method combines."""
+    return problem_for(name)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -85,9 +92,9 @@ def test_a_round_works_with_what_is_declared_and_reports_what_is_known(name, giv
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_a_round_of_peers_works_with_what_is_declared_and_gives_both_beliefs(name, given):
+def test_a_round_of_peers_works_with_what_is_declared_and_gives_both_beliefs(name, fitting):
     made = METHODS[name].fn()
-    peers, info = asked_by(made, given.clients), allowed(given.info, METHODS[name])
+    peers, info = asked_by(made, fitting.clients), allowed(fitting.info, METHODS[name])
     state, report = made.round(made.init(peers, info, Rng(0)), peers, info, Rng(0).at(round=0))
     known = set(metrics_of(METHODS[name].spec()))
     assert {*report.metrics, *report.clients} <= known
@@ -101,9 +108,9 @@ def test_a_round_of_peers_works_with_what_is_declared_and_gives_both_beliefs(nam
 
 
 @pytest.mark.parametrize("name", [*FEDERATED, *PEERS])
-def test_a_method_in_rounds_is_pure_and_goes_on_from_a_saved_state(name, given, tmp_path):
+def test_a_method_in_rounds_is_pure_and_goes_on_from_a_saved_state(name, fitting, tmp_path):
     made = METHODS[name].fn()
-    clients, info = asked_by(made, given.clients), allowed(given.info, METHODS[name])
+    clients, info = asked_by(made, fitting.clients), allowed(fitting.info, METHODS[name])
 
     def kept(state, name):
         save_state(tmp_path / name, packed(state))
@@ -125,9 +132,9 @@ def test_only_methods_that_are_there_are_held_to_learn():
 
 
 @pytest.mark.parametrize("name", LEARNS)
-def test_it_beats_chance_on_an_easy_problem(name, given):
+def test_it_beats_chance_on_an_easy_problem(name):
     how = LEARNS[name]
-    own = problem(shared_init=True) if how.get("shared_start") else given
+    own = problem_for(name, shared_init=how.get("shared_start", False))
     models = models_of(name, own, how.get("values", {}))
     assert np.mean([correct(model, as_split(own)).mean() for model in models]) > 0.5
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden.json"
 sys.path.insert(0, str(Path(__file__).parent))
 
-from contract import made_of  # noqa: E402
+from contract import made_of, problem_for  # noqa: E402
 from mirror import IS_HERE, real_arrays  # noqa: E402
 from pictures import pictures, random_vgg16  # noqa: E402
 from problems import CLASSES, FEATURES, peers_of, problem  # noqa: E402
@@ -114,9 +114,7 @@ def of_graph(item):
 
 
 def of_method(item):
-    given = problem(count=1) if "partition" in item.meta["scenario"] else problem()
-    if item.meta["models"] == {"logistic"}:
-        given = problem(hidden=())
+    given = problem_for(item.name, 1 if "partition" in item.meta["scenario"] else 4)
     values = item.spec().values
     if item.meta["kind"] == "peer":
         made, peers = item.fn(**values), peers_of(given.clients)

@@ -26,6 +26,7 @@ from fedrepro.core.registry import (
     parse_settings,
     parse_token,
 )
+from fedrepro.core.tuning import parse_tuning
 from snakemake.exceptions import WorkflowError
 from snakemake.io import IOFile
 
@@ -83,6 +84,7 @@ wildcard_constraints:
     training="[^/]+",
     graph="[^/]+",
     methods="[^/]+",
+    tune="[^/]+",
     every=r"(\d+|auto)(\+until~[\d.e-]+)?(\+race~\d+)?",
     trials=r"\d+(-\d+)?",
     clients=r"\d+(-\d+)?",
@@ -126,6 +128,8 @@ def spec_of(wildcards, kind):
 @cache
 def spec_named(kind, token):
     try:
+        if kind == "tune":
+            return parse_tuning(token)
         # settings that race may differ in their training
         parsed = parse_settings if kind == "training" else parse_token
         return parsed(kind, token)

@@ -180,6 +180,7 @@ def _method(exhibit: Exhibit, measure: Measure) -> dict[str, Any]:
         "shown": list(measure.show),
         "values": {key: _shown(measure, key) for key in measure.show},
         "cases": _in_cases(exhibit, measure),
+        **({"tune": measure.tune.resolved} if measure.tune else {}),
     }
 
 

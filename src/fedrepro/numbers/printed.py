@@ -219,7 +219,7 @@ def _row(
         for key, value in point.values.items():
             found = found[found[key].astype(str) == str(value)]
     for key in set(printed.cell) & set(exhibit.shown):
-        found = found[[_same(value, printed.cell[key]) for value in found[key]]]
+        found = found.loc[[_same(value, printed.cell[key]) for value in found[key]]]
     if not points or found.empty:
         return row
     (ours, *_) = found.to_dict("records")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import IN_ROUND, REPETITION
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,17 +22,34 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def global_rows(table: pa.Table) -> pd.DataFrame:
-    """What global models reached, at the end (no round) and in single rounds."""
+    """What global models reached, at the end (no round) and in single rounds.
+
+    Where models are tuned, a trial's value is the mean over the samples of a size.
+    """
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
-    columns = [name for name in wanted if name in table.column_names]
+    columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
     frame = frame[frame["client"].isna()]
-    return frame.assign(split=frame["split"].fillna("")).sort_values("trial", kind="stable")
+    frame = over_repetitions(frame.assign(split=frame["split"].fillna("")))
+    return frame.sort_values("trial", kind="stable")
+
+
+def over_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with one in the place of those that differ in the repetition: with their mean."""
+    if REPETITION not in rows:
+        return rows
+    import pandas as pd
+
+    plain, tuned = rows[rows[REPETITION].isna()], rows[rows[REPETITION].notna()]
+    place = [name for name in rows.columns if name not in (REPETITION, "value")]
+    groups = tuned.groupby(place, sort=False, dropna=False)["value"]
+    means = groups.agg(lambda values: mean(values.tolist())).reset_index()
+    return pd.concat([plain.drop(columns=REPETITION), means], ignore_index=True)
 
 
 def is_final(rows: pd.DataFrame) -> pd.Series:
-    """Whether each row is a final value, rather than one of a single round."""
-    return rows["phase"] == "final" if "phase" in rows else rows["round"].isna()
+    """Whether each row is a final value, or one of tuning, rather than one of a single round."""
+    return rows["phase"] != IN_ROUND if "phase" in rows else rows["round"].isna()
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:

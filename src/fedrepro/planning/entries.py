@@ -12,6 +12,7 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    model_serializer,
     model_validator,
 )
 
@@ -137,6 +138,11 @@ Rule = Annotated[
 ]
 
 
+# keys of a method's entry that came after results were kept, with what they are by themselves
+LATER: dict[str, Any] = {"tune": None}
+NEVER = object()
+
+
 class MethodEntry(ComponentEntry):
     """A method of an exhibit. A list for one of its parameters is a sweep."""
 
@@ -155,6 +161,12 @@ class MethodEntry(ComponentEntry):
     training: Changes = Field(
         default_factory=dict,
         description="what differs in the local training of this method; a list is a sweep",
+    )
+    tune: dict[str, Any] | None = Field(
+        None,
+        description="trains what it makes further on a public sample before it is measured: "
+        "examples, repetitions, epochs, lr, layers, patience; a list is a sweep. {} takes all "
+        "defaults",
     )
     show: list[str] = Field(
         default_factory=list,
@@ -178,6 +190,12 @@ class MethodEntry(ComponentEntry):
         description="where it has fewer trials than others: the label of the method that it is set "
         "beside, such as the teacher of a distilled network",
     )
+
+    @model_serializer(mode="wrap")
+    def _told(self, write: Any) -> dict[str, Any]:
+        """Files do not speak of keys that came after results were kept, where they are not set."""
+        found: dict[str, Any] = write(self)
+        return {key: value for key, value in found.items() if LATER.get(key, NEVER) != value}
 
 
 TABLE = "table"  # the one drawing that is written rather than drawn

@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any
 
@@ -19,26 +19,27 @@ from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import TIMES
 from fedrepro.core.registry import GRAPH, SCENARIO, components
-from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec, render, setting_token
-from fedrepro.data.aside import ASIDE, lacking, not_validating, validating
-from fedrepro.graphs.made import weights_of
+from fedrepro.core.tuning import KIND as TUNE
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
 from fedrepro.planning.entries import TABLE, Case, ComponentEntry, ExhibitSettings
+from fedrepro.planning.fitting import require_fitting
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
 from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
-from fedrepro.planning.paths import Scenario, clients_of
+from fedrepro.planning.paths import Scenario
+from fedrepro.planning.tuned import require_tuned, sweeps_tuning
 
 
 @dataclass(frozen=True)
 class Run:
     """A method, perhaps a sweep, that is measured in one scenario.
 
-    every: when a method in rounds is measured, None for all others. How many
+    every: when a method in rounds is measured, None for all others. tune: how what it makes is
+    tuned, perhaps a sweep, None for a method that is measured as it comes. How many
     trials there are is no part of it: each has a file of its own, or shares one with its block.
     Settings that race are one run, whose training may then be a sweep as well.
     """
@@ -46,6 +47,7 @@ class Run:
     scenario: Scenario
     method: Spec
     every: Measuring | None = None
+    tune: Spec | None = None
 
     @property
     def is_race(self) -> bool:
@@ -54,7 +56,7 @@ class Run:
     def rows_of(self, setting: Setting) -> str:
         """What the rows of one of its settings are called in its files."""
         swept = self.scenario.training.swept
-        return setting_token(setting.method, [(key, setting[key]) for key in swept])
+        return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     measures = _distinct(places)
     values = [place.values for place in places]
     axis = [key for key in values[0] if key != CASE]
+    require_tuned(settings, measures, where)
     require_drawable(where, settings, measures, values, axis)
     points = tuple(_point(place, where) for place in places)
     require_comparable(where, settings, measures, [point.trials for point in points])
@@ -211,18 +214,26 @@ def _point(place: Place, where: str) -> Point:
     """The run of each setting."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in place.measures:
-        _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
-        _check_graph(measure.spec, own, where)
-        _check_aside(measure, own, where)
-        for setting in measure.settings:
-            if in_rounds(setting.method):
-                _check_made(setting.method, f"{where}: '{measure.label}'")
+        require_fitting(measure, place.scenario, own, where)
         groups = measure.groups.values()
         found = dict(pair for group in groups for pair in _runs(own, measure, group, where))
         runs |= {(measure.label, setting): found[setting] for setting in measure.settings}
     trials = {measure.label: place.trials(measure) for measure in place.measures}
-    return Point(place.values, place.scenario, tuple(place.measures), runs, trials, place.name)
+    shared = _shared(runs)
+    return Point(place.values, place.scenario, tuple(place.measures), shared, trials, place.name)
+
+
+Runs = Mapping[tuple[str, Setting], Run]
+
+
+def _shared(runs: Runs) -> Runs:
+    """A method that is shown as it comes and tuned is computed once, by the job that tunes it."""
+    tuning = {(run.scenario, run.method): run for run in runs.values() if run.tune}
+    return {
+        key: tuning.get((run.scenario, run.method), run) if run.tune is None else run
+        for key, run in runs.items()
+    }
 
 
 def _runs(
@@ -242,7 +253,9 @@ def _runs(
         alone = in_rounds(setting.method)
         yield (
             setting,
-            Run(there, setting.method, measure.measuring) if alone else Run(there, measure.spec),
+            Run(there, setting.method, measure.measuring)
+            if alone
+            else Run(there, measure.spec, tune=measure.tune),
         )
 
 
@@ -281,11 +294,13 @@ def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
     for case in names or (None,):
         named = {CASE: names[case]} if case is not None else {}
         own = settings.cases.get(case or "")
-        measures = list(measures_of(settings, case, where).values())
+        measures = partial(measures_of, settings, case, where)
+        usual = list(measures({}).values()) if not sweeps_tuning(settings) else []
         for values in _grid(settings.sweep, where):
             parts = _parts(settings, case, where, values)
             shown, scenario = named | _shown(parts, values), Scenario(**parts)
-            yield Place(shown, scenario, measures, settings.trials, own, case)
+            here = usual or list(measures(values.get(TUNE, {})).values())
+            yield Place(shown, scenario, here, settings.trials, own, case)
 
 
 def _parts(
@@ -297,7 +312,7 @@ def _parts(
     """The components of a point, with its swept values; without a graph where none is given."""
     given = settings.components(case)
     for kind, swept in values.items():
-        if kind not in given:
+        if kind not in (*given, TUNE):
             raise FedreproError(
                 f"{where}: it sweeps {kind}.{next(iter(swept))} and has no {kind}; name one, as in "
                 f"{kind}: {{name: ring}}"
@@ -310,7 +325,7 @@ def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -
     found = {}
     for kind, given in values.items():
         for key, value in given.items():
-            full = parts[kind][key]
+            full = parts[kind][key] if kind in parts else value
             found[key] = render(full) if isinstance(full, tuple) else value
     return found
 
@@ -335,10 +350,10 @@ def _grid(sweep: Mapping[str, list[Any]], where: str) -> Iterator[dict[str, dict
         point: dict[str, dict[str, Any]] = {}
         for key, value in zip(sweep, combination, strict=True):
             kind, dot, parameter = key.partition(".")
-            if not dot or kind not in SCENARIO:
+            if not dot or kind not in (*SCENARIO, TUNE):
                 raise FedreproError(
                     f"{where}: sweep '{key}' is not of the form component.parameter, "
-                    "such as partition.clients"
+                    "such as partition.clients, or tune.examples"
                 )
             point.setdefault(kind, {})[parameter] = value
         yield point
@@ -358,51 +373,3 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
         else:
             own[kind] = own[kind].component.spec({**own[kind].values, **given})
     return Scenario(**own)
-
-
-def _check_aside(measure: Measure, scenario: Scenario, where: str) -> None:
-    """Errors: FedreproError for examples that a method is handed or measured on, and nobody has."""
-    partition = scenario.partition
-    works = "client_validation_examples" in measure.needs
-    if works and validating(scenario.dataset, partition) == 0:
-        raise not_validating(f"{where}: '{measure.label}'")
-    for part in ASIDE:
-        if part.split in measure.evaluate or part.need in measure.needs:
-            holder = partition.values.get("validation_at")
-            if not partition.values.get(part.parameter) or part.at not in (None, holder):
-                raise lacking(f"{where}: '{measure.label}'", part, partition.token)
-
-
-def _check_graph(method: Spec, scenario: Scenario, where: str) -> None:
-    """Errors: FedreproError for a peer method without a graph, or on one that does not fit."""
-    if not METHOD_KINDS[method.component.meta["kind"]].on_graph:
-        return
-    if scenario.graph is None:
-        raise FedreproError(
-            f"{where}: method '{method.name}' works on a graph, and there is none; name one, as in "
-            "graph: {name: ring}"
-        )
-    clients = clients_of(scenario.partition)
-    if clients is None or scenario.graph.component.meta.get("random"):
-        return  # the data tell, or each trial draws its own
-    try:
-        weights_of(scenario.graph, clients, Rng(0))
-    except FedreproError as error:
-        raise FedreproError(f"{where}: {error}") from None
-
-
-def _check_made(method: Spec, where: str) -> None:
-    """Errors: FedreproError for parameters that a method in rounds refuses together."""
-    try:
-        method.component.fn(**method.values)
-    except FedreproError as error:
-        raise FedreproError(f"{where}: {error}") from None
-
-
-def _check_model(method: Spec, scenario: Scenario, where: str) -> None:
-    allowed: Sequence[str] = method.component.meta["models"]
-    if allowed and scenario.model.name not in allowed:
-        raise FedreproError(
-            f"{where}: method '{method.name}' combines {', '.join(sorted(allowed))} models, "
-            f"not '{scenario.model.name}'; take it out of the exhibit or change the model"
-        )

@@ -28,6 +28,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS, STAGE_OF_TREE
 from fedrepro.core.racing import whole_runs
 from fedrepro.core.spec import Spec
+from fedrepro.core.tuning import tuning_of
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.config import SCALES, Config, ExhibitFile
 from fedrepro.planning.paths import Scenario, TrialBlock
@@ -116,12 +117,15 @@ class PlannedJob:
 
 def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
     """The metrics that one job writes."""
-    return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every))
+    return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every, run.tune))
 
 
 def setting_count(run: Run) -> int:
-    """Settings that a run computes."""
-    return len(list(run.method.expand())) * len(list(run.scenario.training.expand()))
+    """Settings that a run computes, with every tuning of what they make."""
+    tuned = run.tune.expand() if run.tune else ()
+    samples = sum(tuning_of(one).repetitions for one in tuned)
+    methods = len(list(run.method.expand()))
+    return methods * (1 + samples) * len(list(run.scenario.training.expand()))
 
 
 def whole_settings(run: Run) -> float:

@@ -21,14 +21,17 @@ from fedrepro.planning.entries import (
     ExhibitSettings,
     MethodEntry,
 )
+from fedrepro.planning.tuned import PUBLIC_SAMPLE, tune_of, ways_of
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with one value for each parameter, and what it changes of the local training."""
+    """A method with one value for each parameter, what it changes of the local training, and how
+    its model is tuned, if it is."""
 
     method: Spec
     training: tuple[tuple[str, Value], ...] = ()
+    tune: Spec | None = None
 
     @property
     def name(self) -> str:
@@ -36,11 +39,13 @@ class Setting:
 
     @property
     def token(self) -> str:
-        """The method's token, and what it changes of the training: fedavg;training+lr~0.1."""
-        return setting_token(self.method, self.training)
+        """The method's token, and what follows it: fedavg;training+lr~0.1, average;tune+lr~0.1."""
+        return setting_token(self.method, self.training, self.tune)
 
     def __getitem__(self, key: str) -> Any:
-        return dict(self.training).get(key, self.method.values.get(key))
+        tune = self.tune.values if self.tune else {}
+        own = (values for values in (dict(self.training), self.method.values) if key in values)
+        return next(own, tune).get(key)
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,8 @@ class Measure:
     trials: repetitions of this method alone, None if it has those of the exhibit or the case.
     show: swept parameters of which every value is shown; of the others one setting is chosen.
     training: what it changes of the local training, as in YAML; settings: what comes of both.
-    race: the declared rounds of a race, 0 for all that its settings run for.
+    race: the declared rounds of a race, 0 for all that its settings run for. tune: how its model is
+    tuned, perhaps a sweep.
     """
 
     spec: Spec
@@ -64,12 +70,13 @@ class Measure:
     training: Mapping[str, Any] = field(default_factory=dict)
     settings: tuple[Setting, ...] = ()
     race: int = 0
+    tune: Spec | None = None
 
     @property
     def needs(self) -> frozenset[str]:
-        """What the method is handed beyond weights."""
+        """What the method is handed beyond weights, and the sample that its model is tuned on."""
         given: frozenset[str] = self.spec.component.meta["needs"]
-        return given
+        return given | {PUBLIC_SAMPLE} if self.tune else given
 
     @property
     def discloses(self) -> frozenset[str]:
@@ -94,7 +101,11 @@ class Measure:
         """The parameters of method and training of which there are several values."""
         changed = [key for key, _ in self.settings[0].training] if self.settings else []
         several = [k for k in changed if len({dict(s.training)[k] for s in self.settings}) > 1]
-        return (*self.spec.swept, *several)
+        tunings = [setting.tune.values for setting in self.settings if setting.tune]
+        tuned = [
+            k for k in (self.tune.swept if self.tune else ()) if len({t[k] for t in tunings}) > 1
+        ]
+        return (*self.spec.swept, *several, *tuned)
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -161,15 +172,20 @@ def raced(measure: Measure, group: Sequence[Setting], where: str) -> tuple[Spec,
     return spec, {key: v if len(v) > 1 else v[0] for key, v in changes.items()}
 
 
-def measures_of(settings: ExhibitSettings, case: str | None, where: str) -> dict[str, Measure]:
-    """The methods of an exhibit by label, or those of one of its cases, in order."""
+def measures_of(
+    settings: ExhibitSettings, case: str | None, where: str, at: Mapping[str, Any]
+) -> dict[str, Measure]:
+    """The methods of an exhibit by label, or those of one of its cases, in order.
+
+    at: the values of tuning at a point, where the exhibit sweeps them.
+    """
     own = settings.cases[case] if case is not None else None
     shared = settings.parameters | (own.parameters if own else {})
     _require_shared(shared, where)
 
     def made(listed: Sequence[MethodEntry]) -> dict[str, Measure]:
         given = (with_shared(entry, shared) for entry in listed)
-        return _by_label([measure_of(entry, settings, where) for entry in given], where)
+        return _by_label([measure_of(entry, settings, where, at) for entry in given], where)
 
     found = made(settings.methods)
     if own is None or case is None:
@@ -226,10 +242,15 @@ def _require_same_form(usual: Measure, own: Measure, case: str, where: str) -> N
             )
 
 
-def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Measure:
-    """Errors: FedreproError for a method that is unknown, or whose settings cannot be chosen."""
+def measure_of(
+    entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
+) -> Measure:
+    """A method as its entry has it; at: see `measures_of`.
+
+    Errors: FedreproError for a method that is unknown, or whose settings cannot be chosen."""
     spec = _method(entry, where)
     label = entry.label or spec.component.meta["label"]
+    tune = tune_of(spec, entry, settings, where)
     measure = Measure(
         spec=spec,
         label=label,
@@ -240,8 +261,9 @@ def measure_of(entry: MethodEntry, settings: ExhibitSettings, where: str) -> Mea
         show=tuple(entry.show),
         training=entry.training,
         measuring=_measuring(entry),
-        settings=tuple(_settings(spec, entry, settings, where)),
+        settings=tuple(_settings(spec, entry, settings, tune, at, where)),
         race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
+        tune=tune,
     )
     _require_shown(measure, entry, where)
     if measure.chosen:
@@ -261,9 +283,24 @@ def _method(entry: MethodEntry, where: str) -> Spec:
 
 
 def _settings(
+    spec: Spec,
+    entry: MethodEntry,
+    settings: ExhibitSettings,
+    tune: Spec | None,
+    at: Mapping[str, Any],
+    where: str,
+) -> Iterator[Setting]:
+    """Every setting of the method, with every one of its training and every tuning at this point,
+    in the order written."""
+    ways = ways_of(tune, at) if tune else [None]
+    for one in _trained(spec, entry, settings, where):
+        yield from (replace(one, tune=how) for how in ways)
+
+
+def _trained(
     spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
 ) -> Iterator[Setting]:
-    """Every setting of the method, with every one of its training, in the order written."""
+    """Every setting of the method with every one of its training."""
     if not entry.training:
         yield from (Setting(one) for one in spec.expand())
         return
@@ -287,7 +324,8 @@ def _settings(
 
 def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
     # one setting may be all that a case has of what others have more of
-    listed = {*measure.swept, *(key for one in entry.settings for key in one)}
+    tuned = measure.tune.swept if measure.tune else ()
+    listed = {*measure.swept, *tuned, *(key for one in entry.settings for key in one)}
     idle = [key for key in measure.show if key not in listed]
     if idle:
         raise FedreproError(

@@ -15,13 +15,14 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import METHOD_KINDS, TRAINING_TREE
+from fedrepro.core.kinds import METHOD_KINDS, TRAINING_TREE, TUNED_TREE
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec, Value, fitted, shorten
 
 # bytes of the wildcards of a job: its scenario together, and its method
 SCENARIO_ROOM, METHODS_ROOM = 122, 56
+TUNE_ROOM = 28  # of how models are tuned, which is taken off the method's as well
 EVERY_ROOM = 4  # of when rounds are measured, before its text is taken off the method's room
 
 BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
@@ -180,12 +181,19 @@ def folder_of(specs: Sequence[Spec]) -> str:
     return "/".join(f"{s.kind}={name}" for s, name in zip(specs, names_of(specs), strict=True))
 
 
-def method_name(method: Spec, every: Measuring | None = None) -> str:
+def tune_name(tune: Spec) -> str:
+    """The token of how a job tunes, perhaps a sweep, as it stands in a path."""
+    return shorten(tune.token, TUNE_ROOM)
+
+
+def method_name(method: Spec, every: Measuring | None = None, tune: Spec | None = None) -> str:
     """The token of a job's method, perhaps a sweep, as it stands in a path.
 
-    What says when rounds are measured takes of its room if it is more than a number of rounds.
+    What says when rounds are measured takes of its room if it is more than a number of rounds, and
+    so does what says how models are tuned.
     """
-    more = len(str(every or "")) - EVERY_ROOM
+    beside = tune_name(tune) if tune else str(every or "")
+    more = len(beside) - EVERY_ROOM
     return shorten(method.token, METHODS_ROOM - max(0, more))
 
 
@@ -222,16 +230,26 @@ class Paths:
         return f"{self.tree}/{TRAINING_TREE}/{scenario.folder}"
 
     def metrics(
-        self, scenario: Scenario, method: Spec, trials: TrialBlock, every: Measuring | None
+        self,
+        scenario: Scenario,
+        method: Spec,
+        trials: TrialBlock,
+        every: Measuring | None,
+        tune: Spec | None = None,
     ) -> str:
         """The metrics of a method in a block of trials; see `metrics_of`."""
-        return f"{self.metrics_of(scenario, method, every)}/trials={trials}/metrics.parquet"
+        return f"{self.metrics_of(scenario, method, every, tune)}/trials={trials}/metrics.parquet"
 
-    def metrics_of(self, scenario: Scenario, method: Spec, every: Measuring | None) -> str:
-        """The folder of a method's metrics; `every` is set for those that run in rounds."""
-        tree = METHOD_KINDS[method.component.meta["kind"]].tree
-        rounds = "" if every is None else f"/every={every}"
-        return f"{self.tree}/{tree}/{scenario.folder}/methods={method_name(method, every)}{rounds}"
+    def metrics_of(
+        self, scenario: Scenario, method: Spec, every: Measuring | None, tune: Spec | None = None
+    ) -> str:
+        """The folder of a method's metrics; `every` is set for those that run in rounds, `tune` for
+        those whose models are tuned."""
+        tree = TUNED_TREE if tune else METHOD_KINDS[method.component.meta["kind"]].tree
+        more = "" if every is None else f"/every={every}"
+        more = f"/tune={tune_name(tune)}" if tune else more
+        name = method_name(method, every, tune)
+        return f"{self.tree}/{tree}/{scenario.folder}/methods={name}{more}"
 
     def exhibit(self, key: str, suffix: str) -> str:
         return str(PurePosixPath(self.reports) / self.scale / f"{key}{suffix}")

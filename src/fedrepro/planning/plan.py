@@ -25,6 +25,7 @@ from fedrepro.planning.paths import (
     method_name,
     model_files,
     names_of,
+    tune_name,
     whole_blocks,
 )
 
@@ -105,7 +106,7 @@ class Plan:
                 known[0].update(exhibit.evaluate[run])
                 known[1].update(exhibit.follow[run])
         return {
-            self.paths.metrics_of(run.scenario, run.method, run.every): (
+            self._folder(run): (
                 tuple(sorted(evaluate)),
                 tuple(sorted(follow)),
             )
@@ -131,7 +132,9 @@ class Plan:
             for together in (specs, specs[:2], specs[:1]):
                 for spec, name in zip(together, names_of(together), strict=True):
                     found[spec.kind, name] = spec.token
-            found["methods", method_name(run.method, run.every)] = run.method.token
+            found["methods", method_name(run.method, run.every, run.tune)] = run.method.token
+            if run.tune:
+                found["tune", tune_name(run.tune)] = run.tune.token
         return found
 
     @property
@@ -192,7 +195,11 @@ class Plan:
         """The folders of the same, in one word."""
         blocks = self.blocks_of(run, trials)
         pieces = Pieces(TrialBlock(0, blocks[-1].last), len(blocks[0]))
-        return FolderPieces(self.paths.metrics_of(run.scenario, run.method, run.every), pieces)
+        return FolderPieces(self._folder(run), pieces)
+
+    def _folder(self, run: Run) -> str:
+        """The folder of a run's metrics."""
+        return self.paths.metrics_of(run.scenario, run.method, run.every, run.tune)
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:
         """The metrics of all runs of an exhibit."""

@@ -91,7 +91,8 @@ def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
         own = [row for row in rows if {key: row[key] for key in at} == at]
         shown = {(row["method"], row["setting"]) for row in own}
         for (label, setting), run in point.runs.items():
-            known = (label, setting.token) in shown
+            # a tuned model is one of a sample, of which a trial may have several
+            known = (label, setting.token) in shown and not setting.tune
             if known and run.method.component.meta["kind"] == "one_shot":
                 trials = point.trials[label]
                 yield Chosen(place, at, label, setting.method, setting.token, run, trials)

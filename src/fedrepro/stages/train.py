@@ -23,6 +23,7 @@ from fedrepro.training.engine import Trained, train
 from fedrepro.training.flat import Layout
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings, settings_of
+from fedrepro.training.terms import with_prior
 
 # Weights that are held at a time; a few copies of them exist while they are trained and written.
 SLICE_BYTES = 128 * 2**20
@@ -67,7 +68,8 @@ def run(
             for tasks in _slices(together, clients, seed, network):
                 say(f"training {len(tasks)} models, {where}")
                 starts = own_starts(network, settings, [task.rng for task in tasks])
-                trained = train(network, examples, tasks, settings, starts).checked()
+                terms = with_prior(network, ())
+                trained = train(network, examples, tasks, settings, starts, terms=terms).checked()
                 writer.write(
                     [task.rng.trial for task in tasks],
                     [task.rng.client for task in tasks],

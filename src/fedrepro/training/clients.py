@@ -23,7 +23,7 @@ from fedrepro.training.heads import hidden_layers, outputs
 from fedrepro.training.ledger import Ledger, models_sent
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
-from fedrepro.training.terms import Proximal, Term
+from fedrepro.training.terms import Proximal, Term, with_prior
 
 
 @dataclass(frozen=True)
@@ -140,10 +140,10 @@ class Clients:
         gives each time a `call` of its own, rng.at(call=1). lr, and steps (minibatches, instead of
         whole epochs): for all, or one each. private: tensors of the terms, (chosen, *shape), which
         the result hands back trained. reference, memory: see `engine.train`. done: minibatches that
-        each of them took in earlier rounds; it goes on after them, within an epoch, in the order
-        of local training. Results are in the order of `chosen` and say which models
-        are finite: the others are for the method to reject, or an error by `checked`. Raises
-        FedreproError outside a round.
+        each of them took in earlier rounds; it goes on after them, within an epoch, in the order of
+        local training. Results are in the order of `chosen` and say which models are finite: the
+        others are for the method to reject, or an error by `checked`. Raises FedreproError outside
+        a round.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         if done is not None:
@@ -155,7 +155,7 @@ class Clients:
                 tasks,
                 replace(self.settings, epochs=epochs),
                 start,
-                terms=terms,
+                terms=with_prior(self.network, terms),
                 private=private,
                 reference=reference,
                 memory=memory,
@@ -190,7 +190,7 @@ class Clients:
                 replace(self.settings, epochs=epochs),
                 start,
                 weights,
-                terms=terms,
+                terms=with_prior(self.network, terms),
                 private=private,
             )
         self._note(chosen, averaged)

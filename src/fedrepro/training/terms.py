@@ -6,7 +6,7 @@ tensors of its own that are trained beside the model's and stay with the client.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -160,3 +160,13 @@ class GaussianPrior:
             each = (prior / deviation).log() + ratio - 0.5
             total = total + each.flatten(1).sum(1)
         return look.share * total
+
+
+def with_prior(network: Network, terms: Sequence[Term | Proximal]) -> list[Term | Proximal]:
+    """The terms, and the divergence from the model's own prior, unless there is one of another.
+
+    It counts once beside the likelihood of a client's examples, each once.
+    """
+    if network.prior_sd is None or any(isinstance(term, GaussianPrior) for term in terms):
+        return list(terms)
+    return [*terms, GaussianPrior(over="client", sd=network.prior_sd)]

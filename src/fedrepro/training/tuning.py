@@ -33,7 +33,7 @@ def tuned(
 
     settings: the local training procedure, of which `how` replaces epochs, step size and patience;
     optimisers start anew. rng: of the trial and repetition, from which the order of the sample and
-    dropout follow, the same for every model. Source: GEMS, section 4.3 (fine-tuning).
+    dropout follow, the same for every model. Source: GEMS, section 3.3.
     """
     network = network_of(model.model, shape, classes).fitted(model.tensors)
     given = replace(settings, epochs=how.epochs, lr=how.lr, patience=how.patience)

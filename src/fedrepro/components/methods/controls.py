@@ -50,3 +50,18 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel
     bias[0, int(info.label_counts.sum(0).argmax())] = 1.0
     weight = np.zeros((1, math.prod(clients.shape), clients.classes), np.float32)
     return GlobalModel(dense_spec(()), {"weight0": weight, "bias0": bias})
+
+
+@method("raw", kind="control", needs={"public_sample"}, label="public sample alone")
+def raw(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+    """A fresh start, which tuning trains on the public sample alone: what that gives by itself.
+
+    It starts as the local training procedure does, the same in all repetitions of a trial.
+    Source: GEMS, section 4.4 (raw).
+    """
+    from fedrepro.networks.predict import network_of
+    from fedrepro.training.clients import own_starts
+    from fedrepro.training.settings import settings_of
+
+    network = network_of(clients.model, clients.shape, clients.classes)
+    return GlobalModel(clients.model, own_starts(network, settings_of(info.training), [rng]))

@@ -30,14 +30,16 @@ def variational_mlp(
         float | None,
         Arg(
             "standard deviation of the prior N(0, prior_sd²) of every weight, none: clients train "
-            "without a divergence",
+            "without a prior",
             above=0,
         ),
     ] = None,
 ) -> Network:
     """Two tensors per weight, mean and spread. Source: P2P, section 5.2.2 (784-400-10).
 
-    `prior_sd` is the prior of a client that trains by itself, and of the first round of peers.
+    With `prior_sd` the loss of every client has the divergence from that prior, once beside the
+    likelihood of its examples, unless a method has a prior of its own, as consensus has from its
+    second round on.
     """
     start = SPREAD if spread is None else math.log(math.expm1(spread))
     layers: list[Layer] = []

@@ -1,0 +1,41 @@
+"""Normal beliefs whose weights are independent, of every node of a graph. P2P, section 5.2.
+
+Means and standard deviations are (N, n), a row for each node. The normalised geometric mean of such
+beliefs, equation (3), is again one: precisions are averaged, and means by their precisions,
+
+    1/s_i² = sum_j W_ij / σ_j²,    m_i = s_i² sum_j W_ij μ_j / σ_j².
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
+    """What each node believes after it has heard its neighbours: means and deviations.
+
+    weights: (N, N), rows sum to one. Source: SPEC D4; with full covariances P2P, (6) and (7).
+    """
+    precision = deviation**-2.0
+    heard = weights @ precision
+    return weights @ (precision * mean) / heard, heard**-0.5
+
+
+def mean_of_means(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
+    """The same deviations with plain averages of the means: a control."""
+    return weights @ mean, (weights @ deviation**-2.0) ** -0.5
+
+
+def deviation_of(spread: Array) -> Array:
+    """σ = log(1 + exp(spread)), as weights are drawn with; float64."""
+    return np.log1p(np.exp(spread.astype(np.float64)))
+
+
+def spread_of(deviation: Array) -> Array:
+    """The inverse: log(exp(σ) - 1)."""
+    return np.log(np.expm1(deviation))

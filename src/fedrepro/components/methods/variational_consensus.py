@@ -1,0 +1,178 @@
+"""Beliefs over the weights of a network, learnt by the nodes of a graph without a server.
+
+A. Lalitha, X. Wang, O. Kilinc, Y. Lu, T. Javidi, F. Koushanfar. Peer-to-peer federated learning on
+graphs, 2019 (P2P), section 5.2: Bayes by backprop at each node, consensus with its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, Report, State, Tensors, method
+from fedrepro.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+if TYPE_CHECKING:
+    from fedrepro.networks.network import Network
+    from fedrepro.training.engine import Trained
+    from fedrepro.training.peers import Peers
+    from fedrepro.training.terms import GaussianPrior
+
+COLUMNS = 1 << 14  # weights of a node at once: some MB for 64 nodes
+
+Rounds = Annotated[int, Arg("exchanges with the neighbours", "rounds", least=1)]
+Epochs = Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)]
+Steps = Annotated[
+    int | None,
+    Arg(
+        "minibatches between two exchanges, which go on within an epoch, none for whole epochs",
+        "minibatches",
+        least=1,
+    ),
+]
+Divergence = Annotated[float, Arg("weight of the divergence from the prior", least=0)]
+Counted = Annotated[
+    Literal["reused", "once"],
+    Arg(
+        "likelihood of the examples: reused, in every minibatch anew; once, of each example once "
+        "in the whole run, by weighing the divergence more"
+    ),
+]
+Kept = Annotated[bool, Arg("the optimiser remembers over exchanges")]
+
+Mix = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+@method(
+    "variational_consensus",
+    kind="peer",
+    needs={"rounds"},
+    models={"variational_mlp"},
+    paper="p2p",
+    label="Consensus of beliefs",
+)
+class VariationalConsensus:
+    """Each node learns from its data with its belief as prior; then beliefs are averaged.
+
+    The belief before b_i minimises E[-log l] + KL(b_i ‖ prior_i) over the minibatches of a round;
+    the belief after, ρ_i ∝ prod_j b_j^W_ij, is the prior of the next one, and where b_i starts. All
+    nodes start from one network; the first prior is the model's N(0, prior_sd²), or without it
+    that start. Source: P2P, algorithm 1 and equation (8); SPEC D4.
+    """
+
+    def __init__(
+        self,
+        *,
+        rounds: Rounds = 100,
+        epochs: Epochs = 1,
+        steps: Steps = None,
+        divergence: Divergence = 1.0,
+        examples: Counted = "reused",
+        keep_optimiser: Kept = True,
+    ) -> None:
+        self.rounds, self.epochs, self.steps = rounds, epochs, steps
+        self.divergence, self.examples, self.keeps = divergence, examples, keep_optimiser
+
+    def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
+        """The same belief at every node."""
+        from fedrepro.training.clients import own_starts
+
+        if peers.network.kind != "variational":
+            raise FedreproError(
+                f"method '{peers.method}' averages beliefs, and model '{peers.model.token}' has "
+                "none: take variational_mlp"
+            )
+        one = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
+        start = {name: np.repeat(value, peers.count, axis=0) for name, value in one.items()}
+        return {"before": start, "memory": {} if self.keeps else None}
+
+    def round(self, state: State, peers: Peers, info: ClientInfo, rng: Rng) -> tuple[State, Report]:
+        """Nodes hear their neighbours' last beliefs and learn from there."""
+        start = self._after(state, peers) if rng.round else state["before"]
+        trained = peers.train(
+            start,
+            rng,
+            epochs=self.epochs,
+            steps=self.steps,
+            terms=[self._prior(peers.network, first=not rng.round)],
+            memory=state["memory"],
+            done=None if self.steps is None else rng.round * self.steps,
+        )
+        _require_finite(trained, rng)
+        return {"before": trained.tensors, "memory": trained.memory}, Report()
+
+    def beliefs(self, state: State, peers: Peers) -> Mapping[str, Tensors]:
+        """What nodes believe before and after they have heard their neighbours."""
+        return {"before": state["before"], "after": self._after(state, peers)}
+
+    def mix(
+        self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and deviations (N, n) of all nodes after an exchange."""
+        return consensus(weights, mean, deviation)
+
+    def _prior(self, network: Network, first: bool) -> GaussianPrior:
+        """The term of a round's loss: in the first one from the model's prior, if it has one."""
+        from fedrepro.training.terms import GaussianPrior
+
+        sd = network.prior_sd if first else None
+        if self.examples == "once":
+            # an example is visited rounds · minibatches · batch_size / examples times
+            return GaussianPrior(self.divergence * self.rounds, "client", sd)
+        return GaussianPrior(self.divergence, "run", sd)
+
+    def _after(self, state: State, peers: Peers) -> dict[str, np.ndarray]:
+        """The beliefs of all nodes after they have heard their neighbours."""
+        return heard(peers.network, peers.weights, state["before"], self.mix)
+
+
+@method(
+    "consensus_of_means",
+    kind="peer",
+    needs={"rounds"},
+    models={"variational_mlp"},
+    paper="p2p",
+    label="Consensus, plain means",
+)
+class ConsensusOfMeans(VariationalConsensus):
+    """The same with plain averages of the means, whatever the spreads: what these are good for."""
+
+    def mix(
+        self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means and deviations (N, n) of all nodes after an exchange."""
+        return mean_of_means(weights, mean, deviation)
+
+
+def heard(network: Network, weights: np.ndarray, tensors: Tensors, mix: Mix) -> dict[str, Any]:
+    """Beliefs (N, *shape) of all nodes after an exchange; computed in float64, dtype as given."""
+    found = {}
+    for name, parameter in network.parameters.items():
+        if parameter.role == "spread":
+            continue
+        mean, spread = tensors[name], tensors[f"{name}_spread"]
+        flat, width = mean.reshape(len(mean), -1), spread.reshape(len(mean), -1)
+        means, spreads = np.empty_like(flat), np.empty_like(width)
+        for at in range(0, flat.shape[1], COLUMNS):
+            part = slice(at, at + COLUMNS)
+            means[:, part], deviation = mix(weights, flat[:, part], deviation_of(width[:, part]))
+            spreads[:, part] = spread_of(deviation)
+        found[name] = means.reshape(mean.shape)
+        found[f"{name}_spread"] = spreads.reshape(spread.shape)
+    return {name: found[name] for name in network.shapes}
+
+
+def _require_finite(trained: Trained, rng: Rng) -> None:
+    """An error that names node and round if a belief is not finite."""
+    bad = np.flatnonzero(~trained.finite)
+    if len(bad):
+        raise FedreproError(
+            f"a mean or a spread of node {trained.places[int(bad[0])].client} in trial "
+            f"{rng.trial} is not finite after round {rng.round + 1}; lower the learning rate (lr), "
+            "or let the model start from another `spread`"
+        )

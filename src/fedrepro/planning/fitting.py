@@ -1,0 +1,84 @@
+"""What methods ask of a scenario, before anything is computed: models, graphs, examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
+from fedrepro.data.aside import ASIDE, lacking, not_validating, too_few, validating
+from fedrepro.graphs.made import weights_of
+from fedrepro.planning.measures import Measure, in_rounds
+from fedrepro.planning.paths import Scenario, clients_of
+from fedrepro.planning.tuned import PUBLIC_SAMPLE
+
+
+def require_fitting(measure: Measure, given: Scenario, own: Scenario, where: str) -> None:
+    """Errors: FedreproError with the first reason why a method cannot work in a scenario.
+
+    given: that of the point; own: the same with what the method sets itself.
+    """
+    _check_model(measure.spec, given, where)
+    _check_graph(measure.spec, own, where)
+    _check_validation(measure, own, where)
+    _check_aside(measure, own.partition, where)
+    for setting in measure.settings:
+        if in_rounds(setting.method):
+            _check_made(setting.method, f"{where}: '{measure.label}'")
+
+
+def _check_validation(measure: Measure, scenario: Scenario, where: str) -> None:
+    """Errors: FedreproError for validation examples of clients that there are not."""
+    there = validating(scenario.dataset, scenario.partition)
+    works = {"client_validation_examples", PUBLIC_SAMPLE} & measure.needs
+    if works and there == 0:
+        raise not_validating(f"{where}: '{measure.label}'")
+    sizes = [setting.tune["examples"] for setting in measure.settings if setting.tune]
+    if sizes and there is not None and max(sizes) > there:
+        raise too_few(f"{where}: '{measure.label}'", max(sizes), there)
+
+
+def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
+    """Errors: FedreproError for examples that a method is handed or measured on, and nobody has."""
+    for part in ASIDE:
+        if part.split in measure.evaluate or part.need in measure.needs:
+            holder = partition.values.get("validation_at")
+            if not partition.values.get(part.parameter) or part.at not in (None, holder):
+                raise lacking(f"{where}: '{measure.label}'", part, partition.token)
+
+
+def _check_graph(method: Spec, scenario: Scenario, where: str) -> None:
+    """Errors: FedreproError for a peer method without a graph, or on one that does not fit."""
+    if not METHOD_KINDS[method.component.meta["kind"]].on_graph:
+        return
+    if scenario.graph is None:
+        raise FedreproError(
+            f"{where}: method '{method.name}' works on a graph, and there is none; name one, as in "
+            "graph: {name: ring}"
+        )
+    clients = clients_of(scenario.partition)
+    if clients is None or scenario.graph.component.meta.get("random"):
+        return  # the data tell, or each trial draws its own
+    try:
+        weights_of(scenario.graph, clients, Rng(0))
+    except FedreproError as error:
+        raise FedreproError(f"{where}: {error}") from None
+
+
+def _check_made(method: Spec, where: str) -> None:
+    """Errors: FedreproError for parameters that a method in rounds refuses together."""
+    try:
+        method.component.fn(**method.values)
+    except FedreproError as error:
+        raise FedreproError(f"{where}: {error}") from None
+
+
+def _check_model(method: Spec, scenario: Scenario, where: str) -> None:
+    allowed: Sequence[str] = method.component.meta["models"]
+    if allowed and scenario.model.name not in allowed:
+        raise FedreproError(
+            f"{where}: method '{method.name}' combines {', '.join(sorted(allowed))} models, "
+            f"not '{scenario.model.name}'; take it out of the exhibit or change the model"
+        )

@@ -1,0 +1,195 @@
+"""Beliefs over weights: what consensus makes of them, and how nodes learn with them as priors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from problems import peers_of, problem
+
+from fedrepro.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
+from fedrepro.components.methods.variational_consensus import heard
+from fedrepro.core.artifacts import load_state, save_state
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.states import packed, unpacked
+from fedrepro.networks.predict import network_of
+from fedrepro.training.terms import GaussianPrior, with_prior
+
+METHODS = components("method")
+NODES, WEIGHTS = 5, 40
+UNEVEN = np.array([[0.25, 0.75], [0.75, 0.25]])
+
+
+def beliefs(nodes=NODES, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(nodes, WEIGHTS)), rng.uniform(0.01, 2, (nodes, WEIGHTS))
+
+
+def test_on_a_complete_graph_consensus_is_the_pooled_posterior_with_a_share_of_the_likelihood():
+    """Conjugate: each weight is the mean of normal observations, some at each node."""
+    rng = np.random.default_rng(3)
+    noise, prior_mean, prior_sd = 0.7, 0.3, 1.4
+    seen = [rng.normal(0.5, noise, (4 + 3 * j, WEIGHTS)) for j in range(NODES)]
+
+    def posterior(observations, power):
+        precision = prior_sd**-2 + power * len(observations) / noise**2
+        shift = prior_mean / prior_sd**2 + power * observations.sum(0) / noise**2
+        return shift / precision, np.full(WEIGHTS, precision**-0.5)
+
+    own = [posterior(observations, 1) for observations in seen]
+    mean, deviation = (np.stack(part) for part in zip(*own, strict=True))
+    found = consensus(np.full((NODES, NODES), 1 / NODES), mean, deviation)
+    pooled = posterior(np.concatenate(seen), 1 / NODES)
+    for part, whole in zip(found, pooled, strict=True):
+        assert np.abs(part - whole).max() < 1e-12
+
+
+def test_consensus_is_the_normalised_geometric_mean():
+    mean, deviation = beliefs(2)
+    means, deviations = consensus(UNEVEN, mean, deviation)
+    points = np.linspace(-3, 3, 7)[:, None]
+
+    def log(mean, deviation):
+        found = -((points - mean) ** 2) / (2 * deviation**2)
+        return found - found[0]  # normalising moves all by the same
+
+    for node, row in enumerate(UNEVEN):
+        geometric = sum(w * log(mean[j], deviation[j]) for j, w in enumerate(row))
+        assert np.allclose(log(means[node], deviations[node]), geometric, rtol=1e-10, atol=1e-9)
+
+
+def test_who_knows_more_counts_more_but_not_among_plain_means():
+    mean, deviation = np.array([[0.0], [1.0]]), np.array([[0.01], [1.0]])
+    even = np.full((2, 2), 0.5)
+    assert consensus(even, mean, deviation)[0].max() < 1e-3
+    assert mean_of_means(even, mean, deviation)[0].tolist() == [[0.5], [0.5]]
+    two = (consensus(even, mean, deviation)[1], mean_of_means(even, mean, deviation)[1])
+    assert np.array_equal(*two)
+
+
+def test_spreads_and_deviations_are_inverse():
+    deviation = np.geomspace(1e-12, 30, 50)
+    assert np.allclose(deviation_of(spread_of(deviation)), deviation, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def given():
+    return problem(kind="variational_mlp")
+
+
+def with_model(given, **values):
+    model = components("model")["variational_mlp"].spec({"hidden": [8], **values})
+    network = network_of(model, given.clients.network.shape, 3)
+    return peers_of(replace(given.clients, model=model, network=network, method="consensus"))
+
+
+def after(made, peers, info, rounds):
+    state = made.init(peers, info, Rng(0))
+    for done in range(rounds):
+        state, _ = made.round(state, peers, info, Rng(0).at(round=done))
+    return state
+
+
+def test_nodes_that_agree_go_on_agreeing(given):
+    peers = with_model(given)
+    made = METHODS["variational_consensus"].fn()
+    start = made.init(peers, given.info, Rng(0))
+    found = made.beliefs(start, peers)
+    for name, value in found["before"].items():
+        assert np.allclose(value, found["after"][name], rtol=1e-6), name
+
+
+def test_an_exchange_is_that_of_each_weight(given):
+    peers = with_model(given)
+    rng = np.random.default_rng(0)
+    tensors = {
+        name: rng.normal(size=(peers.count, *shape)).astype(np.float32)
+        for name, shape in peers.network.shapes.items()
+    }
+    found = heard(peers.network, peers.weights, tensors, consensus)
+    assert {k: (v.shape, v.dtype) for k, v in found.items()} == {
+        k: (v.shape, v.dtype) for k, v in tensors.items()
+    }
+    for name in ("weight0", "bias1"):
+        each = [tensors[part].reshape(peers.count, -1) for part in (name, f"{name}_spread")]
+        mean, deviation = consensus(peers.weights, each[0], deviation_of(each[1]))
+        assert np.allclose(found[name].reshape(peers.count, -1), mean, rtol=1e-6, atol=1e-6)
+        spreads = found[f"{name}_spread"].reshape(peers.count, -1)
+        assert np.allclose(deviation_of(spreads), deviation, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["variational_consensus", "consensus_of_means"])
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_run_that_is_stopped_within_an_epoch_ends_with_the_same_bytes(
+    given, name, keeps, tmp_path
+):
+    peers = with_model(given)
+    made = METHODS[name].fn(rounds=4, steps=3, keep_optimiser=keeps)
+    whole = after(made, peers, given.info, 4)
+    state = after(made, peers, given.info, 2)
+    save_state(tmp_path / "state.pt", packed(state))
+    state = unpacked(load_state(tmp_path / "state.pt"))
+    for done in (2, 3):
+        state, _ = made.round(state, peers, given.info, Rng(0).at(round=done))
+    for key, value in whole["before"].items():
+        assert value.tobytes() == state["before"][key].tobytes(), key
+
+
+def test_a_remembering_optimiser_makes_a_difference(given):
+    peers = with_model(given)
+    runs = [
+        after(METHODS["variational_consensus"].fn(steps=3, keep_optimiser=k), peers, given.info, 2)
+        for k in (True, False)
+    ]
+    assert not np.array_equal(*(run["before"]["weight0"] for run in runs))
+
+
+def test_the_first_prior_is_the_models_and_the_next_one_what_was_heard(given):
+    """With a divergence that weighs much spreads go to the prior's, and then stay."""
+    made = METHODS["variational_consensus"].fn(steps=400, divergence=1e4)
+
+    def spreads(rounds, **values):
+        state = after(made, with_model(given, **values), given.info, rounds)
+        return np.median(deviation_of(state["before"]["weight0_spread"]))
+
+    assert spreads(1, prior_sd=0.5, spread=0.1) == pytest.approx(0.5, abs=0.05)
+    assert spreads(1, spread=0.1) == pytest.approx(0.1, abs=0.01)
+    once = spreads(1, prior_sd=0.2, spread=0.02)
+    assert spreads(2, prior_sd=0.2, spread=0.02) == pytest.approx(once, rel=0.05)
+
+
+@pytest.mark.parametrize(("examples", "visits"), [("reused", 1), ("once", 6)])
+def test_the_divergence_weighs_as_often_as_examples_are_visited(given, examples, visits):
+    """Six rounds of whole epochs: counted once, an example has a sixth of its likelihood."""
+    made = METHODS["variational_consensus"].fn(rounds=6, divergence=0.7, examples=examples)
+    term = made._prior(given.clients.network, first=False)
+    assert term.share(32, minibatches=4, batch_size=8) == pytest.approx(0.7 * visits / 32)
+
+
+def test_a_model_with_a_prior_is_trained_with_it(given):
+    network = with_model(given, prior_sd=0.3).network
+    assert with_prior(network, ()) == [GaussianPrior(over="client", sd=0.3)]
+    assert with_prior(network, (GaussianPrior(),)) == [GaussianPrior()]
+    assert with_prior(given.clients.network, ()) == []
+
+
+def test_a_belief_that_is_not_finite_names_node_and_round(given):
+    inputs = given.clients.data.examples.inputs.clone()
+    inputs[given.rows[2]] = float("inf")
+    peers = with_model(given)
+    data = replace(peers.data, examples=replace(peers.data.examples, inputs=inputs))
+    made = METHODS["variational_consensus"].fn(steps=1)
+    state = after(made, peers, given.info, 3)
+    with pytest.raises(
+        FedreproError, match=r"a mean or a spread of node 2 in trial 0 is not finite after round 4;"
+    ):
+        made.round(state, replace(peers, data=data), given.info, Rng(0).at(round=3))
+
+
+def test_consensus_of_beliefs_asks_for_beliefs():
+    plain = problem()
+    with pytest.raises(FedreproError, match=r"and model 'mlp.*' has none: take variational_mlp"):
+        METHODS["variational_consensus"].fn().init(peers_of(plain.clients), plain.info, Rng(0))

@@ -1,0 +1,219 @@
+"""Exhibits whose methods are tuned: their points and runs, and which numbers they show."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from small_exhibits import file_of, small
+
+from fedrepro.cli.main import main
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.about import said
+from fedrepro.numbers.summary import read_metrics, summarise, tidy
+from fedrepro.planning.config import Config
+from fedrepro.planning.measures import Measure
+from fedrepro.planning.paths import METHODS_ROOM, TrialBlock
+from fedrepro.planning.plan import Plan
+
+DATA = {"name": "digits", "validation": 200}
+RAW = {"name": "raw", "label": "raw", "tune": {"epochs": 9, "patience": 3}}
+PLAIN = {"name": "average", "label": "A"}
+TUNED = {"name": "average", "label": "A tuned", "tune": {"repetitions": 2}}
+LINE = {"name": "local", "label": "L", "tune": {"lr": 0.001}}
+SIZES = [50, 100]
+ONCE = {"partition.clients": [3]}
+SWEEP = {**ONCE, "tune.examples": SIZES}
+
+
+def exhibit(**settings):
+    given = {"dataset": DATA, "partition": {"name": "by_label"}, "sweep": SWEEP}
+    return small(**{**given, "methods": [PLAIN, TUNED, LINE, RAW], **settings})
+
+
+def test_a_size_is_a_point_and_a_job_tunes_at_all_of_them():
+    found = exhibit()
+    assert [point.values["examples"] for point in found.points] == SIZES
+    assert len(found.runs) == 3
+    for point, size in zip(found.points, SIZES, strict=True):
+        for (label, setting), run in point.runs.items():
+            assert run.tune["examples"] == (50, 100)
+            assert setting.tune is None if label == "A" else setting.tune["examples"] == size
+
+
+def test_what_is_shown_as_it_comes_and_tuned_is_computed_once():
+    (first, _) = exhibit().points
+    runs = {label: run for (label, _), run in first.runs.items()}
+    assert runs["A"] is runs["A tuned"]
+    (alone,) = exhibit(methods=[PLAIN], sweep=ONCE).points
+    assert all(run.tune is None for run in alone.runs.values())
+
+
+def test_paths_of_tuned_runs_are_their_own_and_lead_back_to_tokens():
+    file = file_of(dataset=DATA, partition={"name": "by_label"}, sweep=SWEEP, methods=[TUNED])
+    plan = Plan(Config(), {"small": file}, "quick")
+    (run,) = plan.runs
+    path = plan.run_files(run, 2)[0]
+    assert "/tuned/dataset=digits+validation~200/" in path
+    name = next(part for part in path.split("/") if part.startswith("tune=")).removeprefix("tune=")
+    assert len(name) + len("average") <= METHODS_ROOM
+    assert plan.tokens["tune", name] == "tune+examples~50@100+repetitions~2"
+    assert plan.splits_at(path) == (("test",), ())
+    untuned = plan.paths.metrics(run.scenario, run.method, TrialBlock(0, 1), None)
+    assert "/metrics/" in untuned
+    assert "tune" not in untuned
+
+
+def test_a_tuned_method_says_that_it_needs_a_public_sample():
+    needs = {measure.label: measure.needs for measure in exhibit().measures}
+    assert "public_sample" not in needs["A"]
+    assert "public_sample" in needs["A tuned"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"methods": [{"name": "raw"}]}, "'raw' works on the public sample alone: give it one by"),
+        ({"methods": [PLAIN]}, "it sweeps tune.examples, but none of its methods has a tune"),
+        ({"methods": [{**TUNED, "tune": {"examples": 5}}]}, "sets the tuning's examples, which"),
+        ({"methods": [{**TUNED, "tune": {"example": 5}}]}, "unknown parameter 'example' in"),
+        (
+            {"methods": [{**TUNED, "tune": {"lr": [0.1, 0.01]}}]},
+            "several values of lr; say how one",
+        ),
+        (
+            {"sweep": {**ONCE, "tune.examples": [50, 201]}},
+            "'A tuned': a public sample of 201 examples",
+        ),
+        ({"dataset": {"name": "digits"}}, "'A tuned' works on validation examples of clients, and"),
+        (
+            {"methods": [{"name": "downpour_sgd", "tune": {}}]},
+            "'downpour_sgd' runs in rounds, and only what is made at once is tuned",
+        ),
+        (
+            {"methods": [{**TUNED, "training": {"lr": [0.1, 1.0]}, "tune": {"lr": [0.1, 0.2]}}]},
+            "parameter 'lr' of its own, so that it would be hard to tell from that of its tuning",
+        ),
+    ],
+)
+def test_what_cannot_be_tuned_is_a_sentence(change, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        exhibit(**change)
+
+
+def test_files_of_exhibits_without_tuning_do_not_speak_of_it():
+    """So what was recorded before stays as it is."""
+    (entry, tuned, *_) = exhibit().settings.methods
+    assert "tune" not in entry.model_dump()
+    assert "tune" not in json.loads(entry.model_dump_json())
+    assert tuned.model_dump()["tune"] == {"repetitions": 2}
+    methods = [PLAIN, {**TUNED, "tune": {"repetitions": 2, "examples": 80}}]
+    file = file_of(dataset=DATA, partition={"name": "iid"}, methods=methods)
+    plan = Plan(Config(), {"small": file}, "quick")
+    plain, with_tune = said(plan.exhibit("small/x"), plan, file)["methods"]
+    assert "tune" not in plain
+    assert with_tune["tune"].startswith("tune;v1;epochs~5+examples~80")
+
+
+# ------------------------------------------------------------------------------- the numbers
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Digits among three clients in two trials, and their models."""
+    found = tmp_path_factory.mktemp("exhibits")
+    data = ["--data", str(found / "data")]
+    words = ["--dataset", "digits+validation~200", "--out", str(found / "data")]
+    assert main(["stage", "prepare", *words]) == 0
+    words = ["--partition", "by_label+clients~3", *data, "--out", str(found / "p")]
+    assert main(["stage", "partition", *words, "--trials", "0-1"]) == 0
+    assert compute("train", found, "local", "--clients", "0-2") == 0
+    return found
+
+
+def compute(stage, folder, out, *words, scenario=None):
+    tokens = scenario or {
+        "dataset": "digits+validation~200", "partition": "by_label+clients~3",
+        "model": "mlp+hidden~10", "training": "adam+epochs~2",
+    }  # fmt: skip
+    given = [word for kind, token in tokens.items() for word in (f"--{kind}", token)]
+    given += ["--data", folder / "data", "--members", folder / "p", "--trials", "0-1"]
+    given += ["--out", folder / out, "--timings", folder / f"{out}.times", *words]
+    return main(["stage", stage, *map(str, given)])
+
+
+def computed(made, folder):
+    """The rows of every run, by its job."""
+    found = {}
+    for place, run in enumerate(made.runs):
+        words = ["--local", folder / "local", "--method", run.method.token]
+        words += ["--tune", run.tune.token] if run.tune else []
+        words += ["--evaluate", *sorted(made.evaluate[run])]
+        tokens = {spec.kind: spec.token for spec in run.scenario.specs}
+        assert compute("aggregate", folder, f"{place}.m", *words, scenario=tokens) == 0
+        found[run] = read_metrics([folder / f"{place}.m"]).rows
+    return found
+
+
+SMALL = {
+    "model": {"name": "mlp", "hidden": [10]},
+    "training": {"name": "adam", "epochs": 2},
+    "trials": 2,
+}
+
+
+def value(frame, method, examples, metric="accuracy", split="test"):
+    own = frame[(frame["method"] == method) & (frame["examples"] == examples)]
+    (row,) = own[(own["metric"] == metric) & (own["split"] == split)].to_dict("records")
+    return row
+
+
+def test_a_number_is_the_mean_over_the_samples_of_a_size(folder):
+    made = exhibit(**SMALL)
+    tables = computed(made, folder)
+    frame = summarise(made, tables).numbers
+    (run,) = {run for (label, _), run in made.points[0].runs.items() if label == "A tuned"}
+    rows = tables[run].to_pandas().query("metric == 'accuracy' and split == 'test'")
+    for size in SIZES:
+        shown = value(frame, "A tuned", size)
+        own = rows[(rows["phase"] == "tuned") & (rows["tune_examples"] == size)]
+        assert len(own) == 4
+        by_trial = own.groupby("trial")["value"].mean()
+        assert [float(v) for v in shown["by_trial"].split()] == pytest.approx(list(by_trial))
+        assert shown["mean"] == pytest.approx(by_trial.mean())
+        assert shown["setting"] == f"average;tune+examples~{size}+repetitions~2"
+        final = rows[rows["phase"] == "final"]["value"].mean()
+        assert value(frame, "A", size)["mean"] == pytest.approx(final)
+    assert value(frame, "raw", 100)["mean"] > 0.3
+    kept = tidy(made, tables).to_pandas()
+    assert set(kept["phase"]) == {"final", "tuned"}
+    assert kept["repetition"].max() == 1
+
+
+def test_one_way_of_tuning_is_chosen_like_any_setting(folder):
+    entry = {**TUNED, "tune": {"lr": [1e-06, 0.01], "examples": 100}, "choose": "pooled_train"}
+    made = exhibit(methods=[entry], sweep=ONCE, **SMALL)
+    (measure,) = made.measures
+    assert isinstance(measure, Measure)
+    assert measure.chosen == ("lr",)
+    found = summarise(made, computed(made, folder))
+    chosen = found.choice[found.choice["chosen"] == "true"]
+    assert chosen["value"].tolist() == ["0.01"]
+    assert set(found.numbers["setting"]) == {"average;tune+examples~100"}
+
+
+def test_ways_of_tuning_can_be_shown_side_by_side(folder):
+    entry = {**TUNED, "tune": {"layers": ["all", "last"], "examples": 100}, "show": ["layers"]}
+    table = {"rows": ["layers"], "columns": ["clients"]}
+    made = exhibit(methods=[entry], sweep=ONCE, table=table, **SMALL)
+    frame = summarise(made, computed(made, folder)).numbers
+    found = frame[(frame["metric"] == "accuracy") & (frame["split"] == "test")]
+    assert found["layers"].tolist() == ["all", "last"]
+    assert found["mean"].nunique() == 2
+
+
+def test_files_of_jobs_that_do_not_tune_do_not_speak_of_it(folder):
+    made = exhibit(methods=[PLAIN], sweep=ONCE, **SMALL)
+    (rows,) = computed(made, folder).values()
+    assert not [name for name in rows.column_names if "tune" in name or "repetition" in name]
+    assert set(rows["phase"].to_pylist()) == {"final"}
