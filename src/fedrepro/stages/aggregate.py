@@ -18,7 +18,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.membership import read_partition
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
-from fedrepro.numbers.measure import Values, communication, measure, measure_alone
+from fedrepro.numbers.measure import Draws, Values, communication, measure, measure_alone
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import AT_CLIENTS, TrialData, prepared_for, say
 from fedrepro.stages.devices import device_of
@@ -99,10 +99,10 @@ def _trial(
             yield setting, [("left_out", None, 1.0)], alone, seconds
             continue
         if isinstance(made, GlobalModel):
-            numbers = measure(made, splits)
+            numbers = measure(made, splits, Draws(rng))
             sent = made.traffic
         else:
-            numbers, alone = measure_alone(made, splits)
+            numbers, alone = measure_alone(made, splits, Draws(rng))
             sent = None
         numbers += communication(*_sent(meta["kind"], local.clients, network, sent, further))
         yield setting, numbers, alone, seconds

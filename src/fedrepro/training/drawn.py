@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 Tensors = Mapping[str, "torch.Tensor"]
 
 
-class Prior(Protocol):
+class DrawnPrior(Protocol):
     """The prior of one part of the weights, whose divergence a step descends on."""
 
     def begin(self) -> None:
         """Other models have taken their places."""
         ...
 
-    def pull(self, part: Part, share: float) -> None:
+    def pull(self, part: DrawnPart, share: float) -> None:
         """Add the gradient of share · KL at the means, and that at σ to the spreads'."""
         ...
 
 
 @dataclass(frozen=True)
-class Part:
+class DrawnPart:
     """Some weights of one tensor of one model; all are (n,).
 
     mean, spread: as trained; deviation, drawn: σ and θ of this step; at_mean, at_spread: their
@@ -61,7 +61,7 @@ class Part:
     at_mean: torch.Tensor
     at_spread: torch.Tensor
     scratch: torch.Tensor
-    prior: Prior
+    prior: DrawnPrior
 
     def draw(self, noise: ModelNoise, model: int) -> None:
         """Weights of a step."""
@@ -94,10 +94,10 @@ class NoPrior:
     """The data alone."""
 
     def begin(self) -> None:
-        """See `Prior`."""
+        """See `DrawnPrior`."""
 
-    def pull(self, part: Part, share: float) -> None:
-        """See `Prior`."""
+    def pull(self, part: DrawnPart, share: float) -> None:
+        """See `DrawnPrior`."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +107,10 @@ class ConstantPrior:
     sd: float
 
     def begin(self) -> None:
-        """See `Prior`."""
+        """See `DrawnPrior`."""
 
-    def pull(self, part: Part, share: float) -> None:
-        """See `Prior`."""
+    def pull(self, part: DrawnPart, share: float) -> None:
+        """See `DrawnPrior`."""
         import torch
 
         gap = torch.sub(part.deviation, self.sd, out=part.scratch)
@@ -130,11 +130,11 @@ class TensorPrior:
         self.deviation = torch.empty_like(spread)
 
     def begin(self) -> None:
-        """See `Prior`."""
+        """See `DrawnPrior`."""
         softplus(self.spread, self.deviation)
 
-    def pull(self, part: Part, share: float) -> None:
-        """See `Prior`."""
+    def pull(self, part: DrawnPart, share: float) -> None:
+        """See `DrawnPrior`."""
         import torch
 
         gap = torch.sub(part.deviation, self.deviation, out=part.scratch).div_(self.deviation)
@@ -202,13 +202,13 @@ class DrawnGradients:
                 part.turn(self.shares[model])
         return logits
 
-    def _part(self, name: str, model: int, rows: slice) -> Part:
+    def _part(self, name: str, model: int, rows: slice) -> DrawnPart:
         def of(tensors: Tensors, of: str = name) -> torch.Tensor:
             return tensors[of][model].view(-1)[rows]
 
         spread = f"{name}_spread"
         mean = of(self.weights)
-        return Part(
+        return DrawnPart(
             mean,
             of(self.weights, spread),
             of(self.deviation),
@@ -219,7 +219,7 @@ class DrawnGradients:
             self._prior(of(self.start), of(self.start, spread)),
         )
 
-    def _prior(self, mean: torch.Tensor, spread: torch.Tensor) -> Prior:
+    def _prior(self, mean: torch.Tensor, spread: torch.Tensor) -> DrawnPrior:
         if self.divergence is None:
             return NoPrior()
         if self.divergence.sd is not None:
