@@ -48,6 +48,8 @@ NEEDS = {
     "client_validation": "candidate weights evaluated by the clients on validation examples",
     "client_inputs": "training inputs of single clients",
     "client_labels": "training labels of single clients",
+    "client_validation_examples": "validation examples of single clients, on which the clients "
+    "work by themselves",
     "public_examples": "a labelled sample at the server that no client holds",
     "server_validation": "validation examples at the server that no client holds",
 }
@@ -250,8 +252,9 @@ class GlobalModel:
     sum to one if the mixture is one of probabilities, or None for a single network. The prediction
     is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. diagnostics: named numbers that
     become metrics, of METRICS or declared by the method. traffic: all that a one-shot method sent,
-    if it is not every client's model once and what `Clients` counted. layers: what the
-    clients' state dicts call the layers, if the models came as such.
+    if it is not every client's model once and what `Clients` counted. exchanges: those of all
+    clients with the server, if they are not one, and one more for what clients did beside. layers:
+    what the clients' state dicts call the layers, if the models came as such.
     """
 
     model: Spec
@@ -259,6 +262,7 @@ class GlobalModel:
     weights: np.ndarray | None = None
     diagnostics: Mapping[str, float] = field(default_factory=dict)
     traffic: Traffic | None = None
+    exchanges: int | None = None
     layers: tuple[str, ...] | None = None
 
     @property

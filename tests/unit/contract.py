@@ -14,6 +14,7 @@ from fedrepro.data.aside import ASIDE
 from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.measure import EvaluationSplit
+from fedrepro.stages.aggregate import Prepare
 from fedrepro.stages.common import AT_CLIENTS
 from fedrepro.training.clients import Clients
 from fedrepro.training.peers import Peers
@@ -22,11 +23,11 @@ METHODS = components("method")
 
 
 def of_kind(*kinds):
-    """The names of methods of these kinds that combine perceptrons, as the problem's are."""
+    """The names of methods of these kinds that combine perceptrons, or softmax regressions."""
     return [
         name
         for name, item in METHODS.items()
-        if item.meta["kind"] in kinds and "mlp" in (item.meta["models"] or {"mlp"})
+        if item.meta["kind"] in kinds and {"mlp", "logistic"} & (item.meta["models"] or {"mlp"})
     ]
 
 
@@ -38,6 +39,8 @@ PEERS = [name for name, item in METHODS.items() if item.meta["kind"] == "peer"]
 def problem_for(name, count=4, **values):
     """A problem with a model that the method combines."""
     models = METHODS[name].meta["models"]
+    if models == {"logistic"}:
+        return problem(hidden=(), count=count, **values)
     kind = "mlp" if "mlp" in (models or {"mlp"}) else sorted(models)[0]
     return problem(count=count, kind=kind, **values)
 
@@ -45,7 +48,9 @@ def problem_for(name, count=4, **values):
 def allowed(info, item):
     """Only what the method declared, as the harness hands it over."""
     keep = item.meta["needs"] | {"training", "device"}
-    keep |= {"clients"} if item.meta["needs"] & AT_CLIENTS else set()
+    if item.meta["needs"] & AT_CLIENTS:
+        keep |= {"clients"}
+        info = replace(info, clients=watched(item, info.clients))
     for part in ASIDE:
         if part.need in item.meta["needs"] and part.at != "clients":
             keep |= {f"{part.parameter}_{what}" for what in ("inputs", "labels")}
@@ -56,13 +61,21 @@ def allowed(info, item):
 def call(name, given, **values):
     """What a one-shot method or control makes of a problem."""
     item = METHODS[name]
+    if item.meta["models"] == {"logistic"}:
+        given = problem(hidden=())
     if "partition" in item.meta["scenario"]:  # pooled training is a scenario of one client
         given = problem(count=1)
     if "training" in item.meta["scenario"]:  # one that has its clients trained otherwise
         hidden = widths(given.models.tensors)
         given = problem(hidden=hidden, **item.meta["scenario"]["training"])
+    return made_of(item, given.models, allowed(given.info, item), values)
+
+
+def made_of(item, models, info, values):
+    """The model of one setting, with what the method prepares for all of them."""
     spec = item.spec(values)
-    return item.fn(given.models, allowed(given.info, item), rng=Rng(0), **spec.values)
+    prepared = Prepare(item.meta["prepare"], models, info, Rng(0))(spec)
+    return item.fn(models, info, rng=Rng(0), **spec.values, **prepared)
 
 
 def each(made):
@@ -91,7 +104,11 @@ class WatchedPeers(Watched, Peers):
 
 def asked_by(made, clients):
     """The clients as the harness hands them to this method: they do what it declared."""
-    item = item_of(made)
+    return watched(item_of(made), clients)
+
+
+def watched(item, clients):
+    """The same by the component that the method is."""
     on_graph = item.meta["kind"] == "peer"
     if on_graph and not isinstance(clients, Peers):
         clients = peers_of(clients)

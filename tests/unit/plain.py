@@ -65,6 +65,12 @@ def lstm(w, x, layers, all_positions=False):
     return logits.transpose(1, 2) if all_positions else logits[:, -1]
 
 
+def has_not_risen(accuracies, patience):
+    """Whether none of the last epochs is better than the best one before them."""
+    before, last = accuracies[:-patience], accuracies[-patience:]
+    return bool(before) and max(last) <= max(before)
+
+
 def loop(predict, examples, task, settings, start, extra=None, random=False):
     """One client's weights after training: autograd, torch.optim, the same minibatches.
 
@@ -84,6 +90,7 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
         )
     noise = noise_of([task], settings.batch_size, torch.device("cpu")) if random else None
     steps = task.total(settings.batch_size, settings.epochs)
+    right, accuracies = 0, []  # running training accuracy of the epoch, and of those that are over
     for step in range(steps):
         epoch, inside = divmod(task.done + step, task.per_epoch(settings.batch_size))
         order = epoch_order(task, epoch)
@@ -100,4 +107,11 @@ def loop(predict, examples, task, settings, start, extra=None, random=False):
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
+        if not settings.patience:
+            continue
+        right += int((logits.argmax(1) == y).sum())
+        if inside == task.per_epoch(settings.batch_size) - 1:
+            accuracies, right = [*accuracies, right], 0
+            if has_not_risen(accuracies, settings.patience):
+                break
     return {k: np.asarray(v.detach()) for k, v in weights.items()}

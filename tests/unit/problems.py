@@ -68,7 +68,9 @@ def problem(
     trained = train(network, examples, tasks, settings, starts)
     at_server, server_labels = (part[:30] for part in blobs(seed=1))
     counts = np.stack([np.bincount(labels[r], minlength=CLASSES) for r in rows])
-    clients = Clients(model, network, settings, ClientData(examples, rows))
+    own = Examples(*map(torch.from_numpy, blobs(seed=2)))
+    data = ClientData(examples, rows, [r[::2] for r in rows], own)
+    clients = Clients(model, network, settings, data)
     return Problem(
         inputs,
         labels,

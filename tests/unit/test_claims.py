@@ -74,6 +74,38 @@ def test_level_is_two_one_sided_tests(difference, margin, wanted):
     assert judged(level, pair(difference)).verdict == wanted
 
 
+GAIN = {"form": "gain", "over": "plain A", "than": {"B": "plain B", "C": "plain C"}}
+
+
+def test_a_gain_is_what_a_method_adds_less_the_most_that_others_add():
+    at = {"clients": 5}
+    given = {"A": 0.9, "plain A": 0.5, "B": 0.7, "plain B": 0.6, "C": 0.8, "plain C": 0.5}
+    numbers = {"x": table(*((at, name, value) for name, value in given.items()), sd=0.0)}
+    one = check(**GAIN, above=0)
+    assert values(one, numbers) == [pytest.approx(0.4 - 0.3)]
+    assert judged(one, numbers).verdict == "holds"
+    assert one.words == (
+        "gain of accuracy (test) of A over plain A, less the larger of B over plain B and C over "
+        "plain C"
+    )
+
+
+def test_a_gain_is_taken_trial_by_trial():
+    at = {"clients": 5}
+    shapes = (("A", "up"), ("plain A", "up"), ("B", "turn"), ("plain B", "turn"))
+    numbers = {"x": table(*((at, name, 0.5, shape) for name, shape in shapes), sd=0.1)}
+    (found,) = intervals(check(**GAIN | {"than": {"B": "plain B"}}, above=0), numbers)
+    assert (found.low, found.high) == pytest.approx((0, 0), abs=1e-9)
+
+
+def test_a_gain_without_one_of_its_methods_is_incomplete():
+    at = {"clients": 5}
+    numbers = {"x": table((at, "A", 0.9), (at, "plain A", 0.5), (at, "B", 0.7))}
+    found = judged(check(**GAIN | {"than": {"B": "plain B"}}, above=0), numbers)
+    assert found.verdict == "incomplete"
+    assert "plain B" in found.missing[0]
+
+
 def test_the_interval_is_that_of_a_t_test_on_pairs():
     from scipy.stats import ttest_1samp
 

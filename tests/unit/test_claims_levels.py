@@ -98,6 +98,15 @@ def test_the_best_of_rivals_that_are_all_as_good(trials, others):
     assert refuted <= MOST
 
 
+def test_a_gain_that_is_no_larger_than_those_of_others():
+    names = ["A", "plain A", "B", "plain B", "C", "plain C"]
+    numbers = {"x": of_series(methods(chance([1.0, 0.0, 1.0, 0.0, 1.0, 0.0], 19), names))}
+    one = check(form="gain", over="plain A", than={"B": "plain B", "C": "plain C"}, above=0)
+    held, refuted = wrong(one, numbers)
+    assert held <= MOST
+    assert refuted <= MOST
+
+
 def test_the_best_of_rivals_of_which_one_is_as_good():
     numbers = {"x": of_series(methods(chance([0.0, 0.0, -9.0], 4), "ABC"))}
     held, refuted = wrong(check(form="difference", minus=["B", "C"], above=0), numbers)

@@ -18,7 +18,12 @@ from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted(ROOT.glob("config/published/*.yaml"))
+# a paper's claims are committed before its exhibits
+FILES = [
+    path
+    for path in sorted(ROOT.glob("config/published/*.yaml"))
+    if (ROOT / f"config/exhibits/{path.name}").exists()
+]
 PFNM = ROOT / "config/published/pfnm.yaml"
 
 VALUE = {"form": "value", "exhibits": ["x"], "of": "A"}

@@ -123,6 +123,24 @@ def test_mnist_refuses_to_leave_a_class_without_examples(
         arrays_of(f"mnist+validation~{validation}", small_mnist)
 
 
+def test_mnist_keeps_so_many_training_examples_by_class(small_mnist: Path) -> None:
+    whole = arrays_of("mnist+validation~50", small_mnist)
+    arrays = arrays_of("mnist+train~120+validation~50", small_mnist)
+    assert np.bincount(arrays.y["train"]).tolist() == [12] * 10
+    for split in ("validation", "test"):
+        assert np.array_equal(arrays.x[split], whole.x[split])
+    kept, given = (set(a.x["train"][:, 0, 0].tolist()) for a in (arrays, whole))
+    assert kept < given
+    assert np.array_equal(arrays.y["train"], arrays.x["train"][:, 0, 0].astype(int) * 7 % 10)
+    every = arrays_of("mnist+train~180+validation~50", small_mnist)
+    assert np.array_equal(every.x["train"], whole.x["train"])
+
+
+def test_mnist_cannot_keep_more_than_there_are(small_mnist: Path) -> None:
+    with pytest.raises(FedreproError, match="train~181 is more than the 180 training examples"):
+        arrays_of("mnist+train~181+validation~50", small_mnist)
+
+
 def test_damaged_mnist_files_are_named(small_mnist: Path) -> None:
     path = small_mnist / TRAIN[0]
     good = path.read_bytes()

@@ -186,6 +186,28 @@ def test_absent_units_draw_the_average_towards_zero():
 
 
 @pytest.mark.parametrize("hidden", [(5,), (4, 5), (3, 4, 3)])
+def test_a_posterior_sigma2_changes_the_means_and_not_what_is_matched(hidden):
+    clients = clients_of(hidden=hidden)
+    one, same, apart, other = (
+        made_by("pfnm", clients, order="fixed", **settings)
+        for settings in (
+            {"sigma2": 0.1},
+            {"sigma2": 0.1, "posterior_sigma2": 0.1},
+            {"sigma2": 0.1, "posterior_sigma2": 2.0},
+            {"sigma2": 2.0},
+        )
+    )
+    for name, value in one.tensors.items():
+        np.testing.assert_allclose(value, same.tensors[name], rtol=1e-6, atol=1e-9)
+        assert value.shape == apart.tensors[name].shape
+    assert apart.diagnostics == one.diagnostics
+    assert not np.allclose(one.tensors["bias0"], apart.tensors["bias0"])
+    # the output bias is matched with nothing, so it has the other variance's mean
+    bias = f"bias{len(hidden)}"
+    np.testing.assert_allclose(apart.tensors[bias], other.tensors[bias], rtol=1e-6)
+
+
+@pytest.mark.parametrize("hidden", [(5,), (4, 5), (3, 4, 3)])
 def test_pfnm_that_merges_nothing_is_the_unmatched_posterior(hidden):
     clients = clients_of(hidden=hidden)
     settings = {"sigma2": 0.3, "sigma02": 4.0, "sigma2_layers": [1.0, 0.5, 2.0][: len(hidden)]}

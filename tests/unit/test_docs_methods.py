@@ -12,6 +12,7 @@ import pytest
 
 from fedrepro.api import NEEDS
 from fedrepro.training.clients import Clients
+from fedrepro.training.peers import Peers
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/adding-a-method.md").read_text()
@@ -22,7 +23,7 @@ FOUND = (
     "import os, fedrepro.components.methods as found\n"
     "found.__path__.append(os.environ['OWN_METHODS'])\n"
 )
-NAMES = ("median", "my_fedavg", "my_fedavgm")
+NAMES = ("median", "my_fedavg", "my_fedavgm", "my_neighbours")
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +48,14 @@ def python(own, *words, cwd=ROOT):
 
 
 def test_the_page_has_a_file_of_each_kind():
-    assert [name for name, _ in FILES] == ["median", "my_fedavg"]
+    assert [name for name, _ in FILES] == ["median", "my_fedavg", "my_neighbours"]
 
 
 def test_the_methods_of_the_page_pass_the_contract(own):
     words = ["-m", "pytest", "-p", "own_methods", "-p", "no:cacheprovider", "-rN"]
     said = python(own, *words, "tests/unit/test_contract.py", "-k", " or ".join(NAMES))
     # each says what it is; the median has two tests more, methods in rounds two each
-    assert "9 passed" in said
+    assert "12 passed" in said
 
 
 STAGES = """
@@ -71,8 +72,10 @@ stage('aggregate', *made, '--method', 'median', '--local', 'm', '--out', 'median
 for name in ('my_fedavg', 'my_fedavgm'):
     stage('federate', *made, '--method', name + '+rounds~8+share~0.7', '--global-model', 'g',
           '--out', name)
+stage('peer', *made, '--graph', 'ring', '--method', 'my_neighbours+rounds~8', '--out',
+      'my_neighbours', '--confusion', 'c', '--nodes', 'n')
 from fedrepro.core.artifacts import read_table
-for name in ('median', 'my_fedavg', 'my_fedavgm'):
+for name in ('median', 'my_fedavg', 'my_fedavgm', 'my_neighbours'):
     table = read_table(name, 'metrics').to_pandas().query("phase == 'final'")
     row = table[(table['metric'] == 'accuracy') & (table['split'] == 'test')]
     print(name, float(row['value'].iloc[0]))
@@ -104,8 +107,8 @@ def test_the_page_names_what_clients_do_and_what_that_needs():
     """A method of `Clients` that is new, or gone, is missed here."""
     rows = re.findall(r"^\| (`.+?) \| (.*?) \|", PAGE, re.M)
     named = set(re.findall(r"`(\w+)", " ".join(first for first, _ in rows)))
-    public = {name for name in vars(Clients) if not name.startswith("_")}
-    fields = set(Clients.__dataclass_fields__)
-    assert named - {"clients"} == public | fields
+    public = {name for of in (Clients, Peers) for name in vars(of) if not name.startswith("_")}
+    fields = set(Peers.__dataclass_fields__)
+    assert named - {"clients", "peers"} == public | fields
     needs = set(re.findall(r"`(\w+)`", " ".join(second for _, second in rows)))
     assert needs <= set(NEEDS)

@@ -142,6 +142,14 @@ def test_every_printed_value_has_a_verdict_or_says_why_not(monkeypatch, tmp_path
         printed_verdicts("x")
 
 
+def test_what_a_paper_prints_twice_is_counted_once(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    rows = "t,,FA,accuracy,test,0.9,,,,\nu,,FA,accuracy,test,0.9,,,printed again: table t,\n"
+    write_text("config/published/x.csv", PRINTED_HEAD + rows)
+    first, *_ = printed_verdicts("x").splitlines()
+    assert first == "2 printed values of 1 quantities: 1 not run."
+
+
 def test_parts_of_a_page_are_replaced_each_by_its_own():
     page = f"a\n{FROM}\nold\n{TO}\nb\n{FROM_PRINTED}\nold\n{TO}\nc\n"
     once = _with_part(page, FROM_PRINTED, "new numbers\n")

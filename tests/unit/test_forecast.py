@@ -11,9 +11,11 @@ from synthetic import KEY, plan, workplace, write_runs, write_training_times  # 
 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 from fedrepro.planning import forecast as module
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.forecast import forecast, parse_target
+from fedrepro.planning.plan import Plan
 
 
 def of(target: str):
@@ -108,3 +110,26 @@ def test_a_partition_that_leaves_the_number_of_clients_to_the_data_is_no_obstacl
     file = file_of(methods=methods, defaults=own)
     found = forecast("reports/tiny/small/x.html", Config(), {"small": file})
     assert found.jobs["federate"] == 1
+
+
+def test_rounds_count_what_clients_train_on():
+    training = components("training")["sgd"].spec({"batch_size": 10})
+
+    def on(name, **values):
+        method = components("method")[name].spec({"rounds": 4, "fraction": 0.5, **values})
+        return module.trained_on(method, training, held=60, clients=8)
+
+    assert on("fedavg", epochs=3) == 4 * 4 * 3 * 60
+    assert on("fedavg", epochs=3, steps=2) == 4 * 4 * 2 * 10
+    assert on("adaptive_fedavg", step_counts=[1, 5]) == 4 * 4 * 3 * 10
+    assert on("fedavg", fraction=0.0) == 4 * 60  # one client takes part
+
+
+def test_seconds_come_from_a_run_with_the_same_method_first():
+    plan = Plan(Config(), load_exhibits(), "paper")
+    exhibit = plan.exhibit("rm/entropy-term")
+    run = next(run for run in exhibit.runs if run.method.name == "fedavg")
+    order = sorted(plan.exhibits.values(), key=lambda other: module._unlike(other, exhibit, run))
+    papers = [other.key.partition("/")[0] for other in order]
+    assert papers[0] == "rm"
+    assert papers.index("fedavg") < papers.index("pfnm")

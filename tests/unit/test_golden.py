@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden.json"
 sys.path.insert(0, str(Path(__file__).parent))
 
-from contract import problem_for  # noqa: E402
+from contract import made_of, problem_for  # noqa: E402
 from mirror import IS_HERE, real_arrays  # noqa: E402
 from pictures import pictures, random_vgg16  # noqa: E402
 from problems import CLASSES, FEATURES, peers_of, problem  # noqa: E402
@@ -131,7 +131,7 @@ def of_method(item):
         # few epochs, because long training magnifies rounding
         short = given.info.training.component.spec({"epochs": 2, "batch_size": 8})
         info = replace(given.info, training=short)
-        found = item.fn(given.models, info, rng=Rng(0), **values)
+        found = made_of(item, given.models, info, values)
         models = found if isinstance(found, list) else [found]
     return summary(*(value for model in models for value in model.tensors.values()))
 

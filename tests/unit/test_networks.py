@@ -570,3 +570,21 @@ def test_hidden_units_are_those_of_the_tensors_not_of_the_spec():
     merged = {"weight0": np.zeros((1, 64, 181)), "bias0": np.zeros((1, 181)),
               "weight1": np.zeros((1, 181, 10)), "bias1": np.zeros((1, 10))}  # fmt: skip
     assert network.hidden_units(merged) == 181
+
+
+@pytest.mark.parametrize(
+    ("model", "values", "shape", "expected"),
+    [
+        ("mlp", {"hidden": [5]}, (6,), 7 * 5 + 6 * CLASSES),
+        # a kernel of one channel at 4 × 4 places, then 2 · 2 · 2 pooled numbers to 3 units
+        (
+            "cnn",
+            {"channels": [2], "kernel": 3, "hidden": [3]},
+            (4, 4),
+            16 * (9 + 1) * 2 + 9 * 3 + 4 * CLASSES,
+        ),
+    ],
+)
+def test_products_are_weights_times_the_places_they_are_laid_on(model, values, shape, expected):
+    network = network_of(components("model")[model].spec(values), shape, CLASSES)
+    assert network.products == expected

@@ -199,6 +199,37 @@ def test_other_data_are_a_stand_in_and_a_cell_that_is_not_there_is_not_run():
     assert absent["mean"].isna().all()
 
 
+@pytest.mark.parametrize(
+    ("split", "method", "printed", "told"),
+    [
+        ("trials", "all", 2, "taken over"),
+        ("model.hidden", "all", 50, "taken over"),
+        ("training.lr", "all", 0.5, "differs"),
+        ("method.sigma2", "P", 0.1, "taken over"),
+        ("method.gamma0", "P", 1, "differs"),
+        ("method.passes", "P", 3, "differs"),  # it has several, and the paper one
+    ],
+)
+def test_a_setting_of_the_paper_is_taken_over_or_differs(split, method, printed, told):
+    listed = {"name": "pfnm", "label": "P", "sigma2": 0.1, "gamma0": 5.0}
+    several = [{"passes": 3}, {"passes": 9}]
+    methods = [listed | {"settings": several, "choose": "pooled_train"}]
+    exhibit = small(methods=methods, training={"name": "adam", "lr": 0.01})
+    given = value(metric="setting", split=split, method=method, value=printed)
+    (row,) = printed_rows(exhibit, [given], pd.DataFrame(), {}).to_dict("records")
+    assert row["verdict"] == told
+
+
+@pytest.mark.parametrize(
+    ("split", "method"), [("method.sigma", "P"), ("method.sigma2", "Q"), ("models.hidden", "all")]
+)
+def test_a_setting_of_nothing_is_a_sentence(split, method):
+    exhibit = small(methods=[{"name": "pfnm", "label": "P"}])
+    given = value(metric="setting", split=split, method=method, value=1)
+    with pytest.raises(FedreproError, match="has no setting"):
+        printed_rows(exhibit, [given], pd.DataFrame(), {})
+
+
 def test_a_cell_that_fits_several_points_is_a_sentence():
     with pytest.raises(FedreproError, match="fits 2 points of small/x; name more keys"):
         beside(small(methods=METHODS), value(cell={}))
@@ -305,7 +336,11 @@ def test_a_table_that_cannot_be_laid_out_is_a_sentence(table, sentence):
 
 def test_a_name_is_a_table_everywhere_or_nowhere():
     files = load_exhibits(ROOT / "config/exhibits")
-    assert table_names({"pfnm": files["pfnm"]}) == ["deep-sigma2", "erratum-options"]
+    assert table_names({"pfnm": files["pfnm"]}) == [
+        "deep-sigma2",
+        "erratum-options",
+        "merging-and-posterior",
+    ]
     assert {"table-1", "deep-sigma2"} <= set(table_names(files))
     both = file_of(at={"paper": {"drawing": "accuracy-and-size"}})
     with pytest.raises(FedreproError, match="'x' is a table at one scale or in one paper and"):

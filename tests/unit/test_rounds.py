@@ -211,16 +211,22 @@ def first_five(client, held):
     return np.arange(5)
 
 
+def hidden(weights):
+    return {name: weights[name] for name in ("weight0", "bias0")}
+
+
 @pytest.mark.parametrize(
     ("act", "need"),
     [
         (lambda c, s, rng: c.train(s, rng, epochs=1), "rounds"),
         (lambda c, s, rng: c.average(s, rng, [0.25] * 4, epochs=1), "rounds"),
         (lambda c, s, rng: c.holding(first_five).gradients(s), "rounds"),
+        (lambda c, s, rng: c.train_heads(hidden(s), rng, epochs=1), "rounds"),
         (lambda c, s, rng: c.evaluate(s), "client_evaluation"),
         (lambda c, s, rng: c.evaluate(s, on="validation"), "client_validation"),
         (lambda c, s, rng: c.inputs(0), "client_inputs"),
         (lambda c, s, rng: c.labels(0), "client_labels"),
+        (lambda c, s, rng: c.validation(0), "client_validation_examples"),
         (lambda c, s, rng: c.example_counts, "example_counts"),
         (lambda c, s, rng: c.label_counts, "label_counts"),
     ],
@@ -231,8 +237,7 @@ def test_clients_do_what_is_declared_and_nothing_else(act, need):
     nobody = dataclasses.replace(clients, method="mine", needs=frozenset())
     with pytest.raises(FedreproError, match=rf"method 'mine' wants to .*'{need}'"):
         act(nobody, state, Rng(0).at(round=0))
-    if need != "client_validation":
-        act(dataclasses.replace(nobody, needs=frozenset({need})), state, Rng(0).at(round=0))
+    act(dataclasses.replace(nobody, needs=frozenset({need})), state, Rng(0).at(round=0))
 
 
 def test_examples_at_the_server_are_handed_to_who_declares_them(federate, capsys):
@@ -273,9 +278,9 @@ def test_candidates_are_evaluated_where_the_examples_are():
 def test_a_client_without_validation_examples_has_no_number(empty):
     given = problem()
     held = [rows[:5] for rows in given.rows]
-    full = dataclasses.replace(given.clients.data, validation=held)
+    full = dataclasses.replace(given.clients.data, validation=held, validation_examples=None)
     fewer = [rows[:0] if j == empty else rows for j, rows in enumerate(held)]
-    some = dataclasses.replace(given.clients.data, validation=fewer)
+    some = dataclasses.replace(full, validation=fewer)
     there, found = (
         dataclasses.replace(given.clients, data=data).evaluate(
             given.models.tensors, on="validation"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import DEV, KINDS, components, parse_token
 from fedrepro.core.spec import (
     SAFE,
@@ -40,6 +41,7 @@ def example(
 
 COMPONENT = Component("partition", "example", 3, example)
 KNOWN = {"example": COMPONENT}
+METHOD = components("method")["average"].spec()
 
 VALUES = st.fixed_dictionaries(
     {"clients": st.integers(1, 10**6)},
@@ -89,6 +91,24 @@ def test_resolved_holds_every_parameter_and_the_version():
     assert COMPONENT.spec({"clients": 2}).resolved == (
         "example;v3;alpha~0.2+balance~false+cap~10+clients~2+hidden~50+order~random"
     )
+
+
+def test_of_a_later_parameter_files_speak_only_where_it_has_another_value():
+    def grown(
+        *,
+        rate: Annotated[float, Arg("rate")] = 0.5,
+        patience: Annotated[int, Arg("patience", least=0, later=True)] = 0,
+    ) -> None:
+        """Grown."""
+
+    component = Component("training", "grown", 1, grown)
+    usual, other = component.spec(), component.spec({"patience": 3})
+    assert usual.resolved == "grown;v1;rate~0.5"
+    assert other.resolved == "grown;v1;patience~3+rate~0.5"
+    assert usual.values == {"rate": 0.5, "patience": 0}
+    rows = [MetricRow(0, METHOD, "accuracy", 1.0)]
+    assert "training_patience" not in Table([usual], rows).arrow().column_names
+    assert Table([other], rows).arrow()["training_patience"].to_pylist() == [3]
 
 
 def test_a_sweep_expands_in_the_order_written():

@@ -73,6 +73,28 @@ def test_a_job_per_client_and_trial_trains_the_same_bytes(data, local, tmp_path)
             assert value.tobytes() == two[trial].tensors[name].tobytes()
 
 
+def test_after_how_many_epochs_clients_stopped_is_kept_and_measured(data, tmp_path):
+    early = [*SCENARIO[:-1], "adam+epochs~30+patience~1"]
+    assert train(data, tmp_path, scenario=early) == 0
+    found = read_models([tmp_path / "local.parquet"], [0, 1])
+    done = np.concatenate([found[trial].epochs for trial in (0, 1)])
+    assert ((done >= 2) & (done <= 30)).all()
+    assert (done < 30).any()
+    words = ["--local", tmp_path / "local.parquet", "--method", "local"]
+    out = tmp_path / "m.parquet"
+    assert compute("aggregate", data, tmp_path, *words, "--out", out, scenario=early) == 0
+    rows = read_table(out, "metrics").to_pandas().query("metric == 'epochs'")
+    assert rows.dropna(subset="client")["value"].tolist() == done.tolist()
+    assert rows[rows["client"].isna()]["value"].tolist() == [
+        found[trial].epochs.mean() for trial in (0, 1)
+    ]
+
+
+def test_models_that_took_all_epochs_do_not_say_so(local):
+    assert "epochs" not in read_table(local, "local_models").column_names
+    assert read_models([local], [0])[0].epochs is None
+
+
 def test_a_job_says_what_it_took(data, local):
     took = read_provenance(read_table(data / "timings.parquet", "timings"))
     assert took["cpu_seconds"] > 0
@@ -316,6 +338,8 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
           for method in ("pfnm", "average")),
         ["federate", *common, "--method", "downpour_sgd+rounds~1", "--out", tmp_path / "f",
          "--global-model", tmp_path / "g"],
+        ["peer", *common, "--graph", "ring", "--method", "gossip_sgd+rounds~1",
+         "--out", tmp_path / "q", "--confusion", tmp_path / "c", "--nodes", tmp_path / "n"],
     ]  # fmt: skip
     words = [sys.executable, "-c", code, json.dumps([list(map(str, job)) for job in jobs])]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)

@@ -148,8 +148,9 @@ def printed_verdicts(paper: str) -> str:
     `not run` where no recorded exhibit has it.
     """
     found: dict[str, Iterator[dict[str, str]]] = {}
+    values = read_published(published_file(paper))
     lines = []
-    for value in read_published(published_file(paper)):
+    for value in values:
         if value.exhibit not in found:
             file = RECORD / "paper" / paper / f"{value.exhibit}.printed.csv"
             text = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -157,9 +158,11 @@ def printed_verdicts(paper: str) -> str:
         row = next(found[value.exhibit], {})
         lines.append(_printed_line(value, row))
     head = ["exhibit", "cell", "method", "number", "printed", "ours", "verdict", "note"]
-    counts = Counter(line[-2] for line in lines)
+    distinct = [line for value, line in zip(values, lines, strict=True) if not value.again]
+    counts = Counter(line[-2] for line in distinct)
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    return f"{len(lines)} printed values: {told}.\n\n{_table(head, lines)}"
+    of = f" of {len(distinct)} quantities" if len(distinct) < len(lines) else ""
+    return f"{len(lines)} printed values{of}: {told}.\n\n{_table(head, lines)}"
 
 
 def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...]:

@@ -79,6 +79,13 @@ def _tokens_of(options: Options) -> dict[str, str]:
     return {kind: getattr(options, kind) for kind in SCENARIO if kind in options}
 
 
+def _tuning(token: str) -> Any:
+    """How a method is tuned; None for no token."""
+    from fedrepro.core.tuning import parse_tuning
+
+    return parse_tuning(token) if token else None
+
+
 def _racing(options: Options, race: int) -> tuple[Any, Any]:
     """Scenario and method of a job in rounds; only in a race do they stand for several settings."""
     from fedrepro.core.registry import parse_settings
@@ -135,6 +142,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "+race~100 lets settings race over 100 rounds",
     },
     "evaluate": {"nargs": "*", "default": (), "help": "further splits to measure on at the end"},
+    "tune": {
+        "default": "",
+        "help": "how what a method makes is tuned on a public sample, such as "
+        "tune+examples~100@1000",
+    },
     "follow": {"nargs": "*", "default": (), "help": "further splits to measure on in rounds"},
     "published": {"type": Path, "required": True, "help": "the paper's claims, yaml"},
     "reports": {
@@ -216,6 +228,7 @@ def _aggregate(options: Options) -> None:
         options.out,
         options.timings,
         options.evaluate,
+        _tuning(options.tune),
     )
 
 
@@ -329,7 +342,7 @@ STAGES: dict[str, Stage] = {
     ),
     "aggregate": (
         "one-shot methods and controls: metrics from local models",
-        _with(*WITHOUT_GRAPH, "method", "local", "local_clients", "evaluate", *COMPUTE),
+        _with(*WITHOUT_GRAPH, "method", "local", "local_clients", "evaluate", "tune", *COMPUTE),
         _aggregate,
     ),
     "federate": (

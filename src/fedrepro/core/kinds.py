@@ -25,10 +25,12 @@ METHOD_KINDS = {
     "control": MethodKind("aggregate", "metrics", "control"),
 }
 TRAINING_TREE, TRAINING_STAGE = "models", "train"
+TUNED_TREE = "tuned"  # of one-shot methods and controls whose models are trained on once more
 # which stage the results of a tree are from, in the order of the way of data
 STAGE_OF_TREE = {TRAINING_TREE: TRAINING_STAGE} | {
     kind.tree: kind.stage for kind in METHOD_KINDS.values()
 }
+STAGE_OF_TREE[TUNED_TREE] = METHOD_KINDS["one_shot"].stage
 STAGE_WORDS = {
     "train": "training local models",
     "aggregate": "one-shot methods and controls",

@@ -51,6 +51,7 @@ METRICS = {
         "local hidden units that share their global unit with another client", "share", 0, 1, 0
     ),
     "stopped_at": Metric("round at which a race stopped it", "rounds", 0, None, 0),
+    "epochs": Metric("epochs of a client's training", "epochs", 0, None, 0),
     "left_out": Metric("trials in which there is no such model", "share of trials", 0, 1, -1),
     "nll": Metric("negative log-likelihood", "nats an example", 0, None, -1),
     "nll_worst": Metric(
@@ -134,7 +135,8 @@ def size_text(value: float, size: Size) -> str:
 class MetricRow:
     """One measured number. `round` and `client` are None where they do not apply.
 
-    training: that of this row, where a job has several.
+    training: that of this row, where a job has several. tune: how its model was tuned, if it was,
+    and repetition: on which sample of that size, counted from 0.
     """
 
     trial: int
@@ -145,12 +147,15 @@ class MetricRow:
     round: int | None = None
     client: int | None = None
     training: Spec | None = None
+    tune: Spec | None = None
+    repetition: int | None = None
 
 
 # the first columns of every table of metrics, in this order
 PLACE = ("trial", "method", "setting", "client", "round", "phase")
 LEADING = (*PLACE, "split", "metric", "value")
-FINAL, IN_ROUND = "final", "round"
+FINAL, IN_ROUND, TUNED = "final", "round", "tuned"
+REPETITION = "repetition"  # a column of tables in which models are tuned
 
 
 @dataclass
@@ -170,9 +175,10 @@ class Table:
 
         Columns: those of LEADING; then for each component <kind>_name and <kind>_<parameter>.
         method is the token of the method with its parameters, setting the same with what the rows
-        of one job differ in of the local training; phase is `final` for what a run ended with and
-        `round` for what was measured in between. No column is named like a folder key that holds
-        several of its values.
+        of one job differ in of the local training and of tuning; phase is `final` for what a run
+        ended with, `round` for what was measured in between and `tuned` for what was tuned after
+        the end, whose rows say how and in which repetition. No column is named like a folder key
+        that holds several of its values.
         """
         import pyarrow as pa
 
@@ -183,7 +189,7 @@ class Table:
             "setting": pa.array([self._setting(r) for r in rows], pa.string()),
             "client": pa.array([r.client for r in rows], pa.int32()),
             "round": pa.array([r.round for r in rows], pa.int32()),
-            "phase": pa.array([phase_of(r.round) for r in rows], pa.string()),
+            "phase": pa.array([phase_of(r) for r in rows], pa.string()),
             "split": pa.array([r.split for r in rows], pa.string()),
             "metric": pa.array([r.metric for r in rows], pa.string()),
             "value": pa.array([float(r.value) for r in rows], pa.float64()),
@@ -192,17 +198,23 @@ class Table:
             own = spec.kind == "training"
             columns |= _parameters(spec.kind, [(own and r.training) or spec for r in rows])
         columns |= _parameters("method", [r.method for r in rows])
+        if any(r.tune for r in rows):
+            columns[REPETITION] = pa.array([r.repetition for r in rows], pa.int32())
+            columns |= _parameters("tune", [r.tune for r in rows])
         return pa.table(columns)
 
     def _setting(self, row: MetricRow) -> str:
         swept = [key for spec in self.scenario if spec.kind == "training" for key in spec.swept]
         given = row.training
-        return setting_token(row.method, [(key, given[key]) for key in swept] if given else ())
+        changes = [(key, given[key]) for key in swept] if given else ()
+        return setting_token(row.method, changes, row.tune)
 
 
-def phase_of(round: int | None) -> str:
-    """Whether a number is one of a single round or what a run ended with."""
-    return FINAL if round is None else IN_ROUND
+def phase_of(row: MetricRow) -> str:
+    """Whether a number is one of a single round, what a run ended with, or what came after."""
+    if row.tune:
+        return TUNED
+    return FINAL if row.round is None else IN_ROUND
 
 
 def with_leading(table: pa.Table) -> pa.Table:
@@ -222,18 +234,20 @@ def with_leading(table: pa.Table) -> pa.Table:
     return table.select([*LEADING, *others])
 
 
-def _parameters(kind: str, specs: Sequence[Spec]) -> dict[str, Any]:
+def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
     """<kind>_name and one typed column per parameter; null where a component lacks it."""
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}
-    columns: dict[str, Any] = {f"{kind}_name": pa.array([s.name for s in specs], pa.string())}
+    names = [spec.name if spec else None for spec in specs]
+    columns: dict[str, Any] = {f"{kind}_name": pa.array(names, pa.string())}
     known: dict[str, pa.DataType] = {}
-    for spec in specs:
-        for key, param in spec.component.params.items():
+    for spec in filter(None, specs):
+        for key in spec.told:
+            param = spec.component.params[key]
             known[key] = pa.string() if param.many else types[param.type]
     for key in sorted(known):
-        values = [_cell(spec.values, key) for spec in specs]
+        values = [_cell(spec.values, key) if spec else None for spec in specs]
         columns[f"{kind}_{key}"] = pa.array(values, known[key])
     return columns
 

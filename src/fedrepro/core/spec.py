@@ -44,7 +44,8 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 class Arg:
     """What a parameter means: a sentence, its unit, and the values it may take.
 
-    most: inclusive upper bound; whole numbers have LARGEST without it.
+    most: inclusive upper bound; whole numbers have LARGEST without it. later: added after results
+    were kept: where it has its default, files and what makes jobs run again do not speak of it.
     """
 
     doc: str
@@ -52,6 +53,7 @@ class Arg:
     above: float | None = None  # exclusive lower bound
     least: float | None = None
     most: float | None = None
+    later: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ class Param:
     required: bool
     arg: Arg
     choices: tuple[str, ...] = ()
+
+    def silent(self, value: Value) -> bool:
+        """Whether files do not speak of this value; see `Arg.later`."""
+        return self.arg.later and value == self.default
 
     def check(self, value: Any, where: str) -> Value:
         """The value in its declared type, or an error that names the parameter and its range."""
@@ -281,6 +287,12 @@ class Spec:
         return isinstance(other, Spec) and (self.kind, self.token) == (other.kind, other.token)
 
     @property
+    def told(self) -> dict[str, Value]:
+        """The values that files speak of; see `Arg.later`."""
+        params = self.component.params
+        return {key: value for key, value in self.values.items() if not params[key].silent(value)}
+
+    @property
     def swept(self) -> tuple[str, ...]:
         """The scalar parameters that hold a list."""
         params = self.component.params
@@ -320,7 +332,7 @@ class Spec:
 
         Behind them, what a component says of a file that it reads beside data sets (`reads`).
         """
-        pairs = [f"{k}~{render(self.values[k])}" for k in sorted(self.values)]
+        pairs = [f"{k}~{render(value)}" for k, value in sorted(self.told.items())]
         reads = self.component.meta.get("reads")
         read = f";{reads(self.values)}" if reads else ""
         return f"{self.name};v{self.component.version};{'+'.join([*pairs, *self._pairs])}{read}"
@@ -337,10 +349,15 @@ class Spec:
             yield Spec(self.component, {**self.values, **own})
 
 
-def setting_token(method: Spec, training: Sequence[tuple[str, Value]] = ()) -> str:
-    """A method's token, and what it changes of the local training: fedavg;training+lr~0.1."""
+def setting_token(
+    method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
+) -> str:
+    """A method's token, what it changes of the local training, and how its model is tuned:
+    fedavg;training+lr~0.1, average;tune+examples~100."""
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
-    return f"{method.token};training{changes}" if changes else method.token
+    parts = [method.token]
+    parts += [f"training{changes}"] if changes else []
+    return ";".join([*parts, tune.token] if tune else parts)
 
 
 def shorten(token: str, limit: int) -> str:

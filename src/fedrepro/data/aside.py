@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.spec import Spec
 
 
 @dataclass(frozen=True)
@@ -35,4 +36,32 @@ def lacking(who: str, part: Aside, partition: str = "") -> FedreproError:
     return FedreproError(
         f"{who} reads the examples of '{part.split}', and the partition{named} sets none aside: "
         f"give it {part.parameter}, a number{holder}"
+    )
+
+
+def validating(dataset: Spec, partition: Spec) -> int | None:
+    """How many examples clients have to validate with, at most; None if only the data can tell.
+
+    They have what the partition sets aside at clients, or else their part of the data set's own
+    validation split, which not every data set has as a parameter.
+    """
+    if partition.values.get("validation_at") == "clients" and partition["validation"]:
+        return int(partition["validation"])
+    found: int | None = dataset.values.get("validation")  # type: ignore[assignment]
+    return found
+
+
+def not_validating(who: str, whose: str = "they have") -> FedreproError:
+    """The sentence for one who works on validation examples of clients without any."""
+    return FedreproError(
+        f"{who} works on validation examples of clients, and {whose} none: give the data set "
+        "validation, a number, or the partition, with validation_at: clients"
+    )
+
+
+def too_few(who: str, size: int, there: int) -> FedreproError:
+    """The sentence for a public sample larger than there is."""
+    return FedreproError(
+        f"{who}: a public sample of {size} examples is asked for, and clients have {there} "
+        "validation examples together: lower its examples, or set more aside for validation"
     )

@@ -3,6 +3,7 @@
 A feature extractor is a component of its own, and its token stands inside the data set's:
 
     cifar10+features~vgg16
+    cifar10+features~lite0
     ham10000+features~convnet.epochs-20
 
 A token within a token writes `.key-value` where a token writes `+key~value`. What comes out is one
@@ -26,7 +27,7 @@ from fedrepro.data.prepared import SPLITS, Arrays
 PARTS = re.compile(r"\.(?=[a-z])")
 
 Features = Annotated[
-    str, Arg("what stands for the pixels: pixels, convnet, vgg16, or with .parameter-value")
+    str, Arg("what stands for the pixels: pixels, convnet, lite0, vgg16, or with .parameter-value")
 ]
 
 

@@ -53,6 +53,33 @@ def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarr
     )
 
 
+def training_rows(
+    name: str, labels: np.ndarray, validation: int, train: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows for validation, and `train` of the others to train with, None for all of them.
+
+    Both are drawn by class with a fixed seed, and those for validation do not depend on `train`.
+    Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
+    Errors: FedreproError for more than there are, or a class without training examples.
+    """
+    inner, outer = validation_rows(name, labels, validation)
+    if train is None or train == outer.size:
+        return inner, outer
+    classes = np.unique(labels).size
+    if train > outer.size:
+        raise FedreproError(
+            f"data set '{name}': train~{train} is more than the {outer.size} training examples "
+            f"that validation~{validation} leaves: choose a smaller one"
+        )
+    kept, _ = set_aside(labels[outer], train, classes, Rng(0).stream(f"{name}-train"))
+    if np.unique(labels[outer[kept]]).size < classes:
+        raise FedreproError(
+            f"data set '{name}': train~{train} leaves a class without training examples: choose a "
+            "larger one"
+        )
+    return inner, outer[kept]
+
+
 def split_groups(
     labels: np.ndarray, groups: np.ndarray, generator: np.random.Generator, held: float = 0.1
 ) -> dict[str, np.ndarray]:

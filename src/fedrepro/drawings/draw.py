@@ -9,9 +9,10 @@ import pandas as pd
 
 from fedrepro.drawings.accuracy_and_size import accuracy_and_size
 from fedrepro.drawings.canvas import data_title, image_of, rules
+from fedrepro.drawings.common_points import common_points
 from fedrepro.drawings.heat_maps import heat_maps
 from fedrepro.drawings.hyper_parameters import hyper_parameters
-from fedrepro.drawings.panels import accuracy_panels
+from fedrepro.drawings.panels import accuracy_close_up, accuracy_panels
 from fedrepro.drawings.rounds import accuracy_against_rounds
 from fedrepro.drawings.sizes import accuracy_against_size, size
 from fedrepro.numbers.pairing import as_shown
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
 
 DRAWINGS: dict[str, Callable[[Exhibit, pd.DataFrame], Figure]] = {
     "accuracy-and-size": accuracy_and_size,
+    "accuracy-close-up": accuracy_close_up,
     "accuracy-panels": accuracy_panels,
     "accuracy-against-rounds": accuracy_against_rounds,
     "accuracy-against-size": accuracy_against_size,
+    "common-points": common_points,
     "heat-maps": heat_maps,
     "hyper-parameters": hyper_parameters,
     "size": size,

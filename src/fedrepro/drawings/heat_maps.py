@@ -148,16 +148,11 @@ def _draw(
     limits: tuple[float, float],
 ) -> None:
     axes.pcolormesh(table.to_numpy(float), cmap=COLOURS, vmin=limits[0], vmax=limits[1])
-    axes.grid(False)
-    axes.set_xticks([at + 0.5 for at in range(table.shape[1])], [f"{v:g}" for v in table.columns])
-    axes.set_yticks([at + 0.5 for at in range(table.shape[0])], [f"{v:g}" for v in table.index])
-    axes.tick_params(length=0)
-    axes.set_xlabel(name_of(one.across), labelpad=1)
-    axes.set_ylabel(name_of(one.up), labelpad=2)
+    name_axes(axes, table, one)
     title = f"{shade.title}; {one.heading}" if one.heading else shade.title
     axes.set_title(title, loc="left", fontsize=7)
-    around = dict(_cells(spreads))
-    for (row, column), value in _cells(table):
+    around = dict(cells_of(spreads))
+    for (row, column), value in cells_of(table):
         dark = value - limits[0] < 0.55 * (limits[1] - limits[0])
         look: dict[str, Any] = {"ha": "center", "va": "center"}
         look["color"] = "white" if dark else "black"
@@ -171,7 +166,18 @@ def _draw(
             axes.text(column + 0.5, row + 0.25, said, fontsize=4.8, **look)
 
 
-def _cells(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:
+def name_axes(axes: Axes, table: pd.DataFrame, one: Map) -> None:
+    """A value at each row and column, and what they are of."""
+    axes.grid(False)
+    axes.set_xticks([at + 0.5 for at in range(table.shape[1])], [f"{v:g}" for v in table.columns])
+    axes.set_yticks([at + 0.5 for at in range(table.shape[0])], [f"{v:g}" for v in table.index])
+    axes.tick_params(length=0)
+    axes.set_xlabel(name_of(one.across), labelpad=1)
+    axes.set_ylabel(name_of(one.up), labelpad=2)
+
+
+def cells_of(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:
+    """The numbers of a table by row and column."""
     values = table.to_numpy(float)
     return [
         ((r, c), float(values[r, c]))

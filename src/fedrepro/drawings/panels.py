@@ -1,4 +1,7 @@
-"""Drawing accuracy-panels: test accuracy against the sweep, a panel for each case."""
+"""Drawings of test accuracy alone against the sweep, with a close-up of the best.
+
+accuracy-panels has a column for each case, accuracy-close-up one scenario side by side.
+"""
 
 from __future__ import annotations
 
@@ -62,6 +65,31 @@ def accuracy_panels(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         whole[at].set_xlabel("")
     for row in (whole, close):
         row[0].set_ylabel("test accuracy (%)", labelpad=2)
+    legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
+    headings(drawn, exhibit)
+    return drawn
+
+
+def accuracy_close_up(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """The whole range on the left, a close-up of the best on the right."""
+    look = looks(exhibit.measures)
+    names = names_of(exhibit)
+    rows = legend_rows(list(names.values()))
+    added = LEGEND_ROW * (rows - 2)
+    drawn = new_figure(3.1 + added)
+    margins = {"left": 0.48, "right": 0.12, "top": 0.66, "bottom": 0.95 + added}
+    ((whole, close),) = grid_of(drawn, 1, 2, across=0.5, **margins)
+    accuracy = lines(exhibit, numbers, "accuracy", "test")
+    low, high = close_up(exhibit, accuracy)
+    draw_lines(whole, accuracy, look, banded=set(accuracy))
+    draw_lines(close, accuracy, look, banded={k for k, x in accuracy.items() if min(x.mean) >= low})
+    whole.set_ylim(0, 1)
+    close.set_ylim(low, high)
+    mark(whole, low, high)
+    for axes, title in ((whole, "a  Test accuracy (%)"), (close, "b  Test accuracy (%), close-up")):
+        axes.set_title(title, loc="left")
+        percent(axes)
+        horizontal(axes, exhibit, numbers)
     legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
     headings(drawn, exhibit)
     return drawn

@@ -10,14 +10,14 @@ of the layer below, so they are averaged there. Orders and matchings are listed 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.matching.assign import Matching, Rule, match
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
-from fedrepro.matching.sums import Atoms, MatchedLayer, Prior
+from fedrepro.matching.sums import Atoms, MatchedLayer, Prior, atoms_of, no_past
 
 UnitArrays = tuple[Array, ...]
 
@@ -101,8 +101,12 @@ def match_networks(
     variances: Variances,
     rule: Rule,
     orders: Sequence[Ints],
+    posterior: Variances | None = None,
 ) -> tuple[UnitArrays, tuple[Matching, ...]]:
     """One global network from those of J clients, and the matching of each hidden layer.
+
+    posterior: the variances of the global network's posterior means, if they are not those by
+    which units are matched.
 
     networks: float64, of equal depth, widths may differ; shares: (J, K), the precision of a
     client's weights to a class in units of 1 / sigma2; orders: (passes, J) for each hidden layer,
@@ -113,10 +117,28 @@ def match_networks(
     matchings = match_down(
         networks, shares, variances, lambda layer, units: match(units, rule, visits[layer])
     )
+    if posterior is not None:
+        matchings = as_assigned(networks, shares, posterior, matchings)
     biases = np.stack([network[-1] for network in networks])
-    bias = output_bias(biases, shares, variances, hidden_layers(networks[0]))
+    bias = output_bias(biases, shares, posterior or variances, hidden_layers(networks[0]))
     atoms = [matching.atoms for matching in reversed(matchings)]
     return network_of(atoms, len(networks[0][0]), bias), matchings
+
+
+def as_assigned(
+    networks: Sequence[UnitArrays],
+    shares: Array,
+    variances: Variances,
+    matchings: Sequence[Matching],
+) -> tuple[Matching, ...]:
+    """The same assignments with atoms of other variances; matchings: the top layer comes first."""
+    found = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
+
+    def again(layer: int, units: MatchedLayer) -> Matching:
+        one = found[layer]
+        return replace(one, atoms=atoms_of(units, one.assignments, one.counts, no_past(units)))
+
+    return match_down(networks, shares, variances, again)
 
 
 def match_down(

@@ -35,6 +35,12 @@ class Parameter:
     role: Literal["weight", "bias", "table", "spread"] = "weight"
     start: float = 0.0
 
+    @property
+    def fan_out(self) -> int:
+        """Outputs of one of its inputs: of a convolution so many at each place of its kernel."""
+        places = math.prod(self.shape[2:])
+        return places * places * math.prod(self.shape[:2]) // self.fan_in
+
 
 class Noise(Protocol):
     """Random numbers of one step; what a model draws does not depend on its company."""

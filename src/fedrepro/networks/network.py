@@ -10,15 +10,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import (
     Affine,
+    Convolution2d,
     Dropout,
     Layer,
     Parameter,
@@ -32,9 +34,13 @@ from fedrepro.networks.recurrent import EachPosition
 if TYPE_CHECKING:
     import torch
 
-Init = Literal["normal", "fan_in"]
+Init = Literal["normal", "fan_in", "glorot"]
 Kind = Literal["dense", "convolutional", "recurrent", "variational"]
 
+IMAGE = 3  # axes of what a convolution gives: channels, height, width
+TEXT = 2  # axes of what a recurrent layer is given: letters, inputs
+# what says how wide a layer is
+WIDTHS: dict[type, str] = {Affine: "units", Variational: "units", Convolution2d: "channels"}
 PREDICTION_FLOATS = 2**24
 PREDICTION_ROWS = 2500
 
@@ -109,6 +115,17 @@ class Network:
         return Variational in kinds and kinds <= {Variational, Relu}
 
     @property
+    def products(self) -> int:
+        """Multiplications that predict one example, a kernel's at each place it is laid on."""
+        found = 0
+        for layer, shape, _ in self.places:
+            weights = sum(math.prod(one.shape) for one in layer.parameters(shape).values())
+            out = layer.output(shape)
+            letters = shape[0] if self.kind == "recurrent" and len(shape) == TEXT else 1
+            found += weights * (math.prod(out[1:]) if len(out) == IMAGE else letters)
+        return found
+
+    @property
     def draws(self) -> bool:
         """Whether training draws random numbers (dropout, variational weights)."""
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
@@ -123,6 +140,24 @@ class Network:
             return None
         shapes = [v.shape for k, v in tensors.items() if re.fullmatch(r"weight\d+", k)]
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
+
+    def fitted(self, tensors: Mapping[str, np.ndarray]) -> Network:
+        """The network with layers as wide as these tensors (m, *shape), which methods make wider.
+
+        Errors: FedreproError for tensors that are not of such a network.
+        """
+        layers = []
+        for layer, _, names in self.places:
+            width = WIDTHS.get(type(layer))
+            changes = {width: tensors[names["bias"]].shape[-1]} if width else {}
+            layers.append(replace(layer, **changes) if changes else layer)  # type: ignore[type-var]
+        found = replace(self, layers=tuple(layers))
+        given = {name: value.shape[1:] for name, value in tensors.items()}
+        if given != found.shapes:
+            raise FedreproError(
+                f"tensors of shapes {given} are not those of one {self.kind} network"
+            )
+        return found
 
     @property
     def classes(self) -> int:
@@ -165,7 +200,8 @@ class Network:
         """Tensors (*shape) to start from, float32.
 
         normal: weights from N(0, weight_sd²), constant biases (PFNM, Table 1). fan_in: weights
-        and biases uniform within ±1/√fan_in, tables of embeddings from N(0, 1).
+        and biases uniform within ±1/√fan_in, tables of embeddings from N(0, 1). glorot: weights
+        uniform within ±√(6/(fan_in + fan_out)), the rest as before, but constant biases.
         """
         generator = rng.stream("initial-weights")
         return {
@@ -196,12 +232,15 @@ class Network:
         return max(1, min(PREDICTION_ROWS, PREDICTION_FLOATS // self.widest))
 
 
-def dense(sizes: tuple[int, ...]) -> Network:
-    """The fully connected ReLU network of sizes (inputs, hidden…, outputs)."""
+def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
+    """The fully connected ReLU network of sizes (inputs, hidden…, outputs).
+
+    dropout: after every hidden layer.
+    """
     layers: list[Layer] = []
-    for units in sizes[1:]:
-        layers += [Affine(units), Relu()]
-    return Network((sizes[0],), tuple(layers[:-1]))
+    for units in sizes[1:-1]:
+        layers += [Affine(units), Relu(), *([Dropout(dropout)] if dropout else [])]
+    return Network((sizes[0],), (*layers, Affine(sizes[-1])))
 
 
 def _named(local: str, place: int) -> str:
@@ -215,11 +254,12 @@ def _start(
 ) -> np.ndarray:
     if parameter.role == "spread":
         return np.full(parameter.shape, parameter.start, np.float32)
+    if parameter.role == "bias" and init != "fan_in":
+        return np.full(parameter.shape, bias, np.float32)
     if init == "normal":
-        if parameter.role == "bias":
-            return np.full(parameter.shape, bias, np.float32)
         return generator.normal(0.0, weight_sd, parameter.shape).astype(np.float32)
     if parameter.role == "table":
         return generator.standard_normal(parameter.shape, np.float32)
-    limit = 1 / math.sqrt(parameter.fan_in)
+    fans = parameter.fan_in + parameter.fan_out
+    limit = math.sqrt(6 / fans) if init == "glorot" else 1 / math.sqrt(parameter.fan_in)
     return generator.uniform(-limit, limit, parameter.shape).astype(np.float32)

@@ -146,7 +146,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
         specs = [spec for spec in given if spec is not None]
         if not specs:
             continue
-        keys = sorted({key for spec in specs for key in spec.values})
+        keys = sorted({key for spec in specs for key in spec.told})
         found[kind] = {
             "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),
             "values": {

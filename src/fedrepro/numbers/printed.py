@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.registry import SCENARIO
+from fedrepro.core.spec import Spec
 from fedrepro.numbers.series import select
 from fedrepro.numbers.times import FIRST
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
@@ -33,6 +34,8 @@ COLUMNS = (*NEEDED, "tolerance")
 # a row of this metric is no result but what the paper set; its split says what: trials, or a
 # parameter as in a sweep
 SETTING = "setting"
+# how the note of a number begins that the paper has printed before: quantities are counted once
+AGAIN = "printed again"
 PRINTED = (
     *("method", "metric", "split", "mean", "sd", "trials"),
     *("printed", "printed_sd", "printed_trials", "difference", "tolerance", "verdict", "note"),
@@ -60,6 +63,11 @@ class PrintedValue:
     note: str
     tolerance: float | None
     where: str
+
+    @property
+    def again(self) -> bool:
+        """Whether the paper has printed it before."""
+        return self.note.startswith(AGAIN)
 
 
 def published_file(paper: str) -> Path:
@@ -254,13 +262,28 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
     if printed.split == "trials":
         return {float(count) for count in point.trials.values()}
     kind, _, key = printed.split.partition(".")
-    own = getattr(point.scenario, kind) if kind in SCENARIO else None
-    if own is None or key not in own.values:
+    specs = _specs(point, kind, printed.method)
+    if not specs or not all(key in spec.values for spec in specs):
         raise FedreproError(
             f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "
-            "parameter such as partition.clients"
+            "parameter such as partition.clients, or method.sigma2 of one of its methods"
         )
-    return {float(own.values[key])}
+    return {_lone(spec[key]) for spec in specs}
+
+
+def _specs(point: Point, kind: str, label: str) -> list[Spec]:
+    """The components that a setting is of: one of the scenario, or the settings of a method."""
+    if kind == "method":
+        return [setting.method for own, setting in point.runs if own == label]
+    own = getattr(point.scenario, kind) if kind in SCENARIO else None
+    return [] if own is None else [own]
+
+
+def _lone(value: Any) -> float:
+    """A number, also where it is the only one of a list."""
+    if isinstance(value, tuple):
+        return float(value[0]) if len(value) == 1 else math.nan
+    return math.nan if value is None else float(value)
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:

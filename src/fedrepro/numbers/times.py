@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ROUNDS = "round_seconds"  # of the timings of a method in rounds
 
 FIRST = 1  # rounds that are left out of times: they also prepare memory
+METHODS = "methods="  # in a path, behind its scenario
 
 
 def timings_of(about: Mapping[str, Any]) -> list[Path]:
@@ -146,10 +147,11 @@ def _training(timings: Sequence[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for path in timings:
         if _stage(path) == "aggregate":
-            scenario = path.parent.parent.parent
-            parts = list(scenario.parts)
-            at = len(parts) - 1 - parts[::-1].index("metrics")
-            found[Path(*parts[:at], "models", *parts[at + 1 :], path.parent.name)] = None
+            parts = path.parts
+            at = max(place for place, part in enumerate(parts) if part in STAGE_OF_TREE)
+            method = next(place for place in range(at, len(parts)) if METHODS in parts[place])
+            scenario = parts[at + 1 : method]
+            found[Path(*parts[:at], "models", *scenario, path.parent.name)] = None
     return list(found)
 
 

@@ -17,6 +17,7 @@ CASE = "case"
 PANELS = 8  # letters and columns that a figure has room for
 # what a method that adapts its hyper-parameters reports of single rounds
 ADAPTED = ("mean_lr", "mean_steps", "sampled_lr", "sampled_steps", "reward")
+COMMON_POINT = "common_point"  # what a method reports that looks for a model in several spaces
 LOOKS = 10  # lines that can be told apart in a drawing of sizes
 
 Method = Any  # a `Measure`
@@ -73,9 +74,7 @@ def _nothing_shown(measures: Sequence[Method]) -> Iterator[str]:
             )
 
 
-def _accuracy_and_size(
-    measures: Sequence[Method], points: Points, axis: Sequence[str]
-) -> Iterator[str]:
+def _one_scenario(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
     if CASE in points[0]:
         yield "it has cases; draw it as accuracy-panels, a panel for each, or as a table"
     yield from _lines(measures, points, axis)
@@ -101,6 +100,22 @@ def _against_size(measures: Sequence[Method], points: Points, axis: Sequence[str
         if len(measure.show) > 1:
             yield f"method '{measure.spec.name}' shows more than one parameter along its path"
         yield from _numbers_shown(measure)
+
+
+def _common_points(
+    measures: Sequence[Method], points: Points, axis: Sequence[str]
+) -> Iterator[str]:
+    showing = [measure for measure in measures if measure.show]
+    if len(showing) != 1 or len(showing[0].show) != 2 or len(points) > 1:
+        yield (
+            "it is a map over two parameters of one method, both shown (show: [...]), at one point "
+            "of its sweep"
+        )
+        return
+    (measure,) = showing
+    if COMMON_POINT not in metrics_of(measure.spec):
+        yield f"whether spaces have a common point is not known: '{measure.spec.name}' does not say"
+    yield from _numbers_shown(measure)
 
 
 def _heat_maps(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
@@ -213,10 +228,12 @@ def _is_number(text: str) -> bool:
 Reasons = Callable[[Sequence[Method], Points, Sequence[str]], Iterator[str]]
 
 DRAWINGS: dict[str, Reasons] = {
-    "accuracy-and-size": _accuracy_and_size,
+    "accuracy-and-size": _one_scenario,
+    "accuracy-close-up": _one_scenario,
     "accuracy-panels": _panels,
     "accuracy-against-rounds": _rounds,
     "accuracy-against-size": _against_size,
+    "common-points": _common_points,
     "heat-maps": _heat_maps,
     "hyper-parameters": _hyper_parameters,
     "size": _size,

@@ -183,9 +183,11 @@ class MethodEntry(ComponentEntry):
 TABLE = "table"  # the one drawing that is written rather than drawn
 Drawing = Literal[
     "accuracy-and-size",
+    "accuracy-close-up",
     "accuracy-panels",
     "accuracy-against-rounds",
     "accuracy-against-size",
+    "common-points",
     "heat-maps",
     "hyper-parameters",
     "size",

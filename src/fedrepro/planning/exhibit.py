@@ -21,7 +21,7 @@ from fedrepro.core.metrics import TIMES
 from fedrepro.core.registry import GRAPH, SCENARIO, components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec, render, setting_token
-from fedrepro.data.aside import ASIDE, lacking
+from fedrepro.data.aside import ASIDE, lacking, not_validating, validating
 from fedrepro.graphs.made import weights_of
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
@@ -214,7 +214,7 @@ def _point(place: Place, where: str) -> Point:
         _check_model(measure.spec, place.scenario, where)
         own = own_scenario(place.scenario, measure.spec)
         _check_graph(measure.spec, own, where)
-        _check_aside(measure, own.partition, where)
+        _check_aside(measure, own, where)
         for setting in measure.settings:
             if in_rounds(setting.method):
                 _check_made(setting.method, f"{where}: '{measure.label}'")
@@ -360,8 +360,12 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
     return Scenario(**own)
 
 
-def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
+def _check_aside(measure: Measure, scenario: Scenario, where: str) -> None:
     """Errors: FedreproError for examples that a method is handed or measured on, and nobody has."""
+    partition = scenario.partition
+    works = "client_validation_examples" in measure.needs
+    if works and validating(scenario.dataset, partition) == 0:
+        raise not_validating(f"{where}: '{measure.label}'")
     for part in ASIDE:
         if part.split in measure.evaluate or part.need in measure.needs:
             holder = partition.values.get("validation_at")

@@ -3,12 +3,13 @@
 Jobs are counted exactly: those whose file is not there. Seconds come from, in this order,
 
 1. the timings of finished jobs of the same method or the same training, per trial and client,
-2. the recorded run of the same exhibit, or of another one of the scale (reports/record), shared
-   by trials, clients and settings,
+2. the recorded run of the same exhibit, or of another one of the scale (reports/record), first of
+   those with the same method, then of the same paper; shared by trials, clients and settings,
 3. the measured microseconds of a minibatch (benchmarks/results/training.json), for training only.
 
-On other data or another network, seconds of methods are taken to grow with the parameters of a
-local model times the examples: most of what a method costs is predicting all of them.
+On other data or another network, seconds of methods are taken to grow with the multiplications of
+a local model times the examples: most of what a method costs is predicting all of them. In rounds
+it is the examples that clients train on, up to the last round where a run may end sooner.
 What has none of these is named, and counts nothing.
 """
 
@@ -19,7 +20,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from statistics import mean
+from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
@@ -31,6 +33,9 @@ from fedrepro.planning.config import SCALES, Config, ExhibitFile
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.planning.plan import Exhibit, Plan, Run
 
+if TYPE_CHECKING:
+    from fedrepro.networks.network import Network
+
 RATES = Path("benchmarks/results/training.json")
 # Form of one example, classes and training examples, until a data set is prepared and says itself.
 FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
@@ -40,7 +45,7 @@ FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
     "cifar10": ((3, 32, 32), 10, 50_000),
 }
 HOUR = 3600.0
-LEAST_PARAMETERS = 10_000  # below, overhead counts more than a network's size
+LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 STAGES = ("prepare", "partition", *dict.fromkeys(STAGE_OF_TREE.values()), "exhibit")
 
 
@@ -132,6 +137,29 @@ def clients_known(scenario: Scenario) -> int | None:
         return None
 
 
+def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
+    """Examples that clients, who hold so many each, train on in all rounds of a method.
+
+    A round's minibatches are the mean of the numbers that the method lists, or whole epochs.
+    """
+    values: Any = method.values
+    listed = [
+        mean(values[name] if param.many else [values[name]])
+        for name, param in method.component.params.items()
+        if param.arg.unit == "minibatches" and values[name] is not None
+    ]
+    batch: Any = training["batch_size"] or held
+    each = mean(listed) * batch if listed else values.get("epochs", 1) * held
+    return float(values.get("rounds", 1) * max(1.0, values.get("fraction", 1.0) * clients) * each)
+
+
+def _unlike(other: Exhibit, exhibit: Exhibit, run: Run) -> tuple[bool, bool]:
+    """How far off another exhibit is as a source of seconds: without the method, another paper."""
+    paper = exhibit.key.partition("/")[0]
+    methods = {one.method.name for one in other.runs}
+    return run.method.name not in methods, other.key.partition("/")[0] != paper
+
+
 def parse_target(target: str, config: Config) -> tuple[str, str | None]:
     """Scale and exhibit (None: all that are selected) of a path or of a word such as pfnm/x."""
     parts = PurePosixPath(target).with_suffix("").parts
@@ -202,7 +230,7 @@ class Rates:
         more = max(1.0, whole / max(1e-9, sum(row["seconds"] for row in rows)))
         more *= setting_count(run) / whole_settings(run)  # a race stops some early
         for row in rows:
-            seconds = row["seconds"] * more / self.work(run.scenario)
+            seconds = row["seconds"] * more / self.work(run)
             self.trials[run.method.name].append(seconds)
 
     def _read_training(self, scenario: Scenario, trials: TrialBlock) -> None:
@@ -238,8 +266,9 @@ class Rates:
         known = self.trials.get(run.method.name)
         if known:
             each = sum(known) / len(known) * whole_settings(run)
-            return each * len(job.trials) * self.work(run.scenario), "timings of the same methods"
-        for other in (exhibit, *self.plan.exhibits.values()):
+            return each * len(job.trials) * self.work(run), "timings of the same methods"
+        alike = sorted(self.plan.exhibits.values(), key=lambda other: _unlike(other, exhibit, run))
+        for other in (exhibit, *alike):
             whole, took = self._recorded(other, run.every is None)
             if whole:
                 share = self._size(run, len(job.trials)) / whole
@@ -259,29 +288,46 @@ class Rates:
                 self.records[key] = whole, took["seconds"] | took.get("cpu_seconds", {})
         return self.records[key]
 
-    def work(self, scenario: Scenario) -> float:
-        """What seconds of a trial are taken to grow with: clients, size of a model, examples."""
-        form = self.form(scenario.dataset)
+    def work(self, run: Run) -> float:
+        """What seconds of a trial are taken to grow with: size of a model times examples.
+
+        Each client's model predicts all of them, or clients train on some of theirs in each round.
+        """
+        form = self.form(run.scenario.dataset)
         examples = form[2] if form else 1
-        clients = clients_known(scenario) or 1
-        return float(clients * max(LEAST_PARAMETERS, self.parameters(scenario)) * examples)
+        clients = clients_known(run.scenario) or 1
+        if run.every is None:
+            passes = float(clients * examples)
+        else:
+            passes = mean(
+                trained_on(method, training, examples / clients, clients)
+                for method in run.method.expand()
+                for training in run.scenario.training.expand()
+            )
+        return passes * max(LEAST_PRODUCTS, self.products(run.scenario))
 
     def _computed(self, run: Run, trials: int) -> int:
         """Trials that jobs compute where so many are asked for: whole blocks."""
         return sum(map(len, self.plan.blocks_of(run, trials)))
 
     def _size(self, run: Run, trials: int) -> float:
-        return trials * whole_settings(run) * self.work(run.scenario)
+        return trials * whole_settings(run) * self.work(run)
 
     def parameters(self, scenario: Scenario) -> int:
         """Numbers in one model; 0 where the form of the data is not known yet."""
+        network = self._network(scenario)
+        return sum(map(math.prod, network.shapes.values())) if network else 0
+
+    def products(self, scenario: Scenario) -> int:
+        """Multiplications of one model for an example; 0 where the form is not known yet."""
+        network = self._network(scenario)
+        return network.products if network else 0
+
+    def _network(self, scenario: Scenario) -> Network | None:
         from fedrepro.networks.predict import network_of
 
         form = self.form(scenario.dataset)
-        if form is None:
-            return 0
-        shapes = network_of(scenario.model, form[0], form[1]).shapes.values()
-        return sum(math.prod(shape) for shape in shapes)
+        return network_of(scenario.model, form[0], form[1]) if form else None
 
     def steps(self, scenario: Scenario, examples: int) -> float:
         """Minibatches of one trial of all clients."""

@@ -16,7 +16,7 @@ from fedrepro.api import ClientInfo
 from fedrepro.core.artifacts import damaged, require_source
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.data.aside import ASIDE, Aside, lacking
+from fedrepro.data.aside import ASIDE, Aside, lacking, not_validating, too_few
 from fedrepro.data.membership import Membership
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
@@ -33,6 +33,7 @@ AT_CLIENTS = {
     "client_validation",
     "client_inputs",
     "client_labels",
+    "client_validation_examples",
 }
 
 _began = time.perf_counter()
@@ -90,6 +91,39 @@ class TrialData:
         noisy = self.members.as_held(self.prepared.inputs("train"), self.rng)
         return Examples(tensor_of(noisy).to(self.device), plain.targets)
 
+    @cached_property
+    def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
+        """What each client validates with: rows, and the examples that they are rows of.
+
+        What the partition sets aside at clients, rows of `held`, or else the data set's validation
+        split as the clients hold it; no rows where there is neither.
+        """
+        members = self.members
+        if len(members.client_validation) or not sum(map(len, members.validation)):
+            return members.client_validation, None
+        plain = examples_of(self.prepared, "validation", self.device)
+        if members.noise is None:
+            return members.validation, plain
+        noisy = members.as_held(self.prepared.inputs("validation"), self.rng, "validation")
+        return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
+
+    def public_sample(self, size: int, repetition: int) -> Examples:
+        """So many of all clients' validation examples: the same rows for every method of a trial.
+
+        They follow from (seed, trial, size, repetition) alone. Errors: FedreproError for a sample
+        larger than there is.
+        """
+        held, own = self.validated
+        rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
+        if not rows.size:
+            raise not_validating("tuning")
+        if size > rows.size:
+            raise too_few(f"tune of trial {self.rng.trial}", size, rows.size)
+        stream = self.rng.at(call=repetition + 1).stream(f"public-sample-{size}")
+        drawn = np.sort(stream.permutation(rows)[:size])
+        examples = own or self.held
+        return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
+
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
         """The splits to measure models on, with who holds which.
 
@@ -115,7 +149,7 @@ class TrialData:
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
             settings=settings_of(scenario.training),
-            data=ClientData(self.held, self.members.train, self.members.client_validation),
+            data=ClientData(self.held, self.members.train, *self.validated),
             method=method.name,
             needs=method.component.meta["needs"],
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import TrialData, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import own_starts
-from fedrepro.training.engine import train
+from fedrepro.training.engine import Trained, train
 from fedrepro.training.flat import Layout
 from fedrepro.training.minibatches import Task
-from fedrepro.training.settings import settings_of
+from fedrepro.training.settings import Settings, settings_of
 from fedrepro.training.terms import with_prior
 
 # Weights that are held at a time; a few copies of them exist while they are trained and written.
@@ -60,7 +60,8 @@ def run(
     )
     source = stated()
     columns: dict[str, list[float]] = {"trial": [], "client": [], "seconds": []}
-    with model_writer(out, source) as writer:
+    stopped = settings.patience > 0
+    with model_writer(out, source, stopped) as writer:
         for together in _groups({trial: read_partition(partition, trial) for trial in trials}):
             trial, members = next(iter(together.items()))
             examples = TrialData(prepared, members, Rng(seed, trial=trial), where).held
@@ -74,6 +75,7 @@ def run(
                     [task.rng.client for task in tasks],
                     [len(task.rows) for task in tasks],
                     trained.tensors,
+                    _epochs(tasks, trained, settings) if stopped else None,
                 )
                 each = trained.seconds / max(1, int(trained.steps.sum()))
                 columns["trial"] += [task.rng.trial for task in tasks]
@@ -82,7 +84,7 @@ def run(
                 say(f"{trained.seconds:.1f} s, {each * 1e6:.0f} µs a step")
     if (at_the_end := stated()) != source:
         source = at_the_end
-        _stamp(out, source)
+        _stamp(out, source, stopped)
     write_table(
         timings,
         {
@@ -95,11 +97,17 @@ def run(
     )
 
 
-def _stamp(path: Path, source: Mapping[str, Any]) -> None:
+def _epochs(tasks: Sequence[Task], trained: Trained, settings: Settings) -> list[int]:
+    """How many epochs each model took."""
+    each = [task.per_epoch(settings.batch_size) for task in tasks]
+    return [int(steps) // own for steps, own in zip(trained.steps, each, strict=True)]
+
+
+def _stamp(path: Path, source: Mapping[str, Any], stopped: bool) -> None:
     """Write local models again, with what is known at the end: their sources changed meanwhile."""
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(path) as file, model_writer(path, source) as writer:
+    with pq.ParquetFile(path) as file, model_writer(path, source, stopped) as writer:
         for number in range(file.num_row_groups):
             writer.add(file.read_row_group(number))
 

@@ -16,13 +16,14 @@ from fedrepro.training.augment import Crops
 from fedrepro.training.drawn import DrawnGradients
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout, first
-from fedrepro.training.gradients import AutogradGradients, Gradients, observed_losses
+from fedrepro.training.gradients import AutogradGradients, Gradients, observed_hits, observed_losses
 from fedrepro.training.hand import HandGradients, Moved, Written
 from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
 from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import StepPath
 from fedrepro.training.settings import Settings
+from fedrepro.training.stopping import EarlyStopping
 from fedrepro.training.terms import GaussianPrior, Proximal, Term
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ class Block:
         self.reader = Reader(examples, capacity, procedure.rows)
         self.noise: StepNoise | None = None
         self.crops = Crops(procedure.network) if procedure.settings.augment != "none" else None
+        # predictions of a chunk that were right, (steps, models), where models stop by them
+        self.right: torch.Tensor | None = None
         # a variational network has the same weights in all pieces of a step
         layers = procedure.network.layers
         self.fresh_pieces = not any(isinstance(layer, Variational) for layer in layers)
@@ -230,25 +233,53 @@ class Block:
         if self.crops is not None:
             self.crops.begin(tasks)
 
-    def train(self, tasks: Sequence[Task]) -> np.ndarray:
+    def train(self, tasks: Sequence[Task]) -> tuple[np.ndarray, np.ndarray]:
         """Take every step of the tasks, or stop when no model has a finite loss any more.
 
-        Returns the losses (steps, models), zero where a model has no more steps.
+        Returns the losses (steps, models), zero where a model has no more steps, and how many
+        steps each was to take, int (models,): fewer than planned where it stopped early.
         """
-        import torch
-
+        stopping = EarlyStopping(tasks, self.procedure.settings)
         found = []
         lost = np.zeros(len(tasks), bool)
-        for chunk in self.procedure.plan(tasks):
-            take = self._minibatches if chunk.whole is None else self._pieces
-            # where nothing is differentiated automatically, kernels need not look for what is
-            with torch.inference_mode(self.path == "hand"):
-                losses = take(chunk, len(tasks)).cpu().numpy()
+        for chunk in self._chunks(tasks, stopping):
+            losses = self._take(chunk, len(tasks))
             found.append(losses)
-            lost |= ~np.isfinite(losses).all(0)
-            if lost.all():
+            if self.right is not None:
+                end = chunk.first + len(losses)
+                stopping.see(end, self.right.sum(0).cpu().numpy(), self._buffers)
+            lost |= ~np.isfinite(losses).all(0) & stopping.running
+            if (lost | ~stopping.running).all():
                 break
-        return np.concatenate(found)
+        stopping.put_back(self._buffers)
+        whole = np.concatenate(found)
+        if stopping.kept:
+            whole[np.arange(len(whole))[:, None] >= stopping.taken] = 0
+        return whole, stopping.taken
+
+    def _chunks(self, tasks: Sequence[Task], stopping: EarlyStopping) -> Iterator[Chunk]:
+        """All steps of the tasks; where models stop early, cut at the ends of their epochs."""
+        for chunk in self.procedure.plan(tasks):
+            yield from stopping.parts(chunk) if stopping.patience else (chunk,)
+
+    @property
+    def _buffers(self) -> list[torch.Tensor]:
+        """What a model leaves behind when it stops."""
+        return [self.flat] if self.summed is None else [self.flat, self.summed]
+
+    def _take(self, chunk: Chunk, models: int) -> np.ndarray:
+        """Take the steps of a chunk: losses (steps, models)."""
+        import torch
+
+        if self.procedure.settings.patience:
+            self.right = torch.zeros(
+                len(chunk.index), models, dtype=torch.int64, device=self.device
+            )
+        take = self._minibatches if chunk.whole is None else self._pieces
+        # where nothing is differentiated automatically, kernels need not look for what is
+        with torch.inference_mode(self.path == "hand"):
+            losses: np.ndarray = take(chunk, models).cpu().numpy()
+        return losses
 
     def _minibatches(self, chunk: Chunk, models: int) -> torch.Tensor:
         """Take a step on each minibatch of a chunk: losses (steps, models)."""
@@ -265,19 +296,28 @@ class Block:
                 part = slice(done - len(seen), done)
                 logits = pad_sequence(seen, batch_first=True)
                 seen, count = [], logits.shape[1]
-                losses[part, :count] = self._losses(
-                    logits, index[part, :count], weight[part, :count]
+                losses[part, :count] = self._observed(
+                    logits, index[part, :count], weight[part, :count], (part, slice(count))
                 )
         return losses
 
-    def _losses(
-        self, logits: torch.Tensor, rows: torch.Tensor, weight: torch.Tensor
+    def _observed(
+        self,
+        logits: torch.Tensor,
+        rows: torch.Tensor,
+        weight: torch.Tensor,
+        where: tuple[slice, slice],
     ) -> torch.Tensor:
-        """Cross-entropy of what the network was asked at each example; rows: (…, B)."""
+        """Cross-entropy of what the network was asked at each example; rows: (…, B).
+
+        What was right is added where it is counted: at these steps and models.
+        """
         examples, network = self.reader.examples, self.procedure.network
         y = examples.targets[rows]
         if network.predictions > 1:
             y, weight = network.asked(examples.inputs[rows], y), network.weighed(weight)
+        if self.right is not None:
+            self.right[where] += observed_hits(logits, y, weight)
         return observed_losses(logits, y, weight)
 
     def _step(
@@ -314,7 +354,8 @@ class Block:
                 x = self.crops.moved(x, moves[piece, :count])
             share = first(weight[piece], count)
             logits = self.gradients.step(x, y, share, self.noise)
-            losses[0, :count] += self._losses(logits, first(index[piece], count), share)
+            rows, where = first(index[piece], count), (slice(1), slice(count))
+            losses[0, :count] += self._observed(logits, rows, share, where)
             self.total[:count] += self.gradient[:count]
         self._descend(chunk.active[0])
         return losses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -13,10 +14,12 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.networks.network import Network
+from fedrepro.data.aside import not_validating
+from fedrepro.networks.network import Network, dense
 from fedrepro.training.at_once import Evaluated, evaluated, gradients_at
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
+from fedrepro.training.heads import hidden_layers, outputs
 from fedrepro.training.ledger import Ledger, models_sent
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
@@ -27,13 +30,19 @@ from fedrepro.training.terms import Proximal, Term, with_prior
 class ClientData:
     """What clients keep to themselves: methods reach it through `Clients` only.
 
-    rows[j]: training examples of client j, int64; validation[j]: those it was given to validate
-    with. Both are rows of `examples`.
+    rows[j]: training examples of client j, int64 rows of `examples`; validation[j]: those it was
+    given to validate with, rows of `validation_examples`, or of `examples` if there are no others.
     """
 
     examples: Examples
     rows: Sequence[np.ndarray]
     validation: Sequence[np.ndarray] = ()
+    validation_examples: Examples | None = None
+
+    @property
+    def validated(self) -> Examples:
+        """What the rows of `validation` are rows of."""
+        return self.examples if self.validation_examples is None else self.validation_examples
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,20 @@ class Clients:
         self._require("read the labels of single clients", "client_labels")
         found: np.ndarray = self.data.examples.targets[self.data.rows[client]].cpu().numpy()
         return found
+
+    def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
+        """Validation examples of a client: inputs float (n, D) and labels int64 (n,).
+
+        Needs client_validation_examples. They are those that the partition gives the client, of
+        what it sets aside (validation_at: clients) or else of the data set's validation split.
+        Errors: FedreproError for a client that has none.
+        """
+        self._require("let clients work on their validation examples", "client_validation_examples")
+        rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
+        if not len(rows):
+            raise not_validating(f"method '{self.method}'", f"client {client} has")
+        examples = self.data.validated
+        return examples.scaled(rows).cpu().numpy(), examples.targets[rows].cpu().numpy()
 
     @property
     def example_counts(self) -> np.ndarray:
@@ -173,6 +196,44 @@ class Clients:
         self._note(chosen, averaged)
         return averaged
 
+    def train_heads(
+        self,
+        body: Mapping[str, np.ndarray],
+        rng: Rng,
+        *,
+        hidden: Sequence[int] = (),
+        epochs: int,
+        patience: int = 0,
+        lr: float | None = None,
+        weight_sd: float | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Layers that the clients train anew on what given hidden layers make of their inputs.
+
+        body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU, which
+        stay as they are. hidden: units of further hidden layers, below the output layer. Each
+        client starts anew and trains by the local training procedure, without augmentation, and
+        with the network's dropout after further hidden layers alone. patience: see `stopping.py`;
+        lr: by default the procedure's; weight_sd: of normal weights to start from, with biases of
+        0, by default as the procedure starts networks. Returns tensors float32 (J, *shape), named
+        from weight0 on, NaN for a client whose training diverged. Needs rounds, or client_training;
+        rng as for `train`. The body goes down and what is trained comes up. Source: GEMS, section
+        3.2, step 4 (layers above the merged one are trained again).
+        """
+        tasks = self._tasks(rng, None, lr, None)
+        below = hidden_layers(math.prod(self.network.shape), body)
+        above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
+        given = replace(self.settings, epochs=epochs, patience=patience, augment="none")
+        if weight_sd is not None:
+            given = replace(given, init="normal", weight_sd=weight_sd, bias=0.0)
+        start = own_starts(above, given, [task.rng for task in tasks])
+        with self.ledger.at_work():
+            made = outputs(below, body, self.data.examples)
+            examples = Examples(made, self.data.examples.targets)
+            trained = train(above, examples, tasks, given, start)
+        self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
+        self.ledger.trained(range(self.count), trained.loss, trained.finite)
+        return trained.tensors
+
     def gradients(
         self, weights: dict[str, np.ndarray], chosen: Sequence[int] | None = None
     ) -> dict[str, np.ndarray]:
@@ -214,7 +275,8 @@ class Clients:
         members = self._members(chosen)
         rows = [held[j] for j in members]
         with self.ledger.at_work():
-            found = evaluated(self.network, self.data.examples, rows, candidates)
+            examples = self.data.examples if on == "train" else self.data.validated
+            found = evaluated(self.network, examples, rows, candidates)
         count = len(found.accuracy)
         one = self.models(up=0, down=count * len(members))
         numbers = 2 * FLOAT_BYTES * count * len(members)

@@ -47,8 +47,9 @@ class Outcome:
     of a model that is not finite are as they were given. finite: bool (n,), whether all losses and
     the weights at the end are. failed_at: int (n,), the first step whose loss was not finite,
     counted from 0, or -1. loss: float64 (n,), mean cross-entropy over the minibatches of the run,
-    without further terms; not a number for a model that is not finite. steps: int (n,). seconds:
-    measured, for all models together. places: where each model's randomness came from.
+    without further terms; not a number for a model that is not finite. steps: int (n,), fewer than
+    planned where it stopped early. seconds: measured, for all models together. places: where each
+    model's randomness came from.
     """
 
     private: dict[str, np.ndarray]
@@ -218,6 +219,11 @@ class _Work:
         self.given, self.private = given.private, self.empty(self.outer)
         self.before = given.memory or {}
         self.memory: dict[str, np.ndarray] | None = None
+        if settings.patience and (given.memory is not None or any(task.done for task in tasks)):
+            raise FedreproError(
+                "clients that go on from round to round within an epoch, or with an optimiser that "
+                "remembers, cannot stop early; leave `patience` of the training at 0"
+            )
         if given.memory is not None:
             self.memory = {"steps": self.before.get("steps", 0) + self.steps}
         self.finite = np.ones(len(tasks), bool)
@@ -250,12 +256,14 @@ class _Work:
                 {name: value[chosen] for name, value in self.before.items()},
                 tasks,
             )
-            self._judge(chosen, self.block.train(tasks))
+            self._judge(chosen, *self.block.train(tasks))
             self._remember(chosen)
             yield self._part(chosen)
 
-    def _judge(self, chosen: np.ndarray, losses: np.ndarray) -> None:
-        """Note the losses (steps, models) of a block, and which of its models are finite."""
+    def _judge(self, chosen: np.ndarray, losses: np.ndarray, taken: np.ndarray) -> None:
+        """Note the losses (steps, models) of a block, the steps of its models, and which of these
+        are finite."""
+        self.steps[chosen] = taken
         bad = ~np.isfinite(losses)
         failed = bad.any(0)
         self.failed_at[chosen] = np.where(failed, bad.argmax(0), -1)

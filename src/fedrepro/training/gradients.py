@@ -125,3 +125,13 @@ def observed_losses(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor)
     else:
         each.mul_(y.sum(-1)).sub_((logits * y).sum(-1))
     return each.mul_(weight).sum(-1)
+
+
+def observed_hits(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """How many predictions are right: (…, B, K) to int64 (…); rows of weight zero count nothing.
+
+    y: (…, B) labels, or (…, B, K) shares, of which the largest is the right one.
+    """
+    labels = y if y.dim() < logits.dim() else y.argmax(-1)
+    found: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)
+    return found

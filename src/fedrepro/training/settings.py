@@ -16,7 +16,8 @@ class Settings:
     """A training procedure with all its numbers; `optimiser` is adam or sgd.
 
     batch_size: None takes all of a client's examples in each step. augment: crop_flip trains on
-    random crops and mirror images (`augment.py`).
+    random crops and mirror images (`augment.py`). patience: epochs without a rise of its running
+    training accuracy after which a client stops, 0 for never (`stopping.py`).
     """
 
     optimiser: str
@@ -34,6 +35,7 @@ class Settings:
     amsgrad: bool = False
     momentum: float = 0.0
     augment: Augment = "none"
+    patience: int = 0
 
 
 def settings_of(training: Spec) -> Settings:

@@ -10,21 +10,23 @@ import numpy as np
 from fedrepro.core.artifacts import damaged, saying_disk_errors
 from fedrepro.data.archive import decompressed, temporary_folder
 from fedrepro.data.prepared import Arrays
-from fedrepro.data.stratify import validation_rows
+from fedrepro.data.stratify import training_rows
 
 TRAIN = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
 TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 
 
-def read_idx_images(name: str, raw: Path, validation: int, classes: tuple[str, ...]) -> Arrays:
+def read_idx_images(
+    name: str, raw: Path, validation: int, classes: tuple[str, ...], train: int | None = None
+) -> Arrays:
     """The data set `name` from its four files in `raw`, its test part as published.
 
-    Errors: FedreproError if a raw file is missing or damaged, or if a class would have no
-    training example left.
+    train: training examples that are kept, None for all. Errors: FedreproError if a raw file is
+    missing or damaged, or if a class would have no training example left.
     """
     x, y = _read_pair(name, raw, TRAIN, len(classes))
     test_x, test_y = _read_pair(name, raw, TEST, len(classes))
-    inner, outer = validation_rows(name, y, validation)
+    inner, outer = training_rows(name, y, validation, train)
     return Arrays(
         x={"train": x[outer], "validation": x[inner], "test": test_x},
         y={"train": y[outer], "validation": y[inner], "test": test_y},

@@ -17,7 +17,7 @@ from fedrepro.core.spec import Arg
 from fedrepro.data.archive import unpacked
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.represent import Features, represent
-from fedrepro.data.stratify import validation_rows
+from fedrepro.data.stratify import training_rows
 
 FILE = "cifar-10-python.tar"
 CLASSES = (
@@ -51,16 +51,20 @@ def cifar10(
         int, Arg("training examples set aside for validation", unit="examples", least=0)
     ] = 0,
     features: Features = "pixels",
+    train: Annotated[
+        int | None,
+        Arg("training examples kept, none for all that are left", "examples", least=10, later=True),
+    ] = None,
 ) -> Arrays:
     """CIFAR-10: 50,000 training and 10,000 test photographs of 32×32 pixels, split as published.
 
     Shape (3, 32, 32): red, green, blue. Validation examples are drawn by class from the training
-    part, with a fixed seed. Errors: FedreproError if the raw file is missing or damaged, or if a
-    class would have no training example left.
+    part, with a fixed seed, and so are those that are kept for training. Errors: FedreproError if
+    the raw file is missing or damaged, or if a class would have no training example left.
     """
     x, y, test_x, test_y = _read(raw / FILE)
-    inner, outer = validation_rows("cifar10", y, validation)
-    if inner.size:
+    inner, outer = training_rows("cifar10", y, validation, train)
+    if outer.size < y.size:
         x_of = {"train": x[outer], "validation": x[inner], "test": test_x}
     else:
         # without a copy of 150 MB

@@ -33,11 +33,17 @@ def mnist(
         int, Arg("training examples set aside for validation", unit="examples", least=0)
     ] = 0,
     features: Features = "pixels",
+    train: Annotated[
+        int | None,
+        Arg("training examples kept, none for all that are left", "examples", least=10, later=True),
+    ] = None,
 ) -> Arrays:
     """MNIST: 60,000 training and 10,000 test digits of 28×28 pixels, split as published.
 
     Validation examples are drawn by class from the training part, with a fixed seed: the split
-    is the same whatever the seed of a run. Errors: FedreproError if a raw file is missing or
-    damaged, or if a class would have no training example left.
+    is the same whatever the seed of a run; so are those that are kept for training. Errors:
+    FedreproError if a raw file is missing or damaged, or if a class would have no training example
+    left.
     """
-    return represent(read_idx_images("mnist", raw, validation, tuple("0123456789")), features)
+    classes = tuple("0123456789")
+    return represent(read_idx_images("mnist", raw, validation, classes, train), features)

@@ -8,6 +8,7 @@ passes, a prior mean of 0.1 for biases.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -69,21 +70,28 @@ def pfnm(
         Literal["random", "fixed"],
         Arg("order of the clients: drawn anew in each pass, or as they come"),
     ] = "random",
+    posterior_sigma2: Annotated[
+        float | None,
+        Arg("sigma2 of the means of matched units, none for that by which they match", above=0),
+    ] = None,
 ) -> GlobalModel:
     """Match hidden units across clients by MAP inference and average the matched ones.
 
     Several hidden layers are matched from the top down. Source: PFNM, section 3, equations (5)
-    and (9); supplement, Algorithm 1.
+    and (9); supplement, Algorithm 1. The paper has one sigma2 for what is matched and for how much
+    a client's few examples of a class count; `posterior_sigma2` sets the second apart.
     """
     assert info.label_counts is not None
     shares = class_shares(info.label_counts)
     depth = len(widths(clients.tensors))
+    variances = Variances(sigma2, sigma02, bias_prior, sigma2_layers)
     network, matchings = match_networks(
         networks_of(clients.tensors),
         shares if class_weights else np.ones_like(shares),
-        Variances(sigma2, sigma02, bias_prior, sigma2_layers),
+        variances,
         Rule(gamma0, popularity, count_cap, width_cap),
         visiting_orders(clients.clients, depth, passes, order, rng),
+        replace(variances, sigma2=posterior_sigma2) if posterior_sigma2 else None,
     )
     diagnostics = {"matched_share": matched_share(matchings)}
     return GlobalModel(clients.model, tensors_of(network), diagnostics=diagnostics)

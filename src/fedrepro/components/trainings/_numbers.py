@@ -20,10 +20,23 @@ WeightSd = Annotated[float, Arg("standard deviation of the initial weights", lea
 Bias = Annotated[float, Arg("initial biases")]
 Start = Annotated[
     Init,
-    Arg("normal: by weight_sd and bias; fan_in: uniform within one over the root of the inputs"),
+    Arg(
+        "normal: by weight_sd and bias; fan_in: uniform within one over the root of the inputs; "
+        "glorot: uniform within the root of six over inputs and outputs, biases by bias"
+    ),
 ]
 Augmented = Annotated[
     Augment,
     Arg("crop_flip: random crops within 4 pixels of zeros around an image, and mirror images"),
+]
+Patience = Annotated[
+    int,
+    Arg(
+        "epochs without a rise of its running training accuracy after which a client stops, 0 for "
+        "never",
+        "epochs",
+        least=0,
+        later=True,
+    ),
 ]
 Shared = Annotated[bool, Arg("every client of a trial starts from the same weights")]

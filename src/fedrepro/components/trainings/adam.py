@@ -11,6 +11,7 @@ from fedrepro.components.trainings._numbers import (
     Bias,
     Epochs,
     Lr,
+    Patience,
     Shared,
     Start,
     WeightSd,
@@ -36,6 +37,7 @@ def adam(
     shared_init: Shared = False,
     init: Start = "normal",
     augment: Augmented = "none",
+    patience: Patience = 0,
 ) -> Settings:
     """Adam, each client from its own start. Source: PFNM, supplement Table 1 and authors' code."""
     return Settings(
@@ -49,6 +51,7 @@ def adam(
         shared_init=shared_init,
         init=init,
         augment=augment,
+        patience=patience,
         beta1=beta1,
         beta2=beta2,
         eps=eps,

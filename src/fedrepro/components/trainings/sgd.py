@@ -11,6 +11,7 @@ from fedrepro.components.trainings._numbers import (
     Bias,
     Epochs,
     Lr,
+    Patience,
     Shared,
     Start,
     WeightSd,
@@ -33,6 +34,7 @@ def sgd(
     shared_init: Shared = False,
     init: Start = "normal",
     augment: Augmented = "none",
+    patience: Patience = 0,
 ) -> Settings:
     """Stochastic gradient descent, with heavy-ball momentum if wished."""
     return Settings(
@@ -46,5 +48,6 @@ def sgd(
         shared_init=shared_init,
         init=init,
         augment=augment,
+        patience=patience,
         momentum=momentum,
     )

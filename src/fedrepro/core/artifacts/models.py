@@ -18,20 +18,25 @@ if TYPE_CHECKING:
 
 KIND = "local_models"
 ROW_GROUP_CLIENTS = 64
+EPOCHS = "epochs"  # a column where models stopped by themselves
 
 Tensors = dict[str, np.ndarray]
 
 
 @contextlib.contextmanager
-def model_writer(path: Path | str, provenance: Mapping[str, Any]) -> Iterator[ModelWriter]:
-    """Write local models some at a time, so that a file may hold more than fits the memory."""
+def model_writer(
+    path: Path | str, provenance: Mapping[str, Any], stopped: bool = False
+) -> Iterator[ModelWriter]:
+    """Write local models some at a time, so that a file may hold more than fits the memory.
+
+    stopped: whether models stopped by themselves, so that it is written after how many epochs.
+    """
     import pyarrow as pa
 
+    numbers = dict.fromkeys(["trial", "client", "examples", *([EPOCHS] if stopped else [])])
     schema = pa.schema(
         {
-            "trial": pa.int32(),
-            "client": pa.int32(),
-            "examples": pa.int32(),
+            **dict.fromkeys(numbers, pa.int32()),
             "tensor": pa.string(),
             "shape": pa.list_(pa.int32()),
             "values": pa.list_(pa.float32()),
@@ -48,7 +53,7 @@ class ModelWriter:
 
     def __init__(self, schema: pa.Schema, add: Callable[[pa.Table], None]) -> None:
         self.schema, self.add = schema, add
-        self.waiting: list[tuple[int, int, int, Tensors]] = []
+        self.waiting: list[tuple[tuple[int, ...], Tensors]] = []
 
     def write(
         self,
@@ -56,10 +61,12 @@ class ModelWriter:
         clients: Sequence[int],
         examples: Sequence[int],
         tensors: Tensors,
+        epochs: Sequence[int] | None = None,
     ) -> None:
         """Models in their order; `tensors[name]` has the shape (models, *shape)."""
-        for i, place in enumerate(zip(trials, clients, examples, strict=True)):
-            self.waiting.append((*place, {name: value[i] for name, value in tensors.items()}))
+        columns = [trials, clients, examples, *([] if epochs is None else [epochs])]
+        for i, place in enumerate(zip(*columns, strict=True)):
+            self.waiting.append((place, {name: value[i] for name, value in tensors.items()}))
             if len(self.waiting) == ROW_GROUP_CLIENTS:
                 self.flush()
 
@@ -68,15 +75,15 @@ class ModelWriter:
         import pyarrow as pa
 
         rows = [
-            (*place, name, value) for *place, held in self.waiting for name, value in held.items()
+            (*place, name, value) for place, held in self.waiting for name, value in held.items()
         ]
         self.waiting = []
         if not rows:
             return
-        trials, clients, examples, names, values = zip(*rows, strict=True)
+        *numbers, names, values = zip(*rows, strict=True)
         flat = [np.ascontiguousarray(value, dtype=np.float32).reshape(-1) for value in values]
         offsets = np.concatenate([[0], np.cumsum([value.size for value in flat])])
-        columns = [pa.array(column, pa.int32()) for column in (trials, clients, examples)]
+        columns = [pa.array(column, pa.int32()) for column in numbers]
         columns += [
             pa.array(names, pa.string()),
             pa.array([list(value.shape) for value in values], pa.list_(pa.int32())),
@@ -102,11 +109,13 @@ def write_models(
 class TrialModels:
     """Local models of one trial, ordered by client.
 
-    examples: int64 (clients,); tensors[name]: float32 (clients, *shape).
+    examples: int64 (clients,); tensors[name]: float32 (clients, *shape). epochs: int64 (clients,),
+    after how many each stopped, or None if all took as many as they were to.
     """
 
     examples: np.ndarray
     tensors: Tensors
+    epochs: np.ndarray | None = None
 
 
 def read_models(
@@ -119,23 +128,27 @@ def read_models(
     """
     for path in paths:
         require_source(path, made or {})
-    sizes: dict[int, dict[int, int]] = {trial: {} for trial in trials}  # examples by client
+    # examples and epochs by client
+    sizes: dict[int, dict[int, tuple[int, int | None]]] = {trial: {} for trial in trials}
     shapes: dict[int, dict[str, tuple[int, ...]]] = {trial: {} for trial in trials}
-    for group in _groups(paths, ["trial", "client", "examples", "tensor", "shape"]):
+    for group in _groups(paths, ["trial", "client", "examples", EPOCHS, "tensor", "shape"]):
         for row in group.to_pylist():
             if row["trial"] in sizes:
-                sizes[row["trial"]][row["client"]] = row["examples"]
+                sizes[row["trial"]][row["client"]] = row["examples"], row.get(EPOCHS)
                 shapes[row["trial"]].setdefault(row["tensor"], tuple(row["shape"]))
     found = {}
     for trial in trials:
         if not sizes[trial] or sorted(sizes[trial]) != list(range(len(sizes[trial]))):
             raise _missing(trial, paths)
-        counts = np.array([sizes[trial][client] for client in range(len(sizes[trial]))], np.int64)
+        own = [sizes[trial][client] for client in range(len(sizes[trial]))]
+        counts = np.array([examples for examples, _ in own], np.int64)
+        epochs = [done for _, done in own if done is not None]
         tensors = {
             name: np.empty((len(counts), *shape), np.float32)
             for name, shape in shapes[trial].items()
         }
-        found[trial] = TrialModels(counts, tensors)
+        stopped = np.array(epochs, np.int64) if len(epochs) == len(own) else None
+        found[trial] = TrialModels(counts, tensors, stopped)
     _fill(found, paths)
     return found
 
@@ -160,14 +173,15 @@ def _fill(found: Mapping[int, TrialModels], paths: Sequence[Path | str]) -> None
 
 
 def _groups(paths: Sequence[Path | str], columns: list[str]) -> Iterator[pa.Table]:
-    """The row groups of files of local models, with some of the columns."""
+    """The row groups of files of local models, with some of the columns where they have them."""
     import pyarrow.parquet as pq
 
     for path in paths:
         with opened(path), pq.ParquetFile(path) as file:
             check_table(path, file.schema_arrow.metadata, KIND)
+            known = [name for name in columns if name in file.schema_arrow.names]
             for number in range(file.num_row_groups):
-                yield file.read_row_group(number, columns=columns)
+                yield file.read_row_group(number, columns=known)
 
 
 def _missing(trial: int, paths: Sequence[Path | str]) -> FedreproError:

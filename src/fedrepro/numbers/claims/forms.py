@@ -22,6 +22,7 @@ from fedrepro.numbers.claims.cells import (
     Place,
     Trials,
     at,
+    beside,
     grouped,
     order,
     text,
@@ -95,6 +96,39 @@ class Difference(Form):
             yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
 
 
+class Gain(Form):
+    """What a method adds to another, less the most that others add to theirs."""
+
+    form: Literal["gain"]
+    over: str
+    than: dict[str, str] = Field(min_length=1, description="method: what it adds to")
+
+    @property
+    def others(self) -> list[str]:
+        return [self.over, *self.than, *self.than.values()]
+
+    @property
+    def words(self) -> str:
+        rivals = [f"{other} over {its}" for other, its in self.than.items()]
+        return f"gain of {self.what} over {self.over}, less {best_of(rivals)}"
+
+    def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
+        def added(one: str, to: str) -> Iterator[Cell]:
+            return apart(*(self.cells(numbers[exhibit], name) for name in (one, to)))
+
+        rivals = [cell for one, to in self.than.items() for cell in added(one, to)]
+        for cell, found in beside(list(added(self.of, self.over)), rivals):
+            yield statement(exhibit, cell.place, [cell.trials], [own.trials for own in found])
+
+
+def apart(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
+    """Each cell less the others at its place, by trial."""
+    for cell, found in beside(cells, others):
+        for other in found:
+            one, its = by_trial([cell.trials, other.trials]).T
+            yield Cell(cell.place, tuple(one - its))
+
+
 class Change(Form):
     """The number at the end of a column minus that at its start, each or where it is highest."""
 
@@ -136,13 +170,11 @@ class Change(Form):
         return fixed.place[self.along], [fixed.trials]
 
     def _cells(self, numbers: Numbers) -> Iterator[Cell]:
+        own = self.cells(numbers, self.of)
         if self.minus is None:
-            yield from self.cells(numbers, self.of)
-            return
-        for cell, others in self.beside(numbers):
-            for other in others:
-                one, its = by_trial([cell.trials, other.trials]).T
-                yield Cell(cell.place, tuple(one - its))
+            yield from own
+        else:
+            yield from apart(own, self.cells(numbers, self.minus))
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
@@ -323,6 +355,7 @@ Check = Annotated[
     Value
     | OverRounds
     | Difference
+    | Gain
     | Ratio
     | Smallest
     | Change

@@ -1,0 +1,209 @@
+"""GEMS on MNIST, K = 5: spaces from shared directions against fresh draws, and a neural trial.
+
+    .venv/bin/fedrepro bench gems
+
+One core. A logistic ball is that of a client of two classes with its 1,000 validation images and
+500 points on each surface. A neural trial is local training of five perceptrons of 50 units (early
+stopping, at most 40 epochs), their 250 balls, merging, new output layers, and the test accuracy; a
+second setting has the same epsilon and fewer clusters.
+"""
+
+from __future__ import annotations
+
+import harness
+
+harness.one_thread()
+
+from dataclasses import dataclass  # noqa: E402
+from functools import partial  # noqa: E402
+from typing import Any  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+EPSILON, HIDDEN = 0.4, {"epsilon_hidden": 1.0, "epsilon_final": 0.7}
+LOCAL = {"epochs": 40, "patience": 3, "init": "glorot", "bias": 0.0, "lr": 0.001}
+EPOCHS = 5  # of the softmax regression, whose training is not timed
+
+
+def main() -> int:
+    parser = harness.options(__doc__, runs=3)
+    parser.add_argument("--dataset", default="mnist+train~50000+validation~5000")
+    parser.add_argument("--clients", type=int, default=5)
+    parser.add_argument("--points", type=int, default=500)
+    parser.add_argument("--clusters", type=int, nargs=2, default=[100, 75])
+    given = parser.parse_args()
+    data = Data.of(given.dataset, given.clients)
+    convex, search = softmax_of(data, given.points)
+    trial, (most, fewer) = Trial(data, given.points), given.clusters
+    parts = {
+        "neural trial": harness.timed(lambda: trial.first(most)),
+        "second setting": harness.timed(lambda: trial.setting(fewer)),
+    }
+    once = {name: [run()] for name, run in parts.items()}
+    spaces = {
+        "logistic ball": harness.timed(partial(shared, convex, search)),
+        "logistic ball by fresh draws": harness.timed(partial(fresh, convex, search)),
+        "radii of all hidden units": harness.timed(trial.radii),
+    }
+    measured = once | harness.in_turn(spaces, given.runs)
+    return harness.conclude(
+        "gems",
+        given.results,
+        {key: vars(given)[key] for key in ("dataset", "clients", "points", "clusters", "runs")},
+        measured,
+        targets(measured),
+        seconds_of_the_trial={name: round(part, 2) for name, part in trial.seconds.items()},
+        steps_of_the_clients=trial.steps,
+    )
+
+
+def targets(measured: dict[str, list[harness.Timed]]) -> list[harness.Target]:
+    """The bars of issue 16, each in seconds of one core."""
+    seconds = {name: harness.median(runs) for name, runs in measured.items()}
+    trial, second, ball, drawn, radii = measured
+    return [
+        harness.Target("seconds of a logistic ball", seconds[ball], 1.0, at_least=False),
+        harness.Target(
+            "times faster than fresh draws", harness.times_faster(measured, ball, drawn), 3.0
+        ),
+        harness.Target("seconds of all radii", seconds[radii], 15.0, at_least=False),
+        harness.Target("seconds of a neural trial", seconds[trial], 60.0, at_least=False),
+        harness.Target("seconds of a second setting", seconds[second], 8.0, at_least=False),
+    ]
+
+
+@dataclass(frozen=True)
+class Data:
+    """A data set and what each client holds of it, to train and to validate with."""
+
+    prepared: Any
+    train: list[np.ndarray]
+    validation: list[np.ndarray]
+
+    @staticmethod
+    def of(token: str, clients: int) -> Data:
+        """Class k is with client k // (classes per client)."""
+        prepared = harness.prepared(token)
+        each = -(-len(prepared.classes) // clients)
+        rows = [
+            [np.flatnonzero(prepared.labels(split) // each == j) for j in range(clients)]
+            for split in ("train", "validation")
+        ]
+        return Data(prepared, *rows)
+
+    def clients(self, model: str, **training: object) -> Any:
+        """As the harness hands them to a method."""
+        from fedrepro.core.registry import components, parse_token
+        from fedrepro.networks.predict import network_of
+        from fedrepro.stages.common import examples_of
+        from fedrepro.training.clients import ClientData, Clients
+        from fedrepro.training.settings import settings_of
+
+        spec = parse_token("model", model)
+        network = network_of(spec, self.prepared.shape, len(self.prepared.classes))
+        settings = settings_of(components("training")["adam"].spec(training))
+        train, validation = (examples_of(self.prepared, s, "cpu") for s in ("train", "validation"))
+        held = ClientData(train, self.train, self.validation, validation)
+        return Clients(spec, network, settings, held)
+
+
+def trained(clients: Any) -> Any:
+    """Local models from starts of their own."""
+    from fedrepro.core.rng import Rng
+    from fedrepro.training.clients import own_starts
+    from fedrepro.training.engine import train
+    from fedrepro.training.minibatches import Task
+
+    tasks = [Task(rows, Rng(0, client=j)) for j, rows in enumerate(clients.data.rows)]
+    starts = own_starts(clients.network, clients.settings, [task.rng for task in tasks])
+    return train(clients.network, clients.data.examples, tasks, clients.settings, starts).checked()
+
+
+def softmax_of(data: Data, points: int) -> tuple[Any, Any]:
+    """The first client's softmax regression with what it is judged by, and the search."""
+    from fedrepro.components.methods._spaces import BALL, lowest_layers
+    from fedrepro.spaces.linear import Softmax
+    from fedrepro.spaces.search import Bisection
+
+    clients = data.clients("logistic", epochs=EPOCHS, lr=0.001)
+    centre = lowest_layers(trained(clients).tensors)[0]
+    return Softmax(*clients.validation(0), centre, BALL), Bisection(points=points)
+
+
+def shared(model: Any, search: Any) -> dict[str, float]:
+    """The radius from directions that are multiplied once."""
+    from fedrepro.spaces.linear import ball, right_within
+
+    kept = right_within(model, np.random.default_rng(0), search.points)
+    return {"radius": ball(kept, model, EPSILON, search).value}
+
+
+def fresh(model: Any, search: Any) -> dict[str, float]:
+    """The radius from directions that are drawn anew for each that is tried."""
+    from fedrepro.spaces.linear import ball_of_fresh_draws
+
+    found = ball_of_fresh_draws(model, np.random.default_rng(0), EPSILON, search)
+    return {"radius": found.value}
+
+
+class Trial:
+    """One trial of GEMS on perceptrons; seconds: what its parts take. steps: of each client."""
+
+    def __init__(self, data: Data, points: int) -> None:
+        self.data, self.points = data, points
+        self.seconds: dict[str, float] = {}
+        self.steps: list[int] = []
+
+    def first(self, clusters: int) -> dict[str, float]:
+        """Local training and a setting."""
+        clock = harness.Clock()
+        self.clients = self.data.clients("mlp+dropout~0.5", **LOCAL)
+        self.local = trained(self.clients)
+        self.steps = self.local.steps.tolist()
+        self.seconds["local training"] = clock.seconds
+        self.shared = self._prepare()
+        return self.setting(clusters)
+
+    def setting(self, clusters: int) -> dict[str, float]:
+        """A setting, with what those before it have found."""
+        from fedrepro.numbers.measure import EvaluationSplit, measure
+        from fedrepro.stages.common import examples_of
+
+        clock, spec, own = harness.Clock(), self._spec(clusters), self.shared
+        made = spec.component.fn(own.clients, own.info, rng=own.rng, **spec.values, **own(spec))
+        self.seconds[f"GEMS with {clusters} clusters"] = clock.seconds
+        data = self.data.prepared
+        test = examples_of(data, "test", "cpu")
+        split = EvaluationSplit(test, data.labels("test"), data.shape, len(data.classes))
+        found = {name: value for name, _, value in measure(made, {"test": split})}
+        return {name: found[name] for name in ("accuracy", "hidden_units", "hidden_radius")}
+
+    def radii(self) -> dict[str, float]:
+        """The balls of all hidden units, searched anew."""
+        from fedrepro.spaces.units import values
+
+        found = self._prepare()(self._spec(1))["prepared"].radii(HIDDEN["epsilon_hidden"])
+        return {"units": float(len(found)), "radius": float(values(found).mean())}
+
+    def _spec(self, clusters: int) -> Any:
+        from fedrepro.core.registry import components
+
+        values = {**HIDDEN, "clusters": clusters, "points": self.points}
+        return components("method")["gems_neural"].spec(values)
+
+    def _prepare(self) -> Any:
+        """What is made once for all settings, as the harness does it."""
+        from fedrepro.api import ClientInfo, LocalModels
+        from fedrepro.core.registry import components
+        from fedrepro.core.rng import Rng
+        from fedrepro.stages.aggregate import Prepare
+
+        shape, classes = self.data.prepared.shape, self.clients.network.classes
+        models = LocalModels(self.clients.model, shape, classes, self.local.tensors)
+        info = ClientInfo(components("training")["adam"].spec(LOCAL), clients=self.clients)
+        method = components("method")["gems_neural"]
+        return Prepare(method.meta["prepare"], models, info, Rng(0))
+
+
+if __name__ == "__main__":
+    harness.main(main)

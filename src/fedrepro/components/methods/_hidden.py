@@ -1,0 +1,214 @@
+"""Hidden layers of GEMS: the balls of all clients' units, found once, and the units merged."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from fedrepro.api import Traffic
+from fedrepro.components.methods._spaces import Intersecting, lowest_layers, tensors_of_layer
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES, Metric
+from fedrepro.core.rng import Rng
+from fedrepro.matching.clustering import k_means
+from fedrepro.spaces.meeting import Array
+from fedrepro.spaces.merging import Ints, Joined, Merged, Units, deepest, merged, proven
+from fedrepro.spaces.search import Bisection, Floats, Radius
+from fedrepro.spaces.units import (
+    Deviation,
+    HiddenUnits,
+    allowed,
+    balls,
+    balls_of_fresh_draws,
+    moves,
+    values,
+)
+
+log = logging.getLogger(__name__)
+
+RESTARTS = 10  # of k-means, as in the library that the authors' code calls
+
+UNIT_METRICS = {
+    "merged_units": Metric("hidden units that stand for several", "units", 0, None, 0),
+    "leftover_units": Metric("hidden units as one client has them", "units", 0, None, 0),
+    "refused_sets": Metric("sets of units that meet in pairs only", "sets", 0, None, 0),
+    "hidden_radius": Metric("radius of a hidden unit's ball, mean over units", "L2", 0, None, 0),
+    "capped_units": Metric("hidden units whose radius reached the largest", "units", 0, None, -1),
+}
+
+
+@dataclass
+class LayerSpaces:
+    """The hidden units of J clients in one layer; balls and clusters are found once for each wish.
+
+    own: each client's units and what they are given. places: where each client draws.
+    """
+
+    own: Sequence[HiddenUnits]
+    places: Sequence[Rng]
+    search: Bisection
+    draws: str
+    deviation: Deviation
+    layer: int = 0
+    known: dict[float, list[Radius]] = field(default_factory=dict)
+    grouped: dict[int, list[Ints]] = field(default_factory=dict)
+
+    @cached_property
+    def units(self) -> Units:
+        """All clients' units, one after another."""
+        owners = np.repeat(np.arange(len(self.own)), [one.units.shape[1] for one in self.own])
+        return Units(np.hstack([one.units for one in self.own]).T.astype(np.float64), owners)
+
+    @cached_property
+    def moved(self) -> list[Floats]:
+        """Along each client's shared directions."""
+        each = zip(self.own, self.places, strict=True)
+        return [moves(one, self._draws(at), self.search.points) for one, at in each]
+
+    def radii(self, epsilon: float) -> list[Radius]:
+        """Of the balls around all units."""
+        if epsilon not in self.known:
+            found = [radius for j in range(len(self.own)) for radius in self._balls(j, epsilon)]
+            self.known[epsilon] = found
+            capped = sum(radius.capped for radius in found)
+            if capped:
+                log.warning(
+                    "%d balls of units of hidden layer %d reach r_max, %g, at epsilon_hidden %g: "
+                    "every unit that was tried is good enough, so their radii say nothing",
+                    *(capped, self.layer + 1, self.search.r_max, epsilon),
+                )
+        return self.known[epsilon]
+
+    def _balls(self, client: int, epsilon: float) -> list[Radius]:
+        own = self.own[client]
+        most = allowed(epsilon, len(own.inputs), self.deviation)
+        if self.draws == "shared":
+            return balls(own, self.moved[client], most, self.search)
+        return balls_of_fresh_draws(own, self._draws(self.places[client]), most, self.search)
+
+    def _draws(self, place: Rng) -> np.random.Generator:
+        return place.stream(f"gems-unit-directions-{self.layer}")
+
+    def clusters(self, count: int, rng: Rng) -> list[Ints]:
+        """Units that may be merged with each other: k-means of weights and bias.
+
+        Errors: FedreproError for more clusters than units.
+        """
+        units = len(self.units.centres)
+        if count > units:
+            raise FedreproError(
+                f"gems_neural: {count} clusters are more than the {units} units that all clients "
+                f"together have in hidden layer {self.layer + 1}; lower clusters"
+            )
+        if count not in self.grouped:
+            drawn = rng.stream(f"gems-clusters-{self.layer}")
+            labels = k_means(self.units.centres, count, RESTARTS, drawn)
+            self.grouped[count] = [np.flatnonzero(labels == k) for k in range(count)]
+        return self.grouped[count]
+
+    def following(self, own: Sequence[HiddenUnits]) -> LayerSpaces:
+        """Those of the layer above, with these units."""
+        return replace(self, own=own, layer=self.layer + 1, known={}, grouped={})
+
+
+@dataclass(frozen=True)
+class Merging:
+    """How the units of a layer are merged. grouping: a key of spaces.merging.GROUPINGS."""
+
+    epsilon: float
+    clusters: int
+    grouping: str
+    search: Intersecting
+
+    @property
+    def joined(self) -> Joined:
+        """The unit that stands for several; the authors' code asks for no proof that it may."""
+        if self.search.as_published:
+            return lambda own: self.search.descend(own).point
+        return proven(self.search.descend) if self.search.point == "descent" else deepest
+
+    def of(self, spaces: LayerSpaces, rng: Rng) -> Merged:
+        """The common layer. Errors: FedreproError for too many clusters, or too few."""
+        parts = spaces.clusters(self.clusters, rng)
+        if self.search.as_published:
+            parts = parts[1:]  # the authors' code passes over the first, whose units are lost
+        if not parts:
+            raise FedreproError(
+                "gems_neural: as_published leaves out the first cluster of units, so that nothing "
+                "is left of one; set clusters to 2 or more, or as_published to false"
+            )
+        radii = values(spaces.radii(self.epsilon))
+        return merged(spaces.units, radii, parts, self.grouping, self.joined)
+
+
+@dataclass(frozen=True)
+class CommonLayers:
+    """What the clients have in common once all hidden layers are merged.
+
+    tensors: of the hidden layers of one network, (1, *shape). inputs: what they give on each
+    client's validation examples, (n, A). heads: each client's output layer, (A + 1, K), trained on
+    what they give. told: numbers by the names of UNIT_METRICS. sent: so far.
+    """
+
+    tensors: dict[str, np.ndarray]
+    inputs: list[Floats]
+    heads: list[Floats]
+    told: dict[str, float]
+    sent: Traffic
+
+
+Trained = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
+
+
+def common_layers(
+    lowest: LayerSpaces, depth: int, merging: Merging, trained: Trained, rng: Rng
+) -> CommonLayers:
+    """Merge layer after layer from the lowest, and train what is above each anew.
+
+    trained(tensors, layer): every client's layers above those of the tensors, (J, *shape), named
+    from weight0 on. Source: GEMS, section 3.2, steps 2 to 4.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    inputs = [own.inputs for own in lowest.own]
+    merged_layers, radii, sent, spaces = [], list[Radius](), Traffic(), lowest
+    for layer in range(depth):
+        found = merging.of(spaces, rng)
+        merged_layers.append(found)
+        radii += spaces.radii(merging.epsilon)
+        sent += exchanged(spaces, found)
+        tensors |= tensors_of_layer(found.units.T, layer)
+        inputs = [outputs(given, found.units) for given in inputs]
+        above = lowest_layers(trained(tensors, layer))
+        if layer + 1 < depth:
+            spaces = spaces.following(list(map(HiddenUnits, inputs, above)))
+    return CommonLayers(tensors, inputs, above, _told(merged_layers, radii), sent)
+
+
+def _told(layers: Sequence[Merged], radii: Sequence[Radius]) -> dict[str, float]:
+    """Of all hidden layers together."""
+    return {
+        "merged_units": float(sum(layer.merged for layer in layers)),
+        "leftover_units": float(sum(layer.leftover for layer in layers)),
+        "refused_sets": float(sum(layer.refused for layer in layers)),
+        "hidden_radius": float(values(radii).mean()),
+        "capped_units": float(sum(radius.capped for radius in radii)),
+    }
+
+
+def exchanged(spaces: LayerSpaces, found: Merged) -> Traffic:
+    """Each client sends its units and a radius for each, and receives the common layer."""
+    up = sum(own.units.size + own.units.shape[1] for own in spaces.own)
+    clients = len(spaces.own)
+    down = clients * found.units.size
+    return Traffic(clients, clients, up * FLOAT_BYTES, down * FLOAT_BYTES)
+
+
+def outputs(inputs: Floats, layer: Array) -> Floats:
+    """Of ReLU units (A, D + 1), biases last, on inputs (n, D): float32 (n, A)."""
+    held = layer.astype(np.float32)
+    found: Floats = np.maximum(inputs @ held[:, :-1].T + held[:, -1], 0)
+    return found

@@ -1,0 +1,182 @@
+"""What the methods of GEMS share: options, spaces that are computed once, their common point."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.core.metrics import Metric
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.spaces.certificate import certified
+from fedrepro.spaces.linear import RightWithin, Softmax, ball, ball_of_fresh_draws, right_within
+from fedrepro.spaces.meeting import (
+    Array,
+    Descent,
+    Hinges,
+    Spaces,
+    descended,
+    of_balls,
+    of_ellipsoids,
+    weighed_by_centres,
+)
+from fedrepro.spaces.search import Bisection, Floats, Radius
+
+log = logging.getLogger(__name__)
+
+Draws = Annotated[
+    Literal["shared", "fresh"],
+    Arg("directions that points are drawn along: the same for every radius, or new ones for each"),
+]
+Points = Annotated[int, Arg("points drawn from the surface of each radius", "points", least=1)]
+Largest = Annotated[float, Arg("largest radius that is searched", above=0)]
+Delta = Annotated[float, Arg("how far a radius is searched to", above=0)]
+Point = Annotated[
+    Literal["descent", "deepest"],
+    Arg(
+        "what is taken: where descent from the mean of the centres ends, or the point whose "
+        "largest distance from a centre, in radii, is least (the mean if a space is empty)"
+    ),
+]
+AsPublished = Annotated[
+    bool,
+    Arg(
+        "as the authors' code: distances weighed by the centres in the objective of balls, and the "
+        "units of the first cluster lost"
+    ),
+]
+
+METRICS = {
+    "common_point": Metric("common point: 1 there is one, 0 there is none (proven)", "", 0, 1, 0),
+    "empty_spaces": Metric("clients whose own model is not good enough", "clients", 0, None, -1),
+    "capped_spaces": Metric("clients whose radius reached the largest", "clients", 0, None, -1),
+    "objective": Metric("what the point lacks of lying in all spaces", "radius", 0, None, -1),
+    "descent_steps": Metric("steps of the descent to a common point", "steps", 0, None, 0),
+    "start_inside": Metric("1 if the mean of the models lies in all spaces", "", 0, 1, 0),
+    "radius": Metric("radius of a client's space, mean over clients", "L2", 0, None, 0),
+    "reach": Metric("least factor on all radii at which the spaces meet", "factor", 0, None, 0),
+}
+
+BALL = np.ones((1, 1), np.float32)  # relative radii that are all alike
+
+# learning rate and steps of the authors' code
+DESCENTS = {"ball": (0.01, 1000), "ellipsoid": (0.001, 100_000)}
+
+
+@dataclass(frozen=True)
+class Intersecting:
+    """How a common point is looked for. kind: of the spaces, a key of DESCENTS."""
+
+    kind: str
+    point: str
+    as_published: bool
+    delta: float
+
+    def descend(self, spaces: Spaces) -> Descent:
+        """From the mean of the centres, by the objective that is asked for."""
+        weighed = self.as_published and self.kind == "ball"
+        hinges = weighed_by_centres(spaces) if weighed else self.plain(spaces)
+        return descended(hinges, spaces.mean, *DESCENTS[self.kind])
+
+    def plain(self, spaces: Spaces) -> Hinges:
+        """The printed objective."""
+        if self.kind == "ball":
+            return of_balls(spaces)
+        return of_ellipsoids(spaces, self.delta)
+
+    def point_of(self, spaces: Spaces) -> tuple[Array, dict[str, float]]:
+        """The point that is taken, (d,), and what is told of it, by the names of METRICS.
+
+        If there is no common point, it is the last of the descent all the same.
+        """
+        reached, proof = self.descend(spaces), certified(spaces)
+        point = reached.point if self.point == "descent" else proof.point
+        told = {
+            "common_point": np.nan if proof.meet is None else proof.meet,
+            "empty_spaces": spaces.empty.sum(),
+            "objective": self.plain(spaces).value(point),
+            "descent_steps": reached.steps,
+            "start_inside": spaces.holds(spaces.mean),
+            "radius": spaces.radii.mean(),
+            "reach": proof.largest,
+        }
+        return point, {key: float(value) for key, value in told.items() if value != np.inf}
+
+
+@dataclass
+class GoodEnough:
+    """The spaces of J softmax models, each computed once for each accuracy that is asked for.
+
+    places: where each client's directions are drawn.
+    """
+
+    models: Sequence[Softmax]
+    places: Sequence[Rng]
+    search: Bisection
+    draws: str
+    known: dict[tuple[int, float], Radius] = field(default_factory=dict)
+
+    @cached_property
+    def kept(self) -> list[RightWithin]:
+        """Along each client's shared directions."""
+        each = zip(self.models, self.places, strict=True)
+        return [right_within(own, _directions(at), self.search.points) for own, at in each]
+
+    def radius(self, client: int, accuracy: float) -> Radius:
+        """Of the space of a client's models with this accuracy."""
+        key = client, accuracy
+        if key not in self.known:
+            self.known[key] = self._searched(client, accuracy)
+            if self.known[key].capped:
+                log.warning(
+                    "the space of client %d with accuracy %g reaches r_max, %g: every model that "
+                    "was tried is good enough, so its radius says nothing",
+                    *key,
+                    self.search.r_max,
+                )
+        return self.known[key]
+
+    def _searched(self, client: int, accuracy: float) -> Radius:
+        model = self.models[client]
+        if self.draws == "shared":
+            return ball(self.kept[client], model, accuracy, self.search)
+        return ball_of_fresh_draws(model, _directions(self.places[client]), accuracy, self.search)
+
+    def common(
+        self, accuracies: Sequence[float], search: Intersecting
+    ) -> tuple[Array, dict[str, float]]:
+        """A model that lies in all spaces, (D + 1, K), and what is told of it.
+
+        accuracies: of each client.
+        """
+        radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
+        own = Spaces(
+            np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),
+            np.array([radius.value for radius in radii]),
+            np.stack([model.shape.reshape(-1) for model in self.models]).astype(np.float64),
+            np.array([radius.empty for radius in radii]),
+        )
+        point, told = search.point_of(own)
+        told["capped_spaces"] = float(sum(radius.capped for radius in radii))
+        return point.reshape(self.models[0].centre.shape), told
+
+
+def _directions(place: Rng) -> np.random.Generator:
+    return place.stream("gems-directions")
+
+
+def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
+    """Each client's lowest layer, weights and as a last row biases: float32 (D + 1, K) each."""
+    each = zip(tensors["weight0"], tensors["bias0"], strict=True)
+    return [np.vstack(pair).astype(np.float32) for pair in each]
+
+
+def tensors_of_layer(values: Array, layer: int) -> dict[str, np.ndarray]:
+    """A layer (D + 1, K) as tensors of one network: weight (1, D, K), bias (1, K), float32."""
+    whole = values.astype(np.float32)
+    return {f"weight{layer}": whole[None, :-1], f"bias{layer}": whole[None, -1]}

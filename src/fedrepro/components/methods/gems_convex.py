@@ -1,0 +1,127 @@
+"""Good-enough model spaces of softmax regressions, and a model that lies in all of them.
+
+Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3.1 and appendix A. What
+the text leaves open is as in the authors' code, but for the radius, which is the tested side.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
+from fedrepro.components.methods._spaces import (
+    BALL,
+    METRICS,
+    AsPublished,
+    Delta,
+    Draws,
+    GoodEnough,
+    Intersecting,
+    Largest,
+    Point,
+    Points,
+    lowest_layers,
+    tensors_of_layer,
+)
+from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.spaces.fisher import information, relative_radii
+from fedrepro.spaces.linear import Softmax
+from fedrepro.spaces.search import Bisection, Floats
+
+
+def good_enough(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    space: str,
+    draws: str,
+    points: int,
+    r_max: float,
+    delta: float,
+    c_min: float,
+    fisher_examples: int,
+) -> GoodEnough:
+    """What each client has of its model and its validation examples; spaces come when asked for."""
+    assert info.clients is not None
+    models, places = [], [rng.at(client=j) for j in range(clients.clients)]
+    for j, centre in enumerate(lowest_layers(clients.tensors)):
+        inputs, labels = info.clients.validation(j)
+        shape = BALL
+        if space == "ellipsoid":
+            shape = _ellipsoid(inputs, centre, places[j], c_min, fisher_examples)
+        models.append(Softmax(inputs, labels, centre, shape))
+    return GoodEnough(models, places, Bisection(r_max, delta, points), draws)
+
+
+def _ellipsoid(inputs: Floats, centre: Floats, place: Rng, c_min: float, examples: int) -> Floats:
+    """Relative radii from some of the inputs."""
+    drawn = place.stream("gems-fisher")
+    chosen = drawn.permutation(len(inputs))[:examples]
+    return relative_radii(information(inputs[chosen], centre, drawn), c_min)
+
+
+@method(
+    "gems_convex",
+    kind="one_shot",
+    needs={"client_validation_examples"},
+    models={"logistic"},
+    paper="gems",
+    label="GEMS",
+    metrics=METRICS,
+    prepare=good_enough,
+)
+def gems_convex(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    prepared: GoodEnough,
+    epsilon: Annotated[
+        float, Arg("accuracy that a good enough model has at its client", least=0, most=1)
+    ] = 0.4,
+    epsilon_first: Annotated[
+        float | None,
+        Arg("the same of the first client, none for that of the others", least=0, most=1),
+    ] = None,
+    space: Annotated[
+        Literal["ball", "ellipsoid"],
+        Arg("form of a space: a ball, or an ellipsoid, wider along weights that matter less"),
+    ] = "ball",
+    c_min: Annotated[
+        float, Arg("least radius of an ellipsoid, as a share of its largest", above=0, most=1)
+    ] = 0.1,
+    fisher_examples: Annotated[
+        int, Arg("validation examples that say which weights matter", "examples", least=1)
+    ] = 200,
+    point: Point = "descent",
+    draws: Draws = "shared",
+    points: Points = 500,
+    r_max: Largest = 4000.0,
+    delta: Delta = 0.01,
+    as_published: AsPublished = False,
+) -> GlobalModel:
+    """A point in all spaces {w: |c_k - w| <= r_k}, each with accuracy epsilon at its client.
+
+    Spaces are searched on the clients' validation examples. Where they have no common point, the
+    last one of the descent is measured, and the metrics say so. Source: GEMS, Algorithms 1 and 2,
+    equations (1), (2), (4) and (5).
+    """
+    bars = [epsilon] * clients.clients
+    if epsilon_first is not None:
+        bars[0] = epsilon_first
+    found, told = prepared.common(bars, Intersecting(space, point, as_published, delta))
+    return GlobalModel(
+        clients.model,
+        tensors_of_layer(found, 0),
+        diagnostics=told,
+        traffic=_sent(clients.clients, found.size, space),
+    )
+
+
+def _sent(clients: int, weights: int, space: str) -> Traffic:
+    """Every client sends its model once, and a radius, or one for each weight."""
+    numbers = weights + (1 if space == "ball" else weights)
+    return Traffic(messages_up=clients, bytes_up=clients * numbers * FLOAT_BYTES)

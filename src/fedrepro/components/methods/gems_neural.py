@@ -1,0 +1,183 @@
+"""Good-enough model spaces of perceptrons: hidden units merged layer by layer, then the outputs.
+
+Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3.2. What the text leaves
+open is as in the authors' code, but for the radius, which is the tested side, and for units whose
+balls meet in pairs only, which stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
+from fedrepro.components.methods._hidden import (
+    UNIT_METRICS,
+    LayerSpaces,
+    Merging,
+    common_layers,
+)
+from fedrepro.components.methods._spaces import (
+    BALL,
+    METRICS,
+    AsPublished,
+    Delta,
+    Draws,
+    GoodEnough,
+    Intersecting,
+    Largest,
+    Point,
+    Points,
+    lowest_layers,
+    tensors_of_layer,
+)
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.networks.dense import widths
+from fedrepro.spaces.linear import Softmax
+from fedrepro.spaces.search import Bisection
+from fedrepro.spaces.units import Deviation, HiddenUnits
+
+if TYPE_CHECKING:
+    from fedrepro.training.clients import Clients
+
+
+def lowest_spaces(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    deviation: Deviation,
+    draws: str,
+    points: int,
+    r_max: float,
+    delta: float,
+) -> LayerSpaces:
+    """Those of the lowest hidden layer, which do not depend on what is merged."""
+    assert info.clients is not None
+    inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
+    places = [rng.at(client=j) for j in range(clients.clients)]
+    own = list(map(HiddenUnits, inputs, lowest_layers(clients.tensors)))
+    return LayerSpaces(own, places, Bisection(r_max, delta, points), draws, deviation)
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """How the clients train anew what is above the common layers. widths: of all hidden layers."""
+
+    clients: Clients
+    rng: Rng
+    widths: tuple[int, ...]
+    epochs: int
+    patience: int
+    lr: float
+    weight_sd: float
+
+    def __call__(self, tensors: Mapping[str, np.ndarray], layer: int) -> Mapping[str, np.ndarray]:
+        """Each client's layers above this one: tensors (J, *shape), named from weight0 on.
+
+        Errors: FedreproError for a client whose training diverged.
+        """
+        found = self.clients.train_heads(
+            tensors,
+            self.rng.at(round=layer),
+            hidden=self.widths[layer + 1 :],
+            epochs=self.epochs,
+            patience=self.patience,
+            lr=self.lr,
+            weight_sd=self.weight_sd,
+        )
+        lost = ~np.isfinite(found["bias0"]).all(axis=1)
+        if lost.any():
+            raise FedreproError(
+                f"gems_neural: what client {int(lost.argmax())} trains above the common hidden "
+                f"layer {layer + 1} diverged; lower head_lr, which is {self.lr:g}"
+            )
+        return found
+
+
+@method(
+    "gems_neural",
+    kind="one_shot",
+    needs={"client_validation_examples", "client_training"},
+    models={"mlp"},
+    paper="gems",
+    label="GEMS",
+    metrics=METRICS | UNIT_METRICS,
+    prepare=lowest_spaces,
+)
+def gems_neural(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    prepared: LayerSpaces,
+    epsilon_hidden: Annotated[
+        float, Arg("how far a hidden unit's outputs may be from its own", least=0)
+    ] = 0.01,
+    clusters: Annotated[
+        int, Arg("clusters of units, within which they are merged (m_eps); 1: no clusters", least=1)
+    ] = 1,
+    epsilon_final: Annotated[
+        float, Arg("accuracy that a good enough output layer has at its client", least=0, most=1)
+    ] = 0.7,
+    merge: Annotated[
+        Literal["greedy", "tuples"],
+        Arg(
+            "units of a cluster that become one: all that meet those before them, or again and "
+            "again a tuple of units of different clients"
+        ),
+    ] = "greedy",
+    deviation: Annotated[
+        Literal["outside", "inside"],
+        Arg("where the 1/d of equation (3) stands: outside the root, as printed, or inside"),
+    ] = "outside",
+    head_epochs: Annotated[
+        int, Arg("in which clients train what is above a common layer", "epochs", least=1)
+    ] = 10,
+    head_patience: Annotated[
+        int, Arg("epochs without a gain after which that ends, 0 for never", "epochs", least=0)
+    ] = 3,
+    head_lr: Annotated[float, Arg("step size of that training", above=0)] = 0.001,
+    head_sd: Annotated[
+        float, Arg("standard deviation of the weights that it starts from", least=0)
+    ] = 0.05,
+    point: Point = "descent",
+    draws: Draws = "shared",
+    points: Points = 500,
+    r_max: Largest = 4000.0,
+    delta: Delta = 0.01,
+    as_published: AsPublished = False,
+) -> GlobalModel:
+    """Hidden units whose balls have a common point become one, all others stay.
+
+    Layer after layer from the lowest; clients then train anew what is above, and the output layers
+    are combined as softmax models are. Source: GEMS, section 3.2, equation (3).
+    """
+    assert info.clients is not None
+    search = Intersecting("ball", point, as_published, delta)
+    merging = Merging(epsilon_hidden, clusters, merge, search)
+    layers = widths(clients.tensors)
+    trained = Retraining(info.clients, rng, layers, head_epochs, head_patience, head_lr, head_sd)
+    hidden = common_layers(prepared, len(layers), merging, trained, rng)
+    labels = [info.clients.validation(j)[1] for j in range(clients.clients)]
+    models = map(Softmax, hidden.inputs, labels, hidden.heads, [BALL] * clients.clients)
+    judged = GoodEnough(list(models), prepared.places, prepared.search, draws)
+    found, told = judged.common([epsilon_final] * clients.clients, search)
+    return GlobalModel(
+        clients.model,
+        hidden.tensors | tensors_of_layer(found, len(layers)),
+        diagnostics=told | hidden.told,
+        traffic=hidden.sent + _heads_sent(clients.clients, found.size),
+        exchanges=len(layers) + 1,
+    )
+
+
+def _heads_sent(clients: int, weights: int) -> Traffic:
+    """Every client sends its output layer and the radius of its space."""
+    return Traffic(messages_up=clients, bytes_up=clients * (weights + 1) * FLOAT_BYTES)

@@ -1,0 +1,65 @@
+"""How models are tuned on a public sample: what `tune` of an exhibit's method says.
+
+A token such as `tune+examples~100@1000+repetitions~5` is read and written as those of components,
+and stands for every setting of its lists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from fedrepro.core.spec import Arg, Component, Spec, parse
+
+KIND = "tune"
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How one model is tuned; see `tune` for what each number means."""
+
+    examples: int
+    repetitions: int
+    epochs: int
+    lr: float
+    layers: Literal["all", "last"]
+    patience: int
+
+
+def tune(
+    *,
+    examples: Annotated[
+        int, Arg("size of the public sample, drawn from all validation examples", least=1)
+    ] = 1000,
+    repetitions: Annotated[int, Arg("samples of each size, each tuned on from anew", least=1)] = 1,
+    epochs: Annotated[int, Arg("passes over the sample", "epochs", least=1)] = 5,
+    lr: Annotated[float, Arg("step size, in the place of the local training's", above=0)] = 0.01,
+    layers: Annotated[
+        Literal["all", "last"], Arg("what moves: all layers, or the output layer alone")
+    ] = "all",
+    patience: Annotated[
+        int,
+        Arg(
+            "epochs without a rise of running accuracy on the sample that end it, 0 for none",
+            "epochs",
+            least=0,
+        ),
+    ] = 0,
+) -> Tuning:
+    """Training goes on on the public sample, by the local training procedure."""
+    return Tuning(examples, repetitions, epochs, lr, layers, patience)
+
+
+TUNE = Component(KIND, "tune", 1, tune)
+
+
+def parse_tuning(token: str) -> Spec:
+    """The spec of a token, perhaps a sweep. Errors: FedreproError."""
+    return parse({"tune": TUNE}, token, KIND)
+
+
+def tuning_of(spec: Spec) -> Tuning:
+    """The numbers of one setting."""
+    found = spec.component.fn(**spec.single().values)
+    assert isinstance(found, Tuning)
+    return found

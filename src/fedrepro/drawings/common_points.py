@@ -1,0 +1,89 @@
+"""Drawing common-points: test accuracy over two parameters, crossed where spaces do not meet.
+
+A cell's colour is the mean accuracy over trials; where the spaces have no common point in any trial
+it is white with a red cross, and the accuracy is that of the model that was taken instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.drawings.canvas import grid_of, headings, new_figure
+from fedrepro.drawings.heat_maps import (
+    COLOURS,
+    Shade,
+    cells_of,
+    maps_of,
+    name_axes,
+    table_of,
+    varied,
+)
+from fedrepro.planning.drawable import COMMON_POINT
+from fedrepro.planning.plan import Exhibit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CELL = 0.36  # inches, height of a row
+CROSS = "#D55E00"
+ACCURACY = Shade("accuracy", "test", "test accuracy (%)", 100.0, "{:.1f}")
+FOUND = Shade(COMMON_POINT, "", "trials with a common point", 1.0, "{:g}")
+
+Cells = Mapping[tuple[int, int], float]
+
+
+def common_points(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """One map; its cells hold the accuracy, and in how many trials there is a common point."""
+    measure, rows = varied(exhibit, numbers)
+    (one,) = maps_of(exhibit, measure, rows)
+    accuracy = dict(cells_of(table_of(rows, ACCURACY, one)))
+    met = table_of(rows, FOUND, one, "by_trial")
+    drawn = new_figure(1.4 + CELL * len(met))
+    grid = grid_of(drawn, 1, 1, left=0.62, right=1.3, top=0.62, bottom=0.5)
+    axes = grid[0][0]
+    name_axes(axes, met, one)
+    low, high = min(accuracy.values()), max(accuracy.values())
+    shown = axes.pcolormesh(_coloured(accuracy, met), cmap=COLOURS, vmin=low, vmax=high)
+    bar = drawn.colorbar(shown, ax=axes, pad=0.02, fraction=0.05)
+    bar.set_label(ACCURACY.title)
+    bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}")
+    for at, value in accuracy.items():
+        _say(axes, at, value, str(met.iat[at]), value - low < 0.55 * (high - low))
+    headings(drawn, exhibit)
+    return drawn
+
+
+def _coloured(accuracy: Cells, met: pd.DataFrame) -> np.ndarray:
+    """The accuracies, NaN where there is a common point in no trial."""
+    values: np.ndarray = np.full(met.shape, np.nan)
+    for at, value in accuracy.items():
+        if any(trials_of(str(met.iat[at]))):
+            values[at] = value
+    return values
+
+
+def trials_of(by_trial: str) -> list[bool]:
+    """Whether there is a common point, trial by trial; what could not be decided is not one."""
+    return [value == "1" for value in by_trial.split()]
+
+
+def _say(axes: Axes, at: tuple[int, int], value: float, by_trial: str, dark: bool) -> None:
+    """The accuracy of a cell; below it in how many trials there is a common point, if in some."""
+    middle, low = at[1] + 0.5, at[0]
+    look: dict[str, Any] = {"ha": "center", "va": "center"}
+    said = ACCURACY.form.format(ACCURACY.scale * value)
+    found = trials_of(by_trial)
+    if not any(found):
+        axes.plot(middle, low + 0.62, "x", color=CROSS, markersize=8, markeredgewidth=1.8)
+        axes.text(middle, low + 0.2, said, fontsize=5.5, **look)
+        return
+    look["color"] = "white" if dark else "black"
+    every = all(found)
+    axes.text(middle, low + (0.5 if every else 0.66), said, fontsize=7, **look)
+    if not every:
+        axes.text(middle, low + 0.24, f"{sum(found)} of {len(found)}", fontsize=5.5, **look)

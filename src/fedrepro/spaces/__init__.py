@@ -1,0 +1,1 @@
+"""Good-enough model spaces: their radii, whether they meet, and where."""

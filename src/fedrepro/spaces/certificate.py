@@ -1,0 +1,158 @@
+"""Whether spaces have a common point, with a proof either way.
+
+Spaces {w: |(w - c_k) / s_k| <= r_k} meet if and only if the least t with
+
+    t^2 = min_w max_k q_k(w),   q_k(w) = |(w - c_k) / (s_k r_k)|^2
+
+is at most 1: t is the factor on all radii at which they still meet. For weights x on the simplex
+
+    g(x) = min_w sum_k x_k q_k(w) <= t^2,   with   w_i = sum_k x_k a_ki c_ki / sum_k x_k a_ki
+
+where a_ki = 1 / (s_ki r_k)^2; for balls w is a convex combination of the centres. So any w with
+max_k q_k <= 1 proves that they meet, and any x with g(x) > 1 proves that they do not. The bounds
+come together, because the problem is convex; an interior point method in K variables finds x.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrepro.spaces.meeting import Array, Spaces
+
+GAP = 1e-10  # between the bounds of t^2, as a share of it, or of 1 below 1
+TOUCHING = 1e-8  # by how much of its radius a point may be outside a space that it touches
+STEPS = 500  # of Newton's method at most; some dozens are usual
+CENTRED = 1e-3  # a Newton decrement, in units of the barrier, at which the barrier shrinks
+SHRINK = 0.1
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was found of a common point.
+
+    meet: True if `point` lies in all spaces, False if none does, None if the bounds did not come
+    together. point: (d,), the deepest: largest is the least t that is known to be enough, smallest
+    a t below which the spaces do not meet. weights: (K,), which prove that.
+    """
+
+    meet: bool | None
+    point: Array
+    largest: float
+    smallest: float
+    weights: Array
+
+
+def certified(spaces: Spaces) -> Certificate:
+    """Whether the spaces meet, and their deepest point.
+
+    An empty space meets none. Spaces of radius 0 are points, so only these can be common.
+    """
+    count = len(spaces.radii)
+    if spaces.empty.any():
+        weights = _one_of(count, spaces.empty.argmax())
+        return Certificate(False, spaces.mean, np.inf, np.inf, weights)
+    if not spaces.radii.all():
+        return _of_points(spaces)
+    scales = 1 / (spaces.radii[:, None] * spaces.shapes)
+    point, weights, high, low = least(spaces.centres, scales)
+    meet = True if high <= (1 + TOUCHING) ** 2 else False if low > 1 else None
+    return Certificate(meet, point, high**0.5, max(low, 0.0) ** 0.5, weights)
+
+
+def _of_points(spaces: Spaces) -> Certificate:
+    """Where some space is a single point."""
+    at = int((spaces.radii == 0).argmax())
+    distances = spaces.distances(spaces.centres[at])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = np.where(distances > 0, distances / spaces.radii, 0.0)
+    t = float(factors.max())
+    weights = _one_of(len(factors), at)
+    return Certificate(t <= 1 + TOUCHING, spaces.centres[at], t, t, weights)
+
+
+def _one_of(count: int, at: np.intp | int) -> Array:
+    found: Array = np.eye(count)[int(at)]
+    return found
+
+
+def least(centres: Array, scales: Array) -> tuple[Array, Array, float, float]:
+    """min_w max_k |scale_k (w - c_k)|^2: the point, the weights x, and bounds from above and below.
+
+    centres: (K, d); scales: (K, d), or (K, 1) for balls. Maximises g(x) + tau sum_k log x_k on the
+    simplex by Newton's method, for ever smaller tau, until the bounds are within GAP.
+    """
+    x = np.full(len(centres), 1 / len(centres))
+    squares = scales**2
+    at = _at(x, centres, squares)
+    best = at
+    tau = max(float(np.ptp(at.values)), GAP)
+    for _ in range(STEPS):
+        if at.high < best.high:
+            best = at
+        if at.high - at.low <= GAP * max(1.0, at.high):
+            break
+        ahead, decrement = _newton(at, squares, tau)
+        if decrement < CENTRED * tau:
+            tau *= SHRINK
+            continue
+        at = _stepped(at, ahead, decrement, tau, centres, squares)
+    return best.point, at.weights, best.high, at.low
+
+
+@dataclass(frozen=True)
+class _At:
+    """Weights x, the point w that they have, (w - c_k) there and the values q_k."""
+
+    weights: Array
+    point: Array
+    apart: Array
+    values: Array
+
+    @property
+    def high(self) -> float:
+        return float(self.values.max())
+
+    @property
+    def low(self) -> float:
+        return float(self.weights @ self.values)
+
+
+def _at(x: Array, centres: Array, squares: Array) -> _At:
+    share = x[:, None] * squares
+    point = (share * centres).sum(axis=0) / share.sum(axis=0)
+    apart = point - centres
+    return _At(x, point, apart, (squares * apart**2).sum(axis=1))
+
+
+def _newton(at: _At, squares: Array, tau: float) -> tuple[Array, float]:
+    """The Newton step (K,) within the simplex, and its decrement.
+
+    d g / d x_k = q_k, and d^2 g / d x_k d x_l = -2 sum_i a_ki e_ki a_li e_li / sum_m x_m a_mi,
+    with e_k = w - c_k.
+    """
+    count = len(at.weights)
+    total = (at.weights[:, None] * squares).sum(axis=0)
+    pulls = squares * at.apart / np.sqrt(total)
+    system = np.zeros((count + 1, count + 1))
+    system[:count, :count] = 2 * pulls @ pulls.T + np.diag(tau / at.weights**2)
+    system[:count, count] = system[count, :count] = 1.0
+    slope = at.values + tau / at.weights
+    ahead = np.linalg.solve(system, np.append(slope, 0.0))[:count]
+    return ahead, float(slope @ ahead)
+
+
+def _stepped(at: _At, ahead: Array, gain: float, tau: float, centres: Array, squares: Array) -> _At:
+    """The longest of ever halved steps that gains what a Newton step should."""
+    inward = float((-ahead / at.weights).max())
+    step = min(1.0, 0.99 / inward) if inward > 0 else 1.0
+    before = at.low + tau * np.log(at.weights).sum()
+    slack = 1e-14 * abs(at.low)  # rounding
+    while True:
+        x = at.weights + step * ahead
+        found = _at(x / x.sum(), centres, squares)
+        after = found.low + tau * np.log(found.weights).sum()
+        if after >= before + 0.1 * step * gain - slack or step < 1e-12:
+            return found
+        step /= 2

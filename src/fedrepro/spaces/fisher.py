@@ -1,0 +1,33 @@
+"""Relative radii of an ellipsoid from Fisher information (GEMS, appendix A)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedrepro.spaces.search import Floats
+
+FLOOR = 1e-5  # added to all, as in the authors' code: inputs that are always 0 have none
+
+
+def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.ndarray:
+    """F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model.
+
+    inputs: float32 (n, D); centre: float32 (D + 1, K), biases last. Returns float64 (D + 1, K).
+    Source: GEMS, appendix A; that y is the model's own, drawn once for each example, is the
+    authors' code.
+    """
+    x = np.hstack([inputs, np.ones((len(inputs), 1))]).astype(np.float64)
+    logits = x @ centre
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    shares /= shares.sum(axis=1, keepdims=True)
+    drawn = (shares.cumsum(axis=1) < rng.random((len(x), 1))).sum(axis=1)
+    errors = np.eye(centre.shape[1])[np.minimum(drawn, centre.shape[1] - 1)] - shares
+    found: np.ndarray = (x**2).T @ errors**2 / len(x)
+    return found
+
+
+def relative_radii(fisher: np.ndarray, least: float) -> Floats:
+    """max(min_j F_j / F_i, least): 1 for the weight that matters least. Source: GEMS, eq. (5)."""
+    held = fisher + FLOOR
+    found: Floats = np.maximum(held.min() / held, least).astype(np.float32)
+    return found

@@ -1,0 +1,132 @@
+"""Spaces around a softmax model: all models in them predict so many examples right.
+
+A model is moved from its centre along a direction; its logits are linear in how far. So an example
+is predicted right between two distances, which are found once and serve every radius and every
+accuracy that is asked for. A model is (D + 1, K), weights and, in the last row, biases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fedrepro.spaces.search import EMPTY, Bisection, Floats, Radius, bisected
+
+BLOCK_FLOATS = 2**23  # of directions, or of logits, at a time
+FIRST = 50  # directions of a fresh draw before the next: most surfaces that fail, fail by these
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """A model and the examples that it is judged by.
+
+    inputs: float32 (n, D); labels: int64 (n,); centre: float32 (D + 1, K). shape: float32
+    (D + 1, K), relative radii of an ellipsoid, or (1, 1), ones for a ball.
+    """
+
+    inputs: Floats
+    labels: np.ndarray
+    centre: Floats
+    shape: Floats
+
+    @cached_property
+    def with_ones(self) -> Floats:
+        """Inputs with a last column of ones for the biases: (n, D + 1)."""
+        ones = np.ones((len(self.inputs), 1), np.float32)
+        return np.hstack([self.inputs, ones]).astype(np.float32, copy=False)
+
+    @cached_property
+    def logits(self) -> Floats:
+        """Of the centre: (n, K)."""
+        found: Floats = self.with_ones @ self.centre
+        return found
+
+    @property
+    def accuracy(self) -> float:
+        """Of the centre."""
+        return float((self.logits.argmax(axis=1) == self.labels).mean())
+
+
+@dataclass(frozen=True)
+class RightWithin:
+    """Distances between which an example is predicted right along a direction: float32 (n, p)."""
+
+    least: Floats
+    most: Floats
+
+    def accuracies(self, distance: float) -> np.ndarray:
+        """Of the model so far along each direction: float64 (p,)."""
+        right = (self.least <= distance) & (distance <= self.most)
+        found: np.ndarray = right.mean(axis=0)
+        return found
+
+
+def right_within(given: Softmax, rng: np.random.Generator, points: int) -> RightWithin:
+    """Along directions drawn from the surface of radius 1. Source: GEMS, Algorithm 2, line 6.
+
+    On an ellipsoid a point is shape * g / |g|, with g standard normal (appendix A).
+    """
+    parts = list(_blocks(given, rng, points, points))
+    least, most = (np.hstack([getattr(part, end) for part in parts]) for end in ("least", "most"))
+    return RightWithin(least, most)
+
+
+def ball(kept: RightWithin, given: Softmax, accuracy: float, search: Bisection) -> Radius:
+    """The space of this accuracy, every radius along the same directions."""
+    if given.accuracy < accuracy:
+        return EMPTY
+    return bisected(lambda r: bool((kept.accuracies(r) >= accuracy).all()), search)
+
+
+def ball_of_fresh_draws(
+    given: Softmax, rng: np.random.Generator, accuracy: float, search: Bisection
+) -> Radius:
+    """The same with directions drawn anew for each radius, up to the first that fails."""
+    if given.accuracy < accuracy:
+        return EMPTY
+
+    def good_enough(radius: float) -> bool:
+        drawn = _blocks(given, rng, search.points, FIRST)
+        return all((part.accuracies(radius) >= accuracy).all() for part in drawn)
+
+    return bisected(good_enough, search)
+
+
+def _blocks(
+    given: Softmax, rng: np.random.Generator, points: int, most: int
+) -> Iterator[RightWithin]:
+    """Some directions after another, at most so many at a time."""
+    widest = max(given.centre.size, given.logits.size)
+    block = max(1, min(most, BLOCK_FLOATS // widest))
+    for at in range(0, points, block):
+        yield _right_within(given, _moved(given, rng, min(block, points - at)))
+
+
+def _moved(given: Softmax, rng: np.random.Generator, points: int) -> Floats:
+    """What a step of length 1 along new directions adds to the logits: (K, n, points)."""
+    rows, classes = given.centre.shape
+    normals = rng.standard_normal((classes, rows, points), np.float32)
+    lengths = np.sqrt(np.einsum("krp,krp->p", normals, normals))
+    normals *= given.shape.T[:, :, None]
+    moved: Floats = given.with_ones @ normals
+    moved /= lengths
+    return moved
+
+
+def _right_within(given: Softmax, moved: Floats) -> RightWithin:
+    """Right is where no other class has a larger logit: z_k + R d_k <= z_y + R d_y for all k."""
+    own = moved[given.labels, np.arange(len(given.labels))]
+    least = np.full(own.shape, -np.inf, np.float32)
+    most = np.full(own.shape, np.inf, np.float32)
+    ahead = given.logits[np.arange(len(own)), given.labels][:, None] - given.logits
+    for k, other in enumerate(moved):
+        slope = other - own
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = ahead[:, k, None] / slope
+        # of a class's distance to itself, 0 / 0, fmin and fmax take no notice
+        np.fmin(most, np.where(slope >= 0, ends, np.inf), out=most)
+        np.fmax(least, np.where(slope < 0, ends, -np.inf), out=least)
+    return RightWithin(least, most)

@@ -1,0 +1,129 @@
+"""Hidden units of several clients made one where their balls meet (GEMS, section 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from fedrepro.spaces.certificate import certified
+from fedrepro.spaces.meeting import Array, Descent, Spaces
+
+Ints = npt.NDArray[np.int64]
+Sets = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Units:
+    """N units of all clients: centres float64 (N, d), weights in and bias; owners int64 (N,)."""
+
+    centres: Array
+    owners: Ints
+
+    @cached_property
+    def distances(self) -> Array:
+        """Between any two, (N, N); copies of a unit are at 0."""
+        from scipy.spatial.distance import cdist
+
+        found: Array = cdist(self.centres, self.centres)
+        return found
+
+
+def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
+    """The first unit, and each next one whose ball meets those of all before; all others alone.
+
+    Source: the authors' code, which so makes at most one unit of a cluster, and may merge units of
+    one client.
+    """
+    together: list[int] = []
+    alone: Sets = []
+    for unit in members:
+        if meet[unit, together].all():
+            together.append(unit)
+        else:
+            alone.append([unit])
+    return [together, *alone] if members else []
+
+
+def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
+    """Sets of units of different clients whose balls meet in pairs, one set after another.
+
+    Each starts from the first unit that is left and takes the first of each other client that meets
+    all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian product).
+    """
+    left = list(members)
+    found: Sets = []
+    while left:
+        together: list[int] = []
+        held: set[int] = set()
+        for unit in left:
+            if owners[unit] not in held and meet[unit, together].all():
+                together.append(unit)
+                held.add(int(owners[unit]))
+        left = [unit for unit in left if unit not in together]
+        found.append(together)
+    return found
+
+
+GROUPINGS: dict[str, Callable[[Sequence[int], npt.NDArray[np.bool_], Ints], Sets]] = {
+    "greedy": one_set,
+    "tuples": tuples,
+}
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The units of a common layer, float64 (A, d): first those of each cluster, in its order.
+
+    merged: units that stand for several; leftover: units as a client has them; refused: sets that
+    meet in pairs and have no common point, whose units stay.
+    """
+
+    units: Array
+    merged: int
+    leftover: int
+    refused: int
+
+
+Joined = Callable[[Spaces], Array | None]
+
+
+def proven(descend: Callable[[Spaces], Descent]) -> Joined:
+    """A point that lies in all balls: where the descent ends, else the deepest, if there is one."""
+
+    def joined(spaces: Spaces) -> Array | None:
+        reached = descend(spaces)
+        return reached.point if reached.objective == 0 else deepest(spaces)
+
+    return joined
+
+
+def deepest(spaces: Spaces) -> Array | None:
+    """The deepest point of all balls, if they have one in common."""
+    proof = certified(spaces)
+    return proof.point if proof.meet else None
+
+
+def merged(
+    units: Units, radii: Array, clusters: Sequence[Ints], grouping: str, joined: Joined
+) -> Merged:
+    """One unit for each set of units whose balls have a common point; all others as they are.
+
+    clusters: the units that may be merged with each other, in order. joined: the unit that stands
+    for a set of balls, or None if they have no common point.
+    """
+    meet = units.distances <= radii[:, None] + radii
+    found: list[Array] = []
+    common = refused = 0
+    for members in clusters:
+        for together in GROUPINGS[grouping](members.tolist(), meet, units.owners):
+            own = units.centres[together]
+            one = joined(Spaces.balls(own, radii[together])) if len(together) > 1 else None
+            found.append(own if one is None else one[None])
+            common += one is not None
+            refused += one is None and len(together) > 1
+    layer = np.concatenate(found)
+    return Merged(layer, common, len(layer) - common, refused)

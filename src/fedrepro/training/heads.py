@@ -1,0 +1,76 @@
+"""Hidden layers that stay as they are, and output layers that are trained on what they give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.networks.layers import Affine, Dropout, Relu
+from fedrepro.networks.network import Network
+from fedrepro.training.examples import Examples
+
+if TYPE_CHECKING:
+    import torch
+
+
+def split(network: Network) -> tuple[Network, Network]:
+    """The hidden layers of a network, and its output layer as a network that takes what they give.
+
+    Dropout before the output layer belongs to the latter. Tensors of the output layer have the
+    number 0 there. Errors: FedreproError for a network that does not end in an affine map.
+    """
+    if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
+        raise FedreproError(
+            f"the last layer of this {network.kind} network is not an affine map of what the "
+            "others give, so it cannot be trained alone; train all layers"
+        )
+    at = len(network.layers) - 1
+    while at and isinstance(network.layers[at - 1], Dropout):
+        at -= 1
+    hidden = replace(network, layers=network.layers[:at])
+    return hidden, Network(network.places[-1][1], network.layers[at:], network.kind)
+
+
+def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
+    """Fully connected ReLU layers with these tensors, (1, *shape) each.
+
+    Errors: FedreproError for tensors that are no such layers on so many inputs.
+    """
+    given, widths = inputs, []
+    for place in range(max(1, len(body) // 2)):
+        weight, bias = (body.get(f"{name}{place}") for name in ("weight", "bias"))
+        if weight is None or bias is None or weight.shape != (1, given, bias.shape[-1]):
+            shapes = {name: value.shape for name, value in body.items()}
+            raise FedreproError(
+                f"hidden layers {shapes} are not fully connected layers of one network on {inputs} "
+                "inputs: give weight0 (1, inputs, units), bias0 (1, units), weight1 and so on"
+            )
+        given = bias.shape[-1]
+        widths.append(given)
+    layers = tuple(layer for units in widths for layer in (Affine(units), Relu()))
+    return Network((inputs,), layers)
+
+
+def outputs(hidden: Network, tensors: Mapping[str, np.ndarray], examples: Examples) -> torch.Tensor:
+    """What the hidden layers give for each example, (N, units); tensors (1, *shape)."""
+    import torch
+
+    from fedrepro.networks.layers import Pass
+
+    if not hidden.layers:
+        return examples.scaled(slice(None))
+    device, dtype = examples.inputs.device, examples.dtype
+    own = {
+        name: torch.from_numpy(np.ascontiguousarray(tensors[name])).to(device, dtype)
+        for name in hidden.parameters
+    }
+    rows, found = hidden.prediction_rows, []
+    with torch.no_grad():
+        for at in range(0, len(examples.inputs), rows):
+            x = examples.scaled(slice(at, at + rows)).unsqueeze(0)
+            found.append(hidden.forward(own, x, Pass())[0].flatten(1))
+    return torch.cat(found)

@@ -1,0 +1,65 @@
+"""Training that goes on at the server, on a public sample: the same for every method's model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedrepro.api import GlobalModel
+from fedrepro.core.rng import Rng
+from fedrepro.core.tuning import Tuning
+from fedrepro.networks.network import Network
+from fedrepro.networks.predict import network_of
+from fedrepro.training.engine import train
+from fedrepro.training.examples import Examples
+from fedrepro.training.heads import outputs, split
+from fedrepro.training.minibatches import Task
+from fedrepro.training.settings import Settings
+
+Tensors = dict[str, np.ndarray]
+
+
+def tuned(
+    model: GlobalModel,
+    sample: Examples,
+    shape: tuple[int, ...],
+    classes: int,
+    how: Tuning,
+    settings: Settings,
+    rng: Rng,
+) -> GlobalModel:
+    """The model after training on the sample, each of its networks by itself.
+
+    settings: the local training procedure, of which `how` replaces epochs, step size and patience;
+    optimisers start anew. rng: of the trial and repetition, from which the order of the sample and
+    dropout follow, the same for every model. Source: GEMS, section 4.3 (fine-tuning).
+    """
+    network = network_of(model.model, shape, classes).fitted(model.tensors)
+    given = replace(settings, epochs=how.epochs, lr=how.lr, patience=how.patience)
+    if how.layers == "last":
+        return replace(model, tensors=_last(network, model, sample, given, rng))
+    tasks = [Task(np.arange(len(sample.targets)), rng)] * model.networks
+    start = {name: model.tensors[name] for name in network.shapes}
+    return replace(model, tensors=train(network, sample, tasks, given, start).tensors)
+
+
+def _last(
+    network: Network, model: GlobalModel, sample: Examples, settings: Settings, rng: Rng
+) -> Tensors:
+    """The tensors with output layers that were trained on what the hidden layers give."""
+    import torch
+
+    hidden, head = split(network)
+    names = dict(zip(head.shapes, list(network.shapes)[-len(head.shapes) :], strict=True))
+    each = [
+        outputs(hidden, {name: model.tensors[name][[i]] for name in hidden.shapes}, sample)
+        for i in range(model.networks)
+    ]
+    count = len(sample.targets)
+    given = Examples(torch.cat(each), sample.targets.repeat(model.networks))
+    tasks = [Task(np.arange(i * count, (i + 1) * count), rng) for i in range(model.networks)]
+    start = {name: model.tensors[whole] for name, whole in names.items()}
+    plain = replace(settings, augment="none")  # which moves pixels
+    trained = train(head, given, tasks, plain, start).tensors
+    return dict(model.tensors) | {names[name]: value for name, value in trained.items()}

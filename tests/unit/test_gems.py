@@ -1,0 +1,328 @@
+"""GEMS: what its two methods make of clients, beside what spaces do by themselves."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contract import METHODS, allowed, made_of
+from problems import CLASSES, FEATURES, problem
+
+from fedrepro.api import LocalModels
+from fedrepro.components.methods import _hidden, _spaces
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.registry import read_token
+from fedrepro.core.rng import Rng
+from fedrepro.stages.aggregate import Prepare
+
+CONVEX, NEURAL = METHODS["gems_convex"], METHODS["gems_neural"]
+# every client's own model predicts its own examples, so these spaces are not empty
+LOOSE = {"epsilon": 0.3, "points": 40}
+SMALL = {"points": 40, "clusters": 1, "epsilon_final": 0.3, "head_epochs": 3}
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return problem(hidden=())
+
+
+@pytest.fixture(scope="module")
+def neural():
+    return problem()
+
+
+@pytest.fixture(scope="module")
+def near(linear):
+    """Four models of all data that differ a little: their spaces have much in common."""
+    noise = np.random.default_rng(0)
+    tensors = {
+        name: (value + 0.05 * noise.normal(size=(4, *value.shape[1:]))).astype(np.float32)
+        for name, value in problem(hidden=(), count=1).models.tensors.items()
+    }
+    return replace(linear, models=replace(linear.models, tensors=tensors))
+
+
+def made(given, item, **values):
+    return made_of(item, given.models, allowed(given.info, item), values)
+
+
+def only(given, client, copies=1):
+    """The clients of a problem reduced to copies of one of them."""
+    tensors = {k: np.repeat(v[[client]], copies, 0) for k, v in given.models.tensors.items()}
+    data = given.clients.data
+    own = replace(
+        data, rows=[data.rows[client]] * copies, validation=[data.validation[client]] * copies
+    )
+    clients = replace(given.clients, data=own)
+    models = LocalModels(given.models.model, given.models.shape, given.models.classes, tensors)
+    return replace(given, models=models, clients=clients, info=replace(given.info, clients=clients))
+
+
+def told(model):
+    return model.diagnostics
+
+
+# --- softmax regressions
+
+
+@pytest.mark.parametrize("space", ["ball", "ellipsoid"])
+@pytest.mark.parametrize("point", ["descent", "deepest"])
+def test_one_client_gives_back_its_model(linear, space, point):
+    own = only(linear, 2)
+    found = made(own, CONVEX, space=space, point=point, **LOOSE)
+    for name, value in own.models.tensors.items():
+        assert np.array_equal(found.tensors[name], value)
+    assert told(found)["common_point"] == told(found)["start_inside"] == 1
+
+
+@pytest.mark.parametrize("space", ["ball", "ellipsoid"])
+def test_where_the_mean_lies_in_all_spaces_it_is_the_average(near, space):
+    found = made(near, CONVEX, space=space, epsilon=0.5, points=40)
+    assert told(found)["start_inside"] == 1
+    assert told(found)["descent_steps"] == 0
+    assert told(found)["objective"] == 0
+    for name, value in near.models.tensors.items():
+        assert np.allclose(found.tensors[name][0], value.mean(axis=0), atol=1e-6)
+
+
+@pytest.mark.parametrize("space", ["ball", "ellipsoid"])
+def test_a_point_that_is_certified_lies_in_every_space(near, space):
+    values = {"space": space, "point": "deepest", "points": 40, "epsilon": 0.5}
+    spec = CONVEX.spec(values)
+    info = allowed(near.info, CONVEX)
+    prepared = Prepare(CONVEX.meta["prepare"], near.models, info, Rng(0))(spec)["prepared"]
+    found = CONVEX.fn(near.models, info, rng=Rng(0), **spec.values, prepared=prepared)
+    assert told(found)["common_point"] == 1
+    point = np.vstack([found.tensors["weight0"][0], found.tensors["bias0"][0]])
+    for j, model in enumerate(prepared.models):
+        away = np.linalg.norm((point - model.centre) / model.shape)
+        assert away <= prepared.radius(j, 0.5).value + 1e-4
+
+
+def test_a_centre_that_is_not_good_enough_is_recorded(linear):
+    """Labels that no client predicts leave all its spaces empty."""
+    data = linear.clients.data
+    wrong = replace(
+        data.validation_examples, targets=(data.validation_examples.targets + 1) % CLASSES
+    )
+    clients = replace(linear.clients, data=replace(data, validation_examples=wrong))
+    found = made(replace(linear, info=replace(linear.info, clients=clients)), CONVEX, **LOOSE)
+    assert told(found)["empty_spaces"] == linear.models.clients
+    assert told(found)["common_point"] == 0
+    assert "reach" not in told(found)
+    assert found.finite
+
+
+def test_no_intersection_is_a_result(linear):
+    found = made(linear, CONVEX, epsilon=1.0, points=40)
+    assert told(found)["common_point"] == 0
+    assert told(found)["reach"] > 1
+    assert told(found)["objective"] > 0
+    assert told(found)["descent_steps"] == 1000
+    assert found.finite
+
+
+def test_a_radius_that_reaches_the_largest_is_told(linear, caplog):
+    with caplog.at_level(logging.WARNING):
+        found = made(linear, CONVEX, epsilon=0.0, points=5, r_max=8.0)
+    assert told(found)["capped_spaces"] == linear.models.clients
+    assert "client 3 with accuracy 0 reaches r_max, 8" in caplog.text
+
+
+def test_the_first_clients_accuracy_may_be_another(linear):
+    one = made(linear, CONVEX, epsilon=0.5, points=40)
+    two = made(linear, CONVEX, epsilon=0.5, epsilon_first=0.8, points=40)
+    assert told(two)["radius"] < told(one)["radius"]
+
+
+def test_published_balls_weigh_distances_by_the_centres(linear):
+    plain = made(linear, CONVEX, epsilon=0.9, points=40)
+    slip = made(linear, CONVEX, epsilon=0.9, points=40, as_published=True)
+    assert told(plain)["radius"] == told(slip)["radius"]
+    assert not np.array_equal(plain.tensors["weight0"], slip.tensors["weight0"])
+
+
+def test_a_grid_of_two_clients_accuracies_computes_each_space_once(linear, monkeypatch):
+    """Figure 6: 8 x 8 settings of two clients are 16 spaces, not 128."""
+    searched = []
+    whole = _spaces.GoodEnough._searched
+    monkeypatch.setattr(
+        _spaces.GoodEnough,
+        "_searched",
+        lambda self, *key: searched.append(key) or whole(self, *key),
+    )
+    drawn = []
+    along = _spaces.right_within
+    monkeypatch.setattr(_spaces, "right_within", lambda *given: drawn.append(1) or along(*given))
+    pair = problem(hidden=(), count=2)
+    levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
+    spec = CONVEX.spec({"epsilon": levels, "epsilon_first": levels, "points": 20})
+    info = allowed(pair.info, CONVEX)
+    costly = Prepare(CONVEX.meta["prepare"], pair.models, info, Rng(0))
+    settings = list(spec.expand())
+    for setting in settings:
+        CONVEX.fn(pair.models, info, rng=Rng(0), **setting.values, **costly(setting))
+    assert len(settings) == 64
+    assert sorted(searched) == sorted((j, level) for j in (0, 1) for level in levels)
+    assert len(drawn) == 2
+
+
+def test_settings_that_share_spaces_get_what_they_would_alone(linear):
+    info = allowed(linear.info, CONVEX)
+    costly = Prepare(CONVEX.meta["prepare"], linear.models, info, Rng(0))
+    for setting in CONVEX.spec({"epsilon": [0.3, 0.8], "points": 20}).expand():
+        together = CONVEX.fn(linear.models, info, rng=Rng(0), **setting.values, **costly(setting))
+        alone = made(linear, CONVEX, **setting.values)
+        assert together.diagnostics == alone.diagnostics
+        assert np.array_equal(together.tensors["weight0"], alone.tensors["weight0"])
+
+
+@pytest.mark.parametrize(("space", "numbers"), [("ball", 1), ("ellipsoid", 21)])
+def test_a_client_sends_its_model_and_its_radii_once(linear, space, numbers):
+    sent = made(linear, CONVEX, space=space, **LOOSE).traffic
+    weights = (FEATURES + 1) * CLASSES
+    assert (sent.messages_up, sent.messages_down, sent.bytes_down) == (4, 0, 0)
+    assert sent.bytes_up == 4 * (weights + numbers) * FLOAT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        ("gems_convex+epsilon~1.2", "'epsilon' must be at most 1"),
+        ("gems_convex+epsilon~-0.1", "'epsilon' must be at least 0"),
+        ("gems_convex+epsilon_first~2", "'epsilon_first' must be at most 1"),
+        ("gems_neural+epsilon_hidden~-1", "'epsilon_hidden' must be at least 0"),
+        ("gems_neural+epsilon_final~1.5", "'epsilon_final' must be at most 1"),
+        ("gems_neural+clusters~0", "'clusters' must be at least 1"),
+    ],
+)
+def test_what_is_out_of_range_is_a_sentence(token, words):
+    with pytest.raises(FedreproError, match=words):
+        read_token("method", token)
+
+
+@pytest.mark.parametrize("item", [CONVEX, NEURAL], ids=lambda item: item.name)
+def test_a_client_without_validation_examples_is_a_sentence(item, linear, neural):
+    given = linear if item is CONVEX else neural
+    data = replace(given.clients.data, validation=())
+    info = replace(given.info, clients=replace(given.clients, data=data))
+    with pytest.raises(FedreproError, match=r"validation_at: clients|validation"):
+        made(replace(given, info=info), item)
+
+
+# --- perceptrons
+
+
+@pytest.mark.parametrize("merge", ["greedy", "tuples"])
+@pytest.mark.parametrize(("epsilon", "clusters"), [(1e-6, 1), (0.05, 1), (0.05, 5), (0.5, 5)])
+def test_units_are_merged_ones_and_leftovers(neural, merge, epsilon, clusters):
+    values = {"merge": merge, "epsilon_hidden": epsilon, "clusters": clusters}
+    found = made(neural, NEURAL, **SMALL | values)
+    width = found.tensors["weight0"].shape[2]
+    assert width == told(found)["merged_units"] + told(found)["leftover_units"]
+    assert 0 < width <= 32
+
+
+def test_copies_of_a_client_merge_to_its_units(neural):
+    copies = only(neural, 1, copies=3)
+    own = copies.models.tensors["weight0"][0]
+    for values in ({"clusters": 8}, {"merge": "tuples"}):
+        found = made(copies, NEURAL, **SMALL | {"epsilon_hidden": 1e-6} | values)
+        assert told(found)["merged_units"] == 8
+        assert told(found)["leftover_units"] == 0
+        units = found.tensors["weight0"][0]
+        apart = np.linalg.norm(own[:, :, None] - units[:, None], axis=0)
+        assert apart.min(axis=1).max() < 1e-6
+
+
+def test_units_of_one_client_merge_where_much_is_allowed(neural):
+    found = made(only(neural, 1), NEURAL, **SMALL | {"epsilon_hidden": 50.0})
+    assert told(found)["merged_units"] == 1
+    assert found.tensors["weight0"].shape[2] < 8
+
+
+def test_where_clusters_merge_whole_the_authors_code_loses_one(neural):
+    values = SMALL | {"epsilon_hidden": 50.0, "clusters": 4}
+    assert made(neural, NEURAL, **values).tensors["weight0"].shape[2] == 4
+    lost = made(neural, NEURAL, **values, as_published=True)
+    assert lost.tensors["weight0"].shape[2] == 3
+
+
+def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(neural, monkeypatch):
+    calls = []
+    for name in ("balls", "k_means"):
+        whole = getattr(_hidden, name)
+        monkeypatch.setattr(
+            _hidden, name, lambda *given, f=whole, n=name: calls.append(n) or f(*given)
+        )
+    info = allowed(neural.info, NEURAL)
+    costly = Prepare(NEURAL.meta["prepare"], neural.models, info, Rng(0))
+
+    def of(**values):
+        spec = NEURAL.spec(SMALL | values)
+        calls.clear()
+        NEURAL.fn(neural.models, info, rng=Rng(0), **spec.values, **costly(spec))
+        return sorted(calls)
+
+    assert of(epsilon_hidden=0.1, clusters=4) == ["balls"] * 4 + ["k_means"]
+    assert of(epsilon_hidden=0.1, clusters=5) == ["k_means"]
+    assert of(epsilon_hidden=0.2, clusters=5) == ["balls"] * 4
+    assert of(epsilon_hidden=0.2, clusters=4) == []
+
+
+def test_more_clusters_than_units_is_a_sentence(neural):
+    with pytest.raises(FedreproError, match="33 clusters are more than the 32 units"):
+        made(neural, NEURAL, **SMALL | {"clusters": 33})
+
+
+def test_the_authors_code_with_one_cluster_is_a_sentence(neural):
+    with pytest.raises(FedreproError, match="set clusters to 2 or more"):
+        made(neural, NEURAL, **SMALL, as_published=True)
+
+
+def test_training_above_that_diverges_is_a_sentence(neural):
+    with pytest.raises(FedreproError, match="diverged; lower head_lr"):
+        made(neural, NEURAL, **SMALL | {"head_lr": 1e38})
+
+
+def test_units_and_output_layers_are_two_exchanges(neural):
+    found = made(neural, NEURAL, **SMALL | {"epsilon_hidden": 0.05})
+    width = found.tensors["weight0"].shape[2]
+    layer, head = width * (FEATURES + 1), (width + 1) * CLASSES
+    assert found.exchanges == 2
+    assert (found.traffic.messages_up, found.traffic.messages_down) == (8, 4)
+    assert found.traffic.bytes_up == 4 * (8 * (FEATURES + 1) + 8 + head + 1) * FLOAT_BYTES
+    assert found.traffic.bytes_down == 4 * layer * FLOAT_BYTES
+
+
+def test_q_inside_the_root_allows_less(neural):
+    """|difference| / d <= epsilon lets it be the root of d times larger."""
+    radii = {
+        place: told(made(neural, NEURAL, **SMALL | {"epsilon_hidden": 0.05, "deviation": place}))
+        for place in ("outside", "inside")
+    }
+    assert radii["inside"]["hidden_radius"] < radii["outside"]["hidden_radius"]
+
+
+@pytest.mark.parametrize("name", ["gems_convex", "gems_neural"])
+def test_fresh_directions_give_about_the_same_spaces(name, linear, neural):
+    given, own = (linear, LOOSE) if name == "gems_convex" else (neural, SMALL)
+    found = [told(made(given, METHODS[name], **own, draws=draws)) for draws in ("shared", "fresh")]
+    key = "radius" if name == "gems_convex" else "hidden_radius"
+    assert found[0][key] == pytest.approx(found[1][key], rel=0.2)
+
+
+def test_every_hidden_layer_is_merged_and_what_is_above_trained_anew():
+    deep = problem(hidden=(8, 5))
+    found = made(deep, NEURAL, **SMALL | {"epsilon_hidden": 0.01})
+    assert [found.tensors[f"weight{layer}"].shape[1] for layer in range(3)] == [
+        FEATURES,
+        *(found.tensors[f"weight{layer}"].shape[2] for layer in range(2)),
+    ]
+    units = told(found)["merged_units"] + told(found)["leftover_units"]
+    assert units == sum(found.tensors[f"weight{layer}"].shape[2] for layer in range(2))
+    assert found.exchanges == 3
+    assert (found.traffic.messages_up, found.traffic.messages_down) == (12, 8)

@@ -1,0 +1,317 @@
+"""Methods without a server: what nodes do, what is measured of them, and going on after a kill."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from problems import peers_of, problem
+from test_stages import stage
+
+from fedrepro.api import Report
+from fedrepro.core.artifacts import load_state, read_table, save_state
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Component
+from fedrepro.core.states import unpacked
+from fedrepro.data.prepared import load_prepared
+from fedrepro.numbers.beliefs import calibration_error, scored
+from fedrepro.stages import progress
+from fedrepro.training.peers import Peers
+
+CLIENTS = 4
+GOSSIP = components("method")["gossip_sgd"]
+SCENARIO = ["--dataset", "digits", "--model", "mlp+hidden~10", "--training", "adam+epochs~1"]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """Prepared digits at four clients with unlike labels, and examples at the server."""
+    folder = tmp_path_factory.mktemp("peers")
+    split = ["--partition", "dirichlet+clients~4+validation~100", "--trials", "0-1"]
+    assert stage("prepare", "--dataset", "digits", "--out", folder / "d") == 0
+    assert stage("partition", *split, "--data", folder / "d", "--out", folder / "p") == 0
+    return [*SCENARIO, *split, "--data", folder / "d", "--members", folder / "p"]
+
+
+def peer(digits, out, *words, graph="ring", method="gossip_sgd+rounds~6"):
+    """The exit status of the stage, whose files lie in `out`."""
+    files = {"--out": "m", "--timings": "t", "--confusion": "c", "--nodes": "n"}
+    named = [part for key, name in files.items() for part in (key, out / name)]
+    return stage("peer", *digits, "--graph", graph, "--method", method, *named, *words)
+
+
+def frame_of(out, name="m", kind="metrics"):
+    return read_table(out / name, kind).to_pandas()
+
+
+@pytest.fixture(scope="module")
+def done(digits, tmp_path_factory):
+    """A finished run on a star."""
+    out = tmp_path_factory.mktemp("star")
+    assert peer(digits, out, "--evaluate", "train", graph="star") == 0
+    return out
+
+
+def final(out):
+    frame = frame_of(out)
+    return frame[frame["phase"] == "final"]
+
+
+def values(rows, metric, split, node=None):
+    """In trial 0, of a node or of all."""
+    own = rows[(rows["metric"] == metric) & (rows["split"] == split) & (rows["trial"] == 0)]
+    own = own[own["client"].isna()] if node is None else own[own["client"] == node]
+    return own["value"].to_numpy()
+
+
+# ---------------------------------------------------------------------------- what is recorded
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "nll", "calibration_error"])
+@pytest.mark.parametrize("belief", ["before", "after"])
+def test_numbers_of_all_are_the_mean_and_the_worst_of_the_nodes(done, belief, metric):
+    worst = min if metric == "accuracy" else max
+    for phase, rows in frame_of(done).groupby("phase"):
+        each = [values(rows, metric, belief, node) for node in range(CLIENTS)]
+        assert np.allclose(values(rows, metric, belief), np.mean(each, 0)), phase
+        assert np.array_equal(values(rows, f"{metric}_worst", belief), worst_of(each, worst))
+
+
+def worst_of(each, take):
+    return [take(column) for column in np.transpose(each)]
+
+
+def test_the_headline_is_the_belief_before(done):
+    rows = frame_of(done)
+    for node in (None, 0, 3):
+        assert np.array_equal(
+            values(rows, "accuracy", "test", node), values(rows, "accuracy", "before", node)
+        )
+    assert not np.array_equal(values(rows, "accuracy", "test"), values(rows, "accuracy", "after"))
+
+
+def test_what_is_kept_predicts_as_was_measured(done, digits):
+    """By plain NumPy, from the file of what nodes go on with."""
+    prepared = load_prepared(digits[digits.index("--data") + 1])
+    x, labels = prepared.inputs("test"), prepared.labels("test")
+    nodes = unpacked(load_state(done / "n")["trials"]["0"])
+    rows = final(done)
+    confusions = frame_of(done, "c", "confusion").query("trial == 0 and belief == 'after'")
+    for node in range(CLIENTS):
+        w = {name: value[node] for name, value in nodes.items()}
+        logits = np.maximum(x @ w["weight0"] + w["bias0"], 0) @ w["weight1"] + w["bias1"]
+        shares = np.exp(logits - logits.max(1, keepdims=True))
+        shares /= shares.sum(1, keepdims=True)
+        right = shares.argmax(1) == labels
+        assert values(rows, "accuracy", "after", node) == pytest.approx(right.mean())
+        loss = -np.log(shares[np.arange(len(labels)), labels]).mean()
+        assert values(rows, "nll", "after", node) == pytest.approx(loss, rel=1e-5)
+        own = confusions[confusions["client"] == node]
+        table = own.pivot_table("count", "label", "predicted", aggfunc="sum").to_numpy()
+        assert table.sum(1).tolist() == np.bincount(labels, minlength=10).tolist()
+        assert np.trace(table) == right.sum()
+
+
+def test_other_splits_have_the_mean_over_nodes(done):
+    rows = final(done)
+    assert 0 < values(rows, "accuracy", "train")[0] < 1
+    assert values(rows, "accuracy_clients", "train")[0] > values(rows, "accuracy", "train")[0]
+
+
+def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
+    rows = final(done).query("trial == 0 and split.isna()").set_index("metric")["value"]
+    numbers = 64 * 10 + 10 + 10 * 10 + 10
+    assert rows["edges"] == 2 * (CLIENTS - 1)
+    assert rows["bytes_per_edge"] == 4 * numbers
+    assert rows["messages"] == 6 * rows["edges"]
+    assert rows["bytes_up"] == rows["bytes_down"] == rows["messages"] * 4 * numbers
+    assert (rows["rounds"], rows["parameters"], rows["hidden_units"]) == (6, numbers, 10)
+
+
+def test_the_last_measured_rounds_are_a_number_of_their_own(done):
+    frame = frame_of(done)
+    rounds = frame[frame["phase"] == "round"].sort_values("round")
+    for split, node in (("before", None), ("after", 2), ("test", 0)):
+        last = values(rounds, "accuracy", split, node)[-5:]
+        assert values(final(done), "accuracy_last5", split, node) == pytest.approx(last.mean())
+        spread = values(final(done), "accuracy_last5_sd", split, node)
+        assert spread == pytest.approx(last.std(ddof=1))
+
+
+def test_calibration_is_the_gap_between_confidence_and_accuracy():
+    labels = np.array([0, 0, 1, 1])
+    sure = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]])
+    assert calibration_error(sure, labels) == pytest.approx(0.15)  # 3 of 4 right at 0.9
+    half = np.array([[1.0, 0.0], [1.0, 0.0], [0.3, 0.7], [0.7, 0.3]])
+    assert calibration_error(half, labels) == pytest.approx((0 + 2 * abs(0.5 - 0.7)) / 4)
+    assert scored(np.array([[1.0, 0.0]]), np.array([1]))["nll"] < 100
+
+
+# ---------------------------------------------------------------------------- kill and resume
+
+
+@pytest.mark.parametrize(("after", "graph"), [(1, "ring"), (4, "erdos_renyi+share~0.6")])
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
+    digits, tmp_path, monkeypatch, capsys, after, graph
+):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert peer(digits, whole, graph=graph) == 0
+    written = []
+
+    def stop(path, state):
+        save_state(path, state)
+        written.append(path)
+        if len(written) == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(progress, "save_state", stop)
+        assert peer(digits, stopped, "--checkpoint-seconds", 0, graph=graph) == 130
+    capsys.readouterr()
+    assert peer(digits, stopped, graph=graph) == 0
+    assert f"going on from round {after} of trial-0.pt" in capsys.readouterr().err
+    for name in ("m", "c", "n"):
+        assert (whole / name).read_bytes() == (stopped / name).read_bytes()
+    assert not (stopped / "checkpoints").exists()
+
+
+def test_settings_race_on_a_graph(digits, tmp_path, capsys):
+    """By the mean over nodes of accuracy at the server, after the first round."""
+    words = ["--measure-every", "1+race~8"]
+    assert peer(digits, tmp_path, *words, method="gossip_sgd+rounds~8+steps~1@9") == 0
+    assert "round 1: gossip_sgd+rounds~8+steps~" in capsys.readouterr().err
+    frame = frame_of(tmp_path)
+    (stopped,) = set(frame[frame["metric"] == "stopped_at"]["method"])
+    first = frame[(frame["round"] == 1) & (frame["split"] == "server_validation")]
+    scores = first[first["metric"] == "accuracy"].groupby("method")["value"].mean()
+    assert stopped == scores.idxmin()
+    kept = load_state(tmp_path / "n")["trials"]
+    assert sorted(kept) == [f"{trial};{scores.idxmax()}" for trial in (0, 1)]
+
+
+# -------------------------------------------------------------------------------- what nodes do
+
+
+def test_peers_hear_their_neighbours_and_send_along_edges():
+    peers = peers_of(problem().clients, "ring")
+    assert [own.tolist() for own in peers.neighbours] == [[1, 3], [0, 2], [1, 3], [0, 2]]
+    assert peers.edges == 8
+    one = 4 * (6 * 8 + 8 + 8 * 3 + 3)
+    assert vars(peers.sent()) == {
+        "messages_up": 8, "messages_down": 8, "bytes_up": 8 * one, "bytes_down": 8 * one,
+    }  # fmt: skip
+    assert peers.sent(10).bytes_up == 8 * 40
+
+
+def test_training_sends_nothing_and_nobody_averages_over_all():
+    peers = peers_of(problem().clients)
+    made = GOSSIP.fn(rounds=1)
+    start = made.init(peers, None, Rng(0))["after"]
+    peers.train(start, Rng(0).at(round=0), epochs=1)
+    assert peers.ledger.traffic.messages_up == 0
+    assert peers.ledger.selected == 4
+    with pytest.raises(FedreproError, match="there is no server among peers"):
+        peers.average(start, Rng(0).at(round=0), [0.25] * 4, epochs=1)
+
+
+def test_on_a_complete_graph_gossip_is_fedavg_of_all():
+    """With equal shares: one round of gossip averages what one round of FedAvg does."""
+    clients = problem().clients
+    peers = peers_of(clients, "complete")
+    info = dataclasses.replace(problem().info, example_counts=np.full(4, 60))
+    gossip = GOSSIP.fn(rounds=1)
+    fedavg = components("method")["fedavg"].fn(rounds=1, fraction=1.0)
+    place = Rng(0).at(round=0)
+    mine, _ = gossip.round(gossip.init(peers, info, Rng(0)), peers, info, place)
+    theirs, _ = fedavg.round(fedavg.init(clients, info, Rng(0)), clients, info, place)
+    for name, value in theirs["weights"].items():
+        assert np.allclose(mine["after"][name], value, atol=1e-6)
+        assert not np.allclose(mine["before"][name], value, atol=1e-3)
+
+
+def test_a_node_whose_training_diverged_goes_on_with_what_it_had(monkeypatch):
+    peers = peers_of(problem().clients)
+    made = GOSSIP.fn(rounds=1)
+    state = made.init(peers, None, Rng(0))
+    trained = peers.train(state["after"], Rng(0).at(round=0), epochs=1)
+    finite = np.array([True, False, True, True])
+    broken = {k: np.where(_at(finite, v), v, np.nan) for k, v in trained.tensors.items()}
+    found = dataclasses.replace(trained, tensors=broken, finite=finite)
+    monkeypatch.setattr(Peers, "train", lambda *args, **kwargs: found)
+    after, _ = made.round(state, peers, None, Rng(0).at(round=0))
+    assert np.array_equal(after["before"]["weight0"][1], state["after"]["weight0"][1])
+    assert np.array_equal(after["before"]["weight0"][0], trained.tensors["weight0"][0])
+    assert np.isfinite(after["after"]["weight0"]).all()
+
+
+def _at(nodes, value):
+    return nodes.reshape(-1, *(1,) * (value.ndim - 1))
+
+
+# ----------------------------------------------------------------------------- what is refused
+
+
+class Poisoned(GOSSIP.fn):
+    """Its node 2 believes in numbers that are none, from the second round on."""
+
+    def round(self, state, peers, info, rng):
+        new, _ = super().round(state, peers, info, rng)
+        if rng.round:
+            new["after"]["weight1"][2, 0] = np.inf
+        return new, Report()
+
+
+class OneBelief(GOSSIP.fn):
+    """Says only what nodes go on with."""
+
+    def beliefs(self, state, peers):
+        return {"after": state["after"]}
+
+
+@pytest.mark.parametrize(
+    ("fn", "sentence"),
+    [
+        (
+            Poisoned,
+            "a weight of node 2 in trial 0 is not finite after round 2 (belief after); lower the "
+            "learning rate (lr), or check its inputs",
+        ),
+        (OneBelief, "the beliefs of method 'mine' are after; name them before and after"),
+    ],
+)
+def test_what_nodes_cannot_believe_is_one_sentence(
+    digits, tmp_path, monkeypatch, capsys, fn, sentence
+):
+    item = Component("method", "mine", 1, fn, GOSSIP.meta)
+    monkeypatch.setitem(components("method"), "mine", item)
+    assert peer(digits, tmp_path, method="mine+rounds~3") == 2
+    assert capsys.readouterr().err.strip().endswith(sentence)
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "sentence"),
+    [
+        ("peer", "fedavg", "is computed in rounds: give it to `fedrepro stage federate`"),
+        ("peer", "average", "is computed at once: give it to `fedrepro stage aggregate`"),
+        ("federate", "gossip_sgd", "in rounds on a graph: give it to `fedrepro stage peer`"),
+    ],
+)
+def test_a_method_of_another_stage_is_one_sentence(
+    digits, tmp_path, capsys, name, method, sentence
+):
+    files = ["--out", tmp_path / "m", "--timings", tmp_path / "t"]
+    more = {
+        "peer": ["--graph", "ring", "--confusion", tmp_path / "c", "--nodes", tmp_path / "n"],
+        "federate": ["--global-model", tmp_path / "g"],
+    }[name]
+    assert stage(name, *digits, "--method", method, *files, *more) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_a_graph_of_another_size_is_one_sentence(digits, tmp_path, capsys):
+    assert peer(digits, tmp_path, graph="matrix+rows~0.5_0.5@0.5_0.5") == 2
+    assert "is for 2 nodes, and the partition has 4 clients" in capsys.readouterr().err

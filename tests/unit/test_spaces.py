@@ -1,0 +1,380 @@
+"""Good-enough spaces: radii hold what they promise, and a common point is proven or refuted."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fedrepro.spaces import fisher, linear, units
+from fedrepro.spaces.certificate import certified
+from fedrepro.spaces.meeting import (
+    Spaces,
+    descended,
+    of_balls,
+    of_ellipsoids,
+    weighed_by_centres,
+)
+from fedrepro.spaces.merging import GROUPINGS, Units, merged, proven
+from fedrepro.spaces.search import Bisection, Radius, bisected
+
+SEARCH = Bisection(r_max=64.0, delta=0.01, points=40)
+CLASSES = 3
+ONE = np.ones((1, 1), np.float32)
+seeds = st.integers(0, 2**32 - 1)
+
+
+def softmax(seed=0, shape=ONE, examples=60, inputs=5):
+    """A model that predicts most of some noisy examples right."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((examples, inputs), np.float32)
+    centre = rng.normal(size=(inputs + 1, CLASSES)).astype(np.float32)
+    labels = (x @ centre[:-1] + centre[-1]).argmax(axis=1)
+    labels[::7] = rng.integers(0, CLASSES, len(labels[::7]))
+    return linear.Softmax(x, labels, centre, shape)
+
+
+def accuracy(model, weights):
+    """Of one model, plainly."""
+    logits = model.inputs @ weights[:-1] + weights[-1]
+    return np.mean(logits.argmax(axis=1) == model.labels)
+
+
+def surface(model, seed, points):
+    """The directions that a generator gives: (points, D + 1, K), of length 1 before the shape."""
+    rows, classes = model.centre.shape
+    drawn = np.random.default_rng(seed).standard_normal((classes, rows, points), np.float32)
+    drawn = np.moveaxis(drawn, -1, 0).transpose(0, 2, 1)
+    lengths = np.sqrt((drawn.astype(float) ** 2).sum(axis=(1, 2), keepdims=True))
+    return model.shape * drawn / lengths
+
+
+def layer(seed=0, examples=30, inputs=6, width=4):
+    rng = np.random.default_rng(seed)
+    x = rng.random((examples, inputs), np.float32)
+    return units.HiddenUnits(x, rng.normal(size=(inputs + 1, width)).astype(np.float32))
+
+
+def spaces(seed, count, dims, ellipsoids, spread=1.0):
+    rng = np.random.default_rng(seed)
+    shapes = rng.uniform(0.1, 1.0, (count, dims)) if ellipsoids else np.ones((1, 1))
+    radii = spread * np.exp(rng.normal(size=count))
+    return Spaces(rng.normal(size=(count, dims)), radii, shapes, np.zeros(count, bool))
+
+
+# --- radii
+
+
+def test_bisection_gives_the_tested_side_of_the_last_interval():
+    tested = []
+
+    def good_enough(radius):
+        tested.append((radius, radius <= 10.3))
+        return radius <= 10.3
+
+    found = bisected(good_enough, SEARCH)
+    assert (found.value, True) in tested
+    assert 10.3 - SEARCH.delta <= found.value <= 10.3
+
+
+@pytest.mark.parametrize("bound", [0.0, 1e9])
+def test_a_radius_of_the_whole_range_says_so(bound):
+    found = bisected(lambda radius: radius <= bound, SEARCH)
+    assert found.capped == (bound > 0)
+    assert (found.value > SEARCH.r_max - SEARCH.delta) == found.capped
+
+
+def test_a_search_finer_than_numbers_are_ends():
+    found = bisected(lambda radius: radius <= 10.3, Bisection(64.0, 1e-300, 1))
+    assert found.value == pytest.approx(10.3, abs=1e-14)
+
+
+@given(seeds, st.floats(0, 50))
+@settings(max_examples=30, deadline=None)
+def test_predictions_are_right_between_the_distances_found(seed, distance):
+    model = softmax(seed)
+    kept = linear.right_within(model, np.random.default_rng(seed), 12)
+    plain = [accuracy(model, model.centre + distance * u) for u in surface(model, seed, 12)]
+    assert np.abs(kept.accuracies(distance) - plain).max() <= 1.5 / len(model.labels)
+
+
+@pytest.mark.parametrize("least", [1.0, 0.1])
+@pytest.mark.parametrize("bar", [0.5, 0.7, 0.8])
+def test_a_ball_is_good_enough_on_its_own_samples_and_a_larger_one_is_not(least, bar):
+    model = softmax()
+    drawn = np.random.default_rng(1)
+    found = fisher.information(model.inputs, model.centre, drawn)
+    shape = fisher.relative_radii(found, least) if least < 1 else ONE
+    model = softmax(shape=shape)
+    kept = linear.right_within(model, np.random.default_rng(2), SEARCH.points)
+    radius = linear.ball(kept, model, bar, SEARCH)
+    assert 0 < radius.value < SEARCH.r_max
+    wide = SEARCH.r_max / 2 ** math.ceil(math.log2(SEARCH.r_max / SEARCH.delta))
+    own = surface(model, 2, SEARCH.points)
+    assert min(accuracy(model, model.centre + radius.value * u) for u in own) >= bar
+    assert min(accuracy(model, model.centre + (radius.value + wide) * u) for u in own) < bar
+
+
+def test_a_centre_that_is_not_good_enough_has_an_empty_space():
+    model = softmax()
+    kept = linear.right_within(model, np.random.default_rng(2), 5)
+    assert linear.ball(kept, model, 1.0, SEARCH) == Radius(0.0, empty=True)
+    fresh = linear.ball_of_fresh_draws(model, np.random.default_rng(2), 1.0, SEARCH)
+    assert fresh == Radius(0.0, empty=True)
+
+
+def test_an_accuracy_of_nothing_reaches_the_largest_radius():
+    model = softmax()
+    kept = linear.right_within(model, np.random.default_rng(2), 5)
+    assert linear.ball(kept, model, 0.0, SEARCH).capped
+
+
+def test_blocks_of_directions_change_no_radius_beyond_their_draws(monkeypatch):
+    model = softmax()
+    whole = linear.right_within(model, np.random.default_rng(2), 40)
+    monkeypatch.setattr(linear, "BLOCK_FLOATS", 10 * model.logits.size)
+    parts = linear.right_within(model, np.random.default_rng(2), 40)
+    assert parts.least.shape == whole.least.shape
+    one, two = (kept.accuracies(2.0).mean() for kept in (whole, parts))
+    assert one == pytest.approx(two, abs=0.1)
+
+
+def test_shared_and_fresh_directions_give_the_same_radii_on_average():
+    model, search = softmax(), Bisection(64.0, 0.01, 100)
+    shared, fresh = [], []
+    for seed in range(20):
+        kept = linear.right_within(model, np.random.default_rng(seed), search.points)
+        shared.append(linear.ball(kept, model, 0.6, search).value)
+        drawn = np.random.default_rng(1000 + seed)
+        fresh.append(linear.ball_of_fresh_draws(model, drawn, 0.6, search).value)
+    assert np.mean(shared) == pytest.approx(np.mean(fresh), rel=0.05)
+
+
+def test_fisher_information_is_the_mean_square_of_the_scores():
+    model = softmax(examples=7)
+    found = fisher.information(model.inputs, model.centre, np.random.default_rng(3))
+    places = np.random.default_rng(3).random((7, 1))[:, 0]
+    plain = np.zeros_like(found)
+    for x, place in zip(model.inputs.astype(float), places, strict=True):
+        share = np.exp(x @ model.centre[:-1] + model.centre[-1])
+        share /= share.sum()
+        label = int(np.searchsorted(share.cumsum(), place, side="right"))
+        score = np.outer(np.append(x, 1.0), np.eye(CLASSES)[label] - share)
+        plain += score**2 / 7
+    assert np.allclose(found, plain, rtol=1e-6)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=8), st.floats(0.01, 0.99))
+def test_relative_radii_run_from_the_least_to_one(information, least):
+    found = fisher.relative_radii(np.array(information), least)
+    assert found.max() == 1
+    assert found.min() >= np.float32(least)
+    order = np.argsort(information)
+    assert all(found[a] >= found[b] for a, b in pairwise(order))
+
+
+# --- hidden units
+
+
+@pytest.mark.parametrize("deviation", ["outside", "inside"])
+@pytest.mark.parametrize("epsilon", [0.05, 0.2])
+def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, epsilon):
+    own = layer()
+    moved = units.moves(own, np.random.default_rng(4), SEARCH.points)
+    most = units.allowed(epsilon, len(own.inputs), deviation)
+    radii = units.values(units.balls(own, moved, most, SEARCH))
+    drawn = np.random.default_rng(4).standard_normal((SEARCH.points, len(own.units)), np.float32)
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    wide = SEARCH.r_max / 2 ** math.ceil(math.log2(SEARCH.r_max / SEARCH.delta))
+    root = 1 / len(own.inputs) if deviation == "outside" else 1 / math.sqrt(len(own.inputs))
+
+    def largest(unit, radius):
+        """The printed deviation of the worst point of the surface."""
+        x = own.with_ones.astype(float)
+        before = np.maximum(x @ unit, 0)
+        after = np.maximum(x @ (unit[:, None] + radius * drawn.T), 0)
+        return root * np.linalg.norm(after - before[:, None], axis=0).max()
+
+    for unit, radius in zip(own.units.T, radii, strict=True):
+        assert largest(unit, radius) <= epsilon * (1 + 1e-5)
+        assert largest(unit, radius + wide) > epsilon * (1 - 1e-5)
+
+
+@given(seeds, st.floats(0.01, 1.0))
+@settings(max_examples=20, deadline=None)
+def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
+    own = layer(seed)
+    moved = units.moves(own, np.random.default_rng(seed), 30)
+    most = units.allowed(epsilon, len(own.inputs), "inside")
+    starts = (own.with_ones @ own.units).T
+    plain = [
+        bisected(lambda r, a=a: bool((units.deviations(a, moved, r) <= most).all()), SEARCH)
+        for a in starts
+    ]
+    assert units.balls(own, moved, most, SEARCH) == plain
+
+
+def test_units_have_the_same_radii_from_shared_and_fresh_directions_on_average():
+    own, search = layer(), Bisection(64.0, 0.01, 100)
+    most = units.allowed(0.2, len(own.inputs), "inside")
+    shared, fresh = [], []
+    for seed in range(20):
+        moved = units.moves(own, np.random.default_rng(seed), search.points)
+        shared.append(units.values(units.balls(own, moved, most, search)).mean())
+        drawn = np.random.default_rng(1000 + seed)
+        fresh.append(units.values(units.balls_of_fresh_draws(own, drawn, most, search)).mean())
+    assert np.mean(shared) == pytest.approx(np.mean(fresh), rel=0.05)
+
+
+# --- a common point
+
+
+@given(seeds, st.integers(1, 6), st.integers(1, 5), st.booleans(), st.floats(0.05, 5))
+@settings(max_examples=150, deadline=None)
+def test_a_certificate_proves_what_it_says(seed, count, dims, ellipsoids, spread):
+    own = spaces(seed, count, dims, ellipsoids, spread)
+    found = certified(own)
+    assert found.meet is not None
+    assert found.smallest <= found.largest <= found.smallest + 1e-4
+    if found.meet:
+        assert (own.distances(found.point) <= own.radii + 1e-4).all()
+        return
+    # no point's weighed mean of q is as low as 1: at its least, found here anew, it is above
+    a = np.broadcast_to((own.radii[:, None] * own.shapes) ** -2.0, own.centres.shape)
+    share = found.weights[:, None] * a
+    least = (share * own.centres).sum(axis=0) / share.sum(axis=0)
+    assert found.weights.min() >= 0
+    assert (share * (least - own.centres) ** 2).sum() / found.weights.sum() > 1
+
+
+@given(seeds, st.integers(1, 9), st.floats(0.01, 3))
+@settings(max_examples=150, deadline=None)
+def test_two_balls_meet_if_their_radii_reach_across(seed, dims, spread):
+    own = spaces(seed, 2, dims, False, spread)
+    apart = np.linalg.norm(own.centres[0] - own.centres[1])
+    assume(abs(apart / own.radii.sum() - 1) > 1e-6)
+    found = certified(own)
+    assert found.meet == (apart <= own.radii.sum())
+    assert found.largest == pytest.approx(apart / own.radii.sum(), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("ellipsoids", [False, True])
+def test_three_that_meet_only_in_pairs_are_refused(ellipsoids):
+    turns = 2 * np.pi * np.arange(3) / 3
+    corners = np.stack([np.cos(turns), np.sin(turns)], axis=1)
+    shapes = np.ones((3, 2)) if ellipsoids else np.ones((1, 1))
+    for radius, meet in ((0.95, False), (1.05, True)):  # the sides are 1.73 long
+        own = Spaces(corners, np.full(3, radius), shapes, np.zeros(3, bool))
+        pairs = [Spaces.balls(corners[[i, j]], own.radii[:2]) for i, j in ((0, 1), (1, 2), (0, 2))]
+        assert all(certified(pair).meet for pair in pairs)
+        assert certified(own).meet is meet
+
+
+def test_spaces_that_touch_have_a_common_point():
+    assert certified(Spaces.balls(np.array([[0.0, 0], [3, 4]]), np.array([2.0, 3.0]))).meet
+
+
+@pytest.mark.parametrize(("where", "meet"), [(0.5, True), (1.5, False), (0.0, True)])
+def test_a_space_of_radius_0_is_its_centre(where, meet):
+    own = Spaces.balls(np.array([[where, 0.0], [0.0, 0.0]]), np.array([0.0, 1.0]))
+    found = certified(own)
+    assert found.meet is meet
+    assert np.array_equal(found.point, own.centres[0])
+
+
+def test_nothing_lies_in_an_empty_space():
+    own = Spaces(np.zeros((2, 3)), np.array([1.0, 0.0]), np.ones((1, 1)), np.array([False, True]))
+    assert certified(own).meet is False
+    assert not own.holds(np.zeros(3))
+
+
+@pytest.mark.parametrize("kind", [of_balls, weighed_by_centres, lambda s: of_ellipsoids(s, 0.01)])
+def test_a_step_of_the_descent_follows_the_gradient(kind):
+    hinges = kind(spaces(3, 4, 5, True, 0.2))
+    start = np.random.default_rng(5).normal(size=5)
+    slope = [(hinges.value(start + h) - hinges.value(start - h)) / 2e-6 for h in 1e-6 * np.eye(5)]
+    found = descended(hinges, start, lr=1e-3, steps=1)
+    assert np.allclose((start - found.point) / 1e-3, slope, atol=1e-5)
+
+
+def test_the_descent_ends_in_all_balls_where_they_meet_well():
+    own = Spaces.balls(np.array([[0.0, 0], [2, 0], [1, 2]]), np.array([1.2, 1.4, 1.6]))
+    found = descended(of_balls(own), np.array([5.0, 5.0]), 0.01, 1000)
+    assert found.objective == 0
+    assert own.holds(found.point)
+    assert 0 < found.steps < 1000
+
+
+def test_the_descent_takes_no_step_from_a_point_in_all_spaces():
+    own = Spaces.balls(np.array([[0.0, 0], [1, 0]]), np.ones(2))
+    found = descended(of_balls(own), own.mean, 0.01, 1000)
+    assert found.steps == 0
+    assert np.array_equal(found.point, own.mean)
+
+
+def test_the_descent_of_one_ball_stays_at_its_centre():
+    own = Spaces.balls(np.array([[0.25, -3.0]]), np.zeros(1))
+    assert np.array_equal(descended(of_balls(own), own.mean, 0.01, 10).point, own.centres[0])
+
+
+# --- merging
+
+
+def joined(own):
+    return proven(lambda balls: descended(of_balls(balls), balls.mean, 0.01, 200))(own)
+
+
+@given(seeds, st.sampled_from(sorted(GROUPINGS)), st.floats(0.01, 3))
+@settings(max_examples=60, deadline=None)
+def test_sets_hold_each_unit_once_and_meet_in_pairs(seed, grouping, size):
+    rng = np.random.default_rng(seed)
+    own = Units(rng.normal(size=(12, 3)), np.repeat(np.arange(3), 4))
+    meet = own.distances <= 2 * size
+    sets = GROUPINGS[grouping](list(range(12)), meet, own.owners)
+    assert sorted(unit for found in sets for unit in found) == list(range(12))
+    assert all(meet[np.ix_(found, found)].all() for found in sets)
+    if grouping == "tuples":
+        assert all(len(set(own.owners[found])) == len(found) for found in sets)
+    else:
+        assert sum(len(found) > 1 for found in sets) <= 1
+
+
+@given(seeds, st.sampled_from(sorted(GROUPINGS)), st.floats(0.01, 3), st.integers(1, 4))
+@settings(max_examples=40, deadline=None)
+def test_a_layer_is_merged_units_and_leftovers_and_each_ball_holds_one(
+    seed, grouping, size, clusters
+):
+    rng = np.random.default_rng(seed)
+    own = Units(rng.normal(size=(12, 3)), np.repeat(np.arange(3), 4))
+    radii = size * np.exp(rng.normal(size=12) / 2)
+    parts = [np.arange(12)[k::clusters] for k in range(clusters)]
+    found = merged(own, radii, parts, grouping, joined)
+    assert len(found.units) == found.merged + found.leftover
+    nearest = np.linalg.norm(own.centres[:, None] - found.units, axis=2) - radii[:, None]
+    assert nearest.min(axis=1).max() <= 1e-4  # the guarantee of section 3.2, step 3
+
+
+def test_copies_merge_even_where_their_balls_are_points():
+    centres = np.tile(np.random.default_rng(0).normal(size=(4, 5)), (3, 1))
+    own = Units(centres, np.repeat(np.arange(3), 4))
+    found = merged(own, np.zeros(12), [np.arange(12)], "tuples", joined)
+    assert (found.merged, found.leftover) == (4, 0)
+    assert np.allclose(found.units, centres[:4])
+
+
+def test_a_set_that_meets_only_in_pairs_keeps_its_units():
+    turns = 2 * np.pi * np.arange(3) / 3
+    own = Units(np.stack([np.cos(turns), np.sin(turns)], axis=1), np.arange(3))
+    found = merged(own, np.full(3, 0.95), [np.arange(3)], "greedy", joined)
+    assert (found.merged, found.leftover, found.refused) == (0, 3, 1)
+    assert np.array_equal(found.units, own.centres)
+
+
+def test_an_empty_cluster_adds_nothing():
+    own = Units(np.eye(2), np.arange(2))
+    parts = [np.arange(2), np.arange(0)]
+    assert len(merged(own, np.zeros(2), parts, "greedy", joined).units) == 2
