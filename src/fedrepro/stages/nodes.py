@@ -15,6 +15,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.states import packed
+from fedrepro.graphs.spectrum import second_modulus
 from fedrepro.numbers.beliefs import (
     accuracy_of_means,
     confusion,
@@ -164,6 +165,7 @@ class NodeJudge:
             "bytes_up": sent.bytes_up,
             "bytes_down": sent.bytes_down,
             "edges": self.clients.edges,
+            "spectral_gap": round(1 - second_modulus(self.clients.weights), 12),
             "bytes_per_edge": sent.bytes_up / max(1, sent.messages_up),
         }
         return [(None, metric, None, float(value)) for metric, value in (held | told).items()]
