@@ -253,7 +253,9 @@ class GlobalModel:
 
     tensors[name]: (m, *shape), widths may differ from the clients'. weights: (m, K), whose columns
     sum to one if the mixture is one of probabilities, or None for a single network. The prediction
-    is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. diagnostics: named numbers that
+    is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. ties: if given, networks vote
+    instead, each with its weights for the class that it predicts, and this is the random place that
+    decides between classes with equally many votes. diagnostics: named numbers that
     become metrics, of METRICS or declared by the method. traffic: all that a one-shot method sent,
     if it is not every client's model once and what `Clients` counted. exchanges: those of all
     clients with the server, if they are not one, and one more for what clients did beside. layers:
@@ -267,6 +269,7 @@ class GlobalModel:
     traffic: Traffic | None = None
     exchanges: int | None = None
     layers: tuple[str, ...] | None = None
+    ties: Rng | None = None
 
     @property
     def networks(self) -> int:

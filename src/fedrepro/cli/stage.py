@@ -165,6 +165,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
     "trials_per_job": {"default": "auto", "help": "trials in a file, as the workflow has it"},
     "maps": {"type": Path, "help": "folder of the drawings of partitions"},
+    "graphs": {"type": Path, "nargs": "*", "default": [], "help": "folder of those of graphs"},
 }
 
 
@@ -308,7 +309,8 @@ def _models(options: Options) -> None:
 def _report(options: Options) -> None:
     from fedrepro.stages import report
 
-    report.run(_plan(options), options.exhibits, options.out, options.maps, options.claims)
+    drawn = options.maps, options.claims, options.graphs
+    report.run(_plan(options), options.exhibits, options.out, *drawn)
 
 
 def _claims(options: Options) -> None:
@@ -321,6 +323,12 @@ def _partition_maps(options: Options) -> None:
     from fedrepro.stages import maps
 
     maps.run(_plan(options), options.exhibits, options.out)
+
+
+def _graph_maps(options: Options) -> None:
+    from fedrepro.stages import maps
+
+    maps.run_graphs(_plan(options), options.exhibits, options.out)
 
 
 def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
@@ -389,12 +397,17 @@ STAGES: dict[str, Stage] = {
     ),
     "report": (
         "the page of a scale",
-        _with("scale", "seed", "trials_per_job", "exhibits", "maps", "claims", "out"),
+        _with("scale", "seed", "trials_per_job", "exhibits", "maps", "claims", "graphs", "out"),
         _report,
     ),
     "partition-maps": (
         "drawings of the partitions that exhibits are about",
         _with("scale", "seed", "trials_per_job", "exhibits", "out"),
         _partition_maps,
+    ),
+    "graph-maps": (
+        "drawings of the graphs that exhibits are about",
+        _with("scale", "seed", "trials_per_job", "exhibits", "out"),
+        _graph_maps,
     ),
 }

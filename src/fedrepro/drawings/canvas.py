@@ -48,6 +48,9 @@ SYMBOLS = {
     "popularity": "factor on popularity",
     "class_weights": "class weights",
     "count_cap": "cap on counts",
+    "epsilon": "ε",
+    "epsilon_first": "ε of the first client",
+    "examples": "public images",
 }
 
 

@@ -33,7 +33,8 @@ from fedrepro.numbers.series import (
     sd,
     seen,
 )
-from fedrepro.planning.exhibit import Setting
+from fedrepro.numbers.spread import CLIENTS_SD, client_rows, over_clients
+from fedrepro.planning.exhibit import Measure, Setting
 from fedrepro.planning.plan import Exhibit, Point, Run
 
 if TYPE_CHECKING:
@@ -103,7 +104,11 @@ def summarise(
                     found = confusions[runs[chosen]]
                     token = runs[chosen].rows_of(chosen)
                     series |= confusion_series(found, token, exhibit, measure, trials, where)
-                numbers += [{**place, **row} for row in _number_rows(series, chosen)]
+                spread = _spread(measure, runs[chosen], chosen, tables, trials, where)
+                numbers += [
+                    {**place, **row, **spread.get((row["metric"], row["split"]), {})}
+                    for row in _number_rows(series, chosen)
+                ]
                 if exhibit.by_rounds:
                     rows = _round_rows(own[chosen], chosen, trials, where)
                     numbers += [{**place, **row} for row in rows]
@@ -112,11 +117,30 @@ def summarise(
     paired = bool(exhibit.pairs)
     if paired:
         numbers = with_pairs(numbers, leading, exhibit.pairs)
+    further = [CLIENTS_SD] if any(measure.over_clients for measure in exhibit.measures) else []
     races = any(run.is_race for run in exhibit.runs)
     return Summary(
-        pd.DataFrame(numbers, columns=[*leading, *rounds, *NUMBERS, *(COLUMNS if paired else ())]),
+        pd.DataFrame(
+            numbers,
+            columns=[*leading, *rounds, *NUMBERS, *further, *(COLUMNS if paired else ())],
+        ),
         pd.DataFrame(choices, columns=[*leading, *CHOICE, *([STOPPED[0]] if races else [])]),
     )
+
+
+def _spread(
+    measure: Measure,
+    run: Run,
+    setting: Setting,
+    tables: Mapping[Run, pa.Table],
+    trials: int,
+    where: str,
+) -> Mapping[tuple[str, str], dict[str, Any]]:
+    """The column of the spread over clients, by metric and split, where it is asked for."""
+    if not measure.over_clients:
+        return {}
+    found = over_clients(client_rows(tables[run]), run.rows_of(setting), trials, where)
+    return {key: {CLIENTS_SD: value} for key, value in found.items()}
 
 
 def _cell(value: Value) -> Any:

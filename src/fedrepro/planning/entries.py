@@ -140,7 +140,7 @@ Rule = Annotated[
 
 
 # keys of a method's entry that came after results were kept, with what they are by themselves
-LATER: dict[str, Any] = {"tune": None}
+LATER: dict[str, Any] = {"tune": None, "spread": "trials"}
 NEVER = object()
 
 
@@ -168,6 +168,11 @@ class MethodEntry(ComponentEntry):
         description="trains what it makes further on a public sample before it is measured: "
         "examples, repetitions, epochs, lr, layers, patience; a list is a sweep. {} takes all "
         "defaults",
+    )
+    spread: Literal["trials", "clients"] = Field(
+        "trials",
+        description="what is shown beside its mean: the sd over trials, or of clients that predict "
+        "by themselves the sd over clients of each one's mean over trials",
     )
     show: list[str] = Field(
         default_factory=list,

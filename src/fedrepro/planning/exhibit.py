@@ -153,8 +153,12 @@ class Exhibit:
 
     @property
     def caption(self) -> str:
-        """The caption, with what is shown of methods that have fewer trials than others."""
+        """The caption, with what is shown of methods that have fewer trials than others, and whose
+        spread is over clients."""
         told = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
+        over = [measure.label for measure in self.measures if measure.over_clients]
+        if over:
+            told.append(f"The spread of {' and '.join(over)} is over clients.")
         return " ".join([*told, "Paired lines have no band."] if self.pairs else told)
 
     @property

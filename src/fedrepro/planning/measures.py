@@ -58,8 +58,9 @@ class Measure:
     show: swept parameters of which every value is shown; of the others one setting is chosen.
     training: what it changes of the local training, as in YAML; settings: what comes of both.
     race: the declared rounds of a race, 0 for all that its settings run for. tune: how its model is
-    tuned, perhaps a sweep. node: counted from 1, the one whose numbers are shown; None for those of
-    all. belief: which of a node's. shown_on: a split of examples set aside that a table shows.
+    tuned, perhaps a sweep. over_clients: whether its spread is shown over clients. node: counted
+    from 1, the one whose numbers are shown; None for those of all. belief: which of a node's.
+    shown_on: a split of examples set aside that a table shows.
     """
 
     spec: Spec
@@ -74,6 +75,7 @@ class Measure:
     settings: tuple[Setting, ...] = ()
     race: int = 0
     tune: Spec | None = None
+    over_clients: bool = False
     node: int | None = None
     belief: str | None = None
     shown_on: tuple[str, ...] = ()
@@ -282,6 +284,7 @@ def measure_of(
         settings=tuple(_settings(spec, entry, settings, tune, at, where)),
         race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
         tune=tune,
+        over_clients=entry.spread == "clients",
         node=entry.node,
         shown_on=_shown_on(settings),
         belief=entry.belief,

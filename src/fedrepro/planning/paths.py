@@ -269,5 +269,10 @@ class Paths:
         return str(PurePosixPath(self.reports) / self.scale / "partitions")
 
     @property
+    def graph_maps(self) -> str:
+        """The folder of the drawings of graphs."""
+        return str(PurePosixPath(self.reports) / self.scale / "graphs")
+
+    @property
     def index(self) -> str:
         return str(PurePosixPath(self.reports) / self.scale / "index.html")

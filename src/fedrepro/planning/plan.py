@@ -21,6 +21,7 @@ from fedrepro.planning.paths import (
     Pieces,
     Scenario,
     TrialBlock,
+    clients_of,
     method_name,
     model_files,
     names_of,
@@ -149,6 +150,20 @@ class Plan:
             points = [p.scenario for p in self.exhibit(key).points if p.scenario]
             for pair in dict.fromkeys((s.dataset, s.partition) for s in points):
                 found.setdefault(pair, []).append(key)
+        return found
+
+    def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
+        """(graph, number of nodes) -> the exhibits, of these, that have a method on it.
+
+        Where the data decide how many nodes there are, it is left out.
+        """
+        found: dict[tuple[Spec, int], list[str]] = {}
+        for key in dict.fromkeys(keys):
+            scenarios = [run.scenario for run in self.exhibit(key).runs if run.scenario]
+            pairs = [(one.graph, clients_of(one.partition)) for one in scenarios if one.graph]
+            for graph, clients in dict.fromkeys(pairs):
+                if graph is not None and clients is not None:
+                    found.setdefault((graph, clients), []).append(key)
         return found
 
     def blocks(self, trials: int) -> list[TrialBlock]:
