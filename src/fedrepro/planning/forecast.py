@@ -295,8 +295,10 @@ class Rates:
             if path.exists():
                 like = {r: n for r, n in exhibit.trials.items() if stage_of(r) == stage}
                 whole = sum(self._size(one, self._computed(one, n)) for one, n in like.items())
-                took = read_json_of(path, {"seconds": dict})
-                self.records[key] = whole, took["seconds"] | took.get("cpu_seconds", {})
+                run = read_json_of(path, {})
+                # an exhibit that was drawn from another's record has no times of its own
+                took = run.get("seconds", {}) | run.get("cpu_seconds", {})
+                self.records[key] = whole if stage in took else 0.0, took
         return self.records[key]
 
     def work(self, run: Run) -> float:
