@@ -296,9 +296,9 @@ class Rates:
                 like = {r: n for r, n in exhibit.trials.items() if stage_of(r) == stage}
                 whole = sum(self._size(one, self._computed(one, n)) for one, n in like.items())
                 run = read_json_of(path, {})
-                # an exhibit that was drawn from another's record has no times of its own
                 took = run.get("seconds", {}) | run.get("cpu_seconds", {})
-                self.records[key] = whole if stage in took else 0.0, took
+                # a record whose timings were gone tells nothing
+                self.records[key] = (whole, took) if took else (0.0, {})
         return self.records[key]
 
     def work(self, run: Run) -> float:
