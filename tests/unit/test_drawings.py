@@ -60,7 +60,9 @@ def drawn(name) -> tuple[Figure, set[float]]:
 
 def test_there_is_an_exhibit_of_every_kind():
     kinds = {plan().exhibit(f"pfnm/{name}").settings.drawing for name in ONE_OF_EACH}
-    elsewhere = {"hyper-parameters", "common-points", "accuracy-close-up"}  # in tests of their own
+    # in tests of their own
+    elsewhere = {"hyper-parameters", "common-points", "accuracy-close-up"}
+    elsewhere |= {"numbers-against-steps", "errors-and-bounds", "confusion", "accuracy-and-graph"}
     assert kinds | elsewhere == set(DRAWINGS)
 
 
