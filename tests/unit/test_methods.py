@@ -16,6 +16,7 @@ from fedrepro.components.methods.downpour_sgd import next_minibatches
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.numbers.measure import correct, measure, measure_alone
+from fedrepro.stages.combine import as_state
 from fedrepro.training.clients import own_starts
 
 
@@ -57,6 +58,37 @@ def test_ensembles_average_probabilities(given):
     share = counts / counts.sum(0)
     found = scores_of(weighted, given).numpy()
     assert np.allclose(found, sum(s * p for s, p in zip(share, own, strict=True)), atol=1e-6)
+
+
+def right_of(model, given, networks=slice(None)):
+    own = {name: value[networks] for name, value in model.tensors.items()}
+    return correct(replace(model, tensors=own, weights=None), as_split(given))[:, 0]
+
+
+def test_a_vote_is_won_by_the_class_of_most_clients(given):
+    made = call("voting_ensemble", given)
+    alone = right_of(replace(made, ties=None), given, [0])
+    assert np.array_equal(right_of(made, given, [0, 0, 3]), alone)
+    assert made.weights.shape == (4, CLASSES)
+    assert right_of(made, given).mean() > 0.5
+
+
+def test_ties_fall_at_random_by_the_place_of_the_trial(given):
+    """Two clients that never agree: an example is right half of the time if one of them is."""
+    tensors = {k: np.zeros_like(v[:2]) for k, v in given.models.tensors.items()}
+    tensors["bias1"][0, 0] = tensors["bias1"][1, 1] = 1
+    made = GlobalModel(given.models.model, tensors)
+    found = [right_of(replace(made, ties=Rng(0, trial)), given) for trial in (0, 0, 1)]
+    assert np.array_equal(found[0], found[1])
+    assert not np.array_equal(found[0], found[2])
+    for label, share in enumerate((0.5, 0.5, 0.0)):
+        own = np.concatenate([part[given.labels == label] for part in found[1:]])
+        assert own.mean() == pytest.approx(share, abs=0.15)
+
+
+def test_a_vote_says_so_in_its_file(given):
+    assert as_state(call("voting_ensemble", given), CLASSES)["vote"] is True
+    assert "vote" not in as_state(call("uniform_ensemble", given), CLASSES)
 
 
 def test_the_weighted_ensemble_may_weigh_by_a_clients_own_examples(given):

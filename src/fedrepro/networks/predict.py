@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import torch
 
     from fedrepro.training.examples import Examples
+
+TIE = 1e-9  # below the difference of any two shares of votes
 
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
@@ -71,6 +74,43 @@ def probabilities(
     """
     import torch
 
+    each = partial(torch.softmax, dim=1)
+    return _summed(network, tensors, weights, examples, each, examples.dtype)
+
+
+def votes(
+    network: Network,
+    tensors: Mapping[str, np.ndarray],
+    weights: np.ndarray | None,
+    examples: Examples,
+    rng: Rng,
+) -> torch.Tensor:
+    """Class scores sum_i weights[i] * [the class that network i predicts], and less than TIE more.
+
+    What is added decides between equally many votes, at random by the place `rng`. Shapes as of
+    `probabilities`; float64.
+    """
+    import torch
+
+    def each(logits: torch.Tensor) -> torch.Tensor:
+        return torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1)
+
+    found = _summed(network, tensors, weights, examples, each, torch.float64)
+    drawn = rng.stream("vote-ties").random(found.shape)
+    return found.add_(torch.from_numpy(drawn).to(found.device), alpha=TIE)
+
+
+def _summed(
+    network: Network,
+    tensors: Mapping[str, np.ndarray],
+    weights: np.ndarray | None,
+    examples: Examples,
+    scores: Callable[[torch.Tensor], torch.Tensor],
+    summing: torch.dtype,
+) -> torch.Tensor:
+    """sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
+    import torch
+
     device, dtype = examples.inputs.device, examples.dtype
     held = {
         k: torch.from_numpy(np.ascontiguousarray(v)).to(device, dtype) for k, v in tensors.items()
@@ -78,10 +118,10 @@ def probabilities(
     count = len(next(iter(held.values())))
     classes = network.classes
     even = np.full((count, classes), 1.0 / count)
-    share = torch.from_numpy(even if weights is None else weights).to(device, dtype)
+    share = torch.from_numpy(even if weights is None else weights).to(device, summing)
     total = len(examples.inputs)
     each = network.predictions
-    out = torch.zeros(total * each, classes, dtype=dtype, device=device)
+    out = torch.zeros(total * each, classes, dtype=summing, device=device)
     with torch.no_grad():
         for start in range(0, total, network.prediction_rows):
             rows = slice(start, start + network.prediction_rows)
@@ -89,5 +129,5 @@ def probabilities(
             found = slice(each * rows.start, each * rows.stop)
             for i in range(count):
                 one = {name: value[i] for name, value in held.items()}
-                out[found] += share[i] * torch.softmax(network.logits(one, x), dim=1)
+                out[found] += share[i] * scores(network.logits(one, x))
     return out

@@ -208,14 +208,18 @@ def _row_of(file: Path, rows: Sequence[list[str]], path: Path) -> list[str]:
 
 
 def as_state(made: GlobalModel, classes: int) -> Any:
-    """A state dict; for a mixture all of them, and the weight of each network and class."""
+    """A state dict; for a mixture all of them, and the weight of each network and class.
+
+    vote: there if they vote, instead of their probabilities being summed.
+    """
     import torch
 
     if made.networks == 1:
         return made.state_dict()
     even = np.full((made.networks, classes), 1 / made.networks)
     weights = even if made.weights is None else made.weights
-    return {"state_dicts": made.state_dicts(), "weights": torch.from_numpy(np.array(weights))}
+    found = {"state_dicts": made.state_dicts(), "weights": torch.from_numpy(np.array(weights))}
+    return found | ({"vote": True} if made.ties else {})
 
 
 def _assumed(models: LocalModels) -> tuple[str, str]:
@@ -235,5 +239,6 @@ def _made(made: GlobalModel, out: Path) -> str:
         return f"{out}: one network of {numbers:,} parameters, as a state dict"
     return (
         f"{out}: a mixture of {made.networks} networks, {numbers:,} parameters; `state_dicts` "
-        "holds them, `weights` the share of each network in each class's probability"
+        "holds them, `weights` the share of each network in each class's "
+        + ("votes" if made.ties else "probability")
     )

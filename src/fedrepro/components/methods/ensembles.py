@@ -23,6 +23,13 @@ def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Glo
     return GlobalModel(clients.model, clients.tensors, weights)
 
 
+@method("voting_ensemble", kind="one_shot", paper="gems", label="majority vote")
+def voting_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+    """The class that most clients predict; ties fall at random. Source: GEMS, section 4.5."""
+    weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
+    return GlobalModel(clients.model, clients.tensors, weights, ties=rng)
+
+
 @method("weighted_ensemble", kind="one_shot", needs={"label_counts"}, paper="pfnm", label="W-Ens")
 def weighted_ensemble(
     clients: LocalModels,
