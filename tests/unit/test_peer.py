@@ -136,16 +136,6 @@ def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
     assert (rows["rounds"], rows["parameters"], rows["hidden_units"]) == (6, numbers, 10)
 
 
-def test_the_last_measured_rounds_are_a_number_of_their_own(done):
-    frame = frame_of(done)
-    rounds = frame[frame["phase"] == "round"].sort_values("round")
-    for split, node in (("before", None), ("after", 2), ("test", 0)):
-        last = values(rounds, "accuracy", split, node)[-5:]
-        assert values(final(done), "accuracy_last5", split, node) == pytest.approx(last.mean())
-        spread = values(final(done), "accuracy_last5_sd", split, node)
-        assert spread == pytest.approx(last.std(ddof=1))
-
-
 def test_calibration_is_the_gap_between_confidence_and_accuracy():
     labels = np.array([0, 0, 1, 1])
     sure = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]])
