@@ -125,6 +125,17 @@ def test_training_small(tmp_path):
     assert found["minibatches"] == 45
 
 
+def test_gems_small(tmp_path):
+    words = ("--runs", 1, "--dataset", "digits+validation~200", "--points", 5, "--clusters", 9, 7)
+    _, found = bench("gems", tmp_path, *words)
+    values = {name: contender["values"] for name, contender in found["contenders"].items()}
+    assert values["neural trial"]["hidden_units"] >= 9
+    assert values["second setting"]["hidden_units"] >= 7
+    assert values["radii of all hidden units"]["units"] == 250
+    assert len(found["targets"]) == 5
+    assert len(found["steps_of_the_clients"]) == 5
+
+
 def test_rounds_of_the_papers_small(tmp_path):
     words = ("--runs", 1, "--workload", "rm-mlp", "--rounds", 1)
     _, found = bench("rounds", tmp_path, *words, written="rounds-rm-mlp")

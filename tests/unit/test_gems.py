@@ -11,13 +11,17 @@ from contract import METHODS, allowed, made_of
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import LocalModels
+from fedrepro.cli.main import main
 from fedrepro.components.methods import _hidden, _spaces
+from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.registry import read_token
+from fedrepro.core.registry import components, read_token
 from fedrepro.core.rng import Rng
+from fedrepro.networks.predict import network_of
 from fedrepro.stages.aggregate import Prepare
 
+MODELS = components("model")
 CONVEX, NEURAL = METHODS["gems_convex"], METHODS["gems_neural"]
 # every client's own model predicts its own examples, so these spaces are not empty
 LOOSE = {"epsilon": 0.3, "points": 40}
@@ -273,6 +277,19 @@ def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(ne
     assert of(epsilon_hidden=0.2, clusters=4) == []
 
 
+def test_what_comes_out_is_a_network_of_its_own_width_without_dropout():
+    """Heads were trained without, so tuning goes on without: with it MNIST loses eight points."""
+    given = problem()
+    model = MODELS["mlp"].spec({"hidden": [8], "dropout": 0.5})
+    clients = replace(given.clients, model=model, network=network_of(model, (FEATURES,), CLASSES))
+    given = replace(
+        given, models=replace(given.models, model=model), info=replace(given.info, clients=clients)
+    )
+    found = made(given, NEURAL, **SMALL | {"epsilon_hidden": 0.05})
+    width = found.tensors["weight0"].shape[2]
+    assert found.model == MODELS["mlp"].spec({"hidden": [width]})
+
+
 def test_more_clusters_than_units_is_a_sentence(neural):
     with pytest.raises(FedreproError, match="33 clusters are more than the 32 units"):
         made(neural, NEURAL, **SMALL | {"clusters": 33})
@@ -326,3 +343,69 @@ def test_every_hidden_layer_is_merged_and_what_is_above_trained_anew():
     assert units == sum(found.tensors[f"weight{layer}"].shape[2] for layer in range(2))
     assert found.exchanges == 3
     assert (found.traffic.messages_up, found.traffic.messages_down) == (12, 8)
+
+
+# --- in a job
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """Runs a method in a job, digits of two clients with half of the classes each."""
+    folder = tmp_path_factory.mktemp("gems")
+    part = ["--partition", "label_lists+validation~200+validation_at~clients", "--trials", "0"]
+
+    def stage(*words):
+        return main(["stage", *map(str, words)])
+
+    data, members = folder / "data", folder / "members"
+    assert stage("prepare", "--dataset", "digits", "--out", data) == 0
+    assert stage("partition", *part, "--data", data, "--out", members) == 0
+
+    def run(model, method, *words):
+        own = ["--dataset", "digits", "--model", model, "--training", "adam+epochs~3"]
+        made = ["--members", members, "--data", data, *part, *own]
+        local, out, times = (folder / f"{model}-{name}" for name in ("local", "m", "t"))
+        if not local.exists():
+            places = ["--out", local, "--timings", times]
+            assert stage("train", *made, "--clients", "0-1", *places) == 0
+        places = ["--local", local, "--out", out, "--timings", times]
+        if stage("aggregate", *made, "--method", method, *places, *words):
+            return None
+        return read_table(out, "metrics").to_pandas()
+
+    return run
+
+
+def told_of(frame, name):
+    return frame[(frame["metric"] == name) & (frame["phase"] == "final")]["value"].tolist()
+
+
+def test_a_job_records_the_spaces_and_what_was_sent(job):
+    frame = job("mlp+hidden~6", "gems_neural+epsilon_final~0.3+epsilon_hidden~0.001@0.1+points~20")
+    assert told_of(frame, "rounds") == [2, 2]
+    assert told_of(frame, "messages") == [6, 6]
+    assert len(told_of(frame, "common_point")) == 2
+    assert told_of(frame, "hidden_units") == [
+        a + b
+        for a, b in zip(
+            told_of(frame, "merged_units"), told_of(frame, "leftover_units"), strict=True
+        )
+    ]
+
+
+def test_a_job_of_softmax_regressions_is_one_exchange(job):
+    frame = job("logistic", "gems_convex+epsilon~0.3@0.6+points~20")
+    assert told_of(frame, "rounds") == [1, 1]
+    radii = told_of(frame, "radius")
+    assert radii[0] > radii[1] > 0
+
+
+def test_what_gems_makes_of_a_job_is_tuned(job):
+    frame = job(
+        "mlp+hidden~6",
+        "gems_neural+epsilon_final~0.3+points~20",
+        "--tune",
+        "tune+examples~150+layers~last",
+    )
+    tuned = frame[(frame["phase"] == "tuned") & (frame["metric"] == "accuracy")]["value"]
+    assert tuned.mean() > told_of(frame, "accuracy")[0]

@@ -101,5 +101,6 @@ def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
         if done == steps or not outside.any():
             return Descent(point, done, hinges.value(point))
         weights = np.divide(outside, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-        point -= lr * np.einsum("k,kd->d", weights, hinges.scales * apart)
+        apart *= hinges.scales
+        point -= lr * (weights @ apart)
         done += 1

@@ -38,7 +38,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.networks.dense import widths
+from fedrepro.networks.dense import dense_spec, widths
 from fedrepro.spaces.linear import Softmax
 from fedrepro.spaces.search import Bisection
 from fedrepro.spaces.units import Deviation, HiddenUnits
@@ -169,9 +169,10 @@ def gems_neural(
     models = map(Softmax, hidden.inputs, labels, hidden.heads, [BALL] * clients.clients)
     judged = GoodEnough(list(models), prepared.places, prepared.search, draws)
     found, told = judged.common([epsilon_final] * clients.clients, search)
+    tensors = hidden.tensors | tensors_of_layer(found, len(layers))
     return GlobalModel(
-        clients.model,
-        hidden.tensors | tensors_of_layer(found, len(layers)),
+        dense_spec(widths(tensors)),  # no dropout: what is above was trained without
+        tensors,
         diagnostics=told | hidden.told,
         traffic=hidden.sent + _heads_sent(clients.clients, found.size),
         exchanges=len(layers) + 1,
