@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import resource
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -37,16 +36,18 @@ def run(name: str, workload: Workload, runs: int, results: Path) -> int:
     """Measure a workload; returns the exit status."""
     work = Rounds(workload)
     plain = [] if name == "fedavg-2nn" else [Entropy()]
-    contenders = {"fedrepro": by_processor_time(lambda: work.train(plain))}
+    contenders = {"fedrepro": harness.by_processor_time(lambda: work.train(plain))}
     if work.network.sizes is not None:
-        contenders["products"] = by_processor_time(work.products(matching=False))
+        contenders["products"] = harness.by_processor_time(work.products(matching=False))
     pairs = {"products": ("fedrepro", "products")}
     if plain:
         both = [*plain, MATCHING]
-        contenders["with matching"] = by_processor_time(lambda: work.train(both))
+        contenders["with matching"] = harness.by_processor_time(lambda: work.train(both))
         pairs["without matching"] = ("with matching", "fedrepro")
         if work.network.sizes is not None:
-            contenders["products with matching"] = by_processor_time(work.products(matching=True))
+            contenders["products with matching"] = harness.by_processor_time(
+                work.products(matching=True)
+            )
             pairs["products with matching"] = ("with matching", "products with matching")
     measured = harness.in_turn(contenders, runs)
     targets = [
@@ -154,12 +155,3 @@ class Product:
         torch.bmm(self.x.transpose(1, 2), self.e, out=self.outs[1])
         if below:
             torch.bmm(self.e, self.w.transpose(1, 2), out=self.outs[0])
-
-
-def by_processor_time(work: Callable[[], object]) -> harness.Contender:
-    def timed() -> harness.Timed:
-        began = time.process_time()
-        work()
-        return harness.Timed(time.process_time() - began)
-
-    return timed

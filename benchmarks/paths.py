@@ -7,6 +7,10 @@ the network: gradients written out by hand, one stacked pass with grouped convol
 model after another. What a step costs does not depend on the values. --write puts the fastest of
 each kind into src/fedrepro/training/paths.json. The engine's own
 choice may cost at most a tenth more than the fastest path.
+
+On the CPU, beliefs are trained as peers do, by Adam with what was received as prior, at two sizes
+of minibatches: by hand, model after model, and as the bare float32 products of such a step, all by
+processor time.
 """
 
 from __future__ import annotations
@@ -31,12 +35,17 @@ from fedrepro.training.clients import own_starts  # noqa: E402
 from fedrepro.training.engine import train  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402
-from fedrepro.training.paths import choose, possible  # noqa: E402
+from fedrepro.training.paths import StepPath, choose, possible  # noqa: E402
 from fedrepro.training.settings import settings_of  # noqa: E402
+from fedrepro.training.terms import GaussianPrior  # noqa: E402
 
 TABLE = harness.ROOT / "src" / "fedrepro" / "training" / "paths.json"
 CLIENTS, STEPS = 8, 5
 SLACK = 1.1
+# minibatches of beliefs, by how much hand is to be faster than loop, and how much slower than
+# products it may be
+BELIEFS = {64: (2.5, 5.0), 128: (2.0, None)}
+BELIEF_STEPS = 40
 
 
 @dataclass(frozen=True)
@@ -89,13 +98,79 @@ def contender(case: Case, path: str, device: str) -> Callable[[], dict[str, floa
     return run
 
 
+Measured = dict[str, list[harness.Timed]]
+
+
+def beliefs(
+    batch: int,
+) -> tuple[dict[str, harness.Contender], Callable[[Measured], list[harness.Target]]]:
+    """Training of one belief by two paths, and the products of its steps; what they are held to."""
+    network = Case("variational_mlp", (28, 28), 10, batch).network
+    rng = np.random.default_rng(0)
+    count = BELIEF_STEPS * batch
+    examples = Examples(
+        torch.from_numpy(rng.integers(0, 256, (count, 784), np.uint8)),
+        torch.from_numpy(rng.integers(0, 10, count)),
+        255.0,
+    )
+    given = {"batch_size": batch, "epochs": 1, "lr": 1e-3, "amsgrad": False, "l2": 0.0}
+    settings = settings_of(parse_token("training", "adam").component.spec(given))
+    tasks = [Task(np.arange(count), Rng(0, 0, 0))]
+    start = own_starts(network, settings, [tasks[0].rng])
+
+    def trained(path: StepPath) -> harness.Contender:
+        return harness.by_processor_time(
+            lambda: train(
+                network, examples, tasks, settings, start, terms=[GaussianPrior()], path=path
+            )
+        )
+
+    hand, loop, bare = (f"beliefs of {batch}, {what}" for what in ("hand", "loop", "products"))
+    contenders = {
+        hand: trained("hand"),
+        loop: trained("loop"),
+        bare: harness.by_processor_time(products(batch)),
+    }
+    faster, slower = BELIEFS[batch]
+
+    def targets(measured: Measured) -> list[harness.Target]:
+        found = [
+            harness.Target(
+                f"{hand} against loop", harness.times_faster(measured, hand, loop), faster
+            )
+        ]
+        if slower is not None:
+            ratio = harness.times_faster(measured, bare, hand)
+            found.append(harness.Target(f"{hand} against products", ratio, slower, at_least=False))
+        return found
+
+    return contenders, targets
+
+
+def products(batch: int) -> Callable[[], None]:
+    """The five products of a step of 784-400-10, as many times as a run has steps."""
+    x, hidden = torch.rand(batch, 784), torch.rand(batch, 400)
+    below, above = torch.randn(784, 400), torch.randn(400, 10)
+    error, last = torch.randn(batch, 400), torch.randn(batch, 10)
+
+    def run() -> None:
+        for _ in range(BELIEF_STEPS):
+            torch.mm(x, below)
+            torch.mm(hidden, above)
+            torch.mm(hidden.t(), last)
+            torch.mm(last, above.t())
+            torch.mm(x.t(), error)
+
+    return run
+
+
 def main() -> int:
     parser = harness.options(__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--write", action="store_true", help="write the fastest into the table")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    measured: dict[str, list[harness.Timed]] = {}
+    measured: Measured = {}
     targets, fastest = [], {}
     for case in CASES:
         kind = case.network.kind
@@ -113,6 +188,11 @@ def main() -> int:
             )
         )
         measured |= {f"{case.model} {path}": runs for path, runs in found.items()}
+    for batch in BELIEFS if given.device == "cpu" else ():
+        contenders, held = beliefs(batch)
+        found = harness.in_turn(contenders, given.runs)
+        targets += held(found)
+        measured |= found
     if given.write:
         write(given.device, fastest, TABLE)
     name = "paths" if given.device == "cpu" else f"paths-{given.device}"

@@ -13,7 +13,6 @@ from __future__ import annotations
 import importlib
 import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -121,15 +120,6 @@ def products(minibatches: int = 1875, models: int = 9) -> None:
         torch.bmm(x.transpose(1, 2), hidden, out=outs[4])
 
 
-def by_processor_time(work: Work) -> harness.Contender:
-    def run() -> harness.Timed:
-        began = time.process_time()
-        work()
-        return harness.Timed(time.process_time() - began)
-
-    return run
-
-
 def main() -> int:
     parser = harness.options(__doc__, runs=9)
     parser.add_argument("--before", type=Path, required=True, help="folder of the other checkout")
@@ -143,7 +133,7 @@ def main() -> int:
         works = {when: own[name] for when, own in made.items()}
         if name == "mlp":
             works["products"] = products
-        contenders = {when: by_processor_time(work) for when, work in works.items()}
+        contenders = {when: harness.by_processor_time(work) for when, work in works.items()}
         found = harness.in_turn(contenders, given.runs)
         slower = ratio(found, "now", "before")
         targets.append(harness.Target(f"{name}: now against before", slower, SLACK, at_least=False))

@@ -142,5 +142,5 @@ def test_it_beats_chance_on_an_easy_problem(name):
 @pytest.mark.parametrize("name", DEEP)
 def test_it_beats_chance_on_several_hidden_layers(name):
     deep = problem(hidden=(8, 7), shared_init=LEARNS[name].get("shared_start", False))
-    (model,) = models_of(name, deep, LEARNS[name]["deep"])
-    assert correct(model, as_split(deep)).mean() > 0.5
+    models = models_of(name, deep, LEARNS[name]["deep"])
+    assert np.mean([correct(model, as_split(deep)).mean() for model in models]) > 0.5

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from small_exhibits import small
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.printed import read_published, require_cells
 from fedrepro.planning.config import Config, ExhibitFile, table_names
 from fedrepro.planning.plan import Plan
@@ -43,3 +45,14 @@ def test_its_printed_values_belong_to_cells_or_say_why_not(tmp_path):
     table = Plan(Config(), {"mine": file()}, "paper").exhibit("mine/table-1")
     require_cells([table], values)
     assert all(key in PAGE for key in ("trials_of", "without", "settings", "show"))
+
+
+def test_its_tuned_methods_can_be_planned():
+    entries = [
+        yaml.safe_load(line) for line in re.findall(r"^    - (\{name: .*tune.*\})$", PAGE, re.M)
+    ]
+    assert [entry["name"] for entry in entries] == ["average", "local", "raw"]
+    made = small(methods=entries, dataset={"name": "digits", "validation": 200})
+    assert all(run.tune for run in made.runs)
+    with pytest.raises(FedreproError, match="public sample of 200 examples"):
+        small(methods=entries, dataset={"name": "digits", "validation": 199})

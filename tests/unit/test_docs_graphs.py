@@ -14,7 +14,8 @@ from fedrepro.core.rng import Rng
 from fedrepro.graphs.made import weights_of
 from fedrepro.graphs.spectrum import mixing_sum, second_modulus
 
-PAGE = (Path(__file__).parents[2] / "docs/graphs.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "graphs.md").read_text()
 ROWS = re.findall(r"^\| `([^`]+)` \| .*? \| (\d+) \| ([\d.]+) \| ([\d.]+) \|", PAGE, re.M)
 
 
@@ -29,6 +30,12 @@ def test_numbers_of_the_page_are_those_of_the_graphs(token, edges, modulus, tota
     assert int((weights > 0).sum()) - 16 == int(edges)
     assert second_modulus(weights) == pytest.approx(float(modulus), abs=5e-5)
     assert mixing_sum(weights) == pytest.approx(float(total), rel=5e-4, abs=1e-9)
+
+
+def test_the_drawings_of_the_page_are_there():
+    shown = re.findall(r"!\[.+\]\((figures/graph-[\w.-]+)\)", PAGE)
+    assert len(shown) == 3
+    assert all(0 < (DOCS / name).stat().st_size < 200_000 for name in shown)
 
 
 def test_the_graph_that_the_page_adds_works():

@@ -306,3 +306,12 @@ def test_an_optimiser_that_remembers_goes_on_as_if_nothing_had_been(name, block)
         train(dense, examples, tasks[:1], given, {k: v[:1] for k, v in start.items()}).memory
         is None
     )
+
+
+def test_what_goes_on_does_not_stop_early():
+    dense, given = network_of_sizes((FEATURES, CLASSES)), replace(ADAM, patience=2)
+    examples, tasks = problem()
+    start = own_starts(dense, given, [Rng(0)])
+    for going_on, memory in ((tasks, {}), ([replace(task, done=1) for task in tasks], None)):
+        with pytest.raises(FedreproError, match="cannot stop early; leave `patience`"):
+            train(dense, examples, going_on, given, start, memory=memory)

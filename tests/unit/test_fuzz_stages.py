@@ -24,7 +24,8 @@ DATA = "digits+test~1600"  # 197 examples to train on
 PARTITION = "homogeneous+clients~3"
 # nothing that takes long when it is legal
 FEW = [value for value in WHOLE if value <= 3 or value > 10**6]
-KINDS = {kind: list(components(kind).values()) for kind in ("partition", "model", "training")}
+ODD_KINDS = ("partition", "model", "training", "graph")
+KINDS = {kind: list(components(kind).values()) for kind in ODD_KINDS}
 METHODS = list(components("method").values())
 GENERATED = [components("dataset")[name] for name in ("digits", "p2p_nodes", "shapes")]
 
@@ -99,6 +100,18 @@ def test_odd_settings_of_training(folder, model, training):
         stage("train", *words, "--out", folder / "other.parquet")
 
 
+def of_peers(folder: Path) -> list:
+    return ["--confusion", folder / "c.parquet", "--nodes", folder / "n.pt"]
+
+
+@some(60)
+@given(settings_of(KINDS["graph"], FEW, rows=["0.5_0.5", "1_0"], csv="one-way"))
+def test_odd_settings_of_graphs(folder, chosen):
+    if token := token_of(chosen):
+        words = [*scenario(folder), "--method", "gossip_sgd+rounds~1", "--graph", token]
+        stage("peer", *words, *of_peers(folder), "--out", folder / "m.parquet")
+
+
 @some(120)
 @given(settings_of(METHODS, FEW, rounds=2, steps=2))
 def test_odd_settings_of_methods(folder, chosen):
@@ -108,6 +121,8 @@ def test_odd_settings_of_methods(folder, chosen):
     common = [*scenario(folder), "--out", folder / "m.parquet"]
     if chosen[0].meta["kind"] == "federated":
         stage("federate", *common, "--method", token, "--global-model", folder / "g.pt")
+    elif chosen[0].meta["kind"] == "peer":
+        stage("peer", *common, "--method", token, "--graph", "ring", *of_peers(folder))
     else:
         stage("aggregate", *common, "--method", token, "--local", folder / "local.parquet")
 
@@ -125,6 +140,7 @@ ARGUMENTS = {
         "downpour_sgd+rounds~3",
         "pfnm",
         "downpour_sgd+rounds~2@3",
+        "gossip_sgd+rounds~1",
         "uniform_ensemble",
         "pooled",
         "average;local",
@@ -132,9 +148,15 @@ ARGUMENTS = {
         ";",
         "pfnm+sigma2~1@2",
     ],
+    "--graph": ["ring", "ring+self_loops~false", "matrix+rows~1", "file+csv~x", "rign", ""],
     "--checkpoint-seconds": ["0", "nan", "-1"],
 }
-FILES = ["--data", "--members", "--local", "--out", "--timings", "--global-model"]
+WRITTEN = {
+    "federate": ["--global-model", "g.pt"],
+    "peer": ["--confusion", "c.parquet", "--nodes", "n.pt"],
+}
+MADE = ["--out", "--timings", "--global-model", "--confusion", "--nodes"]
+FILES = ["--data", "--members", "--local", *MADE]
 NAMES = [
     "nowhere", "empty", "text", "inside", "data", "data/dataset.json", "data/train_x.npy",
     "p.parquet", "local.parquet",
@@ -143,6 +165,7 @@ STAGES = {
     "train": ["--clients", "0-2", "--out"],
     "aggregate": ["--method", "average", "--local", "local.parquet", "--out"],
     "federate": ["--method", "downpour_sgd+rounds~2", "--measure-every", "1", "--out"],
+    "peer": ["--method", "gossip_sgd+rounds~2", "--graph", "ring", "--measure-every", "1", "--out"],
 }
 
 
@@ -151,7 +174,7 @@ STAGES = {
 def test_odd_arguments_of_stages(folder, name, data):
     """One argument is another than the scenario's, or names another file or none."""
     words = [*scenario(folder), *STAGES[name], "made.parquet"]
-    words += ["--global-model", "g.pt"] * (name == "federate")
+    words += WRITTEN.get(name, [])
     for odd in ("empty", "text", "inside/a"):
         (folder / odd).parent.mkdir(exist_ok=True)
         (folder / odd).write_text("text" if odd == "text" else "")
@@ -167,7 +190,7 @@ def test_odd_arguments_of_stages(folder, name, data):
             "data/train_x.npy",
         ]
         words[at + 1] = data.draw(st.sampled_from([*files, "p.parquet", "local.parquet"]))
-        if words[at] in ("--out", "--timings", "--global-model"):
+        if words[at] in MADE:
             words[at + 1] = data.draw(st.sampled_from(["text/a", "inside", "new/a"]))
     else:
         words[at + 1] = data.draw(st.sampled_from(ARGUMENTS[words[at]]))

@@ -228,7 +228,7 @@ def test_sums_over_neighbours_are_those_of_the_matrix():
         ("matrix+rows~1_0@0.5_0.5", 2, "not strongly connected: nothing of node 1 reaches node 0"),
         ("matrix+rows~0_1@1_0", 2, "periodic: .* multiples of 2 rounds only.*; add self-loops"),
         ("ring+self_loops~false", 4, "periodic"),
-        ("matrix+rows~0.5_0.5@0.5_0.5", 3, "for 2 nodes, and the partition has 3 clients"),
+        ("matrix+rows~0.5_0.5@0.5_0.5", 3, "for 2 nodes, and there are 3 clients"),
         ("matrix+rows~a_b", 1, "the row 'a_b' is not of the form 0.25_0.75"),
         (
             "file+csv~nowhere",

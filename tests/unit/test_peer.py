@@ -314,4 +314,4 @@ def test_a_method_of_another_stage_is_one_sentence(
 
 def test_a_graph_of_another_size_is_one_sentence(digits, tmp_path, capsys):
     assert peer(digits, tmp_path, graph="matrix+rows~0.5_0.5@0.5_0.5") == 2
-    assert "is for 2 nodes, and the partition has 4 clients" in capsys.readouterr().err
+    assert "is for 2 nodes, and there are 4 clients" in capsys.readouterr().err

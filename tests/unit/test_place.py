@@ -155,7 +155,7 @@ def test_the_description_of_an_exhibit_names_the_graph():
         ({"graph": {"name": "ring", "weight": "uniform"}}, "unknown parameter 'weight'"),
         (
             {"graph": {"name": "matrix", "rows": ["0.5_0.5", "0.5_0.5"]}},
-            "for 2 nodes, and the partition has 4 clients",
+            "for 2 nodes, and there are 4 clients",
         ),
         (
             {

@@ -25,6 +25,7 @@ from fedrepro.planning.paths import (
     blocks,
     method_name,
     names_of,
+    specs_of,
     whole_blocks,
 )
 from fedrepro.planning.plan import Plan
@@ -197,7 +198,9 @@ def test_selection_does_not_change_paths():
 
 def test_granularity_cuts_training_into_jobs():
     fine = plan_by(granularity=Granularity(clients_per_job=1, trials_per_job=1))
-    run = next(r for r in fine.runs if r.scenario.partition.token == "homogeneous+clients~4")
+    run = next(
+        r for r in fine.runs if r.scenario and r.scenario.partition.token == "homogeneous+clients~4"
+    )
     assert len(models_of(fine, {run: 2})) == 8
     assert len(models_of(fine, {run: 1})) == 4
     assert len(models_of(plan(), {run: 2})) == 1
@@ -319,8 +322,11 @@ def test_names_in_paths_lead_back_to_full_tokens():
     for scale in ("quick", "paper"):
         found = plan(scale)
         for run in found.runs:
-            assert found.tokens["methods", method_name(run.method, run.every)] == run.method.token
-            for spec, name in zip(run.scenario.specs, run.scenario.names, strict=True):
+            assert found.tokens["methods", method_name(run.method, run.every, run.tune)] == (
+                run.method.token
+            )
+            specs = specs_of(run.scenario)
+            for spec, name in zip(specs, names_of(specs), strict=True):
                 assert parse_settings(spec.kind, found.tokens[spec.kind, name]) == spec
 
 
@@ -390,7 +396,8 @@ def test_a_bad_range_is_a_sentence(text):
 
 def test_what_had_to_be_shortened_can_be_looked_up():
     found = {name: token for _, name, token in plan("paper").shortened}
-    run = next(run for run in plan("paper").runs if len(run.method.swept) > 1)
+    sweeps = (run for run in plan("paper").runs if len(run.method.swept) > 1)
+    run = next(run for run in sweeps if run.method.name == "pfnm")
     name = method_name(run.method)
     assert name.startswith("pfnm+")
     assert "+id~" in name

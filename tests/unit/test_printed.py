@@ -230,6 +230,16 @@ def test_a_setting_of_nothing_is_a_sentence(split, method):
         printed_rows(exhibit, [given], pd.DataFrame(), {})
 
 
+def test_a_shown_setting_that_nothing_was_computed_for_is_not_run():
+    shown = {"sigma2": [0.1, 1.0], "gamma0": [1.0, 5.0], "show": ["sigma2", "gamma0"]}
+    exhibit = small(methods=[{"name": "pfnm", "label": "P", **shown}])
+    numbers = numbers_of(small(methods=METHODS), {"A": 0.9, "E": 0.9, "alone": 0.5})
+    given = value(cell={"clients": "2", "sigma2": "0.1", "gamma0": "1.0"}, method="P")
+    empty = numbers.assign(sigma2="", gamma0="")
+    (row,) = printed_rows(exhibit, [given], empty, {}).to_dict("records")
+    assert row["verdict"] == "not run"
+
+
 def test_a_cell_that_fits_several_points_is_a_sentence():
     with pytest.raises(FedreproError, match="fits 2 points of small/x; name more keys"):
         beside(small(methods=METHODS), value(cell={}))

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 
+import numpy as np
+import pandas as pd
 import pytest
 from small_exhibits import file_of, small
 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.about import said
+from fedrepro.numbers.pairing import as_shown
+from fedrepro.numbers.printed import PrintedValue, printed_rows
 from fedrepro.numbers.summary import read_metrics, summarise, tidy
 from fedrepro.planning.config import Config
 from fedrepro.planning.measures import Measure
@@ -217,3 +222,50 @@ def test_files_of_jobs_that_do_not_tune_do_not_speak_of_it(folder):
     (rows,) = computed(made, folder).values()
     assert not [name for name in rows.column_names if "tune" in name or "repetition" in name]
     assert set(rows["phase"].to_pylist()) == {"final"}
+
+
+def test_a_spread_may_be_over_clients(folder):
+    """The sample sd over clients of their means over trials; of the others all is as ever."""
+    tuned = {**LINE, "spread": "clients", "tune": {"examples": 50, "repetitions": 2}}
+    local = {"name": "local", "label": "Local", "spread": "clients"}
+    made = exhibit(methods=[local, tuned, PLAIN], sweep=ONCE, **SMALL)
+    tables = computed(made, folder)
+    frame = summarise(made, tables).numbers
+    accuracy = frame[(frame["metric"] == "accuracy") & (frame["split"] == "test")]
+    found = accuracy.set_index("method")
+    (run,) = [run for run in made.runs if run.method.name == "local"]
+    rows = tables[run].to_pandas()
+    own = rows[rows["client"].notna() & (rows["metric"] == "accuracy")]
+    for label, phase in (("Local", "final"), ("L", "tuned")):
+        means = own[own["phase"] == phase].groupby("client")["value"].mean()
+        assert found.loc[label, "clients_sd"] == pytest.approx(means.std(ddof=1))
+        assert found.loc[label, "sd"] != found.loc[label, "clients_sd"]
+    assert np.isnan(found.loc["A", "clients_sd"])
+    shown = as_shown(accuracy).set_index("method")["sd"]
+    assert shown["Local"] == found.loc["Local", "clients_sd"]
+    assert shown["A"] == found.loc["A", "sd"]
+    assert made.caption.endswith("The spread of Local and L is over clients.")
+
+
+def test_a_printed_spread_over_clients_is_no_error_of_a_mean():
+    """Beside its like it is shown; by it a verdict would be milder than the trials allow."""
+    made = small(methods=[{"name": "local", "label": "L", "spread": "clients"}], sweep=ONCE)
+    row = {"clients": 3, "method": "L", "metric": "accuracy", "split": "test", "mean": 0.25}
+    given = PrintedValue("x", {}, "L", "accuracy", "test", 0.2, 0.1, 5, "", 0.01, "here")
+    for spread, verdict, shown in ((0.2, "better", 0.2), (math.nan, "reproduced", 0.001)):
+        ours = pd.DataFrame([{**row, "sd": 0.001, "trials": 5, "clients_sd": spread}])
+        (found,) = printed_rows(made, [given], ours, {}).to_dict("records")
+        assert (found["verdict"], found["sd"]) == (verdict, shown)
+
+
+def test_a_method_of_one_model_has_no_spread_over_clients(folder):
+    made = exhibit(methods=[{**PLAIN, "spread": "clients"}], sweep=ONCE, **SMALL)
+    with pytest.raises(FedreproError, match="average has no numbers of single clients, so it has"):
+        summarise(made, computed(made, folder))
+
+
+def test_without_it_no_file_has_a_column_for_it(folder):
+    made = exhibit(methods=[PLAIN, {"name": "local"}], sweep=ONCE, **SMALL)
+    assert "clients_sd" not in summarise(made, computed(made, folder)).numbers
+    assert "spread" not in made.settings.methods[0].model_dump()
+    assert made.caption == "a caption"

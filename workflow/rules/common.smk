@@ -311,6 +311,18 @@ def data_of_selected(wildcards):
     return [plan.paths.dataset(dataset) for dataset in datasets]
 
 
+def resolved_graphs(wildcards):
+    """What the drawings of graphs depend on: all parameters and versions, and files of weights."""
+    found = plan_of(wildcards.scale).graphs(selected_keys(wildcards))
+    return ";".join(f"{graph.resolved} {nodes}" for graph, nodes in found)
+
+
+def graph_maps_of_selected(wildcards):
+    """The drawings of graphs, where the selected exhibits have methods on such."""
+    plan = plan_of(wildcards.scale)
+    return [plan.paths.graph_maps] if plan.graphs(selected_keys(wildcards)) else []
+
+
 def selected_keys_of_paper(wildcards):
     plan = plan_of(wildcards.scale)
     return [exhibit.key for exhibit in plan.selected_of(wildcards.paper)]

@@ -34,3 +34,27 @@ rule peer:
         " --out {output.metrics:q}"
         " --timings {output.timings:q} --confusion {output.confusion:q}"
         " --nodes {output.nodes:q} 2> {log:q}"
+
+
+rule graph_maps:
+    output:
+        directory("reports/{scale}/graphs"),
+    log:
+        "results/{scale}/logs/graph-maps.log",
+    conda:
+        "../../envs/environment.yaml"
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(30),
+    params:
+        exhibits=selected_keys,
+        graphs=resolved_graphs,
+        seed=CONFIG.seed,
+        trials=CONFIG.granularity.trials_per_job,
+        schema=SCHEMA_VERSION,
+    message:
+        "drawing the graphs of scale {wildcards.scale}"
+    shell:
+        "fedrepro stage graph-maps --scale {wildcards.scale} --seed {params.seed}"
+        " --trials-per-job {params.trials} --exhibits {params.exhibits}"
+        " --out {output:q} 2> {log:q}"

@@ -24,6 +24,7 @@ rule report:
         tokens="results/{scale}/tokens.csv",
         exhibits=selected_files,
         maps="reports/{scale}/partitions",
+        graphs=graph_maps_of_selected,
         claims=claims_of_selected,
         timings=selected_timings,
     output:
@@ -44,4 +45,4 @@ rule report:
     shell:
         "fedrepro stage report --scale {wildcards.scale} --seed {params.seed}"
         " --trials-per-job {params.trials} --exhibits {params.exhibits} --maps {input.maps:q}"
-        " --claims {input.claims:q} --out {output:q} 2> {log:q}"
+        " --claims {input.claims:q} --graphs {input.graphs:q} --out {output:q} 2> {log:q}"

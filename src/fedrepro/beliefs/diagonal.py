@@ -21,14 +21,14 @@ def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Arr
 
     weights: (N, N), rows sum to one. Source: SPEC D4; with full covariances P2P, (6) and (7).
     """
-    precision = deviation**-2.0
+    precision = 1 / (deviation * deviation)
     heard = weights @ precision
-    return weights @ (precision * mean) / heard, heard**-0.5
+    return weights @ (precision * mean) / heard, 1 / np.sqrt(heard)
 
 
 def mean_of_means(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
     """The same deviations with plain averages of the means: a control."""
-    return weights @ mean, (weights @ deviation**-2.0) ** -0.5
+    return weights @ mean, 1 / np.sqrt(weights @ (1 / (deviation * deviation)))
 
 
 def deviation_of(spread: Array) -> Array:

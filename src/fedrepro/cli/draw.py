@@ -14,6 +14,8 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.membership import build_partition, read_partition, write_partition
 from fedrepro.data.prepared import Prepared, load_prepared, write_prepared
 from fedrepro.data.table import raw_files
+from fedrepro.drawings import graph_map
+from fedrepro.drawings.graph_map import GraphNumbers
 from fedrepro.drawings.partition_map import PartitionMap, map_of, render
 from fedrepro.planning.paths import Paths, names_of
 
@@ -29,12 +31,33 @@ def draw_partition(
     neither svg nor png.
     """
     partition, data = read_token("partition", token), read_token("dataset", dataset)
-    target = out or Path(f"{'--'.join(names_of((data, partition)))}.svg")
-    if target.suffix not in SUFFIXES:
-        raise FedreproError(f"{target} is neither .svg nor .png; name it so")
+    target = _target(out, "--".join(names_of((data, partition))))
     drawn = partition_map(partition, data, trial, seed, raw)
     write_bytes(target, render(drawn, [target.suffix])[target.suffix])
     return target, asdict(drawn.skew)
+
+
+def draw_graph(
+    token: str, clients: int, trial: int, seed: int, out: Path | None
+) -> tuple[Path, GraphNumbers]:
+    """Draw a graph; returns the file written and the graph in numbers.
+
+    Errors: FedreproError for an unknown token, a graph that does not fit, or a file name that is
+    neither svg nor png.
+    """
+    graph = read_token("graph", token)
+    target = _target(out, f"{names_of([graph])[0]}--{clients}")
+    drawn = graph_map.map_of(graph, clients, seed, trial)
+    write_bytes(target, graph_map.render(drawn, [target.suffix])[target.suffix])
+    return target, drawn.numbers
+
+
+def _target(out: Path | None, name: str) -> Path:
+    """The file to write. Errors: FedreproError for one that is neither svg nor png."""
+    target = out or Path(f"{name}.svg")
+    if target.suffix not in SUFFIXES:
+        raise FedreproError(f"{target} is neither .svg nor .png; name it so")
+    return target
 
 
 def partition_map(

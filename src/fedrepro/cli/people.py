@@ -300,6 +300,25 @@ def draw_partition(
     say(f"drawn: {path}")
 
 
+@draw_app.command("graph")
+def draw_graph(
+    token: Annotated[str, typer.Argument(help="such as ring, or star+weights~uniform")],
+    clients: Annotated[int, typer.Option(min=1, help="number of nodes")] = 16,
+    trial: Annotated[int, typer.Option(min=0, help="which trial, of a graph that is drawn")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="svg or png; by default named after graph and nodes")
+    ] = None,
+) -> None:
+    """Who hears whom: nodes, edges and weights, with how fast beliefs spread."""
+    from fedrepro.cli.draw import draw_graph as draw
+    from fedrepro.drawings.graph_map import words
+
+    path, numbers = draw(token, clients, trial, seed, out)
+    say(words(numbers))
+    say(f"drawn: {path}")
+
+
 SKEW = {
     "examples of a client": ("size_min", "size_median", "size_max"),
     "distance from all": ("", "distance_mean", "distance_max"),

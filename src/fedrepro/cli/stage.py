@@ -165,6 +165,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
     "trials_per_job": {"default": "auto", "help": "trials in a file, as the workflow has it"},
     "maps": {"type": Path, "help": "folder of the drawings of partitions"},
+    "graphs": {"type": Path, "nargs": "*", "default": [], "help": "folder of those of graphs"},
 }
 
 
@@ -266,6 +267,13 @@ def _peer(options: Options) -> None:
     peer.run(_rounds(options), options.confusion, options.nodes)
 
 
+def _simulate(options: Options) -> None:
+    from fedrepro.stages import simulate
+
+    method = _method(options.method, "simulate")
+    simulate.run(method, _block(options.trials), options.seed, options.out, options.timings)
+
+
 def _plan(options: Options) -> Any:
     from fedrepro.planning.config import SCALES, Granularity, load_config, load_exhibits
     from fedrepro.planning.plan import Plan
@@ -301,7 +309,8 @@ def _models(options: Options) -> None:
 def _report(options: Options) -> None:
     from fedrepro.stages import report
 
-    report.run(_plan(options), options.exhibits, options.out, options.maps, options.claims)
+    drawn = options.maps, options.claims, options.graphs
+    report.run(_plan(options), options.exhibits, options.out, *drawn)
 
 
 def _claims(options: Options) -> None:
@@ -314,6 +323,12 @@ def _partition_maps(options: Options) -> None:
     from fedrepro.stages import maps
 
     maps.run(_plan(options), options.exhibits, options.out)
+
+
+def _graph_maps(options: Options) -> None:
+    from fedrepro.stages import maps
+
+    maps.run_graphs(_plan(options), options.exhibits, options.out)
 
 
 def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
@@ -355,6 +370,11 @@ STAGES: dict[str, Stage] = {
         _with(*SCENARIO, "confusion", "nodes", *IN_ROUNDS),
         _peer,
     ),
+    "simulate": (
+        "blocks of repeats of a simulation, without data or a model",
+        _with("method", "trials", "seed", "out", "timings"),
+        _simulate,
+    ),
     "tokens": (
         "the full text behind names in paths that had to be shortened",
         _with("scale", "seed", "trials_per_job", "out"),
@@ -377,12 +397,17 @@ STAGES: dict[str, Stage] = {
     ),
     "report": (
         "the page of a scale",
-        _with("scale", "seed", "trials_per_job", "exhibits", "maps", "claims", "out"),
+        _with("scale", "seed", "trials_per_job", "exhibits", "maps", "claims", "graphs", "out"),
         _report,
     ),
     "partition-maps": (
         "drawings of the partitions that exhibits are about",
         _with("scale", "seed", "trials_per_job", "exhibits", "out"),
         _partition_maps,
+    ),
+    "graph-maps": (
+        "drawings of the graphs that exhibits are about",
+        _with("scale", "seed", "trials_per_job", "exhibits", "out"),
+        _graph_maps,
     ),
 }

@@ -31,6 +31,10 @@ NAMES = {
     "sigma2": "σ²",
     "sigma02": "σ₀²",
     "gamma0": "γ₀",
+    "epsilon": "ε",
+    "epsilon_hidden": "ε hidden",
+    "clusters": "m_ε",
+    "points": "p",
 }
 Place = tuple[str, ...]
 

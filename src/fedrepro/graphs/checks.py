@@ -23,8 +23,8 @@ def checked(rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
     weights = _square(rows, who)
     if len(weights) != clients:
         raise FedreproError(
-            f"{who} is for {len(weights)} nodes, and the partition has {clients} clients: give it "
-            "a row and a column for each client"
+            f"{who} is for {len(weights)} nodes, and there are {clients} clients: give it a row "
+            "and a column for each client"
         )
     _require_stochastic(weights, who)
     _require_connected(weights, who)

@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrepro.api import GlobalModel, Traffic
-from fedrepro.networks.predict import network_of, probabilities, votes
+from fedrepro.core.rng import Rng
+from fedrepro.networks.network import Network
+from fedrepro.networks.predict import network_of, predict_belief, probabilities, votes
 from fedrepro.training.examples import Examples, tensor_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at the end and before
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How a variational network predicts: the mean over so many draws, which belong to a place."""
+
+    place: Rng
+    samples: int = SAMPLES
 
 
 @dataclass(frozen=True)
@@ -26,58 +43,105 @@ class EvaluationSplit:
 Values = list[tuple[str, str | None, float]]  # metric, split, value
 
 
-def correct(model: GlobalModel, split: EvaluationSplit) -> np.ndarray:
+def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
     """Whether each prediction is right, bool (N, predictions of an example).
 
-    Not a number throughout for a model that is not finite.
+    Not a number throughout for a model that is not finite. Without draws a variational network
+    predicts by its means.
     """
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
-    given = network, model.tensors, model.weights, split.examples
-    scores = votes(*given, model.ties) if model.ties else probabilities(*given)
+    scores = _scores(network, model, split.examples, draws)
     labels = tensor_of(split.labels).to(scores.device)
     asked = network.asked(split.examples.inputs, labels).cpu().numpy()
     found: np.ndarray = scores.argmax(1).cpu().numpy() == asked
     return found.reshape(len(split.labels), -1)
 
 
-def measure(model: GlobalModel, splits: Mapping[str, EvaluationSplit]) -> Values:
-    """Accuracy on each split, sizes, and what the method reports of itself."""
+def _scores(
+    network: Network, model: GlobalModel, examples: Examples, draws: Draws | None
+) -> torch.Tensor:
+    """Class scores (N·predictions, K) of a network or a mixture."""
+    given = network, model.tensors, model.weights, examples
+    if model.ties:
+        return votes(*given, model.ties)
+    if network.kind != "variational" or draws is None:
+        return probabilities(*given)
+    parts = []
+    for i in range(model.networks):
+        own = {name: value[i] for name, value in model.tensors.items()}
+        place = draws.place if model.networks == 1 else draws.place.at(client=i)
+        scores = predict_belief(network, own, examples, draws.samples, place)
+        share = scores.new_ones(network.classes) / model.networks
+        if model.weights is not None:
+            share = scores.new_tensor(model.weights[i])
+        parts.append(share * scores)
+    return sum(parts[1:], parts[0])
+
+
+def measure(
+    model: GlobalModel, splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
+) -> Values:
+    """Accuracy on each split, sizes, and what the method reports of itself.
+
+    With draws the accuracy of a variational network's means is told beside that of its draws.
+    """
     numbers: Values = []
     for name, split in splits.items():
-        right = correct(model, split)
+        right = correct(model, split, draws)
         numbers.append(("accuracy", name, float(right.mean())))
+        numbers += _by_means(model, name, split, draws)
         if split.rows:
             # a client may have been given none to validate with
             own = [float(right[rows].mean()) for rows in split.rows if len(rows)]
             numbers.append(("accuracy_clients", name, float(np.mean(own))))
-    numbers += size(model, next(iter(splits.values())))
+    numbers += size(model, next(iter(splits.values())), draws.samples if draws else 1)
     numbers += [(name, None, value) for name, value in sorted(model.diagnostics.items())]
     return numbers
 
 
 def measure_alone(
-    models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit]
+    models: Sequence[GlobalModel],
+    splits: Mapping[str, EvaluationSplit],
+    draws: Draws | None = None,
 ) -> tuple[Values, list[float]]:
     """Clients that predict by themselves: the mean and the worst, and each one's test accuracy."""
-    each = [float(correct(model, splits["test"]).mean()) for model in models]
+    test = splits["test"]
+    places = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
+    each = [
+        float(correct(model, test, own).mean()) for model, own in zip(models, places, strict=True)
+    ]
     numbers: Values = [
         ("accuracy", "test", float(np.mean(each))),
         ("accuracy_worst", "test", min(each)),
     ]
-    return numbers + size(models[0], splits["test"]), each
+    means = [v for model in models for _, _, v in _by_means(model, "test", test, draws)]
+    numbers += [("accuracy_of_means", "test", float(np.mean(means)))] if means else []
+    return numbers + size(models[0], test, draws.samples if draws else 1), each
 
 
-def size(model: GlobalModel, split: EvaluationSplit) -> Values:
-    """Parameters and forward passes of what predicts, and its hidden units if it has such."""
-    units = network_of(model.model, split.shape, split.classes).hidden_units(model.tensors)
+def _by_means(model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None) -> Values:
+    """The accuracy with means for weights, where accuracy is that of draws."""
+    if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
+        return []
+    return [("accuracy_of_means", name, float(correct(model, split).mean()))]
+
+
+def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> Values:
+    """Parameters and forward passes of what predicts, and its hidden units if it has such.
+
+    samples: draws that a variational network predicts by.
+    """
+    network = network_of(model.model, split.shape, split.classes)
+    units = network.hidden_units(model.tensors)
+    passes = samples if network.kind == "variational" else 1
     numbers: Values = [] if units is None else [("hidden_units", None, float(units))]
     parameters = sum(value.size for value in model.tensors.values())
     return [
         *numbers,
         ("parameters", None, float(parameters)),
-        ("forward_passes", None, float(model.networks)),
+        ("forward_passes", None, float(model.networks * passes)),
     ]
 
 

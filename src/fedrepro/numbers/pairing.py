@@ -14,6 +14,7 @@ import pandas as pd
 
 from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.series import mean
+from fedrepro.numbers.spread import with_spread
 from fedrepro.planning.pairing import Pair
 
 PAIRED, BESIDE = "paired_mean", "paired_with"
@@ -63,7 +64,9 @@ def _key(row: Mapping[str, Any], places: Sequence[str], method: str) -> tuple[st
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Numbers as figures show them: paired means in the place of plain ones, and no sd for them."""
+    """Numbers as figures show them: paired means in the place of plain ones, and no sd for them;
+    elsewhere the spread that is asked for."""
+    numbers = with_spread(numbers)
     if PAIRED not in numbers:
         return numbers
     paired = numbers[PAIRED].notna()

@@ -13,7 +13,7 @@ import csv
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,9 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec
+from fedrepro.core.tuning import KIND as TUNE
 from fedrepro.numbers.series import select
+from fedrepro.numbers.spread import CLIENTS_SD
 from fedrepro.numbers.times import FIRST
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
 from fedrepro.planning.plan import Plan
@@ -223,17 +225,21 @@ def _row(
     if not points or found.empty:
         return row
     (ours, *_) = found.to_dict("records")
-    row |= {key: ours[key] for key in ("mean", "sd", "trials")}
+    # a spread over clients is shown beside its like, and says nothing of the error of a mean
+    over_clients = not math.isnan(float(ours.get(CLIENTS_SD, math.nan)))
+    shown = ours | ({"sd": ours[CLIENTS_SD]} if over_clients else {})
+    row |= {key: shown[key] for key in ("mean", "sd", "trials")}
     row["difference"] = difference(float(ours["mean"]), printed.value)
     if printed.metric in TIMES:
         row["verdict"] = "shown"
-    elif any(stand_ins.get(point.scenario.dataset.token) for point in points):
+    elif any(stand_ins.get(p.scenario.dataset.token) for p in points if p.scenario):
         row["verdict"] = "stand-in"
     elif exhibit.settings.reduced:
         row["verdict"] = "reduced"
     else:
+        theirs = replace(printed, sd=None) if over_clients else printed
         row["verdict"] = verdict(
-            printed, float(ours["mean"]), _error(float(ours["sd"]), int(ours["trials"])), tolerance
+            theirs, float(ours["mean"]), _error(float(ours["sd"]), int(ours["trials"])), tolerance
         )
     return row
 
@@ -266,17 +272,19 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
     if not specs or not all(key in spec.values for spec in specs):
         raise FedreproError(
             f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "
-            "parameter such as partition.clients, or method.sigma2 of one of its methods"
+            "parameter such as partition.clients, or one of its method, such as method.sigma2 "
+            "or tune.examples"
         )
     return {_lone(spec[key]) for spec in specs}
 
 
 def _specs(point: Point, kind: str, label: str) -> list[Spec]:
-    """The components that a setting is of: one of the scenario, or the settings of a method."""
-    if kind == "method":
-        return [setting.method for own, setting in point.runs if own == label]
-    own = getattr(point.scenario, kind) if kind in SCENARIO else None
-    return [] if own is None else [own]
+    """What a setting is of: a component of the scenario, a method, or how its model is tuned."""
+    if kind in ("method", TUNE):
+        own = [getattr(setting, kind) for named, setting in point.runs if named == label]
+    else:
+        own = [getattr(point.scenario, kind)] if kind in SCENARIO else []
+    return [spec for spec in own if spec is not None]
 
 
 def _lone(value: Any) -> float:

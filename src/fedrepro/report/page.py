@@ -176,8 +176,16 @@ def load(folder: Path, key: str, scale: str) -> Shown:
 
 def load_maps(folder: Path) -> list[dict[str, Any]]:
     """What the drawings of partitions in `folder`, beside the page, show."""
-    path = folder / "maps.json"
-    found: list[dict[str, Any]] = read_json_of(path, {"partitions": list}, folder)["partitions"]
+    return _drawings(folder, "maps.json", "partitions")
+
+
+def load_graphs(folder: Path) -> list[dict[str, Any]]:
+    """What the drawings of graphs in `folder`, beside the page, show."""
+    return _drawings(folder, "graphs.json", "graphs")
+
+
+def _drawings(folder: Path, name: str, what: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = read_json_of(folder / name, {what: list}, folder)[what]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in found]
 
 
@@ -198,6 +206,7 @@ def page(
     exhibits: Sequence[Shown],
     partitions: Sequence[Mapping[str, Any]] = (),
     claims: Mapping[str, Sequence[Any]] | None = None,
+    graphs: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page as one HTML file; figures are referred to beside it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -218,6 +227,7 @@ def page(
         meaning=SCALES[scale],
         papers=list(papers.values()),
         partitions=partitions,
+        graphs=graphs,
         claims=claims or {},
         interval=interval,
         labels=LABELS,

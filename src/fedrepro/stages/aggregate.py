@@ -27,6 +27,7 @@ from fedrepro.data.membership import read_partition
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import (
+    Draws,
     EvaluationSplit,
     Values,
     communication,
@@ -129,6 +130,7 @@ def _trial(
     splits = own.splits(dict.fromkeys((*meta["evaluate"], *evaluate)))
     network = network_of(scenario.model, local.shape, local.classes)
     costly, ledger = Prepare(meta["prepare"], local, info, rng), ledger_of(info)
+    draws = Draws(rng)
     for setting in method.expand():
         began = time.perf_counter()
         extra = costly(setting)
@@ -137,18 +139,22 @@ def _trial(
         seconds = time.perf_counter() - began
         further = costly.sent(setting) + ledger.traffic
         cost = communication(*_sent(meta["kind"], local.clients, network, made, further))
-        yield Measured(setting, *_measured(made, splits, models.epochs, cost), seconds)
+        yield Measured(setting, *_measured(made, splits, draws, models.epochs, cost), seconds)
         for how in tune.expand() if tune else ():
             for repetition in range(tuning_of(how).repetitions):
                 began = time.perf_counter()
                 new = _tuned(made, how, repetition, own, settings_of(scenario.training))
                 seconds = time.perf_counter() - began
-                found = _measured(new, splits, models.epochs, cost)
+                found = _measured(new, splits, draws, models.epochs, cost)
                 yield Measured(setting, *found, seconds, how, repetition)
 
 
 def _measured(
-    made: Made, splits: Mapping[str, EvaluationSplit], epochs: np.ndarray | None, cost: Values
+    made: Made,
+    splits: Mapping[str, EvaluationSplit],
+    draws: Draws,
+    epochs: np.ndarray | None,
+    cost: Values,
 ) -> tuple[Values, dict[tuple[str, str | None], Sequence[float]]]:
     """Numbers of what a method made, and those of single clients by metric and split.
 
@@ -157,8 +163,8 @@ def _measured(
     if made is None:
         return [("left_out", None, 1.0)], {}
     if isinstance(made, GlobalModel):
-        return measure(made, splits) + cost, {}
-    numbers, each = measure_alone(made, splits)
+        return measure(made, splits, draws) + cost, {}
+    numbers, each = measure_alone(made, splits, draws)
     if epochs is None:
         return numbers + cost, {("accuracy", "test"): each}
     done = ("epochs", None, float(epochs.mean()))

@@ -12,7 +12,7 @@ from fedrepro.core.artifacts import save_state
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.states import packed
-from fedrepro.numbers.measure import communication, measure
+from fedrepro.numbers.measure import ALONG, Draws, communication, measure
 from fedrepro.planning.paths import Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.progress import Progress
@@ -58,7 +58,8 @@ class GlobalJudge:
     def along(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
         """Its accuracy."""
         model = self.model(state)
-        numbers = [n for n in measure(model, splits) if n[0] == "accuracy"]
+        numbers = measure(model, splits, Draws(place, ALONG))
+        numbers = [number for number in numbers if number[0] == "accuracy"]
         return RoundLook([(None, *number) for number in numbers], model.finite)
 
     deciding = along
@@ -66,7 +67,8 @@ class GlobalJudge:
     def at_end(self, run: Progress, splits: Splits, place: Rng) -> End:
         """Accuracy, size, what it says of itself, and messages; what predicts is kept."""
         model = self.model(run.state)
-        numbers = measure(model, splits) + communication(run.exchanges, run.traffic)
+        numbers = measure(model, splits, Draws(place.at(round=run.done)))
+        numbers += communication(run.exchanges, run.traffic)
         return End([(None, *number) for number in numbers], _kept(model))
 
     def sent(self) -> Traffic:

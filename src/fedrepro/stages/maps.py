@@ -1,4 +1,5 @@
-"""Stage partition-maps: drawings of the partitions that exhibits are about, in one job."""
+"""Stages partition-maps and graph-maps: drawings of the partitions and the graphs that exhibits are
+about, in one job each."""
 
 from __future__ import annotations
 
@@ -7,14 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json
+from fedrepro.core.spec import shorten
 from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import load_prepared
+from fedrepro.drawings import graph_map
 from fedrepro.drawings.partition_map import map_of, render, words
 from fedrepro.planning.paths import names_of
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.common import say
 
 TRIAL = 0  # the one that is drawn
+NAME = 120  # letters of a token in the name of a file
 
 
 def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
@@ -43,3 +47,27 @@ def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
     head = {"kind": "partition-maps", "schema": SCHEMA_VERSION}
     write_json(out / "maps.json", {**head, "partitions": found})
     say(f"{out}: {len(found)} partitions")
+
+
+def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
+    """Write `out`/<graph>--<nodes>.svg of each, and what they are to `out`/graphs.json."""
+    found = []
+    for (graph, clients), keys in plan.graphs(exhibits).items():
+        drawn = graph_map.map_of(graph, clients, plan.config.seed, TRIAL)
+        name = f"{shorten(graph.token, NAME)}--{clients}.svg"
+        write_bytes(out / name, graph_map.render(drawn, [".svg"])[".svg"])
+        found.append(
+            {
+                "image": name,
+                "title": drawn.title,
+                "alt": drawn.alt,
+                "words": graph_map.words(drawn.numbers),
+                "about": graph.component.doc,
+                "token": graph.token,
+                "exhibits": keys,
+                "numbers": asdict(drawn.numbers),
+            }
+        )
+    head = {"kind": "graph-maps", "schema": SCHEMA_VERSION}
+    write_json(out / "graphs.json", {**head, "graphs": found})
+    say(f"{out}: {len(found)} graphs")

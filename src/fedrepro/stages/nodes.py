@@ -15,6 +15,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.states import packed
+from fedrepro.graphs.spectrum import second_modulus
 from fedrepro.numbers.beliefs import (
     accuracy_of_means,
     confusion,
@@ -24,14 +25,13 @@ from fedrepro.numbers.beliefs import (
     spreads,
     strange,
 )
-from fedrepro.numbers.measure import EvaluationSplit, size
+from fedrepro.numbers.measure import ALONG, SAMPLES, EvaluationSplit, size
 from fedrepro.stages.progress import Progress
 from fedrepro.stages.rounds import End, LookValues, RoundLook, Splits
 from fedrepro.training.peers import Peers
 
 TEST = "test"
 FIRST, LAST = BELIEFS  # by which nodes are judged, and what they go on with
-SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at the end and before
 RECENT = 5  # measured rounds that the last accuracy is a mean of
 
 Scores = list[tuple[np.ndarray, np.ndarray]]  # of each node: class scores, and what was asked
@@ -157,9 +157,7 @@ class NodeJudge:
         """What a node holds to predict, and what was sent over the graph."""
         one = self.made.beliefs(run.state, self.clients)[FIRST]
         model = GlobalModel(self.clients.model, {name: value[:1] for name, value in one.items()})
-        held = {metric: value for metric, _, value in size(model, split)}
-        if self.clients.network.kind == "variational":
-            held["forward_passes"] = float(SAMPLES)
+        held = {metric: value for metric, _, value in size(model, split, SAMPLES)}
         sent = run.traffic
         told = {
             "rounds": run.exchanges,
@@ -167,6 +165,7 @@ class NodeJudge:
             "bytes_up": sent.bytes_up,
             "bytes_down": sent.bytes_down,
             "edges": self.clients.edges,
+            "spectral_gap": round(1 - second_modulus(self.clients.weights), 12),
             "bytes_per_edge": sent.bytes_up / max(1, sent.messages_up),
         }
         return [(None, metric, None, float(value)) for metric, value in (held | told).items()]

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedrepro.core.artifacts import write_text
 from fedrepro.numbers.times import exhibit_seconds, timings_of
 from fedrepro.planning.plan import Plan
-from fedrepro.report.page import load, load_claims, load_maps, page
+from fedrepro.report.page import load, load_claims, load_graphs, load_maps, page
 from fedrepro.stages.common import say
 
 
@@ -19,11 +19,13 @@ def run(
     out: Path,
     maps: Path | None = None,
     claims: Sequence[Path] = (),
+    graphs: Sequence[Path] = (),
 ) -> None:
     """Write the page; the exhibits lie beside it, and what their runs took is where they name it.
 
     `maps` is the folder of stage partition-maps, beside the page too; without it the page has no
-    section on partitions. `claims` are tables of verdicts, named <paper>/claims.csv.
+    section on partitions. `graphs` is that of stage graph-maps, if there is one. `claims` are
+    tables of verdicts, named <paper>/claims.csv.
     """
     shown = []
     for key in exhibits:
@@ -33,5 +35,6 @@ def run(
         known = all(path.exists() for path in own)
         shown.append(replace(found, seconds=exhibit_seconds(own) if known else {}))
     drawn = load_maps(maps) if maps else []
-    write_text(out, page(plan.scale, shown, drawn, load_claims(claims)))
+    on = [graph for folder in graphs for graph in load_graphs(folder)]
+    write_text(out, page(plan.scale, shown, drawn, load_claims(claims), on))
     say(f"{out}: {len(shown)} exhibits")

@@ -202,7 +202,8 @@ class Block:
 
         start: the network's tensors (models, size), or (1, size) for all of them; private: those of
         the terms (models, size); reference: what terms compare with, as start, which it is if None;
-        memory: of the optimiser, buffers (models, size) and steps (models,), all alike, or nothing.
+        memory: of the optimiser, buffers (models, size), on the CPU written in place, and steps
+        (models,), all alike; or nothing.
         """
         import torch
 
@@ -221,13 +222,14 @@ class Block:
         if same:
             settings = replace(settings, lr=rates[0])
         self.gradients.begin(rates, self.procedure.shares(tasks))
-        self.optimiser = OPTIMISERS[settings.optimiser](
-            self.flat[:count], settings, None if same else rates
-        )
-        if memory:
-            self.optimiser.recall(int(memory["steps"][0]))
-            for name, value in self.optimiser.buffers().items():
-                value.copy_(torch.from_numpy(memory[name]))
+        kind = OPTIMISERS[settings.optimiser]
+        self.memory = {
+            name: torch.from_numpy(memory[name]).to(self.device)
+            for name in (kind.remembered(settings) if memory else ())
+        }
+        steps = int(memory["steps"][0]) if memory else 0
+        flat = self.flat[:count]
+        self.optimiser = kind(flat, settings, None if same else rates, self.memory, steps)
         if self.procedure.network.draws:
             self.noise = noise_of(tasks, settings.batch_size, self.device)
         if self.crops is not None:

@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
-from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
 from fedrepro.training.block import Block, Procedure
+from fedrepro.training.checks import check_going_on, check_private, check_tasks
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout
 from fedrepro.training.minibatches import Task
+from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import StepPath, choose, require
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Proximal, Term
@@ -201,8 +202,9 @@ class _Work:
         block: int | None,
         path: StepPath | None,
     ) -> None:
-        _check_tasks(tasks)
-        _check_private(procedure.private, given.private, len(tasks))
+        check_tasks(tasks)
+        check_private(procedure.private, given.private, len(tasks))
+        check_going_on(procedure.settings, tasks, given.memory is not None)
         procedure.require_pieces()
         settings, network, losses = procedure.settings, procedure.network, procedure.losses
         device = examples.inputs.device
@@ -217,10 +219,7 @@ class _Work:
         self.start = self.inner.pack(given.start)
         self.reference = None if given.reference is None else self.inner.pack(given.reference)
         self.given, self.private = given.private, self.empty(self.outer)
-        self.before = given.memory or {}
-        self.memory: dict[str, np.ndarray] | None = None
-        if given.memory is not None:
-            self.memory = {"steps": self.before.get("steps", 0) + self.steps}
+        self.memory = self._recalled(given.memory, settings)
         self.finite = np.ones(len(tasks), bool)
         self.failed_at = np.full(len(tasks), -1)
         self.loss = np.full(len(tasks), np.nan)
@@ -231,7 +230,7 @@ class _Work:
             buffers = 1 + bool(procedure.terms) if direct else BUFFERS
             self.size = block or block_size(layout, device, len(tasks), buffers)
             self.size = min(len(tasks), self.size)
-        if len(set(self.before.get("steps", ()))) > 1:
+        if self.memory is not None and len(set(self.memory["steps"].tolist())) > 1:
             self.size = 1  # the fused kernel of an optimiser knows one number of steps
         rates = {settings.lr if task.lr is None else task.lr for task in tasks}
         same_rate = self.size == 1 or len(rates) == 1
@@ -242,17 +241,17 @@ class _Work:
         order = np.lexsort((-self.pieces, -self.steps))
         for at in range(0, len(order), self.size):
             chosen = order[at : at + self.size]
-            tasks = [self.tasks[i] for i in chosen]
+            span, tasks = _span(chosen), [self.tasks[i] for i in chosen]
             own = {name: value[chosen] for name, value in self.given.items()}
             self.block.begin(
-                _of(self.start, chosen),
+                _of(self.start, span),
                 self.outer.pack(own) if own else None,
-                None if self.reference is None else _of(self.reference, chosen),
-                {name: value[chosen] for name, value in self.before.items()},
+                None if self.reference is None else _of(self.reference, span),
+                {name: value[span] for name, value in (self.memory or {}).items()},
                 tasks,
             )
             self._judge(chosen, *self.block.train(tasks))
-            self._remember(chosen)
+            self._remember(span)
             yield self._part(chosen)
 
     def _judge(self, chosen: np.ndarray, losses: np.ndarray, taken: np.ndarray) -> None:
@@ -268,14 +267,28 @@ class _Work:
                 # an exact sum does not depend on how the steps were cut
                 self.loss[model] = math.fsum(losses[:, i].tolist()) / self.steps[model]
 
-    def _remember(self, chosen: np.ndarray) -> None:
+    def _recalled(
+        self, memory: Mapping[str, np.ndarray] | None, settings: Settings
+    ) -> dict[str, np.ndarray] | None:
+        """What the optimiser remembers, in memory of its own; zero to begin with."""
+        if memory is None:
+            return None
+        if memory:
+            return {name: value.copy() for name, value in memory.items()}
+        room = (len(self.tasks), self.inner.size + self.outer.size)
+        names = OPTIMISERS[settings.optimiser].remembered(settings)
+        found = {name: np.zeros(room, self.start.dtype) for name in names}
+        return {"steps": np.zeros(len(self.tasks), np.int64), **found}
+
+    def _remember(self, span: slice | np.ndarray) -> None:
         """Note what the optimiser remembers of the models of a block."""
         if self.memory is None:
             return
-        for name, value in self.block.optimiser.buffers().items():
-            if name not in self.memory:
-                self.memory[name] = np.empty((len(self.tasks), value.shape[1]), self.start.dtype)
-            self.memory[name][chosen] = value.cpu().numpy()
+        self.memory["steps"][span] += self.steps[span]
+        for name, value in self.block.memory.items():
+            found, kept = value.cpu().numpy(), self.memory[name]
+            if not np.may_share_memory(found, kept):
+                kept[span] = found
 
     def _part(self, chosen: np.ndarray) -> Part:
         """The models of a block; what is not finite is not a number, whatever it was before."""
@@ -321,7 +334,13 @@ class _Work:
             tensors[name][chosen] = value.cpu().numpy()
 
 
-def _of(flat: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def _span(chosen: np.ndarray) -> slice | np.ndarray:
+    """The same places as a slice if they follow each other: what it takes is not copied."""
+    first, count = int(chosen[0]), len(chosen)
+    return slice(first, first + count) if (np.diff(chosen) == 1).all() else chosen
+
+
+def _of(flat: np.ndarray, chosen: slice | np.ndarray) -> np.ndarray:
     """The rows of these models; one row is that of all."""
     return flat if len(flat) == 1 else flat[chosen]
 
@@ -351,35 +370,3 @@ def block_size(layout: Layout, device: torch.device, models: int, buffers: int =
         most = max(1, CPU_BLOCK_BYTES // each)
     blocks = -(-models // most)
     return -(-models // blocks)
-
-
-def _check_tasks(tasks: Sequence[Task]) -> None:
-    """An error for a client without examples or steps."""
-    for task in tasks:
-        where = f"client {task.rng.client} of trial {task.rng.trial}"
-        if not len(task.rows):
-            raise FedreproError(
-                f"{where} has no training examples; "
-                "use fewer clients or a partition with min_examples"
-            )
-        if task.steps is not None and task.steps < 1:
-            raise FedreproError(
-                f"{where} is to take {task.steps} steps; give it at least one, or leave it out"
-            )
-
-
-def _check_private(
-    wanted: Mapping[str, Shape], private: Mapping[str, np.ndarray], models: int
-) -> None:
-    """An error for private tensors that are missing, too many, or of another shape."""
-    if set(wanted) != set(private):
-        raise FedreproError(
-            f"the loss terms have private tensors {shown(sorted(wanted))}, but "
-            f"{shown(sorted(private))} were handed over; give exactly those"
-        )
-    for name, shape in wanted.items():
-        if private[name].shape != (models, *shape):
-            raise FedreproError(
-                f"private tensor '{name}' must have shape {(models, *shape)}, one part for each "
-                f"model that trains, not {private[name].shape}"
-            )

@@ -1,7 +1,12 @@
-"""Optimisers over flat buffers: one fused step for all models of a block."""
+"""Optimisers over flat buffers: one fused step for all models of a block.
+
+What they remember of the models lies in buffers (models, size), by the names that `remembered`
+gives, which a caller may hand over, to go on with and to keep; they are written in place.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fedrepro.training.settings import Settings
@@ -13,19 +18,29 @@ if TYPE_CHECKING:
 class Adam:
     """Adam or AMSGrad on a buffer (models, size); L2 enters the gradient, as in the loss.
 
-    rates: step size of each model; by default the procedure's.
+    rates: step size of each model; by default the procedure's. memory: buffers to go on with, of
+    models that have all taken so many steps.
     """
 
     def __init__(
-        self, flat: torch.Tensor, settings: Settings, rates: list[float] | None = None
+        self,
+        flat: torch.Tensor,
+        settings: Settings,
+        rates: list[float] | None = None,
+        memory: Mapping[str, torch.Tensor] | None = None,
+        steps: int = 0,
     ) -> None:
         import torch
 
         self.settings, self.rates = settings, rates
-        self.first = torch.zeros_like(flat)
-        self.second = torch.zeros_like(flat)
-        self.largest = torch.zeros_like(flat) if settings.amsgrad else None
-        self.steps = torch.zeros((), dtype=torch.float32, device=flat.device)
+        kept = memory or {name: torch.zeros_like(flat) for name in self.remembered(settings)}
+        self.first, self.second, self.largest = kept["first"], kept["second"], kept.get("largest")
+        self.steps = torch.full((), float(steps), dtype=torch.float32, device=flat.device)
+
+    @staticmethod
+    def remembered(settings: Settings) -> tuple[str, ...]:
+        """The names of its buffers."""
+        return ("first", "second", "largest") if settings.amsgrad else ("first", "second")
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """One step for the first models of the buffer; all of them have taken equally many."""
@@ -65,18 +80,10 @@ class Adam:
             return kept
         return [[value[models] for value in one] for one in kept]
 
-    def buffers(self) -> dict[str, torch.Tensor]:
-        """What is remembered of each model, (models, size), beside the number of steps."""
-        found = {"first": self.first, "second": self.second}
-        return found if self.largest is None else {**found, "largest": self.largest}
-
-    def recall(self, steps: int) -> None:
-        """Models that have taken so many steps go on; their buffers are written by the caller."""
-        self.steps.fill_(steps)
-
     def state(self) -> dict[str, torch.Tensor]:
         """What must be kept to go on: moments and number of steps."""
-        return {**self.buffers(), "steps": self.steps}
+        found = {"first": self.first, "second": self.second, "steps": self.steps}
+        return found if self.largest is None else {**found, "largest": self.largest}
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
         """Go on from a state; it is copied, so the state itself does not change."""
@@ -85,22 +92,26 @@ class Adam:
 
 
 class Sgd:
-    """Gradient descent with heavy-ball momentum on a buffer (models, size); rates: as in Adam."""
+    """Gradient descent with heavy-ball momentum on a buffer (models, size); the rest: as Adam."""
 
     def __init__(
-        self, flat: torch.Tensor, settings: Settings, rates: list[float] | None = None
+        self,
+        flat: torch.Tensor,
+        settings: Settings,
+        rates: list[float] | None = None,
+        memory: Mapping[str, torch.Tensor] | None = None,
+        steps: int = 0,
     ) -> None:
         import torch
 
         self.settings, self.rates = settings, rates
-        self.velocity = torch.zeros_like(flat) if settings.momentum else None
+        kept = memory or {name: torch.zeros_like(flat) for name in self.remembered(settings)}
+        self.velocity = kept.get("velocity")
 
-    def buffers(self) -> dict[str, torch.Tensor]:
-        """See `Adam`."""
-        return {} if self.velocity is None else {"velocity": self.velocity}
-
-    def recall(self, steps: int) -> None:
-        """See `Adam`."""
+    @staticmethod
+    def remembered(settings: Settings) -> tuple[str, ...]:
+        """The names of its buffers."""
+        return ("velocity",) if settings.momentum else ()
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """One step for the first models of the buffer."""

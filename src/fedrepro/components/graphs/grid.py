@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import numpy as np
@@ -11,9 +10,10 @@ from fedrepro.components.graphs._shapes import Rule, SelfLoops, weighed
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.graphs.places import rectangle
 
 
-@register("graph", "grid", version=1, title="grid")
+@register("graph", "grid", version=1, title="grid", layout="lattice")
 def grid(
     clients: int,
     rng: Rng,
@@ -28,6 +28,5 @@ def grid(
     """
     import networkx as nx
 
-    rows = max(n for n in range(1, math.isqrt(clients) + 1) if clients % n == 0)
-    graph = nx.grid_2d_graph(rows, clients // rows, periodic=torus)
+    graph = nx.grid_2d_graph(*rectangle(clients), periodic=torus)
     return weighed(graph, weights, self_loops)

@@ -9,7 +9,7 @@ from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 
 
-@register("graph", "star", version=1, title="star")
+@register("graph", "star", version=1, title="star", layout="hub")
 def star(
     clients: int, rng: Rng, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:

@@ -22,6 +22,7 @@ from fedrepro.core.spec import render
 from fedrepro.numbers.choice import Curve
 from fedrepro.numbers.pairing import COLUMNS as PAIRING
 from fedrepro.numbers.series import LEFT_OUT
+from fedrepro.numbers.spread import CLIENTS_SD
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +31,7 @@ CASE, ROUND = "case", "round"
 NOT_PLACES = (
     *("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting", ROUND),
     *PAIRING,
+    CLIENTS_SD,
 )
 WORDS = {"clients": "J"}  # columns that a reader knows by another name
 
@@ -85,7 +87,9 @@ class Numbers:
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
         """A table with what the json beside it says."""
-        every = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
+        usual = about["settings"].get("measure_every", 1)
+        own = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
+        every = {label: given or usual for label, given in own.items()}
         return cls(frame, grids(about), every)
 
     @cached_property
