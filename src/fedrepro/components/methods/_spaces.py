@@ -107,7 +107,7 @@ class Intersecting:
             "radius": spaces.radii.mean(),
             "reach": proof.largest,
         }
-        return point, {key: float(value) for key, value in told.items() if value != np.inf}
+        return point, {key: float(value) for key, value in told.items()}
 
 
 @dataclass
