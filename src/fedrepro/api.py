@@ -2,7 +2,8 @@
 
 A one-shot method or a control is one function; a federated method is a class with a pair of
 pure functions, `init` and `round`, and `model` to read the global model off the state, a peer
-method one with `beliefs`, to read off it what each node believes:
+method one with `beliefs`, to read off it what each node believes; a simulation is a function of its
+parameters and a random place alone, since it has neither data nor a model:
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel: ...
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 # loaded when it is asked for, as components are: it stands in a room below this one
 STATE_DICTS = "fedrepro.networks.state_dicts"
 
-Kind = Literal["one_shot", "federated", "peer", "control"]
+Kind = Literal["one_shot", "federated", "peer", "control", "simulation"]
 
 # What a method may ask for beyond the clients' weights. The harness hands over what is declared
 # and nothing else; every figure and the leaderboard show it.
@@ -342,6 +343,19 @@ class Peer(Protocol):
     ) -> tuple[State, Report]: ...
 
     def beliefs(self, state: State, peers: Peers) -> Mapping[str, Tensors]: ...
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a simulation found in one trial, which is a block of repeats.
+
+    rounds: steps done -> named numbers, of METRICS or declared by the method: one for all nodes,
+    or an array (N,) with one for each; what stands at the last step is what it ended with. ended:
+    numbers that belong to no step.
+    """
+
+    rounds: Mapping[int, Mapping[str, float | np.ndarray]]
+    ended: Mapping[str, float] = field(default_factory=dict)
 
 
 # What a one-shot method or a control gives: a model, one for each client, or nothing where it has

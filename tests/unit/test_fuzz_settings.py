@@ -53,7 +53,7 @@ def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> P
     for dataset, partition in plan.partitions(list(plan.exhibits)):
         plan.partition_file(dataset, partition, plan.blocks(1)[0])
     for run, trials in plan.trials.items():
-        if run.every is None and run.scenario.clients < 100:
+        if run.every is None and run.scenario and run.scenario.clients < 100:
             for block in plan.blocks(trials)[:5]:
                 plan.model_files(run.scenario, block)
     return plan

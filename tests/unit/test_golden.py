@@ -113,7 +113,16 @@ def of_graph(item):
     return summary(weights_of(item.spec(required), clients, Rng(0)))
 
 
+def of_simulation(item):
+    found = item.fn(rng=Rng(0), **item.spec({"steps": 40, "repeats": 4}).values)
+    numbers = [*found.rounds.values(), found.ended]
+    names = dict.fromkeys(name for one in numbers for name in one)
+    return summary(*(np.stack([one[name] for one in numbers if name in one]) for name in names))
+
+
 def of_method(item):
+    if item.meta["kind"] == "simulation":
+        return of_simulation(item)
     given = problem_for(item.name, 1 if "partition" in item.meta["scenario"] else 4)
     values = item.spec().values
     if item.meta["kind"] == "peer":

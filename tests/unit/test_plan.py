@@ -25,6 +25,7 @@ from fedrepro.planning.paths import (
     blocks,
     method_name,
     names_of,
+    specs_of,
     whole_blocks,
 )
 from fedrepro.planning.plan import Plan
@@ -197,7 +198,9 @@ def test_selection_does_not_change_paths():
 
 def test_granularity_cuts_training_into_jobs():
     fine = plan_by(granularity=Granularity(clients_per_job=1, trials_per_job=1))
-    run = next(r for r in fine.runs if r.scenario.partition.token == "homogeneous+clients~4")
+    run = next(
+        r for r in fine.runs if r.scenario and r.scenario.partition.token == "homogeneous+clients~4"
+    )
     assert len(models_of(fine, {run: 2})) == 8
     assert len(models_of(fine, {run: 1})) == 4
     assert len(models_of(plan(), {run: 2})) == 1
@@ -322,7 +325,8 @@ def test_names_in_paths_lead_back_to_full_tokens():
             assert found.tokens["methods", method_name(run.method, run.every, run.tune)] == (
                 run.method.token
             )
-            for spec, name in zip(run.scenario.specs, run.scenario.names, strict=True):
+            specs = specs_of(run.scenario)
+            for spec, name in zip(specs, names_of(specs), strict=True):
                 assert parse_settings(spec.kind, found.tokens[spec.kind, name]) == spec
 
 

@@ -76,3 +76,9 @@ def printed_excess_risk(loss: float, radius: float) -> float:
 def corrected_excess_risk(loss: float, radius: float) -> float:
     """B sqrt(2r): Pinsker's inequality is integral |p - q| <= sqrt(2 KL)."""
     return loss * math.sqrt(2 * radius)
+
+
+def second_eigenvalue(weights: Array) -> float:
+    """The largest eigenvalue of W but the one that is 1, by its value (of complex ones the real
+    part): what equation (4) is printed with."""
+    return float(np.sort(np.linalg.eigvals(weights).real)[-2])

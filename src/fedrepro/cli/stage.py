@@ -267,6 +267,13 @@ def _peer(options: Options) -> None:
     peer.run(_rounds(options), options.confusion, options.nodes)
 
 
+def _simulate(options: Options) -> None:
+    from fedrepro.stages import simulate
+
+    method = _method(options.method, "simulate")
+    simulate.run(method, _block(options.trials), options.seed, options.out, options.timings)
+
+
 def _plan(options: Options) -> Any:
     from fedrepro.planning.config import SCALES, Granularity, load_config, load_exhibits
     from fedrepro.planning.plan import Plan
@@ -362,6 +369,11 @@ STAGES: dict[str, Stage] = {
         "a method in rounds without a server, on a graph, with checkpoints",
         _with(*SCENARIO, "confusion", "nodes", *IN_ROUNDS),
         _peer,
+    ),
+    "simulate": (
+        "blocks of repeats of a simulation, without data or a model",
+        _with("method", "trials", "seed", "out", "timings"),
+        _simulate,
     ),
     "tokens": (
         "the full text behind names in paths that had to be shortened",

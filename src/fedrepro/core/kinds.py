@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MethodKind:
-    """words: for people. on_graph: whether its clients are the nodes of a graph."""
+    """words: for people. on_graph: whether its clients are the nodes of a graph. with_data: whether
+    it is measured in a scenario, on data and with a model.
+    """
 
     stage: str
     tree: str
     words: str
     in_rounds: bool = False
     on_graph: bool = False
+    with_data: bool = True
 
 
 METHOD_KINDS = {
@@ -23,6 +26,7 @@ METHOD_KINDS = {
         "peer", "peer", "in rounds, without a server", in_rounds=True, on_graph=True
     ),
     "control": MethodKind("aggregate", "metrics", "control"),
+    "simulation": MethodKind("simulate", "simulations", "simulation", with_data=False),
 }
 TRAINING_TREE, TRAINING_STAGE = "models", "train"
 TUNED_TREE = "tuned"  # of one-shot methods and controls whose models are trained on once more
@@ -36,4 +40,5 @@ STAGE_WORDS = {
     "aggregate": "one-shot methods and controls",
     "federate": "methods in rounds",
     "peer": "methods in rounds on graphs",
+    "simulate": "simulations",
 }

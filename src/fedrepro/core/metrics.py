@@ -30,7 +30,13 @@ class Metric:
 
 METRICS = {
     "accuracy": Metric("accuracy", "share of examples", 0, 1, 1),
+    "accuracy_scatter": Metric(
+        "sd of the accuracy over the last measured rounds", "share of examples", 0, 1, -1
+    ),
     "accuracy_worst": Metric("accuracy of the worst client's model", "share of examples", 0, 1, 1),
+    "confusion": Metric(
+        "examples of a class that are taken for one", "share of a class's examples", 0, 1, 0
+    ),
     "accuracy_clients": Metric(
         "mean over clients of the accuracy on their own examples", "share of examples", 0, 1, 1
     ),
@@ -64,16 +70,11 @@ METRICS = {
     "accuracy_of_means": Metric(
         "accuracy with the means for weights", "share of examples", 0, 1, 1
     ),
-    "accuracy_last5": Metric(
-        "mean accuracy of the last five measured rounds", "share of examples", 0, 1, 1
-    ),
-    "accuracy_last5_sd": Metric(
-        "spread of the accuracy over the last five measured rounds", "share of examples", 0, 1, 0
-    ),
     "spread_q05": Metric("5 % quantile of the weights' standard deviations", "weight", 0, None, 0),
     "spread_q50": Metric("median of the weights' standard deviations", "weight", 0, None, 0),
     "spread_q95": Metric("95 % quantile of the weights' standard deviations", "weight", 0, None, 0),
     "edges": Metric("directed edges of the graph", "edges", 0, None, -1),
+    "spectral_gap": Metric("one less the second largest modulus of the weights", "", 0, 1, 0),
     "bytes_per_edge": Metric("of a message along one edge", "bytes", 0, None, -1),
 }
 

@@ -30,6 +30,7 @@ OTHER = {
     "networks/state_dicts.py": "reads and writes models of one's own",
     "numbers/about.py": "draws",
     "numbers/claims/": "judges",
+    "numbers/confusion.py": "draws",
     "numbers/files.py": "draws",
     "numbers/results.py": "reports",
     "numbers/summary.py": "draws",

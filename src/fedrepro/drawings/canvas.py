@@ -278,8 +278,9 @@ def held(exhibit: Exhibit) -> list[str]:
 
 
 def data_title(exhibit: Exhibit) -> str:
-    titles = [p.scenario.dataset.component.meta["title"] for p in exhibit.points]
-    return ", ".join(dict.fromkeys(titles))
+    """What data an exhibit is about; a simulation has its own."""
+    titles = [p.scenario.dataset.component.meta["title"] for p in exhibit.points if p.scenario]
+    return ", ".join(dict.fromkeys(titles)) or "Simulation"
 
 
 def trials_text(*counts: int) -> str:

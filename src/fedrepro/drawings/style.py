@@ -104,6 +104,8 @@ CASES = (
     Look("#3B6E22", ">", (0, (1.5, 1))),
 )
 
+HEARD: Dash = (0, (3, 1.2))
+
 # from nothing to all: one hue, steadily darker, so that it reads the same with any colour vision
 SHARES = ("#FFFFFF", "#CFE3F2", "#8FBFE0", "#4293C9", "#0072B2", "#08306B")
 BAR = "#6B7280"
@@ -153,13 +155,14 @@ def looks(measures: Sequence[Measure]) -> dict[str, Look]:
     """The look of each method by its label.
 
     The first entry of a method has the look of its method, whatever it is called and whoever is
-    beside it. Further entries of one method have spare looks that follow from their labels; only
-    where two of a figure would look alike does one give way.
+    beside it; one of a node's numbers has that of the node. Further entries of one method have
+    spare looks that follow from their labels; only where two of a figure would look alike does one
+    give way.
     """
     found: dict[str, Look] = {}
     later: list[Measure] = []
     for measure in measures:
-        look = look_of(measure.spec.name, reference=measure.reference)
+        look = _look(measure)
         if look in found.values():
             later.append(measure)
         else:
@@ -168,6 +171,14 @@ def looks(measures: Sequence[Measure]) -> dict[str, Look]:
         spare = SPARE_REFERENCES if measure.reference else SPARE
         found[measure.label] = _free(_number(measure.label), spare, found.values())
     return {measure.label: found[measure.label] for measure in measures}
+
+
+def _look(measure: Measure) -> Look:
+    """That of a node, its beliefs after they are heard in thin dashes, or that of the method."""
+    if measure.node is None or measure.reference:
+        return look_of(measure.spec.name, reference=measure.reference)
+    own = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
+    return replace(own, dash=HEARD, width=1.0) if measure.belief == "after" else own
 
 
 def look_of(method: str, *, reference: bool = False) -> Look:

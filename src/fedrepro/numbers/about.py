@@ -18,6 +18,7 @@ from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec, render
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import CASE
+from fedrepro.planning.paths import specs_of
 from fedrepro.planning.plan import Exhibit, Measure, Plan, Run
 
 DRAWN_WITH = ("matplotlib", "pandas")
@@ -95,8 +96,9 @@ def _data(
 ) -> list[dict[str, Any]]:
     """The data sets, with the checksum that all their runs agree on and any stand-in note."""
     found: dict[Spec, dict[str, Any]] = {}
-    for run, source in ((run, source) for run, own in sources.items() for source in own):
-        spec = run.scenario.dataset
+    trained = [(run.scenario, own) for run, own in sources.items() if run.scenario]
+    for scenario, source in ((scenario, source) for scenario, own in trained for source in own):
+        spec = scenario.dataset
         meta = spec.component.meta
         entry = found.setdefault(
             spec,
@@ -142,7 +144,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Each component by kind, with its values as text; swept values one after another."""
     found: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
-        given = (getattr(point.scenario, kind) for point in exhibit.points)
+        given = (getattr(point.scenario, kind, None) for point in exhibit.points)
         specs = [spec for spec in given if spec is not None]
         if not specs:
             continue
@@ -225,7 +227,7 @@ def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[s
         said += [
             {spec.kind: [spec.resolved]}
             for run in exhibit.runs
-            for spec in (*run.scenario.specs, run.method)
+            for spec in (*specs_of(run.scenario), run.method)
         ]
     found: dict[str, set[str]] = {}
     for one in said:

@@ -232,7 +232,7 @@ def _row(
     row["difference"] = difference(float(ours["mean"]), printed.value)
     if printed.metric in TIMES:
         row["verdict"] = "shown"
-    elif any(stand_ins.get(point.scenario.dataset.token) for point in points):
+    elif any(stand_ins.get(p.scenario.dataset.token) for p in points if p.scenario):
         row["verdict"] = "stand-in"
     elif exhibit.settings.reduced:
         row["verdict"] = "reduced"

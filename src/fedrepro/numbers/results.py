@@ -23,6 +23,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.numbers.files import RUN, open_exhibit
 from fedrepro.numbers.summary import ROUND, csv_text
 from fedrepro.planning.config import SCALES, load_config, load_exhibits
+from fedrepro.planning.paths import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Point
 
 WHO = ("method", "kind", "setting")
@@ -123,8 +124,8 @@ def _row(row: Mapping[str, str], point: Point, method: Spec) -> dict[str, Any]:
     scenario = point.scenario
     return {
         **dict.fromkeys(SCENARIO, ""),
-        **{spec.kind: spec.token for spec in scenario.specs},
-        "clients": scenario.clients,
+        **{spec.kind: spec.token for spec in specs_of(scenario)},
+        "clients": scenario.clients if scenario else 0,
         "method": row["method"],
         "kind": method.component.meta["kind"],
         "setting": row["setting"],

@@ -10,26 +10,26 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fedrepro.api import BELIEFS
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import IN_ROUND, REPETITION
+from fedrepro.core.metrics import IN_ROUND, OF_ROUNDS, REPETITION
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-LEFT_OUT = "left_out"
+LEFT_OUT, SCATTER, TEST = "left_out", "accuracy_scatter", "test"
 Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
 
 
-def global_rows(table: pa.Table) -> pd.DataFrame:
-    """What global models reached, at the end (no round) and in single rounds.
+def all_rows(table: pa.Table) -> pd.DataFrame:
+    """What was measured, at the end (no round) and in single rounds, of all and of single nodes.
 
     Where models are tuned, a trial's value is the mean over the samples of a size.
     """
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
-    frame = frame[frame["client"].isna()]
     frame = over_repetitions(frame.assign(split=frame["split"].fillna("")))
     return frame.sort_values("trial", kind="stable")
 
@@ -45,6 +45,25 @@ def over_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
     groups = tuned.groupby(place, sort=False, dropna=False)["value"]
     means = groups.agg(lambda values: mean(values.tolist())).reset_index()
     return pd.concat([plain.drop(columns=REPETITION), means], ignore_index=True)
+
+
+def seen(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
+    """The rows that an entry of an exhibit shows.
+
+    Without a node those of all together; else the node's own, counted from 1, and of what no node
+    has of its own those of all. belief: the split that stands as `test`, since nodes are measured
+    on test examples with what they believe before, and after, they heard their neighbours.
+    """
+    if belief is not None:
+        frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
+        frame = frame.assign(split=frame["split"].replace(belief, TEST))
+    together = frame["client"].isna()
+    if node is None:
+        return frame[together]
+    own = frame[frame["client"] == node - 1]
+    key = frame["metric"] + "/" + frame["split"]
+    shared = together & ~key.isin(own["metric"] + "/" + own["split"])
+    return frame[(frame["client"] == node - 1) | shared]
 
 
 def is_final(rows: pd.DataFrame) -> pd.Series:
@@ -91,6 +110,28 @@ def by_metric(own: pd.DataFrame, token: str, trials: int, where: str) -> Series:
                 f"trials, but has it in {group['trial']}; delete its metrics and start again"
             )
     return {key: group["value"] for key, group in found.items()}
+
+
+def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
+    """Means over the last measured rounds of what is measured in rounds, in each trial.
+
+    `accuracy_scatter` is the sample standard deviation of the accuracies that its mean is of; what
+    is counted over all rounds has no mean over some. Nothing of a method without rounds.
+    """
+    curves = own[~is_final(own) & ~own["metric"].isin(OF_ROUNDS)]
+    found: dict[tuple[str, str], list[float]] = {}
+    for place, rows in curves.groupby(["metric", "split", "trial"]):
+        metric, split, trial = map(str, place)
+        values = rows.sort_values("round")["value"].tolist()[-rounds:]
+        if len(values) < rounds:
+            raise FedreproError(
+                f"{where}: a mean over the last {rounds} measured rounds needs so many, and trial "
+                f"{trial} has {len(values)}; measure more often, or lower `last_rounds`"
+            )
+        found.setdefault((metric, split), []).append(mean(values))
+        if metric == "accuracy":
+            found.setdefault((SCATTER, split), []).append(sd(values) or 0.0)
+    return {key: values for key, values in found.items() if len(values) == trials}
 
 
 def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:

@@ -20,8 +20,19 @@ from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.spec import Value, render
 from fedrepro.numbers.choice import CHOICE, STOPPED, candidates, choice_rows, choose
+from fedrepro.numbers.confusion import confusion_series
 from fedrepro.numbers.pairing import BESIDE, COLUMNS, with_pairs
-from fedrepro.numbers.series import Series, by_metric, global_rows, is_final, mean, of_setting, sd
+from fedrepro.numbers.series import (
+    Series,
+    all_rows,
+    by_metric,
+    is_final,
+    last_series,
+    mean,
+    of_setting,
+    sd,
+    seen,
+)
 from fedrepro.numbers.spread import CLIENTS_SD, client_rows, over_clients
 from fedrepro.planning.exhibit import Measure, Setting
 from fedrepro.planning.plan import Exhibit, Point, Run
@@ -58,9 +69,16 @@ def read_metrics(files: Sequence[Path | str]) -> Metrics:
     return Metrics(rows, [read_provenance(table) for table in tables])
 
 
-def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
-    """Every number of the exhibit, and how the settings of swept methods were chosen."""
-    frames = {run: global_rows(table) for run, table in tables.items()}
+def summarise(
+    exhibit: Exhibit,
+    tables: Mapping[Run, pa.Table],
+    confusions: Mapping[Run, pd.DataFrame] | None = None,
+) -> Summary:
+    """Every number of the exhibit, and how the settings of swept methods were chosen.
+
+    confusions: of each run, where the exhibit draws them.
+    """
+    frames = {run: all_rows(table) for run, table in tables.items()}
     numbers: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
     for point in exhibit.points:
@@ -70,7 +88,8 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
             for values, group in measure.groups.items():
                 place = {**point.values, **dict(zip(measure.show, map(_cell, values), strict=True))}
                 runs = {s: point.runs[measure.label, s] for s in group}
-                own = {s: of_setting(frames[r], r.rows_of(s), trials) for s, r in runs.items()}
+                shown = {r: seen(frames[r], measure.node, measure.belief) for r in {*runs.values()}}
+                own = {s: of_setting(shown[r], r.rows_of(s), trials) for s, r in runs.items()}
                 settings = candidates(own, measure, trials, where)
                 chosen = group[0]
                 if measure.chosen:
@@ -78,10 +97,17 @@ def summarise(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> Summary:
                     rows = choice_rows(settings, measure, chosen)
                     choices += [{**place, **row} for row in rows]
                 place["method"] = measure.label
+                series = dict(settings[chosen].series)
+                if exhibit.settings.last_rounds > 1:
+                    series |= last_series(own[chosen], exhibit.settings.last_rounds, trials, where)
+                if confusions:
+                    found = confusions[runs[chosen]]
+                    token = runs[chosen].rows_of(chosen)
+                    series |= confusion_series(found, token, exhibit, measure, trials, where)
                 spread = _spread(measure, runs[chosen], chosen, tables, trials, where)
                 numbers += [
                     {**place, **row, **spread.get((row["metric"], row["split"]), {})}
-                    for row in _number_rows(settings[chosen].series, chosen)
+                    for row in _number_rows(series, chosen)
                 ]
                 if exhibit.by_rounds:
                     rows = _round_rows(own[chosen], chosen, trials, where)

@@ -17,6 +17,9 @@ CASE = "case"
 PANELS = 8  # letters and columns that a figure has room for
 # what a method that adapts its hyper-parameters reports of single rounds
 ADAPTED = ("mean_lr", "mean_steps", "sampled_lr", "sampled_steps", "reward")
+# what a simulation of a theorem tells, and the parameter along which it is drawn
+BOUNDS, NEEDED, NODES = ("bound_printed", "bound_corrected"), "samples_needed", "nodes"
+PANELLED = ("numbers-against-steps",)
 COMMON_POINT = "common_point"  # what a method reports that looks for a model in several spaces
 LOOKS = 10  # lines that can be told apart in a drawing of sizes
 
@@ -39,7 +42,8 @@ def require_drawable(
     table = settings.drawing == "table"
     arranged = _arranged(settings, measures, points) if table else ()
     timed = _timed(settings, measures) if table else ()
-    for words in (*DRAWINGS[settings.drawing](measures, points, axis), *arranged, *timed):
+    panels = _panels_of(settings, measures)
+    for words in (*DRAWINGS[settings.drawing](measures, points, axis), *arranged, *timed, *panels):
         raise FedreproError(f"{where}: {words}")
 
 
@@ -158,6 +162,45 @@ def _hyper_parameters(
     yield from _nothing_shown(measures)
 
 
+def _confusion(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    if len(points) > 1 or CASE in points[0]:
+        yield f"confusion is drawn at one point and without cases, not at {len(points)}"
+    if len(measures) > PANELS:
+        yield f"it has a map for each of at most {PANELS} methods, not {len(measures)}"
+    for measure in measures:
+        if measure.node is None or measure.belief is None:
+            yield f"'{measure.label}' needs a node and a belief, of which the confusion is drawn"
+    yield from _nothing_shown(measures)
+
+
+def _graph(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    if CASE not in points[0] or any(len(_values(points, key)) > 1 for key in axis):
+        yield "its points are cases, each with a graph and a number of nodes; it sweeps nothing"
+    if len(measures) > 2:
+        yield f"two methods can be told apart in it, not {len(measures)}"
+    yield from _nothing_shown(measures)
+
+
+def _steps(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    if len(points) > 1 or CASE in points[0]:
+        yield f"it is drawn against steps, so it has one point and no cases, not {len(points)}"
+    yield from _nothing_shown(measures)
+
+
+def _bounds(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    for measure in measures:
+        if not {*BOUNDS, "error", NEEDED} <= set(metrics_of(measure.spec)):
+            yield f"'{measure.spec.name}' tells neither errors nor bounds on samples"
+        if measure.show != (NODES,):
+            yield f"'{measure.spec.name}' has to show every number of nodes (show: [{NODES}])"
+    count = len(_values(points, CASE))
+    if len(measures) != 1 or count != len(points) or count > LOOKS:
+        yield (
+            f"it has a line for each of at most {LOOKS} cases of one method and sweeps nothing "
+            f"else, but {len(measures)} methods, {count} cases and {len(points)} points"
+        )
+
+
 def _size(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
     yield from _lines(measures, points, axis)
     if measures[-1].spec.name != "concatenation":
@@ -169,6 +212,20 @@ def _size(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> It
 
 def _table(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
     yield from _a_rival(measures)
+
+
+def _panels_of(settings: Settings, measures: Sequence[Method]) -> Iterator[str]:
+    """The numbers that `metrics` asks for are those of some method, where panels are drawn."""
+    if settings.drawing not in PANELLED:
+        if settings.metrics:
+            yield f"'{settings.drawing}' has its own panels; leave out `metrics`"
+        return
+    if not 1 <= len(settings.metrics) <= PANELS:
+        yield f"it has a panel for each of `metrics`, 1 to {PANELS}, not {len(settings.metrics)}"
+    known = {name for measure in measures for name in metrics_of(measure.spec)}
+    for name in settings.metrics:
+        if name not in known:
+            yield f"none of its methods reports {name}, which `metrics` asks for"
 
 
 def _timed(settings: Settings, measures: Sequence[Method]) -> Iterator[str]:
@@ -228,14 +285,18 @@ def _is_number(text: str) -> bool:
 Reasons = Callable[[Sequence[Method], Points, Sequence[str]], Iterator[str]]
 
 DRAWINGS: dict[str, Reasons] = {
+    "accuracy-and-graph": _graph,
     "accuracy-and-size": _one_scenario,
     "accuracy-close-up": _one_scenario,
     "accuracy-panels": _panels,
     "accuracy-against-rounds": _rounds,
     "accuracy-against-size": _against_size,
     "common-points": _common_points,
+    "confusion": _confusion,
+    "errors-and-bounds": _bounds,
     "heat-maps": _heat_maps,
     "hyper-parameters": _hyper_parameters,
+    "numbers-against-steps": _steps,
     "size": _size,
     "table": _table,
 }

@@ -26,6 +26,7 @@ Scale = Literal["tiny", "quick", "paper"]
 RACE: Over = "race"
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
 Trials = Annotated[int, Field(ge=1, le=10_000)]
+Every = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
 class Strict(BaseModel):
@@ -177,10 +178,11 @@ class MethodEntry(ComponentEntry):
         default_factory=list,
         description="swept parameters of which every value is shown; of the others one is chosen",
     )
-    measure_every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        1,
+    measure_every: Every | None = Field(
+        None,
         description="rounds between two measurements of a method in rounds, or auto: every round "
-        "up to 50, then every 2 %; the first and the last round are always measured",
+        "up to 50, then every 2 %; the first and the last round are always measured; by itself as "
+        "the exhibit says",
     )
     until: float | None = Field(
         None,
@@ -188,6 +190,16 @@ class MethodEntry(ComponentEntry):
         lt=1,
         description="test accuracy that ends a run of a method in rounds; the rounds that it took "
         "are measured as rounds_to_target",
+    )
+    node: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="the node, counted from 1, whose own numbers are shown, of a method that "
+        "measures each; several entries may show nodes of one run",
+    )
+    belief: Literal["before", "after"] | None = Field(
+        None,
+        description="of a method on a graph: what a node believes before its neighbours' beliefs "
+        "come in, or after",
     )
     reference: bool = Field(False, description="drawn as a thin dashed line: a bound, not a rival")
     paired_with: str = Field(
@@ -205,14 +217,18 @@ class MethodEntry(ComponentEntry):
 
 TABLE = "table"  # the one drawing that is written rather than drawn
 Drawing = Literal[
+    "accuracy-and-graph",
     "accuracy-and-size",
     "accuracy-close-up",
     "accuracy-panels",
     "accuracy-against-rounds",
     "accuracy-against-size",
     "common-points",
+    "confusion",
+    "errors-and-bounds",
     "heat-maps",
     "hyper-parameters",
+    "numbers-against-steps",
     "size",
     "table",
 ]
@@ -237,6 +253,9 @@ class Case(Strict):
         default_factory=dict,
         description="values for every method of this case that has such a parameter and does not "
         "set it itself",
+    )
+    measure_every: Every | None = Field(
+        None, description="rounds between two measurements, where they differ in this case"
     )
     methods: list[MethodEntry] = Field(
         default_factory=list,
@@ -298,6 +317,18 @@ class ExhibitSettings(Strict):
         description="which size of models is drawn; hidden_units means something for fully "
         "connected networks only",
     )
+    metrics: list[Annotated[str, AfterValidator(_known_metric)]] = Field(
+        default_factory=list,
+        description="numbers that are drawn, a panel for each, where the drawing leaves it open",
+    )
+    groups: dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="of confusion maps: classes that the csv also takes together, by a name such "
+        "as 0, 2, 3 or 4",
+    )
+    floor: float | None = Field(
+        None, description="a value that these numbers cannot be below, drawn as a dotted line"
+    )
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         description="parameters that vary along the horizontal axis, as component.parameter"
     )
@@ -307,10 +338,10 @@ class ExhibitSettings(Strict):
         description="scenarios that are set side by side: a label, and what differs of dataset, "
         "partition, model, training and graph",
     )
-    dataset: ComponentEntry
-    partition: ComponentEntry
-    model: ComponentEntry
-    training: ComponentEntry
+    dataset: ComponentEntry | None = None
+    partition: ComponentEntry | None = None
+    model: ComponentEntry | None = None
+    training: ComponentEntry | None = None
     graph: ComponentEntry | None = Field(
         None, description="whom the clients hear: for peer methods alone, all others are without"
     )
@@ -331,6 +362,14 @@ class ExhibitSettings(Strict):
         description="repetitions of single methods by their labels, where these differ from the "
         "method's own `trials`: for what costs most, at one scale",
     )
+    measure_every: Every = Field(
+        1, description="rounds between two measurements, of methods that do not say it themselves"
+    )
+    last_rounds: Annotated[int, Field(ge=1)] = Field(
+        1,
+        description="what is compared of methods in rounds is the mean over so many of the last "
+        "measured rounds, and accuracy_scatter their standard deviation",
+    )
     paired: bool = Field(
         False,
         description="whether methods may have fewer trials than others: they are then shown as "
@@ -341,14 +380,29 @@ class ExhibitSettings(Strict):
         default_factory=list, description="what this project chose where the paper is silent"
     )
 
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        lacking = [kind for kind in WITHOUT_GRAPH if getattr(self, kind) is None]
+        if 0 < len(lacking) < len(WITHOUT_GRAPH):
+            raise ValueError(
+                f"the key '{lacking[0]}' is missing; simulations leave out all of "
+                f"{', '.join(WITHOUT_GRAPH)}, and nothing else does"
+            )
+        return self
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of components of its scenarios; none if it is made of simulations."""
+        return WITHOUT_GRAPH if self.dataset else ()
+
     def component(self, kind: str, case: str | None = None) -> ComponentEntry:
         """The data set, partition, model or training of the exhibit, or of one of its cases."""
         base: ComponentEntry = getattr(self, kind)
         return base if case is None else base.changed(getattr(self.cases[case], kind))
 
     def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
-        """All of them by kind, and the graph where there is one."""
-        found = {kind: self.component(kind, case) for kind in WITHOUT_GRAPH}
+        """All of them by kind, and the graph where there is one; none of simulations."""
+        found = {kind: self.component(kind, case) for kind in self.kinds}
         changes = {} if case is None else self.cases[case].graph
         if self.graph is not None:
             found[GRAPH] = self.graph.changed(changes)

@@ -25,13 +25,22 @@ from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE
 from fedrepro.planning.drawable import require_drawable
 from fedrepro.planning.entries import TABLE, Case, ComponentEntry, ExhibitSettings
-from fedrepro.planning.fitting import require_fitting
+from fedrepro.planning.fitting import require_fitting, require_kind
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
 from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.tuned import require_tuned, sweeps_tuning
+
+# drawings of single rounds
+BY_ROUNDS = (
+    "accuracy-against-rounds",
+    "accuracy-and-graph",
+    "errors-and-bounds",
+    "hyper-parameters",
+    "numbers-against-steps",
+)
 
 
 @dataclass(frozen=True)
@@ -41,10 +50,11 @@ class Run:
     every: when a method in rounds is measured, None for all others. tune: how what it makes is
     tuned, perhaps a sweep, None for a method that is measured as it comes. How many
     trials there are is no part of it: each has a file of its own, or shares one with its block.
-    Settings that race are one run, whose training may then be a sweep as well.
+    Settings that race are one run, whose training may then be a sweep as well. A simulation has no
+    scenario.
     """
 
-    scenario: Scenario
+    scenario: Scenario | None
     method: Spec
     every: Measuring | None = None
     tune: Spec | None = None
@@ -55,7 +65,7 @@ class Run:
 
     def rows_of(self, setting: Setting) -> str:
         """What the rows of one of its settings are called in its files."""
-        swept = self.scenario.training.swept
+        swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
 
@@ -64,11 +74,11 @@ class Point:
     """One point of an exhibit's sweep: the swept values, the scenario, and what is measured there.
 
     measures: the methods of its case. runs: (label of the method, setting) -> run. trials: label
-    -> how many of them. case: the key of its case in the config.
+    -> how many of them. case: the key of its case in the config. Simulations have no scenario.
     """
 
     values: Mapping[str, Any]
-    scenario: Scenario
+    scenario: Scenario | None
     measures: tuple[Measure, ...]
     runs: Mapping[tuple[str, Setting], Run]
     trials: Mapping[str, int]
@@ -169,7 +179,7 @@ class Exhibit:
     @property
     def by_rounds(self) -> bool:
         """Whether single rounds are shown, in a column of their own."""
-        return self.settings.drawing in ("accuracy-against-rounds", "hyper-parameters")
+        return self.settings.drawing in BY_ROUNDS
 
 
 @dataclass(frozen=True)
@@ -177,7 +187,7 @@ class Place:
     """A point before its runs are known, with what its case, if it has one, says of trials."""
 
     values: Mapping[str, Any]
-    scenario: Scenario
+    scenario: Scenario | None
     measures: Sequence[Measure]
     usual: int  # trials of methods that have no number of their own
     case: Case | None = None
@@ -218,10 +228,11 @@ def _point(place: Place, where: str) -> Point:
     """The run of each setting."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in place.measures:
-        own = own_scenario(place.scenario, measure.spec)
-        require_fitting(measure, place.scenario, own, where)
-        groups = measure.groups.values()
-        found = dict(pair for group in groups for pair in _runs(own, measure, group, where))
+        require_kind(measure, place.scenario, where)
+        if place.scenario is None:
+            found = {setting: Run(None, measure.spec) for setting in measure.settings}
+        else:
+            found = dict(_measured(place.scenario, measure, where))
         runs |= {(measure.label, setting): found[setting] for setting in measure.settings}
     trials = {measure.label: place.trials(measure) for measure in place.measures}
     shared = _shared(runs)
@@ -238,6 +249,14 @@ def _shared(runs: Runs) -> Runs:
         key: tuning.get((run.scenario, run.method), run) if run.tune is None else run
         for key, run in runs.items()
     }
+
+
+def _measured(scenario: Scenario, measure: Measure, where: str) -> Iterator[tuple[Setting, Run]]:
+    """The runs of a method's settings in the scenario of a point."""
+    own = own_scenario(scenario, measure.spec)
+    require_fitting(measure, scenario, own, where)
+    for group in measure.groups.values():
+        yield from _runs(own, measure, group, where)
 
 
 def _runs(
@@ -302,7 +321,7 @@ def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
         usual = list(measures({}).values()) if not sweeps_tuning(settings) else []
         for values in _grid(settings.sweep, where):
             parts = _parts(settings, case, where, values)
-            shown, scenario = named | _shown(parts, values), Scenario(**parts)
+            shown, scenario = named | _shown(parts, values), Scenario(**parts) if parts else None
             here = usual or list(measures(values.get(TUNE, {})).values())
             yield Place(shown, scenario, here, settings.trials, own, case)
 
@@ -336,6 +355,8 @@ def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -
 
 def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     """What each case is called: its label, after the data's title where cases differ in data."""
+    if not settings.kinds:
+        return {case: own.label for case, own in settings.cases.items()}
     data = {
         case: spec_of("dataset", settings.component("dataset", case), where)
         for case in settings.cases

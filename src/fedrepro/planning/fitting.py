@@ -6,13 +6,28 @@ from collections.abc import Sequence
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.registry import WITHOUT_GRAPH
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.aside import ASIDE, lacking, not_validating, too_few, validating
 from fedrepro.graphs.made import weights_of
-from fedrepro.planning.measures import Measure, in_rounds
+from fedrepro.planning.measures import Measure, in_rounds, simulated
 from fedrepro.planning.paths import Scenario, clients_of
 from fedrepro.planning.tuned import PUBLIC_SAMPLE
+
+
+def require_kind(measure: Measure, scenario: Scenario | None, where: str) -> None:
+    """Errors: FedreproError for a simulation with data, or anything else without."""
+    if simulated(measure.spec) and scenario:
+        raise FedreproError(
+            f"{where}: '{measure.label}' is a simulation, which has neither data nor a model; "
+            f"leave out {', '.join(WITHOUT_GRAPH)}"
+        )
+    if not simulated(measure.spec) and scenario is None:
+        raise FedreproError(
+            f"{where}: the keys {', '.join(WITHOUT_GRAPH)} are missing, which only simulations do "
+            f"without; '{measure.label}' is none"
+        )
 
 
 def require_fitting(measure: Measure, given: Scenario, own: Scenario, where: str) -> None:

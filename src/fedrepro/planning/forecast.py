@@ -112,7 +112,7 @@ class PlannedJob:
 
     @property
     def stage(self) -> str:
-        return METHOD_KINDS[self.run.method.component.meta["kind"]].stage
+        return stage_of(self.run)
 
 
 def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
@@ -120,12 +120,17 @@ def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
     return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every, run.tune))
 
 
+def stage_of(run: Run) -> str:
+    """The stage that computes a run."""
+    return METHOD_KINDS[run.method.component.meta["kind"]].stage
+
+
 def setting_count(run: Run) -> int:
     """Settings that a run computes, with every tuning of what they make."""
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(tuning_of(one).repetitions for one in tuned)
-    methods = len(list(run.method.expand()))
-    return methods * (1 + samples) * len(list(run.scenario.training.expand()))
+    trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
+    return len(list(run.method.expand())) * (1 + samples) * trainings
 
 
 def whole_settings(run: Run) -> float:
@@ -184,18 +189,20 @@ def parse_target(target: str, config: Config) -> tuple[str, str | None]:
 
 def _data(plan: Plan, jobs: Sequence[PlannedJob], found: Forecast) -> None:
     """Preparing data sets and cutting them: seconds of start-up, so only their number counts."""
-    folders = {plan.paths.dataset(job.run.scenario.dataset) for job in jobs}
+    scenarios = {(job.run.scenario, job.trials) for job in jobs if job.run.scenario}
+    folders = {plan.paths.dataset(scenario.dataset) for scenario, _ in scenarios}
     found.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
     cuts = {
-        plan.partition_file(job.run.scenario.dataset, job.run.scenario.partition, job.trials)
-        for job in jobs
+        plan.partition_file(scenario.dataset, scenario.partition, trials)
+        for scenario, trials in scenarios
     }
     found.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
 
 
 def _training(plan: Plan, jobs: Sequence[PlannedJob]) -> Iterator[tuple[Scenario, int, int]]:
     """Training jobs whose file is missing: scenario, number of trials and of clients."""
-    wanted = dict.fromkeys((j.run.scenario, j.trials) for j in jobs if j.run.every is None)
+    at_once = [job for job in jobs if job.run.every is None]
+    wanted = dict.fromkeys((j.run.scenario, j.trials) for j in at_once if j.run.scenario)
     for scenario, trials in wanted:
         files = plan.model_files(scenario, trials)
         for path, clients in zip(files, plan.client_pieces(scenario), strict=True):
@@ -208,7 +215,7 @@ class Rates:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.records: dict[tuple[str, bool], tuple[float, dict[str, float]]] = {}
+        self.records: dict[tuple[str, str], tuple[float, dict[str, float]]] = {}
         self.models: dict[str, list[float]] = defaultdict(list)  # seconds of a model by its token
         self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and its work
         for run, trials in plan.trials.items():
@@ -218,7 +225,7 @@ class Rates:
             (run.scenario, block)
             for run, trials in plan.trials.items()
             for block in plan.blocks(trials)
-            if run.every is None
+            if run.every is None and run.scenario
         }
         for scenario, block in trained:
             self._read_training(scenario, block)
@@ -273,20 +280,20 @@ class Rates:
             return each * len(job.trials) * self.work(run), "timings of the same methods"
         alike = sorted(self.plan.exhibits.values(), key=lambda other: _unlike(other, exhibit, run))
         for other in (exhibit, *alike):
-            whole, took = self._recorded(other, run.every is None)
+            whole, took = self._recorded(other, job.stage)
             if whole:
                 share = self._size(run, len(job.trials)) / whole
                 return took.get(job.stage, 0.0) * share, f"the recorded run of {other.key}"
         return None
 
-    def _recorded(self, exhibit: Exhibit, at_once: bool) -> tuple[float, dict[str, float]]:
+    def _recorded(self, exhibit: Exhibit, stage: str) -> tuple[float, dict[str, float]]:
         """The size of all recorded work of this kind, 0 if there is none, and seconds by stage."""
-        key = exhibit.key, at_once
+        key = exhibit.key, stage
         if key not in self.records:
             path = Path(f"reports/record/{self.plan.scale}/{exhibit.key}.run.json")
             self.records[key] = 0.0, {}
             if path.exists():
-                like = {r: n for r, n in exhibit.trials.items() if (r.every is None) == at_once}
+                like = {r: n for r, n in exhibit.trials.items() if stage_of(r) == stage}
                 whole = sum(self._size(one, self._computed(one, n)) for one, n in like.items())
                 took = read_json_of(path, {"seconds": dict})
                 self.records[key] = whole, took["seconds"] | took.get("cpu_seconds", {})
@@ -296,7 +303,10 @@ class Rates:
         """What seconds of a trial are taken to grow with: size of a model times examples.
 
         Each client's model predicts all of them, or clients train on some of theirs in each round.
+        Blocks of a simulation take what they take.
         """
+        if run.scenario is None:
+            return 1.0
         form = self.form(run.scenario.dataset)
         examples = form[2] if form else 1
         clients = clients_known(run.scenario) or 1

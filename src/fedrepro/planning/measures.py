@@ -14,8 +14,10 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec, Value, setting_token
+from fedrepro.data.aside import ASIDE
 from fedrepro.planning.entries import (
     RACE,
+    TABLE,
     ChoiceEntry,
     ComponentEntry,
     ExhibitSettings,
@@ -56,7 +58,9 @@ class Measure:
     show: swept parameters of which every value is shown; of the others one setting is chosen.
     training: what it changes of the local training, as in YAML; settings: what comes of both.
     race: the declared rounds of a race, 0 for all that its settings run for. tune: how its model is
-    tuned, perhaps a sweep. over_clients: whether its spread is shown over clients.
+    tuned, perhaps a sweep. over_clients: whether its spread is shown over clients. node: counted
+    from 1, the one whose numbers are shown; None for those of all. belief: which of a node's.
+    shown_on: a split of examples set aside that a table shows.
     """
 
     spec: Spec
@@ -72,6 +76,9 @@ class Measure:
     race: int = 0
     tune: Spec | None = None
     over_clients: bool = False
+    node: int | None = None
+    belief: str | None = None
+    shown_on: tuple[str, ...] = ()
 
     @property
     def needs(self) -> frozenset[str]:
@@ -89,7 +96,7 @@ class Measure:
         """The splits that it has to be measured on: its own, and the one it is chosen by."""
         own: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
-        return tuple(dict.fromkeys((*own, *by)))
+        return tuple(dict.fromkeys((*own, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
@@ -138,8 +145,14 @@ def in_rounds(method: Spec) -> bool:
     return METHOD_KINDS[method.component.meta["kind"]].in_rounds
 
 
+def simulated(method: Spec) -> bool:
+    """Whether a method has neither data nor a model."""
+    return not METHOD_KINDS[method.component.meta["kind"]].with_data
+
+
 def _measuring(entry: MethodEntry) -> Measuring:
-    return Measuring(None if entry.measure_every == "auto" else entry.measure_every, entry.until)
+    every = entry.measure_every or 1
+    return Measuring(None if every == "auto" else every, entry.until)
 
 
 def _require_race(measure: Measure, where: str) -> None:
@@ -185,7 +198,8 @@ def measures_of(
     _require_shared(shared, where)
 
     def made(listed: Sequence[MethodEntry]) -> dict[str, Measure]:
-        given = (with_shared(entry, shared) for entry in listed)
+        usual = (own and own.measure_every) or settings.measure_every
+        given = (with_measuring(with_shared(entry, shared), usual) for entry in listed)
         return _by_label([measure_of(entry, settings, where, at) for entry in given], where)
 
     found = made(settings.methods)
@@ -205,6 +219,11 @@ def with_shared(entry: MethodEntry, shared: Mapping[str, Any]) -> MethodEntry:
     set_by_itself = {*entry.parameters, *(key for one in entry.settings for key in one)}
     added = {k: v for k, v in shared.items() if k in _parameters(entry) and k not in set_by_itself}
     return entry.model_copy(update=added) if added else entry
+
+
+def with_measuring(entry: MethodEntry, every: int | str) -> MethodEntry:
+    """The entry with what its exhibit or its case says of when to measure, if it does not say."""
+    return entry.model_copy(update={"measure_every": entry.measure_every or every})
 
 
 def _parameters(entry: MethodEntry) -> Mapping[str, Any]:
@@ -266,6 +285,9 @@ def measure_of(
         race=(entry.choose.race or 0) if isinstance(entry.choose, ChoiceEntry) else 0,
         tune=tune,
         over_clients=entry.spread == "clients",
+        node=entry.node,
+        shown_on=_shown_on(settings),
+        belief=entry.belief,
     )
     _require_shown(measure, entry, where)
     if measure.chosen:
@@ -273,6 +295,12 @@ def measure_of(
     if measure.races:
         _require_race(measure, where)
     return measure
+
+
+def _shown_on(settings: ExhibitSettings) -> tuple[str, ...]:
+    """The split of a table if it is of examples that were set aside."""
+    shown = settings.table.split if settings.drawing == TABLE else ""
+    return tuple(part.split for part in ASIDE if part.split == shown)
 
 
 def _method(entry: MethodEntry, where: str) -> Spec:
@@ -306,6 +334,10 @@ def _trained(
     if not entry.training:
         yield from (Setting(one) for one in spec.expand())
         return
+    if settings.training is None:
+        raise FedreproError(
+            f"{where}: '{entry.label or entry.name}' changes the training, which is not there"
+        )
     named = [key for key in entry.training if key != "name"]
     for key in named:
         if f"training.{key}" in settings.sweep:

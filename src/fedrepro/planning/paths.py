@@ -160,6 +160,11 @@ class Scenario:
         return folder_of(self.specs)
 
 
+def specs_of(scenario: Scenario | None) -> tuple[Spec, ...]:
+    """The components of a scenario; a simulation has none."""
+    return scenario.specs if scenario else ()
+
+
 def clients_of(partition: Spec) -> int | None:
     """Number of clients of a partition, None if only the data can tell."""
     count = partition.component.meta.get("clients", _given_clients)
@@ -231,7 +236,7 @@ class Paths:
 
     def metrics(
         self,
-        scenario: Scenario,
+        scenario: Scenario | None,
         method: Spec,
         trials: TrialBlock,
         every: Measuring | None,
@@ -241,15 +246,19 @@ class Paths:
         return f"{self.metrics_of(scenario, method, every, tune)}/trials={trials}/metrics.parquet"
 
     def metrics_of(
-        self, scenario: Scenario, method: Spec, every: Measuring | None, tune: Spec | None = None
+        self,
+        scenario: Scenario | None,
+        method: Spec,
+        every: Measuring | None,
+        tune: Spec | None = None,
     ) -> str:
         """The folder of a method's metrics; `every` is set for those that run in rounds, `tune` for
-        those whose models are tuned."""
+        those whose models are tuned. A simulation has no scenario."""
         tree = TUNED_TREE if tune else METHOD_KINDS[method.component.meta["kind"]].tree
+        place = f"{tree}/{scenario.folder}" if scenario else tree
         more = "" if every is None else f"/every={every}"
         more = f"/tune={tune_name(tune)}" if tune else more
-        name = method_name(method, every, tune)
-        return f"{self.tree}/{tree}/{scenario.folder}/methods={name}{more}"
+        return f"{self.tree}/{place}/methods={method_name(method, every, tune)}{more}"
 
     def exhibit(self, key: str, suffix: str) -> str:
         return str(PurePosixPath(self.reports) / self.scale / f"{key}{suffix}")

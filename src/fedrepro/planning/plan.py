@@ -25,6 +25,7 @@ from fedrepro.planning.paths import (
     method_name,
     model_files,
     names_of,
+    specs_of,
     tune_name,
     whole_blocks,
 )
@@ -127,7 +128,7 @@ class Plan:
         """(kind, name in a path) -> full token, for every component of this scale."""
         found: dict[tuple[str, str], str] = {}
         for run in self.runs:
-            specs = run.scenario.specs
+            specs = specs_of(run.scenario)
             # the name of a component depends on those that stand in the path with it
             for together in (specs, specs[:2], specs[:1]):
                 for spec, name in zip(together, names_of(together), strict=True):
@@ -146,7 +147,7 @@ class Plan:
         """(data set, partition) -> the exhibits, of these, that are about it, controls aside."""
         found: dict[tuple[Spec, Spec], list[str]] = {}
         for key in dict.fromkeys(keys):
-            points = [point.scenario for point in self.exhibit(key).points]
+            points = [p.scenario for p in self.exhibit(key).points if p.scenario]
             for pair in dict.fromkeys((s.dataset, s.partition) for s in points):
                 found.setdefault(pair, []).append(key)
         return found
@@ -158,7 +159,7 @@ class Plan:
         """
         found: dict[tuple[Spec, int], list[str]] = {}
         for key in dict.fromkeys(keys):
-            scenarios = [run.scenario for run in self.exhibit(key).runs]
+            scenarios = [run.scenario for run in self.exhibit(key).runs if run.scenario]
             pairs = [(one.graph, clients_of(one.partition)) for one in scenarios if one.graph]
             for graph, clients in dict.fromkeys(pairs):
                 if graph is not None and clients is not None:

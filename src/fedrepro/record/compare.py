@@ -190,7 +190,9 @@ def _devices(about: Mapping[str, Any]) -> str:
 
 def _intervals(about: Mapping[str, Any]) -> str:
     """How often methods in rounds were measured, where not in every round."""
-    rounds = ((m["name"], m.get("measure_every", 1)) for m in about["settings"]["methods"])
+    usual = about["settings"].get("measure_every", 1)
+    methods = about["settings"]["methods"]
+    rounds = ((m["name"], m.get("measure_every") or usual) for m in methods)
     return ", ".join(f"{name} {every}" for name, every in rounds if every != 1) or "every round"
 
 

@@ -26,7 +26,8 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec, shorten
 from fedrepro.data.membership import read_partition
 from fedrepro.numbers.files import open_exhibit
-from fedrepro.planning.plan import Exhibit, Plan, Run
+from fedrepro.planning.paths import Scenario
+from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.stages.aggregate import Prepare, handed
 from fedrepro.stages.combine import as_state
 from fedrepro.stages.common import TrialData, prepared_for, say
@@ -44,7 +45,7 @@ class Chosen:
     label: str
     setting: Spec
     token: str
-    run: Run
+    scenario: Scenario
     trials: int
 
     def file(self, trial: int) -> str:
@@ -93,9 +94,9 @@ def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
         for (label, setting), run in point.runs.items():
             # a tuned model is one of a sample, of which a trial may have several
             known = (label, setting.token) in shown and not setting.tune
-            if known and run.method.component.meta["kind"] == "one_shot":
-                trials = point.trials[label]
-                yield Chosen(place, at, label, setting.method, setting.token, run, trials)
+            if known and run.scenario and run.method.component.meta["kind"] == "one_shot":
+                trials, scenario = point.trials[label], run.scenario
+                yield Chosen(place, at, label, setting.method, setting.token, scenario, trials)
 
 
 def _text(value: Any) -> str:
@@ -108,7 +109,7 @@ def _made(
     one: Chosen, plan: Plan, device: str, inputs: list[dict[str, Any]]
 ) -> Iterator[tuple[int, GlobalModel, int]]:
     """Trial, model and number of classes; what was read is noted in `inputs`."""
-    scenario, seed = one.run.scenario, plan.config.seed
+    scenario, seed = one.scenario, plan.config.seed
     data = Path(plan.paths.dataset(scenario.dataset))
     for block in plan.blocks(one.trials):
         partition = Path(plan.partition_file(scenario.dataset, scenario.partition, block))

@@ -13,6 +13,7 @@ from fedrepro.drawings.draw import render
 from fedrepro.drawings.layout import arrangement_of, held, sizes_below, table_of
 from fedrepro.drawings.tables import TextTable, html, latex, markdown
 from fedrepro.numbers.about import about
+from fedrepro.numbers.confusion import CONFUSION, read_confusions
 from fedrepro.numbers.files import TIMES, write_exhibit
 from fedrepro.numbers.printed import printed_rows, published_file, read_published
 from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
@@ -35,7 +36,10 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     exhibit = plan.exhibit(exhibit_key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
     tables = {run: read_metrics(paths) for run, paths in files.items()}
-    summary = summarise(exhibit, {run: found.rows for run, found in tables.items()})
+    rows = {run: found.rows for run, found in tables.items()}
+    confused = exhibit.settings.drawing == CONFUSION
+    confusions = {run: read_confusions(paths) for run, paths in files.items()} if confused else {}
+    summary = summarise(exhibit, rows, confusions)
     numbers = csv_text(summary.numbers)
     sources = {run: found.sources for run, found in tables.items()}
     described = about(exhibit, plan, load_exhibits()[exhibit.paper], sources)
@@ -48,9 +52,8 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     write = written if exhibit.is_table else drawn
     shown = write(exhibit, described, every)
     source = {key: described[key] for key in SOURCE}
-    rows = tidy(exhibit, {run: found.rows for run, found in tables.items()})
 
-    write_table(f"{out_base}.metrics.parquet", rows, "metrics", source)
+    write_table(f"{out_base}.metrics.parquet", tidy(exhibit, rows), "metrics", source)
     write_exhibit(f"{out_base}", described, texts | shown)
     say(f"{exhibit.key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")
 

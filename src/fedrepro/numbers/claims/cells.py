@@ -87,7 +87,9 @@ class Numbers:
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
         """A table with what the json beside it says."""
-        every = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
+        usual = about["settings"].get("measure_every", 1)
+        own = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
+        every = {label: given or usual for label, given in own.items()}
         return cls(frame, grids(about), every)
 
     @cached_property

@@ -1,0 +1,108 @@
+"""The linear regression of P2P: two nodes that each see one of two coordinates.
+
+A. Lalitha, O. C. Kilinc, T. Javidi, F. Koushanfar. Peer-to-peer federated learning on graphs. 2019,
+section 5.1 and figure 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import Simulated, method
+from fedrepro.beliefs.gaussian import (
+    Array,
+    Information,
+    believed_variance,
+    consensus,
+    expected_squared_error,
+    observed,
+)
+from fedrepro.components.datasets.p2p_nodes import NOISE, RANGE, THETA
+from fedrepro.core.measuring import Measuring
+from fedrepro.core.metrics import Metric
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.graphs.made import weights_of
+
+PRIOR = 0.5  # variance of every weight
+# of [1, x1, x2] where x has both coordinates, as new examples do
+MOMENTS = np.diag([1.0, *(RANGE**2 / 3)])
+METRICS = {
+    "squared_error": Metric("expected squared error of a prediction", "squared units", 0, None, -1),
+    "believed_variance": Metric(
+        "variance that a node believes its predictions have", "squared units", 0, None, 0
+    ),
+    "parameter_error": Metric(
+        "squared distance of the mean belief from the truth", "squared units", 0, None, -1
+    ),
+}
+
+Cooperation = Literal["alone", "graph", "central"]
+
+
+@method("regression_beliefs", kind="simulation", paper="p2p", metrics=METRICS)
+def regression_beliefs(
+    *,
+    rng: Rng,
+    cooperation: Annotated[
+        Cooperation, Arg("nodes alone, on the graph of `rows`, or one that sees both coordinates")
+    ] = "graph",
+    rows: Annotated[
+        tuple[str, ...], Arg("what each node makes of both, joined by _, as of graph 'matrix'")
+    ] = ("0.9_0.1", "0.6_0.4"),
+    steps: Annotated[int, Arg("examples of a node", "examples", least=1)] = 500,
+    every: Annotated[int, Arg("between two measurements", "examples", least=1)] = 5,
+    repeats: Annotated[int, Arg("of all of it in a trial", least=1)] = 2000,
+) -> Simulated:
+    """Beliefs about a linear function, in information form, after each example of two nodes.
+
+    y = theta'[1, x] + noise with theta = [-0.3, 0.5, 0.8] and noise variance 0.64; node 1 has
+    x = [U(-1, 1), 0], node 2 [0, U(-1.5, 1.5)], and the central node both, one example a step.
+    Prior N(0, 0.5 I). Errors are expected ones for new examples with both coordinates and their
+    noise, in closed form, and means over repeats. All ways to cooperate see the same draws. Source:
+    P2P, section 5.1, equations (6) and (7).
+    """
+    weights, views = _network(cooperation, rows, rng)
+    beliefs = Information.prior(PRIOR, len(THETA))
+    measuring, found = Measuring(every), {}
+    for step, (features, noise) in enumerate(_examples(rng, steps, repeats, views), 1):
+        targets = features @ THETA + noise
+        beliefs = consensus(weights, observed(beliefs, features, targets, NOISE**2))
+        if measuring.is_due(step, steps):
+            found[step] = _measured(beliefs)
+    return Simulated(found)
+
+
+def _network(cooperation: Cooperation, rows: tuple[str, ...], rng: Rng) -> tuple[Array, Array]:
+    """W, and which coordinates each node sees, (N, 2)."""
+    if cooperation == "central":
+        return np.eye(1), np.ones((1, 2))
+    if cooperation == "alone":
+        return np.eye(2), np.eye(2)
+    graph = components("graph")["matrix"].spec({"rows": list(rows)})
+    return weights_of(graph, 2, rng), np.eye(2)
+
+
+def _examples(rng: Rng, steps: int, repeats: int, views: Array) -> Iterator[tuple[Array, Array]]:
+    """Features (repeats, N, 3) and noise (repeats, N) of each step."""
+    draws = rng.stream("regression-beliefs")
+    for _ in range(steps):
+        x = draws.uniform(-RANGE, RANGE, (repeats, 2))[:, None, :] * views
+        noise = draws.normal(0, NOISE, (repeats, 2))[:, : len(views)]
+        yield np.concatenate([np.ones((*x.shape[:-1], 1)), x], axis=-1), noise
+
+
+def _measured(beliefs: Information) -> dict[str, float | np.ndarray]:
+    """Means over repeats for each node."""
+    means = beliefs.mean
+    variance = NOISE**2
+    found = {
+        "squared_error": expected_squared_error(means, THETA, MOMENTS, variance),
+        "believed_variance": believed_variance(beliefs.covariance, MOMENTS, variance),
+        "parameter_error": ((means - THETA) ** 2).sum(axis=-1),
+    }
+    return {name: values.mean(axis=0) for name, values in found.items()}

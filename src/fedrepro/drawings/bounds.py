@@ -1,0 +1,98 @@
+"""Drawing errors-and-bounds: how many samples nodes need, beside what a theorem asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fedrepro.drawings.canvas import (
+    LEGEND_ROW,
+    Line,
+    cases,
+    draw_lines,
+    final,
+    grid_of,
+    headings,
+    legend,
+    legend_rows,
+    line_of,
+    new_figure,
+    of_case,
+    percent,
+    select,
+)
+from fedrepro.drawings.steps import along_steps
+from fedrepro.drawings.style import CASES, Look
+from fedrepro.numbers.summary import ROUND
+from fedrepro.planning.drawable import BOUNDS, NEEDED, NODES
+from fedrepro.planning.plan import Exhibit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEIGHT = 3.4  # inches, with a legend of two rows
+TICKS = [lead * 10**power for power in range(6) for lead in (1, 2, 5)]
+STYLES = dict(zip(BOUNDS, (":", "--"), strict=True))  # of the bound as printed, and mended
+
+
+def errors_and_bounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """Left: errors of the cases of one number of nodes, and both bounds; right: of several, the
+    samples that they need."""
+    from matplotlib.lines import Line2D
+
+    shown = cases(numbers)
+    look = dict(zip(shown, CASES, strict=False))
+    several = [case for case in shown if of_case(numbers, case)[NODES].nunique() > 1]
+    one = [case for case in shown if case not in several]
+    rows = legend_rows(shown)
+    drawn = new_figure(HEIGHT + LEGEND_ROW * (rows - 2))
+    margins = {"left": 0.5, "right": 0.12, "top": 0.72, "bottom": 0.6 + LEGEND_ROW * rows}
+    ((errors, needed),) = grid_of(drawn, 1, 2, across=0.5, **margins)
+    _errors(errors, numbers, one, look)
+    errors.set_xlabel(exhibit.settings.horizontal or "samples")
+    _needed(needed, numbers, several, look)
+    handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
+    legend(drawn, list(handles), 0.08, rows)
+    headings(drawn, exhibit)
+    return drawn
+
+
+def _errors(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, Look]) -> None:
+    """Errors against samples, with an upright line for each bound."""
+    lines: dict[str, Line] = {}
+    for case in shown:
+        own = of_case(numbers, case)
+        rounds = select(own[own[ROUND].notna()], "error", "")
+        lines[case] = line_of(rounds, rounds[ROUND].astype(float).tolist())
+        for metric, style in STYLES.items():
+            for value in select(final(own), metric, "")["mean"]:
+                axes.axvline(value, color=look[case].colour, linestyle=style, linewidth=1.0)
+    draw_lines(axes, lines, look, banded=set(lines))
+    axes.set_title("a  Repeats in which a node is wrong (%)", loc="left")
+    along_steps(axes)
+    percent(axes)
+
+
+def _needed(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, Look]) -> None:
+    """Samples from which errors are as rare as asked for, against nodes."""
+    from matplotlib.ticker import NullLocator
+
+    lines: dict[str, Line] = {}
+    for case in shown:
+        own = select(final(of_case(numbers, case)), NEEDED, "")
+        lines[case] = line_of(own, own[NODES].astype(float).tolist())
+    draw_lines(axes, lines, look, banded=set(lines))
+    axes.set_title("b  Samples of a node until errors are rare", loc="left")
+    axes.set_xlabel("nodes N")
+    axes.set_xscale("log", base=2)
+    nodes = sorted({x for line in lines.values() for x in line.x})
+    axes.set_xticks(nodes, [f"{value:g}" for value in nodes])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    round_numbers = [tick for tick in TICKS if low <= tick <= high]
+    axes.set_yticks(round_numbers, [f"{value:g}" for value in round_numbers])
+    axes.yaxis.set_minor_locator(NullLocator())

@@ -1,0 +1,151 @@
+"""Drawing accuracy-and-graph: what the shape of a graph costs, in rounds, at the worst node and in
+bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from fedrepro.drawings.canvas import (
+    LEGEND_ROW,
+    draw_lines,
+    grid_of,
+    headings,
+    legend,
+    legend_rows,
+    line_of,
+    new_figure,
+    percent,
+    select,
+)
+from fedrepro.drawings.style import CASES, Look
+from fedrepro.numbers.summary import ROUND
+from fedrepro.planning.exhibit import CASE
+from fedrepro.planning.plan import Exhibit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GRAPH, NODES = "graph", "nodes"  # columns that are added to the numbers
+HEIGHT = 5.0  # inches, with a legend of two rows
+
+
+@dataclass(frozen=True)
+class Against:
+    """A panel: a number of all nodes at the end, over another one; a point for each graph."""
+
+    title: str
+    metric: str
+    along: str
+    label: str
+    scale: float = 1.0
+    log: bool = False
+
+
+PANELS = (
+    Against("c  Accuracy of the worst node (%)", "accuracy_worst", "spectral_gap", "spectral gap"),
+    Against("d  Mean accuracy of nodes (%)", "accuracy", "bytes_up", "megabytes sent", 1e6, True),
+)
+
+
+# of the first method, and of the second
+DOTS: tuple[dict[str, Any], ...] = ({"fillstyle": "full"}, {"fillstyle": "none"})
+CURVE = 4  # measured rounds that make one
+
+
+def accuracy_and_graph(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """Lines and dots of the first method by graph; of a second one thin, with hollow dots.
+
+    Above: accuracy against rounds with the most nodes of which there are curves, and at the end
+    against nodes. Below: the worst node against the spectral gap, and accuracy against what was
+    sent.
+    """
+    from matplotlib.lines import Line2D
+
+    rows = placed(exhibit, numbers)
+    look = dict(zip(dict.fromkeys(rows[GRAPH]), CASES, strict=False))
+    labels = [measure.label for measure in exhibit.measures]
+    lines = legend_rows([*look, *labels])
+    drawn = new_figure(HEIGHT + LEGEND_ROW * (lines - 2))
+    margins = {"left": 0.45, "right": 0.12, "top": 0.72, "bottom": 0.6 + LEGEND_ROW * lines}
+    grid = grid_of(drawn, 2, 2, across=0.45, between=0.72, **margins)
+    _against_rounds(grid[0][0], rows[rows["method"] == labels[0]], look)
+    grid[0][0].set_xlabel(exhibit.settings.horizontal or "exchanges")
+    ended = rows[rows[ROUND].isna()]
+    for style, label in zip(DOTS, labels, strict=False):
+        own = ended[ended["method"] == label]
+        _against_nodes(grid[0][1], own, style, look)
+        for axes, panel in zip(grid[1], PANELS, strict=True):
+            _dots(axes, panel, own, style, look)
+    handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
+    handles += [
+        Line2D([], [], label=label, color="black", linestyle="", marker="o", markersize=5, **style)
+        for label, style in zip(labels, DOTS, strict=False)
+    ]
+    legend(drawn, list(handles), 0.08, lines)
+    headings(drawn, exhibit)
+    return drawn
+
+
+def placed(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
+    """The numbers with the graph and the number of nodes of each case."""
+    there = {p.values[CASE]: p.scenario for p in exhibit.points if p.scenario and p.scenario.graph}
+    graphs = {case: s.graph.component.meta["title"] for case, s in there.items() if s.graph}
+    nodes = {case: float(s.clients) for case, s in there.items()}
+    return numbers.assign(**{GRAPH: numbers[CASE].map(graphs), NODES: numbers[CASE].map(nodes)})
+
+
+def _against_rounds(axes: Axes, rows: pd.DataFrame, look: Mapping[str, Look]) -> None:
+    """Curves of the largest graphs that have any."""
+    measured = select(rows[rows[ROUND].notna()], "accuracy", "test")
+    counts = measured.groupby(NODES)[ROUND].nunique()
+    enough = counts[counts >= CURVE]
+    most = float((enough if len(enough) else counts).index.max())
+    own = measured[measured[NODES] == most]
+    lines = {}
+    for graph, found in own.groupby(GRAPH, sort=False):
+        lines[str(graph)] = line_of(found, found[ROUND].astype(float).tolist())
+    draw_lines(axes, lines, look, banded=set(lines), markers=8)
+    axes.set_title(f"a  Accuracy (%), {most:g} nodes", loc="left")
+    percent(axes)
+
+
+def _against_nodes(
+    axes: Axes, rows: pd.DataFrame, style: dict[str, Any], look: Mapping[str, Look]
+) -> None:
+    own = select(rows, "accuracy", "test")
+    thin = {"linewidth": 0.7} if style["fillstyle"] == "none" else {}
+    for graph, found in own.groupby(GRAPH, sort=False):
+        line = line_of(found, found[NODES].tolist())
+        axes.plot(line.x, line.mean, **(look[str(graph)].line | style | thin))
+    nodes = sorted(set(own[NODES]) | set(axes.get_xticks() if axes.get_xscale() == "log" else ()))
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(nodes, [f"{value:g}" for value in nodes])
+    axes.set_title("b  Accuracy (%) at the end", loc="left")
+    axes.set_xlabel("nodes N")
+    percent(axes)
+
+
+def _dots(
+    axes: Axes,
+    panel: Against,
+    rows: pd.DataFrame,
+    style: dict[str, Any],
+    look: Mapping[str, Look],
+) -> None:
+    """One number over another, a dot for each number of nodes."""
+    for graph, own in rows.groupby(GRAPH, sort=False):
+        y = select(own, panel.metric, "test")["mean"].tolist()
+        x = (select(own, panel.along, "")["mean"] / panel.scale).tolist()
+        line = look[str(graph)].line
+        edge = {"linestyle": "", "markeredgecolor": line["color"]}
+        axes.plot(x, y, **(line | style | edge))
+    if panel.log:
+        axes.set_xscale("log")
+    axes.set_title(panel.title, loc="left")
+    axes.set_xlabel(panel.label)
+    percent(axes)

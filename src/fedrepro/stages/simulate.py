@@ -1,0 +1,61 @@
+"""Stage simulate: blocks of repeats of a simulation, which needs neither data nor a model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fedrepro.api import Simulated
+from fedrepro.core.artifacts import write_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import MetricRow, Table
+from fedrepro.core.provenance import provenance, spent
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
+from fedrepro.planning.paths import TrialBlock
+from fedrepro.stages.common import say
+
+Numbers = Mapping[str, float | np.ndarray]
+
+
+def run(method: Spec, trials: TrialBlock, seed: int, out: Path, timings: Path) -> None:
+    """Write the metrics of every setting of a simulation in every trial of a block.
+
+    A trial is a block of repeats of its own, drawn by seed and trial.
+    """
+    table = Table(())
+    measured: list[tuple[int, str, float]] = []
+    for trial in trials:
+        for setting in method.expand():
+            began = time.perf_counter()
+            found: Simulated = setting.component.fn(rng=Rng(seed, trial), **setting.values)
+            table.add(_rows(trial, setting, found))
+            measured.append((trial, setting.token, time.perf_counter() - began))
+        say(f"trial {trial}: {method.name}")
+    source = provenance(seed, specs=(method,), path=method.token)
+    columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
+    write_table(timings, columns, "timings", source | spent())
+    write_table(out, table.arrow(), "metrics", source)
+
+
+def _rows(trial: int, setting: Spec, found: Simulated) -> Iterator[MetricRow]:
+    """Single steps, and what the last of them and the whole simulation ended with."""
+    if not found.rounds:
+        raise FedreproError(f"simulation '{setting.name}' took no step; give it one at least")
+    for step, numbers in found.rounds.items():
+        yield from _numbers(trial, setting, numbers, step)
+    yield from _numbers(trial, setting, found.rounds[max(found.rounds)], None)
+    yield from _numbers(trial, setting, found.ended, None)
+
+
+def _numbers(trial: int, setting: Spec, numbers: Numbers, step: int | None) -> Iterator[MetricRow]:
+    """A row for all nodes, or one for each."""
+    for metric, value in numbers.items():
+        if np.ndim(value) == 0:
+            yield MetricRow(trial, setting, metric, float(value), round=step)
+            continue
+        for node, own in enumerate(np.asarray(value)):
+            yield MetricRow(trial, setting, metric, float(own), round=step, client=node)
