@@ -75,6 +75,13 @@ def test_a_recorded_run_stands_in(workplace):  # noqa: F811
     assert found.seconds["federate"] == pytest.approx(7.0)
 
 
+def test_a_record_without_seconds_tells_nothing(workplace):  # noqa: F811
+    path = Path(f"reports/record/tiny/{KEY}.run.json")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"machine": {}}))
+    assert of(f"reports/tiny/{KEY}.svg").hours == 0
+
+
 def test_a_recorded_run_on_other_data_counts_by_their_size(workplace):  # noqa: F811
     path = Path(f"reports/record/paper/{KEY}.run.json")  # MNIST
     path.parent.mkdir(parents=True)

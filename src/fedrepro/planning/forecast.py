@@ -295,8 +295,10 @@ class Rates:
             if path.exists():
                 like = {r: n for r, n in exhibit.trials.items() if stage_of(r) == stage}
                 whole = sum(self._size(one, self._computed(one, n)) for one, n in like.items())
-                took = read_json_of(path, {"seconds": dict})
-                self.records[key] = whole, took["seconds"] | took.get("cpu_seconds", {})
+                run = read_json_of(path, {})
+                took = run.get("seconds", {}) | run.get("cpu_seconds", {})
+                # a record whose timings were gone tells nothing
+                self.records[key] = (whole, took) if took else (0.0, {})
         return self.records[key]
 
     def work(self, run: Run) -> float:
