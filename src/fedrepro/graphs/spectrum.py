@@ -30,7 +30,7 @@ def second_modulus(weights: np.ndarray) -> float:
 
 
 def mixing_sum(weights: np.ndarray) -> float:
-    """S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|. Source: SPEC D2.
+    """S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|..
 
     Summed until what is left, were it to shrink by the second modulus, is 1e-12 of it.
     """
