@@ -23,7 +23,7 @@ FOUND = (
     "import os, fedrepro.components.methods as found\n"
     "found.__path__.append(os.environ['OWN_METHODS'])\n"
 )
-NAMES = ("median", "my_fedavg", "my_fedavgm", "my_neighbours")
+NAMES = ("median", "my_fedavg", "my_fedavgm", "my_walk", "my_neighbours")
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +48,14 @@ def python(own, *words, cwd=ROOT):
 
 
 def test_the_page_has_a_file_of_each_kind():
-    assert [name for name, _ in FILES] == ["median", "my_fedavg", "my_neighbours"]
+    assert [name for name, _ in FILES] == ["median", "my_fedavg", "my_walk", "my_neighbours"]
 
 
 def test_the_methods_of_the_page_pass_the_contract(own):
     words = ["-m", "pytest", "-p", "own_methods", "-p", "no:cacheprovider", "-rN"]
     said = python(own, *words, "tests/unit/test_contract.py", "-k", " or ".join(NAMES))
     # each says what it is; the median has two tests more, methods in rounds two each
-    assert "12 passed" in said
+    assert "13 passed" in said
 
 
 STAGES = """
@@ -74,7 +74,11 @@ for name in ('my_fedavg', 'my_fedavgm'):
           '--out', name)
 stage('peer', *made, '--graph', 'ring', '--method', 'my_neighbours+rounds~8', '--out',
       'my_neighbours', '--confusion', 'c', '--nodes', 'n')
+stage('simulate', '--method', 'my_walk+repeats~50', '--trials', '0', '--timings', 't', '--out',
+      'my_walk')
 from fedrepro.core.artifacts import read_table
+walk = read_table('my_walk', 'metrics').to_pandas().query("phase == 'final'")
+print('my_walk', float(walk['value'].item()))
 for name in ('median', 'my_fedavg', 'my_fedavgm', 'my_neighbours'):
     table = read_table(name, 'metrics').to_pandas().query("phase == 'final'")
     row = table[(table['metric'] == 'accuracy') & (table['split'] == 'test')]

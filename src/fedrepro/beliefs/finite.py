@@ -41,7 +41,8 @@ def averaged(weights: Array, beliefs: Array) -> Array:
 
     weights: (N, N), rows sum to one.
     """
-    found: Array = weights @ beliefs
+    # one product for all repeats
+    found: Array = np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)
     return found
 
 
@@ -55,6 +56,7 @@ def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
 
     A node that believes another as much has no estimate: ties are errors.
     """
-    others = np.delete(beliefs, truth, axis=-1)
-    found: NDArray[Any] = beliefs[..., truth] > others.max(axis=-1) + TIE
+    own = beliefs[..., truth]
+    rivals = [beliefs[..., at] for at in range(beliefs.shape[-1]) if at != truth]
+    found: NDArray[Any] = own > np.maximum.reduce(rivals) + TIE
     return found

@@ -43,12 +43,11 @@ class Against:
     along: str
     label: str
     scale: float = 1.0
-    log: bool = False
 
 
 PANELS = (
     Against("c  Accuracy of the worst node (%)", "accuracy_worst", "spectral_gap", "spectral gap"),
-    Against("d  Mean accuracy of nodes (%)", "accuracy", "bytes_up", "megabytes sent", 1e6, True),
+    Against("d  Mean accuracy of nodes (%)", "accuracy", "bytes_up", "megabytes sent", 1e6),
 )
 
 
@@ -118,10 +117,10 @@ def _against_nodes(
     axes: Axes, rows: pd.DataFrame, style: dict[str, Any], look: Mapping[str, Look]
 ) -> None:
     own = select(rows, "accuracy", "test")
-    thin = {"linewidth": 0.7} if style["fillstyle"] == "none" else {}
+    thin: dict[str, Any] = {"alpha": 0.6} if style["fillstyle"] == "none" else {}
     for graph, found in own.groupby(GRAPH, sort=False):
         line = line_of(found, found[NODES].tolist())
-        axes.plot(line.x, line.mean, **(look[str(graph)].line | style | thin))
+        axes.plot(line.x, line.mean, **_look(look[str(graph)], style), **thin)
     nodes = sorted(set(own[NODES]) | set(axes.get_xticks() if axes.get_xscale() == "log" else ()))
     axes.set_xscale("log", base=2)
     axes.set_xticks(nodes, [f"{value:g}" for value in nodes])
@@ -138,14 +137,23 @@ def _dots(
     look: Mapping[str, Look],
 ) -> None:
     """One number over another, a dot for each number of nodes."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
     for graph, own in rows.groupby(GRAPH, sort=False):
         y = select(own, panel.metric, "test")["mean"].tolist()
         x = (select(own, panel.along, "")["mean"] / panel.scale).tolist()
-        line = look[str(graph)].line
-        edge = {"linestyle": "", "markeredgecolor": line["color"]}
-        axes.plot(x, y, **(line | style | edge))
-    if panel.log:
-        axes.set_xscale("log")
+        axes.plot(x, y, **(_look(look[str(graph)], style) | {"linestyle": ""}))
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_title(panel.title, loc="left")
     axes.set_xlabel(panel.label)
     percent(axes)
+
+
+def _look(look: Look, style: dict[str, Any]) -> dict[str, Any]:
+    """That of a graph, with the dots of a method, of which hollow ones have an edge."""
+    hollow = style["fillstyle"] == "none"
+    edge = {"markeredgecolor": look.colour, "markeredgewidth": 1.0} if hollow else {}
+    return look.line | style | edge

@@ -18,7 +18,7 @@ import pandas as pd
 from fedrepro.api import CHOICES
 from fedrepro.core.artifacts import read_json_of
 from fedrepro.core.kinds import METHOD_KINDS, STAGE_WORDS
-from fedrepro.core.metrics import SIZES, size_text
+from fedrepro.core.metrics import SIZES, all_metrics, size_text
 from fedrepro.drawings.layout import METHOD, Arrangement, at, name_of, table_of
 from fedrepro.drawings.tables import TableRow, TextCell, TextTable, html
 from fedrepro.numbers.choice import STOPPED
@@ -91,12 +91,31 @@ class Shown:
 
     @cached_property
     def table(self) -> TextTable | None:
-        """Accuracy and size per method and point; None if there would be too many to read."""
+        """Accuracy and size per method and point; None if there would be too many to read.
+
+        Of simulations, which have neither, every number.
+        """
         if self.is_table or self.combinations > MOST_ROWS:
             return None
+        if not self.about["data"]:
+            return self._every_number()
         columns = self.about["columns"]
         arranged = Arrangement((METHOD, *columns["settings"]), tuple(columns["points"]))
         return table_of(self.about, self.numbers, arranged, self._below, caption=NUMBERS)
+
+    def _every_number(self) -> TextTable:
+        """A row for each method and place, a column for each number, all as they ended."""
+        known = all_metrics()
+        leading = [*self.about["columns"]["points"], *self.about["columns"]["settings"]]
+        metrics = list(dict.fromkeys(self.final["metric"]))
+        rows = []
+        for place, own in self.final.groupby([*leading, METHOD], sort=False, dropna=False):
+            means = dict(zip(own["metric"], own["mean"], strict=True))
+            cells = tuple(TextCell(text=_plain(means.get(name, math.nan))) for name in metrics)
+            rows.append(TableRow(tuple(_plain(part) for part in place), cells))
+        heads = tuple((known[name].title,) for name in metrics)
+        corner = (*map(name_of, leading), "Method")
+        return TextTable("Means over trials, at the end.", corner, heads, tuple(rows))
 
     @property
     def numbers_table(self) -> str:

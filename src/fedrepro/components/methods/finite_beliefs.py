@@ -20,7 +20,7 @@ from fedrepro.beliefs.bounds import (
     printed_bound,
     second_eigenvalue,
 )
-from fedrepro.beliefs.finite import Array, consensus, learnt, uniform
+from fedrepro.beliefs.finite import Array, averaged, learnt, uniform
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
@@ -111,8 +111,8 @@ def _errors(weights: Array, likelihoods: Array, steps: int, repeats: int, rng: R
     found = np.empty(steps)
     for step in range(steps):
         seen = (draws.random((repeats, len(weights))) < ONE[1]).astype(np.int64)
-        # what is not normalised before consensus is so after it, with the same beliefs
-        beliefs = consensus(weights, beliefs + likelihoods[nodes, seen])
+        # beliefs need not be normalised to be the same (P2P, section 5.2.1)
+        beliefs = averaged(weights, beliefs + likelihoods[nodes, seen])
         found[step] = 1 - learnt(beliefs, TRUTH).all(axis=-1).mean()
     return found
 

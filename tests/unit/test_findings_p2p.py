@@ -1,0 +1,121 @@
+"""What docs/findings/p2p.md says is what the configuration, the formulas and the record say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.graphs.made import weights_of
+from fedrepro.graphs.spectrum import stationary
+from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.plan import Plan
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "reports/record/paper/p2p"
+FLAT = " ".join((ROOT / "docs/findings/p2p.md").read_text().split())
+FILES = {"p2p": load_exhibits(ROOT / "config/exhibits")["p2p"]}
+
+
+def settings() -> Iterator[str]:
+    """The settings of the main table."""
+    exhibit = Plan(Config(), FILES, "paper").exhibit("p2p/table-accuracy")
+    (run,) = {r for r in exhibit.points[0].runs.values() if r.every}
+    assert run.scenario is not None
+    training, model, rounds = run.scenario.training, run.scenario.model, run.method["rounds"]
+    assert (training.name, training["amsgrad"]) == ("adam", False)
+    yield f"Adam, {training['lr']:g}, without AMSGrad"
+    steps = run.method["steps"]
+    yield f"{training['batch_size']} examples, {steps} minibatches between exchanges"
+    whole_batches = 30_000 // training["batch_size"]
+    epochs = rounds * steps / whole_batches
+    assert epochs == training["epochs"]
+    yield f"{epochs:g} of half of the data: {rounds:,} exchanges"
+    yield f"| spread at the start | {model['spread']:g} |"
+    yield f"N(0, {model['prior_sd']:g}) in the first round"
+    assert exhibit.settings.last_rounds == 5
+    assert int(str(run.every)) * steps == whole_batches
+    yield "the mean of the last five measured rounds, one an epoch"
+    assert run.method["divergence"] == 1
+
+
+def theorem() -> Iterator[str]:
+    spec = components("method")["finite_beliefs"].spec({"steps": 60, "repeats": 500})
+    found = spec.component.fn(rng=Rng(0), **spec.values).ended
+    yield (
+        f"it asks for {found['bound_printed']:,.0f} samples as printed and for "
+        f"{found['bound_corrected']:,.0f} as mended"
+    )
+    graph = components("graph")["matrix"].spec({"rows": ["0.9_0.1", "0.6_0.4"]})
+    one, other = stationary(weights_of(graph, 2, Rng(0)))
+    assert (one, other) == pytest.approx((6 / 7, 1 / 7))
+    yield "with v = (6/7, 1/7) node 2's data count for a seventh"
+
+
+@pytest.mark.parametrize("sentence", [*settings(), *theorem()])
+def test_a_sentence_is_that_of_the_configuration_and_the_formulas(sentence):
+    assert sentence in FLAT
+
+
+# ----------------------------------------------------------------------------------- the record
+
+MATRICES = ("regression, W 0.9/0.1", "case (a) and (b), W 0.25/0.75", "unbalanced, W 0.45/0.55")
+
+
+def of(exhibit: str, **place) -> pd.DataFrame:
+    """The rows of a recorded exhibit at a place."""
+    rows = pd.read_csv(RECORD / f"{exhibit}.csv")
+    for key, value in place.items():
+        rows = rows[rows[key].isna()] if value is None else rows[rows[key] == value]
+    return rows
+
+
+def recorded(*names: str) -> bool:
+    return all((RECORD / f"{name}.run.json").exists() for name in names)
+
+
+def regression() -> Iterator[str]:
+    """After 200 samples: errors, and the variance that nodes believe in."""
+    if not recorded("figure-1a", "figure-1b"):
+        return
+    place = {"round": 200.0}
+    alone, together = of("figure-1a", **place), of("figure-1b", **place)
+
+    def number(rows: pd.DataFrame, method: str, metric: str = "squared_error") -> str:
+        own = rows[(rows["method"] == method) & (rows["metric"] == metric)]
+        return f"{own['mean'].item():.3f}"
+
+    one, two, central = "node 1", "node 2", "central node"
+    yield f"{number(alone, one)} and {number(alone, two)} alone"
+    yield f"{number(together, one)} and {number(together, two)} together"
+    yield f"{number(together, central)} for the central node"
+    believed = [number(r, n, "believed_variance") for r in (alone, together) for n in (one, two)]
+    yield f"alone they believe {believed[0]} and {believed[1]}"
+    yield f"together {believed[2]} and {believed[3]}"
+
+
+def samples() -> Iterator[str]:
+    """How many samples nodes need on the matrices of the paper, and on graphs."""
+    if not recorded("theorem-1"):
+        return
+    rows = of("theorem-1", round=None, metric="samples_needed")
+    needed = {(row["case"], row["nodes"]): row["mean"] for row in rows.to_dict("records")}
+    three = [needed[case, 2] for case in MATRICES]
+    yield f"after {min(three):.0f} to {max(three):.0f} samples on the three matrices"
+    for case in ("complete", "ring", "star"):
+        few, more, many = (f"{needed[case, n]:.0f}" for n in (4, 16, 64))
+        yield f"{few}, {more} and {many} on the {case}"
+    errors = of("theorem-1", round=None)
+    at_bounds = errors[errors["metric"].str.startswith("error_at")]
+    assert set(at_bounds["case"]) == set(MATRICES)
+    assert (at_bounds["mean"] == 0).all()
+    yield "at both bounds no repeat of 10,000 was wrong"
+
+
+@pytest.mark.parametrize("sentence", [*regression(), *samples()])
+def test_a_sentence_is_that_of_the_record(sentence):
+    assert sentence in FLAT

@@ -1,0 +1,262 @@
+"""Exhibits of nodes on graphs: what their entries show, what is compared, and how it is drawn."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_exhibits import small
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.canvas import rules
+from fedrepro.drawings.confusion import map_of
+from fedrepro.drawings.draw import figure, render
+from fedrepro.drawings.graphs import PANELS
+from fedrepro.drawings.style import looks
+from fedrepro.numbers.confusion import confusion_series, shares
+from fedrepro.numbers.printed import read_published
+from fedrepro.numbers.series import last_series, seen
+from fedrepro.planning.config import SCALES, Config, load_exhibits
+from fedrepro.planning.plan import Exhibit, Plan
+
+ROOT = Path(__file__).parents[2]
+FROM_ONE_RUN = ("figure-2", "figure-3a", "figure-3b", *(f"figure-4{panel}" for panel in "abcd"))
+
+
+@cache
+def plan(scale: str) -> Plan:
+    files = load_exhibits(ROOT / "config/exhibits")
+    return Plan(Config(), {"p2p": files["p2p"]}, scale)
+
+
+def of_paper(name: str, scale: str = "tiny") -> Exhibit:
+    return plan(scale).exhibit(f"p2p/{name}")
+
+
+# -------------------------------------------------------------------------- what an entry shows
+
+
+def rows(*given) -> pd.DataFrame:
+    """(client, split, metric, value) of one trial."""
+    frame = pd.DataFrame(given, columns=["client", "split", "metric", "value"])
+    return frame.assign(trial=0, round=None, phase="final")
+
+
+MEASURED = rows(
+    (None, "test", "accuracy", 0.5),
+    (0, "test", "accuracy", 0.4),
+    (1, "test", "accuracy", 0.6),
+    (0, "before", "accuracy", 0.4),
+    (1, "before", "accuracy", 0.6),
+    (0, "after", "accuracy", 0.7),
+    (1, "after", "accuracy", 0.8),
+    (None, "after", "accuracy", 0.75),
+    (None, "", "bytes_up", 99.0),
+)
+
+
+def shown(node, belief) -> dict[tuple[str, str], float]:
+    found = seen(MEASURED, node, belief)
+    return {(r["metric"], r["split"]): r["value"] for r in found.to_dict("records")}
+
+
+def test_without_a_node_the_numbers_of_all_are_shown():
+    assert shown(None, None)["accuracy", "test"] == 0.5
+    assert shown(None, "after") == {("accuracy", "test"): 0.75, ("bytes_up", ""): 99.0}
+
+
+def test_a_node_has_its_own_numbers_and_those_of_all_where_it_has_none():
+    assert shown(2, None)["accuracy", "test"] == 0.6
+    assert shown(2, "after") == {("accuracy", "test"): 0.8, ("bytes_up", ""): 99.0}
+    assert shown(1, "before")["accuracy", "test"] == 0.4
+
+
+# ------------------------------------------------------------------------- what is compared
+
+
+def curve(*values, metric="accuracy", trial=0) -> pd.DataFrame:
+    frame = pd.DataFrame({"round": range(1, len(values) + 1), "value": values})
+    return frame.assign(metric=metric, split="test", trial=trial, phase="round")
+
+
+def test_the_mean_of_the_last_rounds_is_compared_and_their_scatter_shown():
+    own = pd.concat([curve(0.0, 0.5, 0.6, 0.7), curve(0.1, 0.2, 0.2, 0.2, trial=1)])
+    found = last_series(own, 3, 2, "here")
+    assert found["accuracy", "test"] == pytest.approx([0.6, 0.2])
+    assert found["accuracy_scatter", "test"] == pytest.approx([0.1, 0.0])
+
+
+def test_what_counts_all_rounds_has_no_mean_over_some():
+    assert last_series(curve(1.0, 2.0, metric="bytes_up"), 2, 1, "here") == {}
+
+
+def test_fewer_measured_rounds_than_are_compared_are_a_sentence():
+    with pytest.raises(FedreproError, match="a mean over the last 5 measured rounds needs so many"):
+        last_series(curve(0.5, 0.6), 5, 1, "here")
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_every_exhibit_measures_as_many_rounds_as_it_compares(scale):
+    for exhibit in plan(scale).exhibits.values():
+        for run in exhibit.runs:
+            if run.every is None:
+                continue
+            last = run.method["rounds"]
+            due = [done for done in range(1, last + 1) if run.every.is_due(done, last)]
+            assert len(due) >= exhibit.settings.last_rounds, (exhibit.key, run.method.token)
+
+
+def test_runs_end_on_a_whole_interval_and_are_those_of_the_table():
+    whole = {run for run in of_paper("table-accuracy", "paper").runs if run.every}
+    assert all(run.method["rounds"] % int(str(run.every)) == 0 for run in whole)
+    for name in FROM_ONE_RUN:
+        own = {run for run in of_paper(name, "paper").runs if run.every}
+        assert own <= whole, name
+
+
+def test_nodes_alone_and_all_data_are_shared_by_all_graphs():
+    graphs = {
+        run.scenario.graph
+        for run in of_paper("table-accuracy", "paper").runs
+        if run.every is None and run.scenario
+    }
+    assert graphs == {None}
+
+
+def test_all_printed_accuracies_have_a_cell():
+    printed = read_published(ROOT / "config/published/p2p.csv")
+    assert len(printed) == 17
+    labels = {measure.label for measure in of_paper("table-accuracy").measures}
+    assert {value.method for value in printed} <= labels
+
+
+# --------------------------------------------------------------------------------- confusion
+
+COUNTS = np.array([[8, 2, 0], [1, 9, 0], [5, 0, 5]])
+GROUPS = {"0 or 1": [0, 1]}
+
+
+def test_shares_are_of_the_examples_of_a_class_or_of_a_group():
+    found = shares(COUNTS, GROUPS, "here")
+    assert found["0 as 1"] == 0.2
+    assert found["2 as 0 or 1"] == 0.5
+    assert found["0 or 1 as 0"] == pytest.approx(9 / 20)
+    assert found["0 or 1 right"] == pytest.approx(17 / 20)
+    assert found["2 right"] == 0.5
+
+
+def test_a_group_with_a_class_that_there_is_not_is_a_sentence():
+    with pytest.raises(FedreproError, match="group 'x' has class 3, but there are the classes 0"):
+        shares(COUNTS, {"x": [3]}, "here")
+
+
+def confusions(trials=1) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "trial": trial,
+                "setting": "s",
+                "belief": belief,
+                "client": client,
+                "label": label,
+                "predicted": predicted,
+                "count": int(COUNTS[label, predicted]) if client == 0 else 1,
+            }
+            for trial in range(trials)
+            for belief in ("before", "after")
+            for client in (0, 1)
+            for label, predicted in np.ndindex(3, 3)
+        ]
+    )
+
+
+def maps(**settings) -> Exhibit:
+    entry = {"name": "variational_consensus", "node": 1, "belief": "before"}
+    given = {
+        "drawing": "confusion",
+        "sweep": {"partition.clients": [2]},
+        "model": {"name": "variational_mlp"},
+        "graph": {"name": "ring"},
+        "groups": GROUPS,
+        "methods": [{**entry, "label": "B"}, {**entry, "label": "A", "belief": "after"}],
+    }
+    return small(**given | settings)
+
+
+def test_the_confusion_of_a_node_and_a_belief_is_taken():
+    exhibit = maps()
+    found = confusion_series(confusions(2), "s", exhibit, exhibit.measures[0], 2, "here")
+    assert found["confusion", "0 as 1"] == [0.2, 0.2]
+    with pytest.raises(FedreproError, match="lacks it in trial 2"):
+        confusion_series(confusions(2), "s", exhibit, exhibit.measures[0], 3, "here")
+
+
+def test_a_map_has_the_shares_of_the_csv_without_groups():
+    exhibit = maps()
+    numbers = pd.DataFrame(
+        [
+            {"method": label, "metric": "confusion", "split": split, "mean": share, "sd": 0.0}
+            for label in "BA"
+            for split, share in shares(COUNTS, GROUPS, "here").items()
+        ]
+    )
+    assert map_of(numbers, "B", "here") == pytest.approx(COUNTS / 10)
+    with rules():
+        drawn = figure(exhibit, numbers)
+    texts = [text.get_text() for text in drawn.axes[0].texts]
+    assert texts == ["80", "20", "10", "90", "50", "50"]
+    assert render(exhibit, numbers) == render(exhibit, numbers)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"sweep": {"partition.clients": [2, 4]}}, "confusion is drawn at one point"),
+        (
+            {"methods": [{"name": "variational_consensus", "label": "B"}]},
+            "'B' needs a node and a belief",
+        ),
+        ({"drawing": "accuracy-and-graph"}, "its points are cases, each with a graph"),
+    ],
+)
+def test_what_cannot_be_drawn_so_is_a_sentence(settings, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        maps(**settings)
+
+
+# ------------------------------------------------------------------------------- other drawings
+
+
+def test_a_node_keeps_its_colour_in_both_beliefs():
+    look = looks(of_paper("figure-3a").measures)
+    assert look["node 1"].colour == look["node 1, after"].colour != look["node 2"].colour
+    assert look["node 1"].dash != look["node 1, after"].dash
+    assert len(set(look.values())) == len(look)
+
+
+def test_graphs_are_drawn_by_their_shape_and_their_nodes():
+    exhibit = of_paper("graphs")
+    found = []
+    for at, point in enumerate(exhibit.points):
+        for measure in point.measures:
+            head = {"case": point.values["case"], "method": measure.label, "sd": 0.0}
+            ended = {"accuracy": 0.5 + at / 100, "accuracy_worst": 0.4 + at / 100}
+            other = {"spectral_gap": 0.1 + at / 100, "bytes_up": 1e6 * (1 + at)}
+            found += [head | {"metric": k, "split": "test", "mean": v} for k, v in ended.items()]
+            found += [head | {"metric": k, "split": "", "mean": v} for k, v in other.items()]
+            found += [
+                head | {"metric": "accuracy", "split": "test", "mean": done / 10, "round": done}
+                for done in (1, 2, 3, 4)
+            ]
+    numbers = pd.DataFrame(found).assign(round=lambda frame: frame.get("round"))
+    with rules():
+        drawn = figure(exhibit, numbers)
+    assert len(drawn.axes) == 2 + len(PANELS)
+    curves = drawn.axes[0]
+    assert "4 nodes" in curves.get_title(loc="left")
+    assert [list(line.get_ydata()) for line in curves.lines] == [[0.1, 0.2, 0.3, 0.4]] * 2
+    worst = {y for line in drawn.axes[2].lines for y in line.get_ydata()}
+    assert sorted(worst) == pytest.approx([0.4 + at / 100 for at in range(len(exhibit.points))])
