@@ -68,6 +68,7 @@ def jobs(
     from fedrepro.core.registry import parse_token
     from fedrepro.planning.paths import Scenario, TrialBlock
     from fedrepro.stages import aggregate, data, federate, train
+    from fedrepro.stages.rounds_job import RoundsInputs
 
     for name in preload.MODULES:
         importlib.import_module(name)
@@ -94,7 +95,8 @@ def jobs(
             ),
             **{name: measured(name) for name in names},
             "downpour_sgd": lambda: federate.run(
-                scenario, rounds, *paths, one, 0, "cpu", 20.0, out, times, home / "global.pt"
+                RoundsInputs(scenario, rounds, *paths, one, 0, "cpu", 20.0, out, times),
+                home / "global.pt",
             ),
         }
         for job, run in work.items():

@@ -56,7 +56,18 @@ from fedrepro.planning.plan import Plan, Run  # noqa: E402
 from fedrepro.record.compare import compare  # noqa: E402
 from fedrepro.record.keep import RECORD, record  # noqa: E402
 from fedrepro.report.page import load, load_claims, load_maps, page  # noqa: E402
-from fedrepro.stages import aggregate, claims, data, exhibit, federate, maps, train  # noqa: E402
+from fedrepro.stages import (  # noqa: E402
+    aggregate,
+    claims,
+    data,
+    exhibit,
+    federate,
+    maps,
+    progress,
+    rounds_job,
+    train,
+)
+from fedrepro.stages.rounds_job import RoundsInputs  # noqa: E402
 
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
 OUTCOMES = ("found", "nothing", "silent", "trace")
@@ -109,10 +120,10 @@ def _compute(plan: Plan, run: Run, trials: TrialBlock, out: Path) -> None:
     times = out.with_name("timings.parquet")
     if run.every is not None:
         with keeping_checkpoints():
-            federate.run(
-                scenario, run.method, folder, members, trials, seed, "cpu", 0.0,
-                out, times, out.with_name("global.pt"),
-            )  # fmt: skip
+            given = RoundsInputs(
+                scenario, run.method, folder, members, trials, seed, "cpu", 0.0, out, times
+            )
+            federate.run(given, out.with_name("global.pt"))
         return
     models = [Path(path) for path in plan.model_files(scenario, trials)]
     for path, clients in zip(models, plan.client_pieces(scenario), strict=True):
@@ -126,11 +137,11 @@ def _compute(plan: Plan, run: Run, trials: TrialBlock, out: Path) -> None:
 def keeping_checkpoints() -> Iterator[None]:
     """A finished job removes its checkpoints; here they stay."""
     remove = shutil.rmtree
-    federate.shutil.rmtree = lambda *args, **more: None
+    rounds_job.shutil.rmtree = lambda *args, **more: None
     try:
         yield
     finally:
-        federate.shutil.rmtree = remove
+        rounds_job.shutil.rmtree = remove
 
 
 def _make_raw() -> None:
@@ -271,7 +282,7 @@ def _plain(value):
 def _resumed(path: Path) -> object:
     """A checkpoint as a job that goes on from it sees it; what cannot be read is said."""
     meaning = load_state(path)["meaning"]  # as the job would put it together anew
-    found = federate.Keeper(path, meaning, 0.0).load()
+    found = progress.Keeper(path, meaning, 0.0).load()
     return json.dumps(_plain(found.packed()), sort_keys=True)
 
 

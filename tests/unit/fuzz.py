@@ -50,7 +50,8 @@ ODD: list[Any] = [
 ]  # fmt: skip
 KEYS: list[Any] = [
     "x", "name", "trials", "at", "sweep", "cases", "show", "choose", "methods", "label", "drawing",
-    "partition.clients", "model.hidden", "dataset", "training.epochs", "measure_every", None, 1,
+    "partition.clients", "model.hidden", "dataset", "training.epochs", "measure_every", "graph",
+    "graph.weights", None, 1,
 ]  # fmt: skip
 
 

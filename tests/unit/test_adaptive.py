@@ -50,7 +50,7 @@ precisions = st.floats(LEAST_PRECISION, MOST_PRECISION)
 def test_an_axis_lies_within_one_half_with_mean_zero():
     geometric = tuple(np.geomspace(5e-4, 0.05, 9))
     by_value = GridAxis("lrs", geometric, "values").places
-    assert by_value[[0, -1]] == pytest.approx([-0.162, 0.5], abs=1e-3)  # SPEC C4
+    assert by_value[[0, -1]] == pytest.approx([-0.162, 0.5], abs=1e-3)
     for positions in ("positions", "log"):
         found = GridAxis("lrs", geometric, positions).places
         assert np.allclose(found, np.linspace(-0.5, 0.5, 9))

@@ -13,6 +13,7 @@ import yaml
 from fuzz import done_or_said, mutated, some, spoiled
 from hypothesis import given
 from hypothesis import strategies as st
+from small_exhibits import LEAST
 from synthetic import draw, workplace
 
 from fedrepro.core.errors import FedreproError
@@ -63,6 +64,40 @@ def planned(folder: Path, text: str | bytes, scale: str, granularity: dict) -> P
 @given(mutated(EXHIBITS), st.sampled_from(SCALES), st.sampled_from([{}, SMALL]))
 def test_odd_exhibits_are_planned_or_refused_with_a_sentence(tmp_path, values, scale, granularity):
     done_or_said(lambda: planned(tmp_path, written(values), scale, granularity))
+
+
+ON_GRAPHS = {
+    **{key: WHOLE[key] for key in ("paper", "title", "source")},
+    "exhibits": {
+        "x": {
+            **LEAST,
+            "graph": {"name": "matrix", "rows": ["0.25_0.75", "0.75_0.25"]},
+            "sweep": {"partition.clients": [2]},
+            "cases": {
+                "one": {"label": "one"},
+                "two": {"label": "two", "graph": {"name": "grid", "weights": "uniform"}},
+                "three": {"label": "three", "graph": {"name": "erdos_renyi", "share": 0.5}},
+            },
+            "methods": [
+                {"name": "gossip_sgd", "label": "gossip", "steps": [1, 3], "choose": "server"},
+                {"name": "fedavg", "label": "FedAvg"},
+            ],
+        }
+    },
+}
+
+
+def test_the_exhibit_on_graphs_is_planned_as_it_stands(tmp_path):
+    plan = planned(tmp_path, written(ON_GRAPHS), "quick", {})
+    assert len(plan.graphs(list(plan.exhibits))) == 3
+
+
+@some(80)
+@given(mutated(ON_GRAPHS), st.sampled_from(SCALES))
+def test_odd_graphs_are_planned_or_refused_with_a_sentence(tmp_path, values, scale):
+    plan = done_or_said(lambda: planned(tmp_path, written(values), scale, {}))
+    if plan is not None:
+        assert plan.graphs(list(plan.exhibits)) is not None
 
 
 DEFAULTS = {k: v for k, v in EXHIBITS["defaults"].items() if k != "at"}

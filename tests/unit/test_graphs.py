@@ -90,7 +90,7 @@ def test_uniform_weights_count_nodes_by_how_many_they_hear(name):
 
 @pytest.mark.parametrize("rows", PAPER)
 def test_the_papers_matrices_have_the_values_of_the_spec(rows):
-    """SPEC D2: second moduli by hand, and S_W 0.73, 1.00 and 0.37."""
+    """Second moduli by hand, and S_W 0.73, 1.00 and 0.37."""
     limit, modulus, total = PAPER[rows]
     weights = made(f"matrix+rows~{rows}", 2)
     assert np.allclose(stationary(weights), limit, atol=1e-15)
@@ -113,7 +113,7 @@ def test_a_complete_graph_is_mixed_at_once():
 
 
 def test_mixing_takes_longer_than_the_usual_bound_on_a_biased_walk():
-    """SPEC D2: N = 64, .9 / .1: S_W is 153, and 4 log N / (1 - modulus) far below."""
+    """N = 64, .9 / .1: S_W is 153, and 4 log N / (1 - modulus) far below."""
     weights = np.diag(np.full(63, 0.1), -1) + np.diag(np.full(63, 0.9), 1)
     weights[0, 0], weights[63, 63] = 0.1, 0.9
     assert mixing_sum(weights) == pytest.approx(153, abs=0.5)

@@ -588,3 +588,15 @@ def test_hidden_units_are_those_of_the_tensors_not_of_the_spec():
 def test_products_are_weights_times_the_places_they_are_laid_on(model, values, shape, expected):
     network = network_of(components("model")[model].spec(values), shape, CLASSES)
     assert network.products == expected
+
+
+def test_beliefs_are_trained_by_hand_on_the_cpu_alone():
+    """There is no buffer that NumPy could write to on a GPU."""
+    net = network("variational")
+    assert choose(net, "cpu", [GaussianPrior(), Entropy()]) == "hand"
+    assert choose(net, "cuda", [GaussianPrior()]) == "grouped"
+    assert "hand" not in possible(net, (), "cuda")
+    assert "hand" in possible(network("mlp"), (), "cuda")
+    assert "hand" not in possible(net, [GaussianPrior(), GaussianPrior()])
+    mixed = replace(net, layers=(*net.layers[:-1], network("mlp").layers[-1]))
+    assert "hand" not in possible(mixed, ())

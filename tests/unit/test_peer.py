@@ -17,6 +17,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
 from fedrepro.core.states import unpacked
 from fedrepro.data.prepared import load_prepared
+from fedrepro.networks.predict import draws_of, network_of
 from fedrepro.numbers.beliefs import calibration_error, scored
 from fedrepro.stages import progress
 from fedrepro.training.peers import Peers
@@ -93,6 +94,11 @@ def test_the_headline_is_the_belief_before(done):
     assert not np.array_equal(values(rows, "accuracy", "test"), values(rows, "accuracy", "after"))
 
 
+def logits_of(nodes, node, x):
+    w = {name: value[node] for name, value in nodes.items()}
+    return np.maximum(x @ w["weight0"] + w["bias0"], 0) @ w["weight1"] + w["bias1"]
+
+
 def test_what_is_kept_predicts_as_was_measured(done, digits):
     """By plain NumPy, from the file of what nodes go on with."""
     prepared = load_prepared(digits[digits.index("--data") + 1])
@@ -101,8 +107,7 @@ def test_what_is_kept_predicts_as_was_measured(done, digits):
     rows = final(done)
     confusions = frame_of(done, "c", "confusion").query("trial == 0 and belief == 'after'")
     for node in range(CLIENTS):
-        w = {name: value[node] for name, value in nodes.items()}
-        logits = np.maximum(x @ w["weight0"] + w["bias0"], 0) @ w["weight1"] + w["bias1"]
+        logits = logits_of(nodes, node, x)
         shares = np.exp(logits - logits.max(1, keepdims=True))
         shares /= shares.sum(1, keepdims=True)
         right = shares.argmax(1) == labels
@@ -131,16 +136,6 @@ def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
     assert (rows["rounds"], rows["parameters"], rows["hidden_units"]) == (6, numbers, 10)
 
 
-def test_the_last_measured_rounds_are_a_number_of_their_own(done):
-    frame = frame_of(done)
-    rounds = frame[frame["phase"] == "round"].sort_values("round")
-    for split, node in (("before", None), ("after", 2), ("test", 0)):
-        last = values(rounds, "accuracy", split, node)[-5:]
-        assert values(final(done), "accuracy_last5", split, node) == pytest.approx(last.mean())
-        spread = values(final(done), "accuracy_last5_sd", split, node)
-        assert spread == pytest.approx(last.std(ddof=1))
-
-
 def test_calibration_is_the_gap_between_confidence_and_accuracy():
     labels = np.array([0, 0, 1, 1])
     sure = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]])
@@ -148,6 +143,61 @@ def test_calibration_is_the_gap_between_confidence_and_accuracy():
     half = np.array([[1.0, 0.0], [1.0, 0.0], [0.3, 0.7], [0.7, 0.3]])
     assert calibration_error(half, labels) == pytest.approx((0 + 2 * abs(0.5 - 0.7)) / 4)
     assert scored(np.array([[1.0, 0.0]]), np.array([1]))["nll"] < 100
+
+
+# ------------------------------------------------------------------- beliefs over the weights
+
+
+@pytest.fixture(scope="module")
+def variational(digits, tmp_path_factory):
+    """A finished run whose beliefs have spreads."""
+    out = tmp_path_factory.mktemp("variational")
+    model = digits.index("mlp+hidden~10")
+    given = [*digits[:model], "variational_mlp+hidden~10", *digits[model + 1 :]]
+    assert peer(given, out, method="variational_consensus+rounds~3") == 0
+    return out
+
+
+def test_spreads_of_each_node_are_recorded_in_every_measured_round(variational):
+    nodes = unpacked(load_state(variational / "n")["trials"]["0"])
+    spreads = [value for name, value in nodes.items() if name.endswith("_spread")]
+    frame = frame_of(variational)
+    for node in range(CLIENTS):
+        each = np.logaddexp(0, np.concatenate([value[node].ravel() for value in spreads]))
+        for metric, share in (("spread_q05", 0.05), ("spread_q50", 0.5), ("spread_q95", 0.95)):
+            found = values(frame[frame["phase"] == "final"], metric, "after", node)
+            assert found == pytest.approx(np.quantile(each, share), rel=1e-6)
+            assert len(values(frame[frame["phase"] == "round"], metric, "before", node)) == 3
+
+
+def test_a_belief_is_two_numbers_a_weight_and_predicts_by_draws(variational, digits):
+    rows = final(variational)
+    alone = rows[(rows["trial"] == 0) & rows["split"].isna()].set_index("metric")["value"]
+    assert alone["bytes_per_edge"] == 4 * 2 * (64 * 10 + 10 + 10 * 10 + 10)
+    assert alone["forward_passes"] == 10
+    prepared = load_prepared(digits[digits.index("--data") + 1])
+    labels = prepared.labels("test")
+    nodes = unpacked(load_state(variational / "n")["trials"]["0"])
+    for node in range(CLIENTS):
+        logits = logits_of(nodes, node, prepared.inputs("test"))
+        found = values(rows, "accuracy_of_means", "after", node)
+        assert found == pytest.approx((logits.argmax(1) == labels).mean())
+    frame = frame_of(variational)
+    assert "accuracy_of_means" not in set(frame[frame["phase"] == "round"]["metric"])
+
+
+def test_draws_have_the_mean_and_the_spread_of_the_belief():
+    spec = components("model")["variational_mlp"].spec({"hidden": [3]})
+    network = network_of(spec, (4,), 2)
+    tensors = {name: np.full(shape, 0.5, np.float32) for name, shape in network.shapes.items()}
+    drawn = draws_of(network, tensors, 4000, Rng(0))["weight0"]
+    assert drawn.shape == (4000, 4, 3)
+    assert drawn.mean() == pytest.approx(0.5, abs=0.02)
+    assert drawn.std() == pytest.approx(np.log1p(np.exp(0.5)), rel=0.02)
+    again = draws_of(network, tensors, 4000, Rng(0))["weight0"]
+    other = draws_of(network, tensors, 4000, Rng(0).at(client=1))["weight0"]
+    assert np.array_equal(drawn, again)
+    assert not np.array_equal(drawn, other)
 
 
 # ---------------------------------------------------------------------------- kill and resume

@@ -153,6 +153,24 @@ def test_alone_are_all_clients_with_their_mean_and_worst(data, local, tmp_path):
     assert whole["accuracy_worst"] == each.min()
 
 
+@pytest.mark.parametrize("prior", ["", "+prior_sd~0.5"])
+def test_beliefs_alone_have_the_models_prior_and_predict_by_draws(data, tmp_path, prior):
+    model = f"variational_mlp+hidden~10{prior}+spread~0.01"
+    scenario = [*SCENARIO[:5], model, *SCENARIO[6:-1], "adam+epochs~20"]
+    assert train(data, tmp_path, trials="0", scenario=scenario) == 0
+    local = tmp_path / "local.parquet"
+    spread = read_models([local], [0])[0].tensors["weight0_spread"]
+    assert (np.median(np.logaddexp(0, spread)) > 0.02) == bool(prior)
+    out = tmp_path / "m.parquet"
+    words = ["--local", local, "--method", "local", "--out", out]
+    assert compute("aggregate", data, tmp_path, *words, trials="0", scenario=scenario) == 0
+    frame = read_table(out, "metrics").to_pandas()
+    whole = frame[frame["client"].isna()].set_index("metric")["value"]
+    assert whole["forward_passes"] == 10
+    assert whole["accuracy"] > 0.3
+    assert abs(whole["accuracy"] - whole["accuracy_of_means"]) < 0.2
+
+
 def rounds(data, out, *words, method="downpour_sgd+rounds~4"):
     return compute(
         "federate", data, out, "--method", method, *words,

@@ -229,3 +229,18 @@ def test_a_method_whose_state_cannot_be_kept_is_told_so_in_its_first_round(given
     with pytest.raises(FedreproError, match=r"state\['queue'\] is a deque"):
         trial(given, tmp_path, Wrong)
     assert not (tmp_path / "trial.pt").exists()
+
+
+def test_a_state_is_packed_where_it_lies_and_unpacked_into_new_memory():
+    """States of many nodes are a good part of a machine's memory."""
+    state = {"array": np.zeros((4, 5), np.float32), "tensor": torch.zeros(3), "read": np.ones(2)}
+    state["read"].flags.writeable = False
+    kept = packed(state)
+    assert np.shares_memory(kept["array"]["value"].numpy(), state["array"])
+    assert kept["tensor"].data_ptr() == state["tensor"].data_ptr()
+    assert not np.shares_memory(kept["read"]["value"].numpy(), state["read"])
+    back = unpacked(kept)
+    assert not np.shares_memory(back["array"], state["array"])
+    assert back["tensor"].data_ptr() != state["tensor"].data_ptr()
+    back["array"] += 1
+    assert not state["array"].any()

@@ -345,7 +345,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
         ),
         (
             "components/datasets/digits.py", "version=1", "version=9",
-            {"prepare", "partition", "train", "aggregate", "federate", "exhibit", "table",
+            {"prepare", "partition", "train", "aggregate", "tune", "federate", "exhibit", "table",
              "partition_maps", "claims", "report"},
         ),
     ],
@@ -420,6 +420,48 @@ def test_the_paper_scale_plans_the_real_work_in_a_fresh_clone(tmp_path):
     for part in ("download", "prepare", "partition", "train", "aggregate", "federate", "exhibit"):
         assert f"\n{part} " in text
     assert "homogeneous+clients~30" in text
+
+
+TUNED = """
+paper: tuned
+title: Averages and what a sample adds
+source: nobody
+exhibits:
+  figure-1:
+    drawing: accuracy-and-size
+    title: Accuracy and the size of the sample
+    place: figure 1
+    caption: Means.
+    dataset: {name: digits, validation: 200}
+    partition: {name: by_label, clients: 3}
+    model: {name: mlp, hidden: [10]}
+    training: {name: adam, epochs: 3, patience: 1}
+    trials: 2
+    sweep: {tune.examples: [50, 100]}
+    methods:
+      - {name: average, label: average}
+      - {name: average, label: average tuned, tune: {repetitions: 2}}
+      - {name: raw, label: sample alone, tune: {}}
+"""
+
+
+def test_one_job_tunes_at_all_sizes_and_also_measures_what_came(tmp_path):
+    folder = checkout(tmp_path / "tuned")
+    (folder / "config/exhibits/tuned.yaml").write_text(TUNED)
+    target = "reports/tiny/tuned/figure-1.csv"
+    jobs = [line for line in commands(folder, target) if "stage aggregate" in line]
+    assert sorted(part for line in jobs for part in re.findall(r"--tune .(\S+). ", line)) == [
+        "tune+examples~50@100", "tune+examples~50@100+repetitions~2",
+    ]  # fmt: skip
+    run(folder, target)
+    with (folder / target).open() as file:
+        rows = [row for row in csv.DictReader(file) if row["metric"] == "accuracy"]
+    assert {(row["examples"], row["method"]) for row in rows} == {
+        (size, label)
+        for size in ("50", "100")
+        for label in ("average", "average tuned", "sample alone")
+    }
+    assert len(list((folder / "results").rglob("tuned/**/metrics.parquet"))) == 2
 
 
 def test_the_tree_is_readable_with_duckdb(finished):

@@ -19,7 +19,7 @@ Array = NDArray[Any]
 def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
     """What each node believes after it has heard its neighbours: means and deviations.
 
-    weights: (N, N), rows sum to one. Source: SPEC D4; with full covariances P2P, (6) and (7).
+    weights: (N, N), rows sum to one. Source: P2P, section 5.2; with full covariances (6) and (7).
     """
     precision = 1 / (deviation * deviation)
     heard = weights @ precision

@@ -70,12 +70,6 @@ METRICS = {
     "accuracy_of_means": Metric(
         "accuracy with the means for weights", "share of examples", 0, 1, 1
     ),
-    "accuracy_last5": Metric(
-        "mean accuracy of the last five measured rounds", "share of examples", 0, 1, 1
-    ),
-    "accuracy_last5_sd": Metric(
-        "spread of the accuracy over the last five measured rounds", "share of examples", 0, 1, 0
-    ),
     "spread_q05": Metric("5 % quantile of the weights' standard deviations", "weight", 0, None, 0),
     "spread_q50": Metric("median of the weights' standard deviations", "weight", 0, None, 0),
     "spread_q95": Metric("95 % quantile of the weights' standard deviations", "weight", 0, None, 0),

@@ -34,7 +34,10 @@ def settled(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def packed(value: Any, place: str = "state") -> Any:
-    """Plain data and tensors that stand for this state; `place` is what errors call it."""
+    """Plain data and tensors that stand for this state; `place` is what errors call it.
+
+    Tensors share the memory of its arrays where they can, since a state may be a good part of it.
+    """
     kind = type(value)
     if kind in PLAIN:
         return value
@@ -50,22 +53,22 @@ def packed(value: Any, place: str = "state") -> Any:
         return {MARK: "array" if kind is np.ndarray else "number", "value": _tensor(value, place)}
     if not _is_tensor(value):
         raise _refused(place, f"a {kind.__name__}")
-    return _copied(value, place)
+    return _contiguous(value, place)
 
 
 def unpacked(data: Any) -> Any:
-    """What was packed; arrays share no memory with other states."""
+    """What was packed, in new arrays and tensors: they share no memory with other states."""
     if isinstance(data, dict):
         if MARK in data:
             return FORMS[data[MARK]](data)
         return {key: unpacked(item) for key, item in data.items()}
     if isinstance(data, list | tuple):
         return type(data)(unpacked(item) for item in data)
-    return data
+    return data if type(data) in PLAIN else data.clone()
 
 
 FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "array": lambda data: data["value"].numpy(),
+    "array": lambda data: data["value"].numpy().copy(),
     "number": lambda data: data["value"].numpy()[()],
     "set": lambda data: set(data["items"]),
     "frozenset": lambda data: frozenset(data["items"]),
@@ -81,11 +84,12 @@ def _name(value: Any, place: str) -> Any:
 
 
 def _tensor(value: Any, place: str) -> Any:
-    """A copy of an array or a number of NumPy."""
+    """An array or a number of NumPy as a tensor."""
     import torch
 
     try:
-        return torch.from_numpy(np.array(value, order="C"))
+        # what must not be written to is copied, or torch would warn of it
+        return torch.from_numpy(np.require(value, requirements=("C", "W")))
     except (TypeError, ValueError):
         raise _refused(place, f"an array of {value.dtype}") from None
 
@@ -96,14 +100,14 @@ def _is_tensor(value: Any) -> bool:
     return type(value) is torch.Tensor
 
 
-def _copied(value: Any, place: str) -> Any:
+def _contiguous(value: Any, place: str) -> Any:
     import torch
 
     if value.device.type != "cpu" or value.layout != torch.strided:
         raise _refused(place, f"a tensor on {value.device}, {value.layout}")
     if value.requires_grad:
         raise _refused(place, "a tensor that needs a gradient")
-    return value.clone(memory_format=torch.contiguous_format)
+    return value.contiguous()
 
 
 def _refused(place: str, what: str) -> FedreproError:

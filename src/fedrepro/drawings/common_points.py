@@ -44,7 +44,7 @@ def common_points(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     accuracy = dict(cells_of(table_of(rows, ACCURACY, one)))
     met = table_of(rows, FOUND, one, "by_trial")
     drawn = new_figure(1.4 + CELL * len(met))
-    grid = grid_of(drawn, 1, 1, left=0.62, right=0.2, top=0.62, bottom=0.5)
+    grid = grid_of(drawn, 1, 1, left=0.62, right=0.4, top=0.62, bottom=0.5)
     axes = grid[0][0]
     name_axes(axes, met, one)
     low, high = min(accuracy.values()), max(accuracy.values())

@@ -57,6 +57,7 @@ LOOKS: dict[str, Look] = {
     "kmeans_units": Look("#A52D3C", "s", (0, (8, 1.5))),
     "ot_fusion": Look("#3C69FF", "^", (0, (3, 1, 1, 1))),
     "weight_matching": Look("#A5A55A", "D", (0, (3.5, 1.5))),
+    "gems_convex": Look("#8C0032", "h", width=2.0, order=2.5),
 }
 # for methods that have no look of their own: far from those above and from one another, also with
 # the commonest kinds of colour blindness; each has a marker and a dash that no other has
@@ -148,7 +149,11 @@ RULES: dict[Any, Any] = TEXT | {
 }
 
 
-ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm"}
+ALIASES = {
+    "downpour_streaming": "downpour_sgd",
+    "pfnm_sized": "pfnm",
+    "gems_neural": "gems_convex",
+}
 
 
 def looks(measures: Sequence[Measure]) -> dict[str, Look]:

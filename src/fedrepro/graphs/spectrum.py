@@ -24,13 +24,13 @@ def second_modulus(weights: np.ndarray) -> float:
     """The second largest modulus of an eigenvalue, 0 for one node.
 
     It is the largest of W - 1v', whose eigenvalues are those of W with 0 in the place of 1. The
-    modulus and not the eigenvalue: [[.25, .75], [.75, .25]] has -0.5 (SPEC, E8b).
+    modulus and not the eigenvalue: [[.25, .75], [.75, .25]] has -0.5.
     """
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
 
 def mixing_sum(weights: np.ndarray) -> float:
-    """S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|. Source: SPEC D2.
+    """S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|, v being stationary.
 
     Summed until what is left, were it to shrink by the second modulus, is 1e-12 of it.
     """

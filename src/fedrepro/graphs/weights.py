@@ -19,7 +19,8 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
     found = np.where(hears, 1.0 / np.maximum(most, 1), 0.0)
-    # W_ii = 1 - sum of the others (SPEC, E7); rounding must not make it negative
+    # W_ii = 1 - the sum of the others (the paper leaves out the sum); rounding must not make it
+    # negative
     np.fill_diagonal(found, np.maximum(0.0, 1.0 - found.sum(1)))
     return found
 

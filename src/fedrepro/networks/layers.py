@@ -204,7 +204,7 @@ def descending() -> Any:
 class Variational:
     """An affine map with weights drawn anew for every minibatch: N(weight, softplus(spread)²).
 
-    start: of the spreads. Source: P2P, section 5.2 (Bayes by backprop); SPEC D4.
+    start: of the spreads. Source: P2P, section 5.2 (Bayes by backprop).
     """
 
     units: int

@@ -52,7 +52,7 @@ def draws_of(
     found = {}
     for name, parameter in network.parameters.items():
         if parameter.role == "spread":
-            found[name] = np.broadcast_to(tensors[name], (samples, *parameter.shape))
+            found[name] = np.repeat(tensors[name][None], samples, axis=0)
             continue
         noise = generator.standard_normal((samples, *parameter.shape), np.float32)
         deviation = np.logaddexp(0, tensors[f"{name}_spread"])

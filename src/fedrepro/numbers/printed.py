@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import TIMES, all_metrics
-from fedrepro.core.registry import SCENARIO
+from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tuning import KIND as TUNE
+from fedrepro.core.tuning import TUNE
 from fedrepro.numbers.series import select
 from fedrepro.numbers.spread import CLIENTS_SD
 from fedrepro.numbers.times import FIRST
@@ -269,18 +269,24 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
         return {float(count) for count in point.trials.values()}
     kind, _, key = printed.split.partition(".")
     specs = _specs(point, kind, printed.method)
-    if not specs or not all(key in spec.values for spec in specs):
+    if not specs or key not in _parameters(kind):
         raise FedreproError(
             f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "
             "parameter such as partition.clients, or one of its method, such as method.sigma2 "
             "or tune.examples"
         )
-    return {_lone(spec[key]) for spec in specs}
+    return {_lone(spec.values.get(key)) for spec in specs}
+
+
+def _parameters(kind: str) -> set[str]:
+    """Those that any component of a kind has: at another scale it may be another component."""
+    known = [TUNE] if kind == TUNE.kind else components(kind).values()
+    return {key for item in known for key in item.params}
 
 
 def _specs(point: Point, kind: str, label: str) -> list[Spec]:
     """What a setting is of: a component of the scenario, a method, or how its model is tuned."""
-    if kind in ("method", TUNE):
+    if kind in ("method", TUNE.kind):
         own = [getattr(setting, kind) for named, setting in point.runs if named == label]
     else:
         own = [getattr(point.scenario, kind)] if kind in SCENARIO else []

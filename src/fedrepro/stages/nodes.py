@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,7 +31,6 @@ from fedrepro.training.peers import Peers
 
 TEST = "test"
 FIRST, LAST = BELIEFS  # by which nodes are judged, and what they go on with
-RECENT = 5  # measured rounds that the last accuracy is a mean of
 
 Scores = list[tuple[np.ndarray, np.ndarray]]  # of each node: class scores, and what was asked
 
@@ -70,8 +68,8 @@ class NodeJudge:
         return RoundLook(self._others(held, splits, ALONG, place), True)
 
     def at_end(self, run: Progress, splits: Splits, place: Rng) -> End:
-        """The same with accuracies of means, of the last rounds, sizes and traffic; what nodes go
-        on with and whom they confuse is kept."""
+        """The same with accuracies of means, sizes and traffic; what nodes go on with and what they
+        confuse is kept."""
         held = self._held(run.state, place.at(round=run.done))
         values: LookValues = []
         confusions = {}
@@ -82,7 +80,7 @@ class NodeJudge:
             means = self._means(tensors, splits[TEST])
             values += _told([a | b for a, b in zip(numbers, means, strict=True)], name)
         values += [*_headline(values), *self._others(held, splits, SAMPLES, place)]
-        values += [*_recent(run), *self._cost(run, splits[TEST])]
+        values += self._cost(run, splits[TEST])
         return End(values, {"nodes": packed(dict(held[LAST])), "confusion": confusions})
 
     def sent(self) -> Traffic:
@@ -187,16 +185,3 @@ def _headline(values: LookValues) -> Iterator[tuple[int | None, str, str | None,
     for client, metric, split, value in values:
         if split == FIRST and metric in ("accuracy", "accuracy_worst"):
             yield client, metric, TEST, value
-
-
-def _recent(run: Progress) -> Iterator[tuple[int | None, str, str | None, float]]:
-    """Mean and sample sd of each test accuracy over the last measured rounds, at most five."""
-    series: dict[tuple[int | None, str | None], list[float]] = {}
-    for _, client, metric, split, value in run.recorded:
-        if metric == "accuracy" and split in (TEST, *BELIEFS):
-            series.setdefault((client, split), []).append(value)
-    for (client, split), values in series.items():
-        last = values[-RECENT:]
-        yield client, "accuracy_last5", split, statistics.mean(last)
-        if len(last) > 1:
-            yield client, "accuracy_last5_sd", split, statistics.stdev(last)

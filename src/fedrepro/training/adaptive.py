@@ -1,6 +1,6 @@
 """Adaptive hyper-parameters: a distribution over a grid of settings that follows rewards.
 
-Representation matching with adaptive hyper-parameters (RM), section 3; SPEC C4. A round's setting
+Representation matching with adaptive hyper-parameters (RM), section 3. A round's setting
 is drawn from a discrete Gaussian over the grid; its mean and precision then ascend along the
 rewards of the last rounds. The paper prints descent in equations (6), (7) and algorithm 1, line 18;
 rewards are to grow, so this is ascent (erratum E6). State is plain float64 arrays.

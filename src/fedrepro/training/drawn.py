@@ -9,7 +9,7 @@ network (`hand.py`), which gives the gradient g at θ. With c KL(q ‖ N(m, s²)
 where exp(ρ - σ) is the slope of the softplus; the gradient of the divergence is exactly zero at the
 prior. Next to that the products are a small part: what costs are passes over the weights. So they
 are made in parts that stay in the cache, without a buffer that could do without, model by model,
-so that the bytes of a model cannot depend on its company. Source: P2P, eq. (8); SPEC D4.
+so that the bytes of a model cannot depend on its company. Source: P2P, eq. (8).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Representation matching: local activations must be able to give back the received model's.
 
-Representation matching with adaptive hyper-parameters (RM), section 3; SPEC C2.
+Representation matching with adaptive hyper-parameters (RM), section 3.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class GaussianPrior:
     The loss of a minibatch is a mean over its examples, so it has one part in so many of the
     divergence as there are examples: in all minibatches of the run (those between two exchanges),
     or of the client, each once. sd: the prior is N(0, sd²) for every weight; without it, it is q
-    as received. Source: P2P, eq. (8); SPEC D4.
+    as received. Source: P2P, eq. (8).
     """
 
     weight: float = 1.0

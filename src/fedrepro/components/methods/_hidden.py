@@ -136,10 +136,10 @@ class Merging:
         parts = spaces.clusters(self.clusters, rng)
         if self.search.as_published:
             parts = parts[1:]  # the authors' code passes over the first, whose units are lost
-        if not parts:
+        if not sum(map(len, parts)):
             raise FedreproError(
-                "gems_neural: as_published leaves out the first cluster of units, so that nothing "
-                "is left of one; set clusters to 2 or more, or as_published to false"
+                f"gems_neural: as_published leaves out the first cluster of units, and nothing is "
+                f"left of {self.clusters}; set clusters to 2 or more, or as_published to false"
             )
         radii = values(spaces.radii(self.epsilon))
         return merged(spaces.units, radii, parts, self.grouping, self.joined)

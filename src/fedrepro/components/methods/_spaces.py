@@ -33,7 +33,9 @@ Draws = Annotated[
     Literal["shared", "fresh"],
     Arg("directions that points are drawn along: the same for every radius, or new ones for each"),
 ]
-Points = Annotated[int, Arg("points drawn from the surface of each radius", "points", least=1)]
+Points = Annotated[
+    int, Arg("points drawn from the surface of each radius", "points", least=1, most=20_000)
+]
 Largest = Annotated[float, Arg("largest radius that is searched", above=0)]
 Delta = Annotated[float, Arg("how far a radius is searched to", above=0)]
 Point = Annotated[
@@ -105,7 +107,7 @@ class Intersecting:
             "radius": spaces.radii.mean(),
             "reach": proof.largest,
         }
-        return point, {key: float(value) for key, value in told.items() if value != np.inf}
+        return point, {key: float(value) for key, value in told.items()}
 
 
 @dataclass

@@ -46,6 +46,35 @@ from fedrepro.spaces.units import Deviation, HiddenUnits
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
 
+EpsilonHidden = Annotated[
+    float, Arg("how far a hidden unit's outputs may be from its own", least=0)
+]
+Clusters = Annotated[
+    int, Arg("clusters of units, within which they are merged (m_eps); 1: no clusters", least=1)
+]
+EpsilonFinal = Annotated[
+    float, Arg("accuracy that a good enough output layer has at its client", least=0, most=1)
+]
+Merge = Annotated[
+    Literal["greedy", "tuples"],
+    Arg(
+        "units of a cluster that become one: all that meet those before them, or again and again a "
+        "tuple of units of different clients"
+    ),
+]
+Place = Annotated[
+    Deviation,
+    Arg("where the 1/d of equation (3) stands: outside the root, as printed, or inside"),
+]
+HeadEpochs = Annotated[
+    int, Arg("in which clients train what is above a common layer", "epochs", least=1)
+]
+HeadPatience = Annotated[
+    int, Arg("epochs without a gain after which that ends, 0 for never", "epochs", least=0)
+]
+HeadLr = Annotated[float, Arg("step size of that training", above=0)]
+HeadSd = Annotated[float, Arg("standard deviation of the weights that it starts from", least=0)]
+
 
 def lowest_spaces(
     clients: LocalModels,
@@ -117,36 +146,15 @@ def gems_neural(
     *,
     rng: Rng,
     prepared: LayerSpaces,
-    epsilon_hidden: Annotated[
-        float, Arg("how far a hidden unit's outputs may be from its own", least=0)
-    ] = 0.01,
-    clusters: Annotated[
-        int, Arg("clusters of units, within which they are merged (m_eps); 1: no clusters", least=1)
-    ] = 1,
-    epsilon_final: Annotated[
-        float, Arg("accuracy that a good enough output layer has at its client", least=0, most=1)
-    ] = 0.7,
-    merge: Annotated[
-        Literal["greedy", "tuples"],
-        Arg(
-            "units of a cluster that become one: all that meet those before them, or again and "
-            "again a tuple of units of different clients"
-        ),
-    ] = "greedy",
-    deviation: Annotated[
-        Literal["outside", "inside"],
-        Arg("where the 1/d of equation (3) stands: outside the root, as printed, or inside"),
-    ] = "outside",
-    head_epochs: Annotated[
-        int, Arg("in which clients train what is above a common layer", "epochs", least=1)
-    ] = 10,
-    head_patience: Annotated[
-        int, Arg("epochs without a gain after which that ends, 0 for never", "epochs", least=0)
-    ] = 3,
-    head_lr: Annotated[float, Arg("step size of that training", above=0)] = 0.001,
-    head_sd: Annotated[
-        float, Arg("standard deviation of the weights that it starts from", least=0)
-    ] = 0.05,
+    epsilon_hidden: EpsilonHidden = 0.01,
+    clusters: Clusters = 1,
+    epsilon_final: EpsilonFinal = 0.7,
+    merge: Merge = "greedy",
+    deviation: Place = "outside",
+    head_epochs: HeadEpochs = 10,
+    head_patience: HeadPatience = 3,
+    head_lr: HeadLr = 0.001,
+    head_sd: HeadSd = 0.05,
     point: Point = "descent",
     draws: Draws = "shared",
     points: Points = 500,

@@ -72,7 +72,11 @@ def pfnm(
     ] = "random",
     posterior_sigma2: Annotated[
         float | None,
-        Arg("sigma2 of the means of matched units, none for that by which they match", above=0),
+        Arg(
+            "sigma2 of the means of matched units, none for that by which they match",
+            above=0,
+            later=True,
+        ),
     ] = None,
 ) -> GlobalModel:
     """Match hidden units across clients by MAP inference and average the matched ones.

@@ -62,7 +62,7 @@ class VariationalConsensus:
     The belief before b_i minimises E[-log l] + KL(b_i ‖ prior_i) over the minibatches of a round;
     the belief after, ρ_i ∝ prod_j b_j^W_ij, is the prior of the next one, and where b_i starts. All
     nodes start from one network; the first prior is the model's N(0, prior_sd²), or without it
-    that start. Source: P2P, algorithm 1 and equation (8); SPEC D4.
+    that start. Source: P2P, algorithm 1 and equation (8).
     """
 
     def __init__(

@@ -113,7 +113,7 @@ def require_place(path: Path | str, written: str) -> None:
 # ------------------------------------------------------------------------------ bytes and text
 
 
-def write_bytes(path: Path | str, data: bytes) -> None:
+def write_bytes(path: Path | str, data: bytes | memoryview) -> None:
     with atomic(path) as temporary:
         temporary.write_bytes(data)
 

@@ -21,15 +21,19 @@ def save_state(path: Path | str, state: Any) -> None:
     # torch.save writes the file's own name into the archive, so it goes through a buffer
     buffer = io.BytesIO()
     torch.save(_canonical(state, {}), buffer)
-    write_bytes(path, _with_comment(buffer.getvalue(), place_of(path)))
+    _comment(buffer, place_of(path))
+    write_bytes(path, buffer.getbuffer())
 
 
-def _with_comment(archive: bytes, place: str) -> bytes:
-    """A zip archive that had no comment, with one; any program can still read it."""
+def _comment(archive: io.BytesIO, place: str) -> None:
+    """Give a zip archive that has no comment one, in its place; any program can still read it."""
     head = f"{place} ".encode()
     # an archive ends with the length of its comment, in two bytes
-    archive = archive[:-2] + (len(head) + LENGTH).to_bytes(2, "little") + head
-    return archive + checksum_of(archive).encode()
+    archive.seek(-2, io.SEEK_END)
+    archive.write((len(head) + LENGTH).to_bytes(2, "little") + head)
+    with archive.getbuffer() as whole:
+        checksum = checksum_of(whole)
+    archive.write(checksum.encode())
 
 
 def _canonical(value: Any, texts: dict[str, str]) -> Any:
@@ -58,10 +62,9 @@ def load_state(path: Path | str) -> Any:
         data = Path(path).read_bytes()
     except OSError as error:
         raise damaged(path, one_line(error)) from error
-    archive = data[:-LENGTH]
-    if data[-LENGTH:] != checksum_of(archive).encode():
+    if data[-LENGTH:] != checksum_of(memoryview(data)[:-LENGTH]).encode():
         raise damaged(path, "its checksum is not that of its bytes")
-    require_place(path, archive[archive.rfind(END) + END_LENGTH :].decode().strip())
+    require_place(path, data[data.rfind(END) + END_LENGTH : -LENGTH].decode().strip())
     try:
         return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
     except Exception as error:  # unpickling can raise anything
