@@ -109,6 +109,9 @@ def samples() -> Iterator[str]:
     for case in ("complete", "ring", "star"):
         few, more, many = (f"{needed[case, n]:.0f}" for n in (4, 16, 64))
         yield f"{few}, {more} and {many} on the {case}"
+    bounds = of("theorem-1", round=None, case="ring", nodes=64).set_index("metric")["mean"]
+    more = bounds["bound_printed"] / bounds["bound_corrected"]
+    yield f"asks for {round(more, -1):.0f} times as many as the mended one"
     errors = of("theorem-1", round=None)
     at_bounds = errors[errors["metric"].str.startswith("error_at")]
     assert set(at_bounds["case"]) == set(MATRICES)
