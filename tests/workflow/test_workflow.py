@@ -345,8 +345,8 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
         ),
         (
             "components/datasets/digits.py", "version=1", "version=9",
-            {"prepare", "partition", "train", "aggregate", "tune", "federate", "exhibit", "table",
-             "partition_maps", "claims", "report"},
+            {"prepare", "partition", "train", "aggregate", "tune", "federate", "peer", "exhibit",
+             "table", "partition_maps", "claims", "report"},
         ),
     ],
 )  # fmt: skip
