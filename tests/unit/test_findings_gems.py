@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+import pytest
 from mirror import needs_mirror
+from scipy import stats
 from test_real_data import ham_table
 
 from fedrepro.numbers.printed import SETTING, read_published
@@ -13,6 +18,8 @@ from fedrepro.numbers.printed import SETTING, read_published
 ROOT = Path(__file__).parents[2]
 FLAT = " ".join((ROOT / "docs/findings/gems.md").read_text().split())
 PRINTED = read_published(ROOT / "config/published/gems.csv")
+RECORD = ROOT / "reports/record/paper/gems"
+TWO, THREE, FIVE = "J = 2", "J = 3", "J = 5"
 CELLS = [v for v in PRINTED if v.exhibit.startswith("table-") and v.metric != SETTING]
 
 
@@ -47,3 +54,117 @@ def test_figure_5_is_a_count_of_the_photographs():
     assert f"| {' | '.join(numbers)} |" in FLAT
     share = 100 * max(counts.values()) / counts.total()
     assert f"The largest class has {share:.1f} % of them" in FLAT
+
+
+def trials(table: str, method: str, metric: str = "accuracy", **at: str) -> np.ndarray:
+    """The values of all trials in one cell of a recorded table."""
+    with (RECORD / f"{table}.csv").open() as file:
+        (row,) = (
+            row
+            for row in csv.DictReader(file)
+            if (row["method"], row["metric"]) == (method, metric)
+            and row["split"] in ("test", "")
+            and all(row[key] == value for key, value in at.items())
+        )
+    return np.array([float(value) for value in row["by_trial"].split()])
+
+
+def percent(*cell: str, **at: str) -> str:
+    return f"{100 * trials(*cell, **at).mean():.1f}"
+
+
+def printed(table: str, method: str, case: str | None = None) -> str:
+    cell = {"case": case} if case else {}
+    (found,) = (
+        v.value
+        for v in CELLS
+        if (v.exhibit, v.method, dict(v.cell), v.metric) == (table, method, cell, "accuracy")
+    )
+    return f"{100 * found:.1f}"
+
+
+def against(table: str, method: str) -> str:
+    return f"{percent(table, method)} ({printed(table, method)})"
+
+
+def mnist() -> Iterator[str]:
+    one, two = "table-1-mnist", "table-2-mnist"
+    yield f"Pooled training reaches {against(one, 'Global')} with logistic models and"
+    yield f"{against(two, 'Global')} with networks; a client of five alone {against(one, 'Local')}"
+    yield f"and {against(two, 'Local')}."
+    yield f"{against(one, 'GEMS tuned')} with logistic models and {against(two, 'GEMS tuned')} with"
+    ahead = 100 * (trials(two, "GEMS tuned") - trials(two, "Averaged tuned"))
+    half = stats.sem(ahead) * stats.t.ppf(0.975, len(ahead) - 1)
+    low, high = ahead.mean() - half, ahead.mean() + half
+    yield f"{ahead.mean():.1f} points above the tuned average ({low:.1f} to {high:.1f})"
+    logistic = "table-5-mnist"
+    strict = percent(logistic, "GEMS, ε = 0.9, tuned", case=FIVE)
+    assert float(strict) <= float(percent(logistic, "Averaged tuned", case=FIVE))
+    yield f"{strict} with five clients, as the tuned average"
+    (five, three, both) = (percent(logistic, "GEMS", case=case) for case in (FIVE, THREE, TWO))
+    yield f"{five} for five clients (the average {printed(one, 'Averaged')}, GEMS"
+    yield f"GEMS {printed(one, 'GEMS')}), {three} for three"
+    prints = [printed(logistic, name, "three") for name in ("Averaged", "GEMS")]
+    yield f"for three ({prints[0]} and {prints[1]}), {both} for two"
+    prints = [printed(logistic, name, "two") for name in ("Averaged", "GEMS")]
+    assert prints[0] == prints[1]
+    yield f"for two ({prints[0]} both)"
+    untuned = f"{percent('table-6', 'GEMS', case=TWO)} ({printed('table-6', 'GEMS', 'two')})"
+    tuned = percent("table-6", "GEMS tuned", case=TWO)
+    yield f"{untuned}, and {tuned} tuned ({printed('table-6', 'GEMS tuned', 'two')})"
+    units = trials("table-6", "GEMS", "hidden_units", case=TWO)
+    yield f"Of 100 units {units.mean():.0f} stay"
+    yield f"The vote of five clients has {percent('table-9', 'Ensemble')}"
+    yield f"their probabilities {percent('table-9', 'Ensemble, probabilities')}"
+    yield f"until it is tuned: {percent(two, 'GEMS')}"
+    first = percent("figure-6", "GEMS", epsilon_first="0.9", epsilon="0.3")
+    second = percent("figure-6", "GEMS", epsilon_first="0.3", epsilon="0.9")
+    yield f"a poor model: {first} where the first client is the strict one and {second} where the"
+    yield f"a client of two has alone ({percent(logistic, 'Local', case=TWO)})"
+
+
+@pytest.mark.parametrize("sentence", list(mnist()))
+def test_what_is_said_of_mnist_is_in_the_record(sentence):
+    assert sentence in FLAT
+
+
+def test_at_the_printed_epsilon_gems_is_the_average():
+    for case in (TWO, THREE, FIVE):
+        for name in ("GEMS", "GEMS, balls"):
+            assert trials("table-5-mnist", name, "start_inside", case=case).all()
+            assert not trials("table-5-mnist", name, "descent_steps", case=case).any()
+            same = trials("table-5-mnist", name, case=case)
+            np.testing.assert_array_equal(same, trials("table-5-mnist", "Averaged", case=case))
+        tuned = (trials("table-5-mnist", m, case=case) for m in ("GEMS tuned", "Averaged tuned"))
+        np.testing.assert_array_equal(*tuned)
+
+
+def test_sizes_are_those_of_the_clusters_and_one_less_as_published():
+    gaps = []
+    for clusters in (50, 75, 100):
+        at = {"clusters": str(clusters)}
+        for epsilon in ("0.5", "1"):
+            own = trials("table-9", "GEMS", "hidden_units", epsilon_hidden=epsilon, **at)
+            left = "GEMS, as published"
+            less = trials("table-9", left, "hidden_units", epsilon_hidden=epsilon, **at)
+            assert set(own) == {clusters}
+            assert set(less) == {clusters - 1}
+            pair = ("GEMS tuned", "GEMS tuned, as published")
+            one, two = (trials("table-9", m, epsilon_hidden=epsilon, **at) for m in pair)
+            gaps.append(100 * abs((one - two).mean()))
+        for name in ("GEMS", "GEMS tuned"):
+            low, high = (trials("table-9", name, epsilon_hidden=e, **at) for e in ("0.5", "1"))
+            np.testing.assert_array_equal(low, high)
+    assert f"changes tuned accuracy by at most {max(gaps):.1f} points" in FLAT
+
+
+def test_where_figure_6_has_a_common_point():
+    grid = ("0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.95")
+    for first in grid:
+        for second in grid:
+            at = {"epsilon_first": first, "epsilon": second}
+            found = trials("figure-6", "GEMS", "common_point", **at)
+            if max(float(first), float(second)) <= 0.6 or {first, second} == {"0.9", "0.3"}:
+                assert found.all()
+            if min(float(first), float(second)) >= 0.8:
+                assert not found.any()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+FIRST_AND_OTHERS = "epsilon_first", "epsilon"
 CELL = 0.36  # inches, height of a row
 CROSS = "#D55E00"
 ACCURACY = Shade("accuracy", "test", "test accuracy (%)", 100.0, "{:.1f}")
@@ -47,6 +48,8 @@ def common_points(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     grid = grid_of(drawn, 1, 1, left=0.62, right=0.4, top=0.62, bottom=0.5)
     axes = grid[0][0]
     name_axes(axes, met, one)
+    if (one.across, one.up) == FIRST_AND_OTHERS:
+        axes.set_ylabel("ε of the other clients", labelpad=2)
     low, high = min(accuracy.values()), max(accuracy.values())
     shown = axes.pcolormesh(_coloured(accuracy, met), cmap=COLOURS, vmin=low, vmax=high)
     bar = drawn.colorbar(shown, ax=axes, pad=0.02, fraction=0.05)
