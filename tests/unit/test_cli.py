@@ -150,3 +150,7 @@ def test_errors_name_the_nearest_and_all_others():
         "unknown colour 'gren' in the palette: did you mean 'green'? known are green, red"
     )
     assert str(unknown("colour", "xyz", [])) == "unknown colour 'xyz': known are none"
+    many = str(unknown("number", "n7", [f"n{i}" for i in range(40)]))
+    assert "did you mean 'n7'" in many
+    assert many.endswith(" and 24 more")
+    assert len(many) < 200

@@ -12,7 +12,8 @@ from fedrepro.cli.main import main
 from fedrepro.core.artifacts import load_state, read_table
 from fedrepro.core.registry import components
 from fedrepro.core.states import unpacked
-from fedrepro.stages import federate, progress
+from fedrepro.stages import progress
+from fedrepro.stages.rounds import TrialRounds
 from fedrepro.training.clients import Clients
 
 SPLIT = ["--partition", "iid+clients~4+validation~100"]
@@ -109,7 +110,7 @@ def test_a_finished_run_keeps_the_global_network_and_a_checkpoint_all(job, name,
 @pytest.mark.parametrize("name", METHODS)
 def test_no_test_number_has_a_part_in_the_weights(tmp_path, name, monkeypatch):
     """With shuffled test labels every round has the same weights, and another accuracy."""
-    seen, step = [], federate.TrialRounds._next
+    seen, step = [], TrialRounds._next
 
     def watched(self, before, rng):
         after = step(self, before, rng)
@@ -121,7 +122,7 @@ def test_no_test_number_has_a_part_in_the_weights(tmp_path, name, monkeypatch):
         labels = np.random.default_rng(0).permutation(made.y["test"])
         return dataclasses.replace(made, y={**made.y, "test": labels})
 
-    monkeypatch.setattr(federate.TrialRounds, "_next", watched)
+    monkeypatch.setattr(TrialRounds, "_next", watched)
     digits, found = components("dataset")["digits"], []
     shuffled.__signature__ = inspect.signature(digits.fn)
     for fn in (digits.fn, shuffled):

@@ -241,7 +241,8 @@ def test_tokens_that_fit_together_stay_as_they_are_and_the_longest_is_shortened_
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_every_component_can_be_named_by_tokens(kind):
     for name, component in components(kind).items():
-        required = {p.name: 2 for p in component.params.values() if p.required}
+        needed = [p for p in component.params.values() if p.required]
+        required = {p.name: "2" if p.type is str else 2 for p in needed}
         spec = component.spec(required)
         assert parse_token(kind, spec.token) == spec
         assert spec.token.startswith(name)

@@ -7,6 +7,7 @@ import errno
 from collections.abc import Iterable
 
 SHOWN = 80  # letters of a value or a name
+LISTED = 16  # names that a sentence lists
 
 
 class FedreproError(Exception):
@@ -31,14 +32,19 @@ def shown(value: object) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
-    """The error for a name that is not among `known`: it names the nearest one and all others."""
+    """The error for a name that is not among `known`: it names the nearest one and the others.
+
+    Of many others it names those that are most like it.
+    """
     options = sorted(known)
     name = name if len(name) <= SHOWN else f"{name[:SHOWN]}…"
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
     place = f" in {where}" if where else ""
+    listed = sorted(difflib.get_close_matches(name, options, n=LISTED, cutoff=0.0))
+    more = f" and {len(options) - len(listed)} more" if len(listed) < len(options) else ""
     return FedreproError(
-        f"unknown {what} '{name}'{place}: {hint}known are {', '.join(options) or 'none'}"
+        f"unknown {what} '{name}'{place}: {hint}known are {', '.join(listed) or 'none'}{more}"
     )
 
 
