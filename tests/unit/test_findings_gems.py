@@ -116,7 +116,7 @@ def mnist() -> Iterator[str]:
     )
     yield f"logistic models has {whole[0]} instead of {stops[0]}, on the other side"
     assert float(stops[0]) < float(printed(one, "Averaged")) < float(whole[0])
-    yield f"printed {printed(one, 'Averaged')}, and that of networks {whole[1]} instead of {stops[1]}"
+    yield f"printed {printed(one, 'Averaged')}, and that of networks {whole[1]}"
     yield f"instead of {stops[1]} ({printed(two, 'Averaged')})"
     tuned = [percent("early-stopping", "GEMS tuned", case=f"{kind}, 40 epochs") for kind in KINDS]
     yield f"Tuned GEMS does not mind: {tuned[0]} and {tuned[1]}."
