@@ -128,6 +128,15 @@ def mnist() -> Iterator[str]:
     yield f"The vote of five clients has {percent('table-9', 'Ensemble')}"
     yield f"their probabilities {percent('table-9', 'Ensemble, probabilities')}"
     yield f"until it is tuned: {percent(two, 'GEMS')}"
+    methods = ("Raw", "GEMS tuned", "Local tuned, 0.001")
+    few, many = (
+        [percent("figure-3-mnist", m, examples=count) for m in methods] for count in ("100", "1000")
+    )
+    yield f"training on them alone has {few[0]} (36.5), tuned GEMS {few[1]} (73.5)"
+    yield f"0.001 {few[2]} (19.8); with 1,000 images {many[0]} (83.8), {many[1]} (88.2)"
+    yield f"and {many[2]} (70.7)"
+    like = percent("figure-3-mnist", "Local tuned", examples="1000")
+    yield f"the local models come to {like},"
     first = percent("figure-6", "GEMS", epsilon_first="0.9", epsilon="0.3")
     second = percent("figure-6", "GEMS", epsilon_first="0.3", epsilon="0.9")
     yield f"a poor model: {first} where the first client is the strict one and {second} where the"
