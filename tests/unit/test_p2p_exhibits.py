@@ -260,3 +260,20 @@ def test_graphs_are_drawn_by_their_shape_and_their_nodes():
     assert [list(line.get_ydata()) for line in curves.lines] == [[0.1, 0.2, 0.3, 0.4]] * 2
     worst = {y for line in drawn.axes[2].lines for y in line.get_ydata()}
     assert sorted(worst) == pytest.approx([0.4 + at / 100 for at in range(len(exhibit.points))])
+
+
+def test_a_mean_over_clients_is_not_shown_as_that_of_a_node():
+    row = {"trial": 0, "setting": "local", "phase": "final", "round": None, "split": "test"}
+    frame = pd.DataFrame(
+        [
+            {**row, "client": 0, "metric": "accuracy", "value": 0.4},
+            {**row, "client": 1, "metric": "accuracy", "value": 0.6},
+            {**row, "client": None, "metric": "accuracy", "value": 0.5},
+            {**row, "client": None, "metric": "accuracy_of_means", "value": 0.5},
+            {**row, "client": None, "metric": "bytes_up", "split": "", "value": 8.0},
+        ]
+    )
+    found = seen(frame, 2, None)
+    assert found.set_index("metric")["value"].to_dict() == {"accuracy": 0.6, "bytes_up": 8.0}
+    together = seen(frame, None, None)
+    assert set(together["metric"]) == {"accuracy", "accuracy_of_means", "bytes_up"}

@@ -47,11 +47,15 @@ def over_repetitions(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([plain.drop(columns=REPETITION), means], ignore_index=True)
 
 
+# of clients that predict by themselves only the mean over them is measured
+MEANS = ("accuracy_of_means",)
+
+
 def seen(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
     """The rows that an entry of an exhibit shows.
 
     Without a node those of all together; else the node's own, counted from 1, and of what no node
-    has of its own those of all. belief: the split that stands as `test`, since nodes are measured
+    has of its own those of all, but for means over nodes. belief: the split that stands as `test`, since nodes are measured
     on test examples with what they believe before, and after, they heard their neighbours.
     """
     if belief is not None:
@@ -62,7 +66,8 @@ def seen(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFr
         return frame[together]
     own = frame[frame["client"] == node - 1]
     key = frame["metric"] + "/" + frame["split"]
-    shared = together & ~key.isin(own["metric"] + "/" + own["split"])
+    has = key.isin(own["metric"] + "/" + own["split"]) | frame["metric"].isin(MEANS)
+    shared = together & ~has
     return frame[(frame["client"] == node - 1) | shared]
 
 
