@@ -55,8 +55,9 @@ def seen(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFr
     """The rows that an entry of an exhibit shows.
 
     Without a node those of all together; else the node's own, counted from 1, and of what no node
-    has of its own those of all, but for means over nodes. belief: the split that stands as `test`, since nodes are measured
-    on test examples with what they believe before, and after, they heard their neighbours.
+    has of its own those of all, but for means over nodes. belief: the split that stands as `test`,
+    since nodes are measured on test examples with what they believe before, and after, they heard
+    their neighbours.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
