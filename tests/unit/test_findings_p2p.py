@@ -122,3 +122,41 @@ def samples() -> Iterator[str]:
 @pytest.mark.parametrize("sentence", [*regression(), *samples()])
 def test_a_sentence_is_that_of_the_record(sentence):
     assert sentence in FLAT
+
+
+def last(figure: str, method: str, metric: str = "accuracy", split: str = "test") -> float:
+    """What a method ended with, the mean over trials."""
+    rows = pd.read_csv(RECORD / f"{figure}.csv")
+    at = (rows["method"] == method) & (rows["metric"] == metric) & (rows["split"] == split)
+    (value,) = rows[at & rows["round"].isna()]["mean"] if "round" in rows else rows[at]["mean"]
+    return float(value)
+
+
+def case_a() -> Iterator[str]:
+    def percent(method: str) -> str:
+        return f"{100 * last('figure-3a', method):.1f}"
+
+    def confused(figure: str, belief: str, split: str) -> str:
+        return f"{100 * last(figure, belief, 'confusion', split):.0f} %"
+
+    alone = percent("node 1 alone"), percent("node 2 alone")
+    yield f"Alone the nodes have {alone[0]} (44.9) and {alone[1]} (48.2)"
+    yield f"one with all data {percent('all data')} (88.3)"
+    yield f"node 1 has {percent('node 1')} (83) and node 2 has {percent('node 2')} (67)"
+    yield f"after it they have {percent('node 1, after')} and {percent('node 2, after')}"
+    six, four = "6 as 0, 2, 3 or 4", "0, 2, 3 or 4 as 6"
+    yield f"node 1 takes {confused('figure-4a', 'before', six)} of class 6"
+    yield f"right on {confused('figure-4a', 'before', 'other than 6 right')} of all others"
+    yield f"node 2 takes {confused('figure-4b', 'before', four)} of 0, 2, 3 and 4"
+    yield f"node 1 takes {confused('figure-4a', 'after', four)} of the four for 6"
+    yield f"node 2 {confused('figure-4b', 'after', six)} of 6 for one of them"
+    scatter = [100 * last("figure-3a", f"node {n}", "accuracy_scatter") for n in (2, 1)]
+    yield f"node 2 scatter by {scatter[0]:.1f} points, those of node 1 by {scatter[1]:.1f}"
+    for node in ("node 1", "node 2"):
+        low, high = (last("figure-3a", node, f"spread_{q}") for q in ("q05", "q95"))
+        yield f"end between {low:.4f} and {high:.4f} at both nodes"
+
+
+@pytest.mark.parametrize("sentence", list(case_a()))
+def test_what_is_said_of_case_a_is_in_the_record(sentence):
+    assert sentence in FLAT
