@@ -137,6 +137,12 @@ def mnist() -> Iterator[str]:
     yield f"and {many[2]} (70.7)"
     like = percent("figure-3-mnist", "Local tuned", examples="1000")
     yield f"the local models come to {like},"
+    balls = [
+        trials("epsilon-and-p", "GEMS, balls", "radius", epsilon="0.4", points=p).mean()
+        for p in ("50", "500", "5000")
+    ]
+    yield f"{balls[0]:.1f} with 50 points a surface, {balls[1]:.1f} with 500"
+    yield f"with 500 and {balls[2]:.1f} with 5,000"
     first = percent("figure-6", "GEMS", epsilon_first="0.9", epsilon="0.3")
     second = percent("figure-6", "GEMS", epsilon_first="0.3", epsilon="0.9")
     yield f"a poor model: {first} where the first client is the strict one and {second} where the"
