@@ -600,3 +600,15 @@ def test_beliefs_are_trained_by_hand_on_the_cpu_alone():
     assert "hand" not in possible(net, [GaussianPrior(), GaussianPrior()])
     mixed = replace(net, layers=(*net.layers[:-1], network("mlp").layers[-1]))
     assert "hand" not in possible(mixed, ())
+
+
+@pytest.mark.parametrize("value", [1e-9, 1e-300, 100.0, 1e9])
+@pytest.mark.parametrize("name", ["spread", "prior_sd"])
+def test_a_standard_deviation_is_taken_where_its_squares_are_numbers(name, value):
+    model = components("model")["variational_mlp"]
+    if value < 1e-9 or (name == "spread" and value > 100):
+        with pytest.raises(FedreproError, match=f"'{name}' must be"):
+            model.spec({name: value})
+    else:
+        network = network_of(model.spec({name: value}), (6,), CLASSES)
+        assert all(np.isfinite(p.start) for p in network.parameters.values())

@@ -13,6 +13,9 @@ from fedrepro.core.spec import Arg
 from fedrepro.networks.layers import SPREAD, Layer, Relu, Variational
 from fedrepro.networks.network import Network
 
+LEAST_SD, LARGEST_SD = 1e-9, 1e9  # squares and their inverses are single-precision numbers
+LARGEST_START = 100.0  # its exponential is a number
+
 
 @register("model", "variational_mlp", version=3, title="variational perceptron")
 def variational_mlp(
@@ -24,14 +27,19 @@ def variational_mlp(
     ),
     spread: Annotated[
         float | None,
-        Arg("standard deviation of a weight at the start, none: softplus(-3.5), 0.02975", above=0),
+        Arg(
+            "standard deviation of a weight at the start, none: softplus(-3.5), 0.02975",
+            least=LEAST_SD,
+            most=LARGEST_START,
+        ),
     ] = None,
     prior_sd: Annotated[
         float | None,
         Arg(
             "standard deviation of the prior N(0, prior_sd²) of every weight, none: clients train "
             "without a prior",
-            above=0,
+            least=LEAST_SD,
+            most=LARGEST_SD,
         ),
     ] = None,
 ) -> Network:
