@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.spec import Component, Param
+from fedrepro.core.params import Param
+from fedrepro.core.spec import Component
 
 LONGEST = 700  # letters of a sentence
 

@@ -11,17 +11,10 @@ from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
+from fedrepro.core.params import SAFE, read_signature, render_scalar
 from fedrepro.core.registry import DEV, KINDS, components, parse_token
-from fedrepro.core.spec import (
-    SAFE,
-    Arg,
-    Component,
-    fitted,
-    parse,
-    read_signature,
-    render_scalar,
-    shorten,
-)
+from fedrepro.core.spec import Arg, Component
+from fedrepro.core.tokens import fitted, parse, shorten
 
 
 def example(

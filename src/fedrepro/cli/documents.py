@@ -19,8 +19,9 @@ from pydantic import BaseModel
 
 from fedrepro.api import CHOICES, DISCLOSED, NEEDS
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.params import Param, read_signature, render
 from fedrepro.core.registry import COMMON, KINDS, components
-from fedrepro.core.spec import Component, Param, read_signature, render
+from fedrepro.core.spec import Component
 from fedrepro.numbers.files import open_recorded, read_claims
 from fedrepro.numbers.printed import PrintedValue, published_file, read_published
 from fedrepro.planning.config import Config, ExhibitFile, Granularity

@@ -67,8 +67,8 @@ def run_command(argv: Sequence[str]) -> int:
 @app.command()
 def methods() -> None:
     """Every method: its kind, what it needs to see beyond weights, its parameters."""
+    from fedrepro.core.params import render
     from fedrepro.core.registry import components
-    from fedrepro.core.spec import render
 
     table = table_of("method", "kind", "needs beyond weights", "paper", "parameters")
     for name, item in sorted(components("method").items()):

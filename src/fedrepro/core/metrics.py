@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import unknown
+from fedrepro.core.params import render
 from fedrepro.core.registry import components
-from fedrepro.core.spec import Spec, render, setting_token
+from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import setting_token
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.sources import digest_of_file
-from fedrepro.core.spec import Arg, Component, Spec, parse, read
+from fedrepro.core.spec import Arg, Component, Spec
+from fedrepro.core.tokens import parse, read
 
 KINDS = {
     "dataset": "fedrepro.components.datasets",

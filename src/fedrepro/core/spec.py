@@ -1,162 +1,24 @@
-"""Components, their parameters, and tokens: "a path is its parameters".
+"""Components, and what they are with values for all their parameters.
 
-A component (a data set, a partition, a model, a training procedure, a method) is an annotated
-function. Its keyword-only arguments are its parameters; `Annotated[float, Arg("...")]` carries
-their meaning, unit and range. A `Spec` is a component with values for all of them, and a token
-is a spec written down:
-
-    dirichlet+clients~25            name, then key~value for what differs from the default
-    pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for a scalar is a sweep
-    fedavg+epochs~1@5+lr~0.1@0.02+paired~2    a sweep of two settings, (1, 0.1) and (5, 0.02)
-
-Tokens are folder names, so they use letters, digits and `_ . - + ~ @` only. `parse` accepts the
-canonical form alone; parse and token are inverse to each other.
+A component (a data set, a partition, a model, a training procedure, a graph, a method) is an
+annotated function (`params.py`); a `Spec` is a component with values for all of its parameters.
+Written down, a spec is a token, and a path is made of tokens (`tokens.py`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import itertools
-import math
-import re
 import sys
-import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from fedrepro.core.errors import FedreproError, shown, unknown
-
-Scalar = int | float | bool | str | None
-Value = Scalar | tuple[Scalar, ...]
-
-LARGEST = 1_000_000  # of a whole number whose Arg says nothing else
-REACH = 1e38  # of single precision, in which models are
-PAIRED = "paired"  # no parameter: how many settings a token lists one by one
-SAFE = re.compile(r"[A-Za-z0-9_.\-]+")
-NAME = re.compile(r"[a-z][a-z0-9_]*")
-
-
-@dataclass(frozen=True)
-class Arg:
-    """What a parameter means: a sentence, its unit, and the values it may take.
-
-    most: inclusive upper bound; whole numbers have LARGEST without it. later: added after results
-    were kept: where it has its default, files and what makes jobs run again do not speak of it.
-    """
-
-    doc: str
-    unit: str = ""
-    above: float | None = None  # exclusive lower bound
-    least: float | None = None
-    most: float | None = None
-    later: bool = False
-
-
-@dataclass(frozen=True)
-class Param:
-    """One parameter of a component, read off the signature."""
-
-    name: str
-    type: type[int] | type[float] | type[bool] | type[str]
-    many: bool
-    optional: bool
-    default: Value
-    required: bool
-    arg: Arg
-    choices: tuple[str, ...] = ()
-
-    def silent(self, value: Value) -> bool:
-        """Whether files do not speak of this value; see `Arg.later`."""
-        return self.arg.later and value == self.default
-
-    def check(self, value: Any, where: str) -> Value:
-        """The value in its declared type, or an error that names the parameter and its range."""
-        if self.many:
-            items = value if isinstance(value, list | tuple) else (value,)
-            if not items:
-                raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")
-            return tuple(self._scalar(item, where) for item in items)
-        return self._scalar(value, where)
-
-    def _scalar(self, value: Any, where: str) -> Scalar:
-        place = f"{where}: parameter '{self.name}'"
-        if value is None:
-            if not self.optional:
-                raise FedreproError(f"{place} needs a value; it cannot be none")
-            return None
-        if self.type is bool:
-            if not isinstance(value, bool):
-                raise FedreproError(f"{place} must be true or false, not {shown(value)}")
-            return value
-        if self.type is str:
-            return self._text(value, place)
-        return self._number(value, place)
-
-    def _text(self, value: Any, place: str) -> str:
-        if self.choices and value not in self.choices:
-            raise FedreproError(
-                f"{place} must be one of {', '.join(self.choices)}, not {shown(value)}"
-            )
-        if not isinstance(value, str) or not SAFE.fullmatch(value):
-            raise FedreproError(f"{place} may use letters, digits, _ . - only, not {shown(value)}")
-        return value
-
-    def _number(self, value: Any, place: str) -> int | float:
-        kind = "a whole number" if self.type is int else "a number"
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise FedreproError(f"{place} must be {kind}, not {shown(value)}")
-        if not math.isfinite(value) or (self.type is int and value != int(value)):
-            raise FedreproError(f"{place} must be {kind}, not {shown(value)}")
-        if abs(value) > REACH:
-            raise FedreproError(f"{place} must be at most {REACH:g} in size, not {value}")
-        arg = self.arg
-        if arg.above is not None and value <= arg.above:
-            raise FedreproError(f"{place} must be above {arg.above:g}, not {value}")
-        if arg.least is not None and value < arg.least:
-            raise FedreproError(f"{place} must be at least {arg.least:g}, not {value}")
-        most = LARGEST if arg.most is None and self.type is int else arg.most
-        if most is not None and value > most:
-            text = f"{most:,}" if isinstance(most, int) else f"{most:g}"
-            raise FedreproError(f"{place} must be at most {text}, not {value}")
-        return int(value) if self.type is int else float(value)
-
-    def read(self, text: str, where: str) -> Scalar:
-        """One scalar from its text in a token."""
-        if self.optional and text == "none":
-            return None
-        if self.type is bool and text in ("true", "false"):
-            return text == "true"
-        if self.type is str:
-            return self._scalar(text, where)
-        try:
-            number = int(text) if self.type is int else float(text)
-        except ValueError:
-            raise FedreproError(
-                f"{where}: parameter '{self.name}' cannot be read from '{text}'"
-            ) from None
-        return self._scalar(number, where)
-
-
-def render_scalar(value: Scalar) -> str:
-    """A scalar as it stands in a token: 10 for 10.0, 1e-06 for 0.000001, true, none."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        text = repr(value).replace("e+", "e")
-        return text[:-2] if text.endswith(".0") else text
-    return str(value)
-
-
-def render(value: Value) -> str:
-    if isinstance(value, tuple):
-        return "@".join(render_scalar(item) for item in value)
-    return render_scalar(value)
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
+from fedrepro.core.params import Arg as Arg  # components need no more than this module
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +82,7 @@ class Component:
 
     def _given(self, param: Param, value: Any, where: str) -> Value:
         if isinstance(value, list | tuple) and not param.many:
-            swept = tuple(param._scalar(item, where) for item in value)
+            swept = tuple(param.scalar(item, where) for item in value)
             if len(set(swept)) != len(swept):
                 raise FedreproError(f"{where}: '{param.name}' lists a value twice: {render(swept)}")
             if not swept:
@@ -347,123 +209,3 @@ class Spec:
         for values in together:
             own = dict(zip(self.swept, values, strict=True))
             yield Spec(self.component, {**self.values, **own})
-
-
-def setting_token(
-    method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
-) -> str:
-    """A method's token, what it changes of the local training, and how its model is tuned:
-    fedavg;training+lr~0.1, average;tune+examples~100."""
-    changes = "".join(f"+{key}~{render(value)}" for key, value in training)
-    parts = [method.token]
-    parts += [f"training{changes}"] if changes else []
-    return ";".join([*parts, tune.token] if tune else parts)
-
-
-def shorten(token: str, limit: int) -> str:
-    """A token that fits `limit` bytes: itself, or the parameters that fit and a digest of it all.
-
-    `mlp+hidden~50@50@50` becomes `mlp+id~<10 hex digits>`, and one with several parameters keeps
-    the first of them. The name and the digest always stay.
-    """
-    if len(token) <= limit:
-        return token
-    name, *pairs = token.split("+")
-    digest = f"+id~{hashlib.blake2b(token.encode(), digest_size=5).hexdigest()}"
-    for pair in pairs:
-        if len(name) + 1 + len(pair) + len(digest) > limit:
-            break
-        name = f"{name}+{pair}"
-    return name + digest
-
-
-def fitted(tokens: Sequence[str], room: int) -> tuple[str, ...]:
-    """The tokens in `room` bytes together: the longest are shortened, and no more than need be."""
-    names = list(tokens)
-    for at in sorted(range(len(names)), key=lambda at: -len(names[at])):
-        excess = sum(map(len, names)) - room
-        if excess > 0:
-            names[at] = shorten(names[at], len(names[at]) - excess)
-    return tuple(names)
-
-
-def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """The spec a token stands for. Refuses what is not canonical, and says what would be."""
-    spec = read(components, token, kind)
-    if spec.token != token:
-        raise FedreproError(
-            f"{kind} token '{token}' is not in canonical form; write '{spec.token}'"
-        )
-    return spec
-
-
-def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """The spec a token stands for, also if its keys are not sorted or it states a default."""
-    name, *pairs = token.split("+")
-    if name not in components:
-        raise unknown(kind, name, components, f"'{token}'")
-    component = components[name]
-    where = f"{kind} token '{token}'"
-    values: dict[str, Any] = {}
-    paired = ""
-    for pair in pairs:
-        key, sep, text = pair.partition("~")
-        if not sep or not text:
-            raise FedreproError(f"{where}: '{pair}' is not of the form key~value")
-        if key == PAIRED:
-            paired = text
-            continue
-        if key not in component.params:
-            raise unknown("parameter", key, component.params, where)
-        param = component.params[key]
-        items = [param.read(item, where) for item in text.split("@")]
-        values[key] = items if param.many or len(items) > 1 else items[0]
-    return _paired(component, values, paired, where) if paired else component.spec(values)
-
-
-def _paired(component: Component, values: Mapping[str, Any], count: str, where: str) -> Spec:
-    """The settings that a token lists one by one, from a list for each parameter that differs."""
-    params = component.params
-    lists = {k: v for k, v in values.items() if isinstance(v, list) and not params[k].many}
-    for key, items in lists.items():
-        if str(len(items)) != count:
-            raise FedreproError(
-                f"{where}: it pairs {count} settings, but '{key}' lists {len(items)} values"
-            )
-    if not lists:
-        raise FedreproError(f"{where}: it pairs {count} settings, but lists no values")
-    same = {key: value for key, value in values.items() if key not in lists}
-    rows = zip(*lists.values(), strict=True)
-    return component.paired(same, [dict(zip(lists, row, strict=True)) for row in rows])
-
-
-def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
-    """The parameters of a component: its keyword-only arguments that carry an `Arg`."""
-    hints = typing.get_type_hints(fn.__init__ if inspect.isclass(fn) else fn, include_extras=True)
-    params: dict[str, Param] = {}
-    for name, item in inspect.signature(fn).parameters.items():
-        hint = hints.get(name)
-        args = [a for a in getattr(hint, "__metadata__", ()) if isinstance(a, Arg)]
-        if args:
-            params[name] = _param(name, typing.get_args(hint)[0], item.default, args[0])
-    return params
-
-
-def _param(name: str, hint: Any, default: Any, arg: Arg) -> Param:
-    choices: tuple[str, ...] = ()
-    optional = many = False
-    if isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint):
-        optional = True
-        hint = next(a for a in typing.get_args(hint) if a is not type(None))
-    if typing.get_origin(hint) is tuple:
-        many = True
-        hint = typing.get_args(hint)[0]
-    if typing.get_origin(hint) is typing.Literal:
-        choices = typing.get_args(hint)
-        hint = str
-    if hint not in (int, float, bool, str) or not NAME.fullmatch(name) or name == PAIRED:
-        raise TypeError(f"parameter {name!r} cannot be a token: {hint!r}")
-    required = default is inspect.Parameter.empty
-    if not required and hint is float and not many and default is not None:
-        default = float(default)
-    return Param(name, hint, many, optional, None if required else default, required, arg, choices)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from fedrepro.core.spec import Arg, Component, Spec, parse
+from fedrepro.core.spec import Arg, Component, Spec
+from fedrepro.core.tokens import parse
 
 KIND = "tune"
 

@@ -20,7 +20,8 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.core.registry import components
-from fedrepro.core.spec import Arg, Spec, parse
+from fedrepro.core.spec import Arg, Spec
+from fedrepro.core.tokens import parse
 from fedrepro.data.prepared import SPLITS, Arrays
 
 # letters start a key, so that the point of a number ends nothing

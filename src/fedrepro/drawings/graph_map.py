@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Spec, shorten
+from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import shorten
 from fedrepro.drawings.canvas import image_of, rules
 from fedrepro.drawings.style import BAR, SHARES
 from fedrepro.graphs.made import weights_of

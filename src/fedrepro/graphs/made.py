@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Spec, shorten
+from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import shorten
 from fedrepro.graphs.checks import checked
 
 NAMED = 80  # letters of a token in a sentence

@@ -13,9 +13,10 @@ from typing import Any
 from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.params import render
 from fedrepro.core.provenance import loaded, origins, versions
 from fedrepro.core.registry import SCENARIO, components
-from fedrepro.core.spec import Spec, render
+from fedrepro.core.spec import Spec
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import CASE
 from fedrepro.planning.paths import specs_of

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.api import Choice, Over
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
+from fedrepro.core.params import render
 from fedrepro.core.racing import TIE_DIGITS, rungs
-from fedrepro.core.spec import render
 from fedrepro.numbers.series import Series, end_series, is_final, mean, sd
 from fedrepro.planning.measures import Measure, Setting
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
-from fedrepro.core.spec import Value, render
+from fedrepro.core.params import Value, render
 from fedrepro.numbers.choice import CHOICE, STOPPED, candidates, choice_rows, choose
 from fedrepro.numbers.confusion import confusion_series
 from fedrepro.numbers.pairing import BESIDE, COLUMNS, with_pairs

@@ -18,8 +18,10 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import TIMES
+from fedrepro.core.params import render
 from fedrepro.core.registry import GRAPH, SCENARIO, components
-from fedrepro.core.spec import Spec, render, setting_token
+from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import setting_token
 from fedrepro.core.tuning import KIND as TUNE
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.drawable import CASE as CASE

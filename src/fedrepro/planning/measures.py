@@ -11,9 +11,11 @@ from fedrepro.api import CHOICES, Choice
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.params import Value
 from fedrepro.core.racing import require_fits
 from fedrepro.core.registry import components
-from fedrepro.core.spec import Spec, Value, setting_token
+from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import setting_token
 from fedrepro.data.aside import ASIDE
 from fedrepro.planning.entries import (
     RACE,

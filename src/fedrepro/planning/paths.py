@@ -17,8 +17,10 @@ from typing import Any
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS, TRAINING_TREE, TUNED_TREE
 from fedrepro.core.measuring import Measuring
+from fedrepro.core.params import Value
 from fedrepro.core.registry import SCENARIO
-from fedrepro.core.spec import Spec, Value, fitted, shorten
+from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import fitted, shorten
 
 # bytes of the wildcards of a job: its scenario together, and its method
 SCENARIO_ROOM, METHODS_ROOM = 122, 56

@@ -21,7 +21,8 @@ from fedrepro.core.artifacts import TrialModels, read_models, write_table
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Spec, setting_token
+from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import setting_token
 from fedrepro.core.tuning import tuning_of
 from fedrepro.data.membership import read_partition
 from fedrepro.networks.network import Network

@@ -23,7 +23,8 @@ from fedrepro.core.artifacts import (
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import provenance, provenance_of
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Spec, shorten
+from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import shorten
 from fedrepro.data.membership import read_partition
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.paths import Scenario

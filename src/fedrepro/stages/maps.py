@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json
-from fedrepro.core.spec import shorten
+from fedrepro.core.tokens import shorten
 from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings import graph_map

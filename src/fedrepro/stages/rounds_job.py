@@ -18,7 +18,8 @@ from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import origin, provenance, provenance_of, spent
 from fedrepro.core.racing import SPLIT, race, require_fits
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Spec, setting_token
+from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import setting_token
 from fedrepro.data.membership import read_partition
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import TrialData, prepared_for, say

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.measuring import Measuring
-from fedrepro.core.spec import render
+from fedrepro.core.params import render
 from fedrepro.numbers.choice import Curve
 from fedrepro.numbers.pairing import COLUMNS as PAIRING
 from fedrepro.numbers.series import LEFT_OUT

@@ -1,0 +1,107 @@
+"""Tokens: specs written down, which paths are made of.
+
+    dirichlet+clients~25            name, then key~value for what differs from the default
+    pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for a scalar is a sweep
+    fedavg+epochs~1@5+lr~0.1@0.02+paired~2    a sweep of two settings, (1, 0.1) and (5, 0.02)
+
+Tokens are folder names, so they use letters, digits and `_ . - + ~ @` only. `parse` accepts the
+canonical form alone; parse and `Spec.token` are inverse to each other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.params import PAIRED, Value, render
+from fedrepro.core.spec import Component, Spec
+
+
+def setting_token(
+    method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
+) -> str:
+    """A method's token, what it changes of the local training, and how its model is tuned:
+    fedavg;training+lr~0.1, average;tune+examples~100."""
+    changes = "".join(f"+{key}~{render(value)}" for key, value in training)
+    parts = [method.token]
+    parts += [f"training{changes}"] if changes else []
+    return ";".join([*parts, tune.token] if tune else parts)
+
+
+def shorten(token: str, limit: int) -> str:
+    """A token that fits `limit` bytes: itself, or the parameters that fit and a digest of it all.
+
+    `mlp+hidden~50@50@50` becomes `mlp+id~<10 hex digits>`, and one with several parameters keeps
+    the first of them. The name and the digest always stay.
+    """
+    if len(token) <= limit:
+        return token
+    name, *pairs = token.split("+")
+    digest = f"+id~{hashlib.blake2b(token.encode(), digest_size=5).hexdigest()}"
+    for pair in pairs:
+        if len(name) + 1 + len(pair) + len(digest) > limit:
+            break
+        name = f"{name}+{pair}"
+    return name + digest
+
+
+def fitted(tokens: Sequence[str], room: int) -> tuple[str, ...]:
+    """The tokens in `room` bytes together: the longest are shortened, and no more than need be."""
+    names = list(tokens)
+    for at in sorted(range(len(names)), key=lambda at: -len(names[at])):
+        excess = sum(map(len, names)) - room
+        if excess > 0:
+            names[at] = shorten(names[at], len(names[at]) - excess)
+    return tuple(names)
+
+
+def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
+    """The spec a token stands for. Refuses what is not canonical, and says what would be."""
+    spec = read(components, token, kind)
+    if spec.token != token:
+        raise FedreproError(
+            f"{kind} token '{token}' is not in canonical form; write '{spec.token}'"
+        )
+    return spec
+
+
+def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
+    """The spec a token stands for, also if its keys are not sorted or it states a default."""
+    name, *pairs = token.split("+")
+    if name not in components:
+        raise unknown(kind, name, components, f"'{token}'")
+    component = components[name]
+    where = f"{kind} token '{token}'"
+    values: dict[str, Any] = {}
+    paired = ""
+    for pair in pairs:
+        key, sep, text = pair.partition("~")
+        if not sep or not text:
+            raise FedreproError(f"{where}: '{pair}' is not of the form key~value")
+        if key == PAIRED:
+            paired = text
+            continue
+        if key not in component.params:
+            raise unknown("parameter", key, component.params, where)
+        param = component.params[key]
+        items = [param.read(item, where) for item in text.split("@")]
+        values[key] = items if param.many or len(items) > 1 else items[0]
+    return _paired(component, values, paired, where) if paired else component.spec(values)
+
+
+def _paired(component: Component, values: Mapping[str, Any], count: str, where: str) -> Spec:
+    """The settings that a token lists one by one, from a list for each parameter that differs."""
+    params = component.params
+    lists = {k: v for k, v in values.items() if isinstance(v, list) and not params[k].many}
+    for key, items in lists.items():
+        if str(len(items)) != count:
+            raise FedreproError(
+                f"{where}: it pairs {count} settings, but '{key}' lists {len(items)} values"
+            )
+    if not lists:
+        raise FedreproError(f"{where}: it pairs {count} settings, but lists no values")
+    same = {key: value for key, value in values.items() if key not in lists}
+    rows = zip(*lists.values(), strict=True)
+    return component.paired(same, [dict(zip(lists, row, strict=True)) for row in rows])
