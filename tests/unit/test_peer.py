@@ -6,11 +6,12 @@ import dataclasses
 
 import numpy as np
 import pytest
+from killed import killed_after
 from problems import peers_of, problem
 from test_stages import stage
 
 from fedrepro.api import Report
-from fedrepro.core.artifacts import load_state, read_table, save_state
+from fedrepro.core.artifacts import load_state, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
@@ -19,7 +20,6 @@ from fedrepro.core.states import unpacked
 from fedrepro.data.prepared import load_prepared
 from fedrepro.networks.predict import draws_of, network_of
 from fedrepro.numbers.beliefs import calibration_error, scored
-from fedrepro.stages import progress
 from fedrepro.training.peers import Peers
 
 CLIENTS = 4
@@ -204,21 +204,10 @@ def test_draws_have_the_mean_and_the_spread_of_the_belief():
 
 
 @pytest.mark.parametrize(("after", "graph"), [(1, "ring"), (4, "erdos_renyi+share~0.6")])
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(
-    digits, tmp_path, monkeypatch, capsys, after, graph
-):
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(digits, tmp_path, capsys, after, graph):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert peer(digits, whole, graph=graph) == 0
-    written = []
-
-    def stop(path, state):
-        save_state(path, state)
-        written.append(path)
-        if len(written) == after:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(progress, "save_state", stop)
+    with killed_after(after):
         assert peer(digits, stopped, "--checkpoint-seconds", 0, graph=graph) == 130
     capsys.readouterr()
     assert peer(digits, stopped, graph=graph) == 0

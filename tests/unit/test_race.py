@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from killed import killed_after
 from small_exhibits import file_of
 
 from fedrepro.cli.main import main
-from fedrepro.core.artifacts import load_state, read_table, save_state
+from fedrepro.core.artifacts import load_state, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.racing import better_half, race, rungs, whole_runs
@@ -22,7 +23,6 @@ from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config
 from fedrepro.planning.forecast import setting_count, whole_settings
 from fedrepro.planning.plan import Plan
-from fedrepro.stages import progress
 
 # ----------------------------------------------------------------------------- rungs and halves
 
@@ -181,20 +181,9 @@ def test_a_setting_that_is_left_has_the_rows_of_a_run_of_its_own(made, raced):
 
 
 @pytest.mark.parametrize("after", [1, 7, 23])
-def test_a_race_that_was_killed_ends_with_the_same_bytes(
-    made, raced, tmp_path, monkeypatch, capsys, after
-):
-    written = []
-
-    def stop(path, state):
-        save_state(path, state)
-        written.append(path)
-        if len(written) == after:
-            raise KeyboardInterrupt
-
+def test_a_race_that_was_killed_ends_with_the_same_bytes(made, raced, tmp_path, capsys, after):
     given = [made, tmp_path, LRS, "3+race~16", "--evaluate", "server_validation"]
-    with monkeypatch.context() as killed:
-        killed.setattr(progress, "save_state", stop)
+    with killed_after(after):
         assert federate(*given, "--checkpoint-seconds", 0) == 130
     capsys.readouterr()
     assert federate(*given) == 0

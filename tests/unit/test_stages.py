@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from killed import killed_after
 
 from fedrepro.cli.main import main
 from fedrepro.core.artifacts import load_state, read_models, read_provenance, read_table, save_state
 from fedrepro.core.provenance import origin
 from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import load_prepared
-from fedrepro.stages import progress, rounds_job
+from fedrepro.stages import rounds_job
 from fedrepro.stages.common import examples_of
 
 ROOT = Path(__file__).parents[2]
@@ -225,22 +226,11 @@ def test_communication_counts_the_rounds_within_a_step_of_a_stream(data, tmp_pat
     assert costs["messages"] == 2 * 3 * 2 * 3
 
 
-def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
-    data, tmp_path, monkeypatch, capsys
-):
+def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(data, tmp_path, capsys):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert rounds(data, whole) == 0
-    calls = []
-
-    def stop(path, state):
-        save_state(path, state)
-        calls.append(path)
-        if len(calls) == 6:  # in the second trial, after two of four rounds
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(progress, "save_state", stop)
-    assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
-    monkeypatch.undo()
+    with killed_after(6):  # in the second trial, after two of four rounds
+        assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
     assert not (stopped / "m.parquet").exists()
     capsys.readouterr()
     assert rounds(data, stopped) == 0
@@ -269,13 +259,7 @@ def test_a_checkpoint_of_other_sources_or_another_device_is_not_continued(
 ):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert rounds(data, whole) == 0
-
-    def stop(path, state):
-        save_state(path, state)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as earlier:
-        earlier.setattr(progress, "save_state", stop)
+    with monkeypatch.context() as earlier, killed_after(1):
         earlier.setattr(rounds_job, "origin", lambda device: origin(device) | {part: "earlier"})
         assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
     capsys.readouterr()

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from killed import killed_after
 from problems import problem
 
 from fedrepro.api import GlobalModel, Report
@@ -22,7 +23,6 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
 from fedrepro.core.states import packed, settled, unpacked
 from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.stages import progress
 from fedrepro.stages.federate import GlobalJudge
 from fedrepro.stages.progress import Keeper
 from fedrepro.stages.rounds import TrialRounds
@@ -199,22 +199,10 @@ def trial(given, folder, method=None):
 
 
 @pytest.mark.parametrize("after", [1, 3, 5])
-def test_a_run_stopped_after_any_round_ends_with_the_same_bytes(
-    given, tmp_path, monkeypatch, after, capsys
-):
+def test_a_run_stopped_after_any_round_ends_with_the_same_bytes(given, tmp_path, after, capsys):
     whole = bytes_of(trial(given, tmp_path / "whole"), tmp_path / "whole.pt")
-    written = []
-
-    def stop(path, state):
-        save_state(path, state)
-        written.append(path)
-        if len(written) == after:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(progress, "save_state", stop)
-        with pytest.raises(KeyboardInterrupt):
-            trial(given, tmp_path / "stopped")
+    with killed_after(after), pytest.raises(KeyboardInterrupt):
+        trial(given, tmp_path / "stopped")
     capsys.readouterr()
     resumed = trial(given, tmp_path / "stopped")
     assert f"going on from round {after} of" in capsys.readouterr().err

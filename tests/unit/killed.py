@@ -1,0 +1,26 @@
+"""Runs that are killed while they go: as by Ctrl-C, right after a checkpoint is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+from fedrepro.core.artifacts import save_state
+from fedrepro.stages import progress
+
+
+@contextmanager
+def killed_after(saves: int) -> Iterator[list[Path]]:
+    """Within it, writing so many checkpoints ends a run; gives the paths of those written."""
+    written: list[Path] = []
+
+    def stop(path, state):
+        save_state(path, state)
+        written.append(path)
+        if len(written) == saves:
+            raise KeyboardInterrupt
+
+    with mock.patch.object(progress, "save_state", stop):
+        yield written
