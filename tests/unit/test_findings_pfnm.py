@@ -37,6 +37,8 @@ from findings import (
     units,
 )
 
+from fedrepro.numbers.claims.intervals import half_width
+
 TEXT = PAGE.read_text()
 MNIST, CIFAR = "MNIST, heterogeneous", "CIFAR-10, heterogeneous"
 SIZES = "matching-or-size"
@@ -221,6 +223,28 @@ def depths() -> Iterator[str]:
     )
 
 
+def two_variances() -> Iterator[str]:
+    name, single, two = "merging-and-posterior", "PFNM, one σ²", "PFNM, σ² apart"
+    chosen = pd_choice(name)
+    chosen = chosen[(chosen["chosen"] == "true") & (chosen["method"] == two)]
+    values = dict(zip(chosen["hidden"], chosen["value"], strict=True))
+    assert values[DEPTHS[0]] == "1, 1"
+    assert not apart(name, two, single, hidden=DEPTHS[0]).any()
+    gains = [apart(name, two, single, hidden=DEPTHS[at]) for at in (1, 3)]
+    said = [values[DEPTHS[at]].replace(", ", " and ") for at in (1, 3)]
+    yield (
+        f"{said[1]} with four layers are {points(gains[1])} points ({ends(gains[1])}) above one "
+        "sigma2 for both"
+    )
+    yield f"{said[0]} with two layers {interval(gains[0])}"
+    sizes = [{mean(name, m, hidden=DEPTHS[at], **UNITS) for m in (single, two)} for at in (1, 3)]
+    assert [len(size) for size in sizes] == [1, 1]
+    yield f"at the same {sizes[1].pop():,.0f} and {sizes[0].pop():,.0f} units"
+    level = [apart(name, two, "PFNM unmatched", hidden=DEPTHS[at]) for at in (1, 3)]
+    assert all(half_width(x[:, None], 0.95)[0] > abs(x.mean()) for x in level)
+    yield f"({points(level[0])} and {points(level[1])} points; both intervals hold 0)"
+
+
 def pd_choice(exhibit: str):
     from fedrepro.numbers.summary import read_csv
 
@@ -343,6 +367,7 @@ PARTS: tuple[Callable[[], Iterator[str]], ...] = (
     sizes,
     dead,
     depths,
+    two_variances,
     sensitivity,
     readings,
     downpour,

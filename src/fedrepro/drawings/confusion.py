@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 CLASSES = re.compile(r"(\d+) as (\d+)")
 HEIGHT = 3.9  # inches, with two maps
-LEAST = 0.005  # of a share that is written: half a percent
+LEAST = 0.005  # shares above it are written: half a percent
 DARK = 0.5  # shares from which letters are white
 
 
@@ -59,13 +59,13 @@ def _draw(axes: Axes, shares: np.ndarray) -> None:
     colours = LinearSegmentedColormap.from_list("shares", SHARES)
     axes.imshow(shares, cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     for (row, column), share in np.ndenumerate(shares):
-        if share >= LEAST:
+        if share > LEAST + 1e-9:
             colour = "white" if share > DARK else "black"
             text = f"{100 * share:.0f}"
             axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=7)
     classes = range(len(shares))
     axes.set_xticks(list(classes), [str(label) for label in classes])
     axes.set_yticks(list(classes), [str(label) for label in classes])
-    axes.set_xlabel("taken for class")
+    axes.set_xlabel("taken for class, % of those of a class")
     axes.grid(visible=False)
     axes.tick_params(length=0)
