@@ -6,6 +6,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import once
@@ -53,8 +54,16 @@ def plausible(token: str, clients: int, trial: int, metric: str, split: str) -> 
     return level + 0.02 * noise(token, clients, trial, metric, split)
 
 
+FILES = cache(lambda: load_exhibits(ROOT / "config/exhibits"))
+PLANS: dict[str, Plan] = {}
+
+
 def plan(scale: str = "tiny", **config) -> Plan:
-    return Plan(Config(**config), load_exhibits(ROOT / "config/exhibits"), scale)
+    """The repository's exhibits at a scale, planned once by each worker: not to be changed."""
+    key = repr((scale, sorted(config.items())))
+    if key not in PLANS:
+        PLANS[key] = Plan(Config(**config), FILES(), scale)
+    return PLANS[key]
 
 
 def write_runs(made: Plan, key: str = KEY, values: Values = plausible) -> None:

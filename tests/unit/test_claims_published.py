@@ -8,14 +8,14 @@ import pandas as pd
 import pytest
 import yaml
 from claim_tables import LOOSE, table
+from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.claims.cells import text
 from fedrepro.numbers.claims.judging import Rules
 from fedrepro.numbers.claims.published import Claim, load_claims
 from fedrepro.numbers.claims.table import COLUMNS, rows, sentence
-from fedrepro.planning.config import SCALES, Config, load_exhibits
-from fedrepro.planning.plan import Plan
+from fedrepro.planning.config import SCALES
 
 ROOT = Path(__file__).parents[2]
 # a paper's claims are committed before its exhibits
@@ -195,12 +195,11 @@ def test_every_claim_of_pfnm_is_there_with_a_bound_or_a_reason_for_none():
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_claims_speak_of_what_their_exhibits_have_at_every_scale(path):
     """Exhibits, methods and columns, so that a mistyped one is found before anything is run."""
-    plans = [Plan(Config(), load_exhibits(ROOT / "config/exhibits"), scale) for scale in SCALES]
     file = load_claims(path)
-    for plan in plans:
+    for scale in SCALES:
         exhibits = {
             key.partition("/")[2]: exhibit
-            for key, exhibit in plan.exhibits.items()
+            for key, exhibit in plan(scale).exhibits.items()
             if key.startswith(f"{file.paper}/")
         }
         for claim in file.claims:
@@ -208,7 +207,7 @@ def test_claims_speak_of_what_their_exhibits_have_at_every_scale(path):
                 assert sentence(one)
                 for name in one.named:
                     exhibit = exhibits[name]
-                    where = (claim.id, name, plan.scale)
+                    where = (claim.id, name, scale)
                     labels = {m.label for m in exhibit.measures}
                     if name in one.alike:
                         assert set(one.methods) <= labels, where
@@ -221,11 +220,11 @@ def test_claims_speak_of_what_their_exhibits_have_at_every_scale(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_values_that_claims_list_are_among_those_of_their_exhibits(path, scale):
     """So that a claim whose exhibits are all drawn is never incomplete for a value."""
-    plan = Plan(Config(), load_exhibits(ROOT / "config/exhibits"), scale)
+    made = plan(scale)
     file = load_claims(path)
     checks = [one for claim in file.claims for one in claim.all_checks]
     for one, name in ((check, name) for check in checks for name in check.alike):
-        exhibit = plan.exhibits[f"{file.paper}/{name}"]
+        exhibit = made.exhibits[f"{file.paper}/{name}"]
         shown = [m for m in exhibit.measures if m.label == one.of]
         for key, wanted in one.where.items():
             values = {text(point.values[key]) for point in exhibit.points if key in point.values}

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -267,12 +268,12 @@ def test_drawing_loads_no_pyplot():
 
 
 def test_a_sweep_of_two_parameters_cannot_be_drawn_against_one():
-    made = plan()
-    numbers = numbers_of(made)
-    for at, point in enumerate(made.exhibit(KEY).points):
+    numbers = numbers_of(plan())
+    exhibit = deepcopy(plan().exhibit(KEY))
+    for at, point in enumerate(exhibit.points):
         point.values["alpha"] = at
     with pytest.raises(FedreproError, match="drawn against one swept parameter"):
-        figure(made.exhibit(KEY), numbers)
+        figure(exhibit, numbers)
 
 
 # ---------------------------------------------------------------------------------- the stage

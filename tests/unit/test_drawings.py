@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -44,12 +45,14 @@ ONE_OF_EACH = (
 )
 
 
+@cache
+def csv_of(name, values, scale) -> str:
+    made, key = plan(scale), f"pfnm/{name}"
+    return csv_text(summarise(made.exhibit(key), tables_of(made, key, values)).numbers)
+
+
 def numbers_of(name, values=plausible, scale="tiny"):
-    made = plan(scale)
-    key = f"pfnm/{name}"
-    exhibit = made.exhibit(key)
-    found = summarise(exhibit, tables_of(made, key, values))
-    return exhibit, read_csv(csv_text(found.numbers))
+    return plan(scale).exhibit(f"pfnm/{name}"), read_csv(csv_of(name, values, scale))
 
 
 def drawn(name) -> tuple[Figure, set[float]]:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.no_cover
 GOLDEN = Path(__file__).parent / "golden.json"
 sys.path.insert(0, str(Path(__file__).parent))
 

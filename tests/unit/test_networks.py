@@ -523,6 +523,12 @@ def test_a_path_that_cannot_train_a_network_is_a_sentence():
         train(net, examples, tasks, given, starts(net, given, tasks, torch.float32), path="hand")
 
 
+@pytest.mark.parametrize("predict", ["last", "all"])
+def test_windows_of_characters_are_asked_for_by_name(predict):
+    with pytest.raises(FedreproError, match="reads windows of characters, not inputs of shape"):
+        network_of(components("model")["char_lstm"].spec({"predict": predict}), (8, 8), CLASSES)
+
+
 def test_images_are_asked_for_by_name():
     with pytest.raises(FedreproError, match="model 'cnn' works on images, not on inputs of shape"):
         network_of(components("model")["cnn"].spec(), (64,), CLASSES)

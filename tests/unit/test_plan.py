@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from synthetic import plan
 
 from fedrepro.api import CHOICES
 from fedrepro.core.errors import FedreproError
@@ -33,15 +34,6 @@ from fedrepro.planning.plan import Plan
 ROOT = Path(__file__).parents[2]
 FILES = load_exhibits(ROOT / "config/exhibits")
 PFNM = {"pfnm": FILES["pfnm"]}
-
-
-@cache
-def plan(scale="tiny"):
-    return Plan(Config(), FILES, scale)
-
-
-def plan_by(**config):
-    return Plan(Config(**config), FILES, "tiny")
 
 
 def changed(**change):
@@ -191,13 +183,13 @@ def test_exhibits_share_what_they_have_in_common():
 
 
 def test_selection_does_not_change_paths():
-    one, whole = plan_by(exhibits=["pfnm/figure-2a"]), plan_by(exhibits="all")
+    one, whole = plan(exhibits=["pfnm/figure-2a"]), plan(exhibits="all")
     assert [e.key for e in one.selected] == ["pfnm/figure-2a"]
     assert one.metrics_files(one.selected[0]) == whole.metrics_files(one.selected[0])
 
 
 def test_granularity_cuts_training_into_jobs():
-    fine = plan_by(granularity=Granularity(clients_per_job=1, trials_per_job=1))
+    fine = plan(granularity=Granularity(clients_per_job=1, trials_per_job=1))
     run = next(
         r for r in fine.runs if r.scenario and r.scenario.partition.token == "homogeneous+clients~4"
     )
@@ -362,7 +354,7 @@ def test_a_mistake_in_an_exhibit_is_a_sentence_that_says_where(change, sentence)
 
 def test_an_unknown_exhibit_is_a_sentence():
     with pytest.raises(FedreproError, match="did you mean 'pfnm/figure-2"):
-        plan_by(exhibits=["pfnm/figure-2x"]).selected  # noqa: B018
+        plan(exhibits=["pfnm/figure-2x"]).selected  # noqa: B018
 
 
 @given(st.integers(1, 200), st.none() | st.integers(1, 50))

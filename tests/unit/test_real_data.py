@@ -22,7 +22,7 @@ from mirror import MIRROR, TABLE, link_raw, needs_mirror, real_arrays, without_x
 
 from fedrepro.data.prepared import SPLITS
 
-pytestmark = needs_mirror
+pytestmark = [needs_mirror, pytest.mark.no_cover]
 
 
 def member(archive: str, name: str) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from synthetic import KEY, draw, plan, plausible, rewrite, undrawn, workplace
+from synthetic import KEY, draw, made_once, plan, plausible, rewrite, undrawn, workplace
 
 import fedrepro
 from fedrepro.cli.main import main
@@ -30,7 +30,7 @@ def values(token: str, clients: int, trial: int, metric: str, split: str) -> flo
 
 @pytest.fixture
 def drawn(workplace, undrawn):
-    draw(plan(), KEY, values)
+    made_once("results", lambda: draw(plan(), KEY, values))
     return workplace
 
 

@@ -6,9 +6,11 @@ import math
 import statistics
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from synthetic import KEY, plan, plausible, tables_of, workplace, write_runs
+from synthetic import KEY, SOURCE, plan, plausible, tables_of, workplace, write_runs
 
+from fedrepro.core.artifacts import read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, METRICS
 from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
@@ -223,6 +225,22 @@ def test_tidy_metrics_hold_every_row_of_every_run_once():
     ]
     assert whole.num_rows == sum(asked) < sum(table.num_rows for table in tables.values())
     assert tuple(whole.column_names[: len(LEADING)]) == LEADING
+
+
+def test_trials_of_before_and_after_a_parameter_was_added_are_read_together():
+    """In either order: an older file has no column for it."""
+    made = plan()
+    run = next(r for r, n in made.exhibit(KEY).trials.items() if r.method.name == "pfnm" and n == 2)
+    write_runs(made)
+    (path,) = made.run_files(run, 2)
+    rows = read_table(Path(path), "metrics")
+    added = pa.array([0.5] * len(rows))
+    write_table(Path("newer.parquet"), rows.append_column("method_added", added), "metrics", SOURCE)
+    found = read_metrics([path, "newer.parquet"]).rows
+    assert found["method_added"].to_pylist() == [None] * len(rows) + added.to_pylist()
+    assert sorted(read_metrics(["newer.parquet", path]).rows.column_names) == sorted(
+        found.column_names
+    )
 
 
 def test_a_trial_that_is_missing_is_named():

@@ -122,7 +122,6 @@ LESS = """
     paired: true
     methods:
       - {name: pfnm, label: PFNM, sigma2: *sigma2, choose: pooled_train}
-      - {name: average, label: parameter average, trials: 1, paired_with: PFNM}
       - {name: downpour_sgd, label: D-SGD, trials: 1, paired_with: PFNM}
     at: {tiny: {sweep: {partition.clients: [2]}}}
 """

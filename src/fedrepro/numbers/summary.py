@@ -61,11 +61,15 @@ class Metrics:
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """The metrics of a run from the files of its blocks of trials."""
+    """The metrics of a run from the files of its blocks of trials.
+
+    Files of before a parameter was there lack its column, and have null beside those that do not.
+    """
     import pyarrow as pa
 
     tables = [read_table(path, "metrics") for path in files]
-    rows = pa.concat_tables([with_leading(t.replace_schema_metadata()) for t in tables])
+    bare = [with_leading(table.replace_schema_metadata()) for table in tables]
+    rows = pa.concat_tables(bare, promote_options="default")
     return Metrics(rows, [read_provenance(table) for table in tables])
 
 

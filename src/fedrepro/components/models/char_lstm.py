@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.spec import Arg
 from fedrepro.networks.layers import Affine, Layer
@@ -29,7 +30,13 @@ def char_lstm(
     Inputs are windows of character codes, and the codes are the classes. Where all characters are
     predicted, the loss of an example is the mean over its positions, and accuracy is over them all;
     windows that overlap by less (`stride` of the data set) then teach as much in fewer examples.
+    Errors: FedreproError for inputs that are no windows, such as images.
     """
+    if len(shape) != 1:
+        raise FedreproError(
+            f"model 'char_lstm' reads windows of characters, not inputs of shape {shape}; "
+            "choose mlp or cnn, or a data set of text"
+        )
     last = predict == "last"
     recurrent: list[Layer] = [Lstm(units, last and i == layers - 1) for i in range(layers)]
     if not last:
