@@ -289,28 +289,44 @@ def readings() -> Iterator[str]:
         with_, without = (own[own["class_weights"] == w] for w in ("true", "false"))
         pairs = zip(with_["by_trial"], without["by_trial"], strict=True)
         gains.append([np.subtract(*(np.array(t.split(), float) for t in p)) for p in pairs])
-        said.append([between([100 * x for x in side["mean"]]) for side in (with_, without)])
+        said.append([sorted({f"{100 * x:.1f}" for x in side["mean"]}) for side in (with_, without)])
     all_ = [100 * float(x.mean()) for own in gains for x in own]
-    yield f"by class share measured {between(all_)} points on heterogeneous data"
-    with_10 = said[0][0].split(" to ")[0]
-    yield (
-        f"{with_10} against {said[0][1]} % at J = 10, and {said[1][0]} against {said[1][1]} at J ="
-    )
+    yield f"class share is worth {between(all_)} points on heterogeneous data"
+    ten, more = ([" to ".join(side) for side in at] for at in said)
+    yield f"{ten[0]} against {ten[1]} % at J = 10, and {more[0]} against {more[1]} at J = 25"
+    assert min(100 * x.mean() - 100 * half_width(x[:, None], 0.95)[0] for y in gains for x in y) > 0
     widest = [max(own, key=lambda x: x.std()) for own in gains]
-    yield (
-        f"the intervals reach from {ends(widest[0])} at J = 10 and from {ends(widest[1])} at J = 25"
-    )
-    uniform = [100 * trials("figure-2b", "U-Ens", clients=j)[:3].mean() for j in (10, 25)]
-    yield f"The uniform ensemble has {uniform[0]:.1f} and {uniform[1]:.1f} % in the same trials"
+    yield f"the widest from {ends(widest[0])} at J = 10 and from {ends(widest[1])} at J = 25"
+    uniform = [percent("figure-2b", "U-Ens", clients=j) for j in (10, 25)]
+    yield f"The uniform ensemble has {uniform[0]} and {uniform[1]} % in the same trials"
+    others = [
+        [list(own[own["class_weights"] == w]["mean"]) for w in ("true", "false")]
+        for own in (test[test["clients"] == j] for j in (10, 25))
+    ]
+    most = max(max(side) - min(side) for at in others for side in at)
+    yield f"change accuracy by at most {100 * most:.1f} points"
     ten, more = (size[size["clients"] == j] for j in (10, 25))
-    shares, none = (more[more["class_weights"] == w]["mean"] for w in ("true", "false"))
-    yield (
-        f"Sizes go from {between(list(ten['mean']), 0)}".replace(" to ", " to ")
-        + " units at J = 10"
+    shares, none = (ten[ten["class_weights"] == w]["mean"] for w in ("true", "false"))
+    yield f"go from {between(list(shares), 0)} units with class shares at J = 10, heterogeneous"
+    assert set(none) == {500}
+    yield f"at J = 25 they go from {between(list(more['mean']), 0)}"
+    even = recorded("erratum-options")
+    even = even[even["case"] == "homogeneous"]
+    hits = even[(even["metric"] == "accuracy") & (even["split"] == "test")]
+    (ten,), (more,) = (
+        {f"{100 * x:.1f}" for x in hits[hits["clients"] == j]["mean"]} for j in (10, 25)
     )
-    yield f"and at J = 25 from {between(list(shares), 0)} with class shares"
-    sorted_ = sorted(none)
-    yield f"one reading has {sorted_[0]:.0f} and the others {sorted_[1]:.0f} and {sorted_[-1]:.0f}"
+    size = even[(even["metric"] == "hidden_units") & (even["clients"] == 10)]
+    shares, none = (
+        sorted({f"{x:.0f}" for x in size[size["class_weights"] == w]["mean"]})
+        for w in ("true", "false")
+    )
+    assert set(even[(even["metric"] == "hidden_units") & (even["clients"] == 25)]["mean"]) == {700}
+    yield (
+        f"All eight readings have {ten} % at J = 10 ({' or '.join(shares)} units with class shares "
+        f"and {' or '.join(none)} without)"
+    )
+    yield f"and {more} % (700 units) at J = 25."
 
 
 def first_round(exhibit: str, method: str, done: float) -> list[float]:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from fedrepro.core.registry import parse_token
+from fedrepro.numbers.about import of_features
 from fedrepro.numbers.claims.published import load_claims
 from fedrepro.numbers.printed import SETTING, points_of, printed_rows, read_published
 from fedrepro.planning.config import SCALES, Config, load_exhibits
@@ -119,3 +121,13 @@ def test_the_tables_with_five_clients_share_the_runs_of_those_with_others():
 def test_figure_6_is_one_job_a_trial():
     runs = [run for run in exhibit("figure-6").runs if run.method.name == "gems_convex"]
     assert [len(list(run.method.expand())) for run in runs] == [64]
+
+
+def test_features_of_another_network_stand_in():
+    """So that what is computed with them is shown beside print, and not judged."""
+    found = {
+        name: of_features(exhibit(f"table-1-{name}").points[0].scenario.dataset) for name in DATA
+    }
+    assert "stand in for those of VGG-16" in found["cifar10"]
+    assert (found["mnist"], found["ham10000"]) == ("", "")
+    assert of_features(parse_token("dataset", "cifar10+features~vgg16")) == ""

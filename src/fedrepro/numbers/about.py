@@ -17,6 +17,7 @@ from fedrepro.core.params import render
 from fedrepro.core.provenance import loaded, origins, versions
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
+from fedrepro.data.represent import feature_spec
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import CASE
 from fedrepro.planning.paths import specs_of
@@ -111,9 +112,12 @@ def _data(
                 "licence": meta["licence"],
                 "citation": meta["citation"],
                 "sha256": source["data"],
-                # both may hold: other data than the paper's, and those in a reduced form
+                # all may hold: other data than the paper's, other features, a reduced form
                 "stand_in": " ".join(
-                    filter(None, (stand_in(exhibit, file, spec), source.get("stand_in")))
+                    filter(
+                        None,
+                        (stand_in(exhibit, file, spec), of_features(spec), source.get("stand_in")),
+                    )
                 ),
             },
         )
@@ -123,6 +127,12 @@ def _data(
                 "delete their metrics and start again"
             )
     return list(found.values())
+
+
+def of_features(dataset: Spec) -> str:
+    """Empty, or that features of this kind stand where papers used others."""
+    text = dataset.values.get("features")
+    return feature_spec(text).component.meta.get("stand_in", "") if isinstance(text, str) else ""
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:

