@@ -263,6 +263,21 @@ def sensitivity() -> Iterator[str]:
         f"{usual[1][1]} % of the test data), and gamma0 = 50 leaves {many[0][0]} and {many[1][0]} "
         f"of 700 ({many[0][1]} and {many[1][1]} %)"
     )
+    photographs = []
+    for name in ("s-figure-4c", "s-figure-4d"):
+        own = recorded(name)
+        train = own[(own["metric"] == "accuracy") & (own["split"] == "train")]
+        train = train[train["sigma2"] <= 1].sort_values("mean")
+        assert set(train["trials"]) == {5}
+        worst = train.iloc[0]
+        place = {k: float(worst[k]) for k in ("sigma2", "sigma02", "gamma0")}
+        assert place == {"sigma2": 1, "sigma02": 1, "gamma0": 0.001}
+        assert mean(name, "PFNM", **place, **UNITS) == 50
+        photographs.append([100 * train["mean"].iloc[at] for at in (0, 1, -1)])
+    even, odd = photographs
+    yield f"the same corner: {even[0]:.1f} % with 50 units, where every other setting has"
+    yield f"{even[1]:.1f} to {even[2]:.1f} (homogeneous), and {odd[0]:.1f} % (heterogeneous)"
+    yield f"others range over {odd[2] - odd[1]:.1f} points, from {odd[1]:.1f} to {odd[2]:.1f} %"
     alone = [
         (f(SIZES, "PFNM", case=case, clients=25, sigma2=2.0))
         for case in OWN
