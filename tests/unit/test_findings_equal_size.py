@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,53 @@ def test_the_tables_are_those_of_the_record(name, table):
     text = PAGE.read_text()
     for row in table(recorded(name)):
         assert row in text
+
+
+EVEN, ODD, COUNTS = "homogeneous", "heterogeneous", (5, 10, 25)
+
+
+def apart(name: str, case: str, units: int, one: str, two: str) -> list[float]:
+    """Points of one method above another, for each number of clients."""
+    numbers = recorded(name)
+    pairs = ((values(numbers, case, j, m, units) for m in (one, two)) for j in COUNTS)
+    return [100 * float((a - b).mean()) for a, b in pairs]
+
+
+def between(values: list[float], digits: int = 1) -> str:
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def sentences() -> Iterator[str]:
+    """What is said below the tables of `equal-size`."""
+    behind = [-x for x in apart("equal-size", EVEN, 50, "PFNM", "clients alone")]
+    yield f"At 50 units PFNM is {between(behind)} points behind one client that merges nothing"
+    ahead = apart("equal-size", ODD, 50, "PFNM", "clients alone")
+    yield f"merging is worth {between(ahead, 0)} points** over one client of the same size"
+    four = [f"{x:.0f}" for x in apart("equal-size", ODD, 200, "PFNM", "clients at random")]
+    yield f"at 200 units {four[0]}, {four[1]} and {four[2]} points (J = 5, 10, 25) over four whole"
+    kmeans = [f"{x:.0f}" for x in apart("equal-size", ODD, 50, "k-means of units", "PFNM")]
+    yield f"level with it at J = 5 and {kmeans[1]} and {kmeans[2]} points ahead at J = 10 and 25"
+    from_200 = [-x for x in apart("equal-size", ODD, 200, "k-means of units", "PFNM")]
+    yield f"PFNM is ahead of k-means by {between(from_200, 0)} points"
+    at_100 = [f"{x:.0f}" for x in apart("equal-size", ODD, 100, "PFNM", "k-means of units")]
+    assert at_100[0] == at_100[1]
+    yield f"at 100 by {at_100[0]} (J = 5 and 10), while at J = 25 k-means is {at_100[2][1:]} ahead"
+    numbers = recorded("equal-size")
+    pruned, own = (
+        [_percent(values(numbers, ODD, j, m, 200)) for j in (5, 10)]
+        for m in ("pruned concatenation", "PFNM")
+    )
+    yield f"{pruned[0]} and {pruned[1]} % at 200 units (J = 5 and 10), against {' and '.join(own)}"
+    shared, alone = (
+        [100 * float(values(numbers, EVEN, j, m, 50).mean()) for j in COUNTS]
+        for m in ("parameter average, shared start", "parameter average")
+    )
+    yield f"the average has {between(shared)} % on homogeneous data, without it {between(alone, 0)}"
+
+
+def test_sentences_are_those_of_the_record():
+    flat = " ".join(PAGE.read_text().split())
+    assert [sentence for sentence in sentences() if sentence not in flat] == []
 
 
 if __name__ == "__main__":

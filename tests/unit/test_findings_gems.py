@@ -187,6 +187,25 @@ def stand_ins() -> Iterator[str]:
     )
     yield f"with 100 of them {few[0]} and {few[1]} against {few[2]}, with 1,000 {many[0]} and"
     yield f"{many[0]} and {many[1]} against {many[2]}."
+    one, two = "table-1-cifar10", "table-2-cifar10"
+    yield f"CIFAR-10: pooled training {against(one, 'Global')} with logistic models and"
+    yield f"and {against(two, 'Global')} with networks, a client of five"
+    yield f"alone {against(one, 'Local')} and {against(two, 'Local')}, GEMS of five, tuned,"
+    yield f"tuned, {against(one, 'GEMS tuned')} and {against(two, 'GEMS tuned')}. Here"
+    assert trials(one, "GEMS", "common_point").all()
+    assert not trials(one, "GEMS", "start_inside").any()
+    points, interval = ahead(one, "GEMS", "Averaged")
+    yield f"that is {points} points better than the mean ({interval})."
+    points, interval = ahead(one, "GEMS tuned", "Averaged tuned")
+    yield f"tuning leaves {points} ({interval})."
+    points, interval = ahead(two, "GEMS tuned", "Averaged tuned")
+    yield f"CIFAR-10 tuned GEMS is {points} points above the tuned average ({interval})"
+    few, many = (
+        [percent("figure-4-cifar10", m, examples=n) for m in ("GEMS tuned", "Raw")]
+        for n in ("100", "1000")
+    )
+    yield f"{few[0]} against {few[1]}, and {many[0]} against {many[1]} with 1,000."
+    one = "table-1-ham10000"
     yield f"A client of five on HAM10000 alone reaches {against(one, 'Local')}."
     yield f"so that {300 / 7:.1f} would be all it can"
     assert float(printed(one, "Local")) < 200 / 7
