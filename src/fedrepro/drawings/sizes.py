@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -178,9 +179,14 @@ def _draw_paths(
     single = {m.label: paths[m.label][1].mean[0] for m in there if not m.show}
     lost = {label: mean for label, mean in single.items() if mean < low}
     marks = [m for m in there if m.label in single.keys() - lost.keys() and not m.reference]
+    values, named = paths[exhibit.measures[0].label]
+    ratios = {size / value for size, value in zip(named.x, values, strict=True)}
+    # or else the setting is the size that the axis has already
+    asked = sorted({x for m in there if m.show for x in paths[m.label][0]} if ratios <= {1} else ())
     for measure in there:
         line, style = paths[measure.label][1], dict(look[measure.label].line)
         if measure.show:
+            line = broken(line, asked) if asked else line
             axes.errorbar(line.x, line.mean, line.sd, elinewidth=0.6, **style)
         elif measure.reference:  # the level of a bound
             plain = {k: style[k] for k in ("color", "linestyle", "linewidth", "zorder")}
@@ -190,13 +196,21 @@ def _draw_paths(
             axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
     if marks:
         axes.margins(x=0.12)  # room for them
-    values, named = paths[exhibit.measures[0].label]
-    ratios = {size / value for size, value in zip(named.x, values, strict=True)}
-    if len(ratios) > 1:  # or else the setting is the size that the axis has already
+    if len(ratios) > 1:
         _name_values(axes, values, named)
     _name_lost(axes, lost, [line for _, line in paths.values()])
     percent(axes)
-    _name_sizes(axes, named.x if len(ratios) == 1 else [])
+    _name_sizes(axes, asked)
+
+
+def broken(line: Line, sizes: Sequence[float]) -> Line:
+    """A line with a gap at each size that it lacks, so that nothing seems to be known there."""
+    at = {x: place for place, x in enumerate(line.x)}
+    mean, sd = (
+        [values[at[size]] if size in at else math.nan for size in sizes]
+        for values in (line.mean, line.sd)
+    )
+    return Line(list(sizes), mean, sd)
 
 
 def _beside(axes: Axes, place: int) -> Transform:

@@ -138,9 +138,11 @@ def _look(check: Check, numbers: Exhibits, rules: Rules) -> _Found:
     statements: list[Statement] = []
     for name in check.exhibits:
         own = list(check.statements(name, numbers))
-        if not own:
+        if not own and not check.ragged:
             missing.append(f"a point to judge by in {name}")
         statements += [mean_over_points(own, name)] if own and check.points == "mean" else own
+    if not statements and not missing:
+        missing = [f"a point to judge by in {name}" for name in check.exhibits]
     few = [one for one in statements if one.trials < rules.trials]
     missing += [f"{_more(rules.trials - one.trials)} at {one.at}" for one in few]
     return _Found(check, [] if missing else statements, missing, True)
