@@ -11,6 +11,7 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from claim_tables import LOOSE, check, judged, of_series, table
 from hypothesis import HealthCheck, given, settings
@@ -225,6 +226,23 @@ def test_points_that_are_left_out_by_design_are_not_missing():
     one = check(form="difference", minus=["B"], above=0, ragged=True)
     found = judged(one, {"x": table(*entries, sd=0.001)})
     assert (found.verdict, found.points) == ("holds", 1)
+
+
+def test_a_size_that_a_method_gives_nowhere_in_one_exhibit_is_judged_by_the_others():
+    """What was left out by design is said so in the exhibit, and not still to come."""
+    one = check(
+        form="difference", exhibits=["x", "y"], minus=["B"], above=0, ragged=True,
+        where={"units": [200]},
+    )  # fmt: skip
+    whole = table(({"units": 200}, "A", 0.9), ({"units": 200}, "B", 0.8), sd=0.001)
+    left = [({"units": 200}, "B", [0.7] * 5), ({"units": 50}, "A", [0.6] * 5)]
+    frame = of_series(left).frame
+    gap = {**frame.iloc[0].to_dict(), "method": "A", "metric": "left_out", "split": ""}
+    said = Numbers(pd.concat([frame, pd.DataFrame([gap])], ignore_index=True), {}, {})
+    assert judged(one, {"x": whole, "y": said}).verdict == "holds"
+    assert judged(one, {"x": whole, "y": Numbers(frame, {}, {})}).verdict == "incomplete"
+    alone = judged(one.model_copy(update={"exhibits": ["y"]}), {"y": said})
+    assert alone.missing == ["a point to judge by in y"]
 
 
 def test_rounds_that_were_not_measured_are_named():
