@@ -22,6 +22,15 @@ from fedrepro.data import archive
 from fedrepro.data.archive import decompressed, unpacked
 
 NAME, MOST = "letters", 1_000_000
+
+
+@pytest.fixture(autouse=True, params=["filters", "no filters"])
+def python(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python as it is, and as it was before 3.11.4."""
+    if request.param == "no filters":
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+
+
 TEXT = b"good\n" * 1000
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bz2
 import contextlib
+import copy
 import gzip
 import io
 import lzma
@@ -134,7 +135,23 @@ def _extract_tar(path: Path, folder: Path, most: int, wanted: Wanted | None) -> 
             if left < 0:
                 raise _too_large(path, most)
             if wanted is None or wanted(member.name):
-                archive.extract(member, folder, filter="data")
+                _extract_member(archive, member, folder)
+
+
+def _extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    """Within the folder, or not at all."""
+    if hasattr(tarfile, "data_filter"):
+        archive.extract(member, folder, filter="data")
+        return
+    # Python 3.11.0 to 3.11.3, which Debian 12 has, know no filters: nothing but files and folders
+    name = member.name.lstrip("/")
+    if not (member.isfile() or member.isdir()):
+        raise tarfile.ReadError(f"its member '{member.name}' is neither a file nor a folder")
+    if not (folder / name).resolve().is_relative_to(folder.resolve()):
+        raise tarfile.ReadError(f"its member '{member.name}' is outside the destination")
+    placed = copy.copy(member)
+    placed.name = name
+    archive.extract(placed, folder, set_attrs=False)
 
 
 def _extract_zip(path: Path, folder: Path, most: int, wanted: Wanted | None) -> None:
