@@ -12,6 +12,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.graphs.made import weights_of
 from fedrepro.graphs.spectrum import stationary
+from fedrepro.numbers.printed import read_published
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 
@@ -157,6 +158,31 @@ def case_a() -> Iterator[str]:
         yield f"end between {low:.4f} and {high:.4f} at both nodes"
 
 
-@pytest.mark.parametrize("sentence", list(case_a()))
-def test_what_is_said_of_case_a_is_in_the_record(sentence):
+PRINTED = {
+    value.method: 100 * value.value
+    for value in read_published(ROOT / "config/published/p2p.csv")
+    if value.cell.get("case") == "unbalanced"
+}
+
+
+def unbalanced() -> Iterator[str]:
+    def percent(method: str) -> float:
+        return 100 * last("figure-2", method)
+
+    alone, own = (
+        [f"{percent(name):.1f} ({PRINTED[name]:.1f})" for name in names]
+        for names in (("node 1 alone", "node 2 alone"), ("node 1", "node 2"))
+    )
+    yield f"Alone the nodes have {alone[0]} and {alone[1]}, with each other {own[0]} and {own[1]}"
+    yield f"{percent('node 1, after'):.1f} and {percent('node 2, after'):.1f} by the one after it"
+    yield f"with two classes gains {percent('node 2') - percent('node 2 alone'):.0f} points"
+    yield f"is {percent('all data') - percent('node 1'):.1f} points below one node with all data"
+    assert abs(percent("node 1") - PRINTED["node 1"]) < 1
+    below = PRINTED["node 2"] - percent("node 2")
+    above = percent("node 2, after") - PRINTED["node 2"]
+    yield f"node 2 is {below:.1f} below it before an exchange and {above:.1f} above it after"
+
+
+@pytest.mark.parametrize("sentence", [*case_a(), *unbalanced()])
+def test_what_is_said_of_a_case_is_in_the_record(sentence):
     assert sentence in FLAT
