@@ -115,8 +115,12 @@ def accuracy_against_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     grid = grid_of(drawn, len(shown), len(values), across=0.38, between=0.42, **margins)
     for row, case in zip(grid, shown, strict=True):
         own = of_case(numbers, case) if case else numbers
-        for axes, value in zip(row, values, strict=True):
-            paths = paths_of(exhibit, own[own[axis.key] == value])
+        panels = [paths_of(exhibit, own[own[axis.key] == value]) for value in values]
+        means = [m for paths in panels for _, line in paths.values() for m in line.mean]
+        seen = [m for m in means if max(means) - m <= REACH]
+        for axes, value, paths in zip(row, values, panels, strict=True):
+            if seen:  # one scale for a row, so that its panels can be compared
+                axes.set_ylim(*rounded(min(seen), max(seen)))
             _draw_paths(axes, exhibit, paths, look)
             place = f"{axis.symbol} = {value}"
             axes.set_title(f"{case}, {place}" if case else place, loc="left")
@@ -143,7 +147,9 @@ def _crossings(axes: Axes, corner: tuple[int, int], drawn: Sequence[Line], rows:
     if not places:
         return 0
     to_frame = axes.transData + axes.transAxes.inverted()
-    apart = abs(to_frame.transform(places) - corner)
+    seen = to_frame.transform(places)
+    seen = seen[(seen >= 0).all(axis=1) & (seen <= 1).all(axis=1)]
+    apart = abs(seen - corner)
     return int(((apart[:, 0] < width) & (apart[:, 1] < height)).sum())
 
 
@@ -171,18 +177,16 @@ def _draw_paths(
     there = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
     if not there:
         return
-    best = max(max(paths[measure.label][1].mean) for measure in there)
-    seen = [m for _, line in paths.values() for m in line.mean if best - m <= REACH]
     axes.set_xscale("log")
-    axes.set_ylim(*rounded(min(seen), best))
     low = axes.get_ylim()[0]
     single = {m.label: paths[m.label][1].mean[0] for m in there if not m.show}
     lost = {label: mean for label, mean in single.items() if mean < low}
     marks = [m for m in there if m.label in single.keys() - lost.keys() and not m.reference]
-    values, named = paths[exhibit.measures[0].label]
+    shown = [paths[measure.label] for measure in there if measure.show]
+    values, named = shown[0] if shown else ([], Line([], [], []))
     ratios = {size / value for size, value in zip(named.x, values, strict=True)}
-    # or else the setting is the size that the axis has already
-    asked = sorted({x for m in there if m.show for x in paths[m.label][0]} if ratios <= {1} else ())
+    # where settings are sizes, by a factor, the axis names them
+    asked = sorted({x * min(ratios) for at, _ in shown for x in at} if len(ratios) == 1 else ())
     for measure in there:
         line, style = paths[measure.label][1], dict(look[measure.label].line)
         if measure.show:
@@ -198,7 +202,10 @@ def _draw_paths(
         axes.margins(x=0.12)  # room for them
     if len(ratios) > 1:
         _name_values(axes, values, named)
-    _name_lost(axes, lost, [line for _, line in paths.values()])
+    ends = list(axes.get_xlim())
+    levels = [single[m.label] for m in there if m.label in single and m.reference]
+    around = [Line(ends, [level, level], [0.0, 0.0]) for level in levels]
+    _name_lost(axes, lost, [*(line for _, line in paths.values()), *around])
     percent(axes)
     _name_sizes(axes, asked)
 
@@ -273,4 +280,5 @@ def _name_lost(axes: Axes, lost: Mapping[str, float], drawn: Sequence[Line]) -> 
             color=SOFT,
             zorder=8,
             path_effects=halo(),
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6},
         )

@@ -102,6 +102,8 @@ def _data(
     for scenario, source in ((scenario, source) for scenario, own in trained for source in own):
         spec = scenario.dataset
         meta = spec.component.meta
+        # all may hold: other data than the paper's, other features, a reduced form
+        notes = stand_in(exhibit, file, spec), of_features(spec), source.get("stand_in")
         entry = found.setdefault(
             spec,
             {
@@ -112,13 +114,7 @@ def _data(
                 "licence": meta["licence"],
                 "citation": meta["citation"],
                 "sha256": source["data"],
-                # all may hold: other data than the paper's, other features, a reduced form
-                "stand_in": " ".join(
-                    filter(
-                        None,
-                        (stand_in(exhibit, file, spec), of_features(spec), source.get("stand_in")),
-                    )
-                ),
+                "stand_in": " ".join(filter(None, notes)),
             },
         )
         if entry["sha256"] != source["data"]:
