@@ -14,6 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.training import paths
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
@@ -606,6 +607,14 @@ def test_beliefs_are_trained_by_hand_on_the_cpu_alone():
     assert "hand" not in possible(net, [GaussianPrior(), GaussianPrior()])
     mixed = replace(net, layers=(*net.layers[:-1], network("mlp").layers[-1]))
     assert "hand" not in possible(mixed, ())
+
+
+def test_without_numba_beliefs_are_differentiated_automatically(monkeypatch):
+    monkeypatch.setattr(paths, "find_spec", lambda name: None)
+    net = network("variational")
+    assert "hand" not in possible(net, [GaussianPrior()])
+    assert choose(net, "cpu", [GaussianPrior()]) == "grouped"
+    assert "hand" in possible(network("mlp"), ())
 
 
 @pytest.mark.parametrize("value", [1e-9, 1e-300, 100.0, 1e9])

@@ -7,9 +7,9 @@ network (`hand.py`), which gives the gradient g at θ. With c KL(q ‖ N(m, s²)
     ∂ρ = (g ε + c (σ - s)(σ + s) / (s² σ)) · exp(ρ - σ),
 
 where exp(ρ - σ) is the slope of the softplus; the gradient of the divergence is exactly zero at the
-prior. Next to that the products are a small part: what costs are passes over the weights. So they
-are made in parts that stay in the cache, without a buffer that could do without, model by model,
-so that the bytes of a model cannot depend on its company. Source: P2P, eq. (8).
+prior. Next to that the products are a small part: what costs are passes over the weights. So there
+is one for each half of a step (`passes.py`), in parts that stay in the cache, model by model, so
+that the bytes of a model cannot depend on its company. Source: P2P, eq. (8).
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     import torch
 
 Tensors = Mapping[str, "torch.Tensor"]
+Array = np.ndarray[Any, Any]
 
 
 class DrawnPrior(Protocol):
@@ -41,8 +44,8 @@ class DrawnPrior(Protocol):
         """Other models have taken their places."""
         ...
 
-    def pull(self, part: DrawnPart, share: float) -> None:
-        """Add the gradient of share · KL at the means, and that at σ to the spreads'."""
+    def turn(self, part: DrawnPart, share: float) -> None:
+        """Gradients of means and spreads, share · KL included, from g and ε in their places."""
         ...
 
 
@@ -51,98 +54,91 @@ class DrawnPart:
     """Some weights of one tensor of one model; all are (n,).
 
     mean, spread: as trained; deviation, drawn: σ and θ of this step; at_mean, at_spread: their
-    gradients, which first are g and ε. scratch: room that all parts share.
+    gradients, which first are g and ε.
     """
 
-    mean: torch.Tensor
-    spread: torch.Tensor
-    deviation: torch.Tensor
-    drawn: torch.Tensor
-    at_mean: torch.Tensor
-    at_spread: torch.Tensor
-    scratch: torch.Tensor
+    mean: Array
+    spread: Array
+    deviation: Array
+    drawn: Array
+    at_mean: Array
+    at_spread: Array
     prior: DrawnPrior
 
     def draw(self, noise: ModelNoise, model: int) -> None:
         """Weights of a step."""
-        import torch
-
-        softplus(self.spread, self.deviation)
-        noise.write(model, self.at_spread.numpy())
-        torch.addcmul(self.mean, self.deviation, self.at_spread, out=self.drawn)
+        noise.write(model, self.at_spread)
+        passes().draw(self.mean, self.spread, self.at_spread, self.deviation, self.drawn)
 
     def turn(self, share: float) -> None:
         """From the gradient at the weights to those of means and spreads."""
-        import torch
-
-        self.at_spread.mul_(self.at_mean)
-        self.prior.pull(self, share)
-        slope = torch.sub(self.spread, self.deviation, out=self.scratch).exp_()
-        self.at_spread.mul_(slope)
+        self.prior.turn(self, share)
 
 
-def softplus(spread: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """log(1 + exp(spread)), to `out`, which NumPy takes two thirds of the time for; (n,)."""
-    import torch
-
-    torch.exp(spread, out=out)
-    np.log1p(out.numpy(), out=out.numpy())
-    return out
-
-
-class NoPrior:
-    """The data alone."""
-
-    def begin(self) -> None:
-        """See `DrawnPrior`."""
-
-    def pull(self, part: DrawnPart, share: float) -> None:
-        """See `DrawnPrior`."""
-
-
-@dataclass(frozen=True)
 class ConstantPrior:
     """N(0, sd²) for every weight."""
 
-    sd: float
+    def __init__(self, sd: float, dtype: np.dtype[Any]) -> None:
+        self.sd, self.share = dtype.type(sd), dtype.type
 
     def begin(self) -> None:
         """See `DrawnPrior`."""
 
-    def pull(self, part: DrawnPart, share: float) -> None:
+    def turn(self, part: DrawnPart, share: float) -> None:
         """See `DrawnPrior`."""
-        import torch
+        passes().turn_to_constant(
+            part.mean,
+            part.spread,
+            part.deviation,
+            self.sd,
+            self.share(share),
+            part.at_mean,
+            part.at_spread,
+        )
 
-        gap = torch.sub(part.deviation, self.sd, out=part.scratch)
-        # (σ - s)(σ + s) / 2s = gap + gap² / 2s
-        gap.addcmul_(gap, gap, value=0.5 / self.sd)
-        part.at_spread.addcdiv_(gap, part.deviation, value=2 * share / self.sd)
-        part.at_mean.add_(part.mean, alpha=share / self.sd**2)
+
+class NoPrior(ConstantPrior):
+    """The data alone."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        super().__init__(1.0, dtype)
+
+    def turn(self, part: DrawnPart, share: float) -> None:
+        """See `DrawnPrior`."""
+        super().turn(part, 0.0)
 
 
 class TensorPrior:
     """N(mean, softplus(spread)²), weight by weight; all are (n,)."""
 
-    def __init__(self, mean: torch.Tensor, spread: torch.Tensor) -> None:
-        import torch
-
-        self.mean, self.spread = mean, spread
-        self.deviation = torch.empty_like(spread)
+    def __init__(self, mean: Array, spread: Array) -> None:
+        self.mean, self.spread, self.share = mean, spread, mean.dtype.type
+        self.deviation = np.empty_like(spread)
 
     def begin(self) -> None:
         """See `DrawnPrior`."""
-        softplus(self.spread, self.deviation)
+        passes().softplus(self.spread, self.deviation)
 
-    def pull(self, part: DrawnPart, share: float) -> None:
+    def turn(self, part: DrawnPart, share: float) -> None:
         """See `DrawnPrior`."""
-        import torch
+        passes().turn(
+            part.mean,
+            part.spread,
+            part.deviation,
+            self.mean,
+            self.deviation,
+            self.share(share),
+            part.at_mean,
+            part.at_spread,
+        )
 
-        gap = torch.sub(part.deviation, self.deviation, out=part.scratch).div_(self.deviation)
-        # (σ - s)(σ + s) / 2s² = gap + gap² / 2, where gap = (σ - s) / s
-        gap.addcmul_(gap, gap, value=0.5)
-        part.at_spread.addcdiv_(gap, part.deviation, value=2 * share)
-        away = torch.sub(part.mean, self.mean, out=part.scratch).div_(self.deviation)
-        part.at_mean.addcdiv_(away, self.deviation, value=share)
+
+@cache
+def passes() -> ModuleType:
+    """The compiled passes: Numba takes half a second to import, so only what needs them does."""
+    from fedrepro.training import passes as found
+
+    return found
 
 
 class DrawnGradients:
@@ -157,8 +153,6 @@ class DrawnGradients:
         terms: Sequence[Term],
         start: Tensors,
     ) -> None:
-        import torch
-
         self.weights, self.gradients, self.start = weights, gradients, start
         layout = Layout(network.of_means.shapes)
         first = weights["bias0"]
@@ -166,7 +160,6 @@ class DrawnGradients:
         self.deviation, self.drawn = (layout.views(first.new_zeros(room)) for _ in range(2))
         self.divergence = next((term for term in terms if isinstance(term, GaussianPrior)), None)
         self.priors: list[TensorPrior] = []
-        self.scratch = torch.empty(CHUNK, dtype=first.dtype)
         self.parts = [
             [
                 self._part(name, model, slice(at, at + CHUNK))
@@ -203,25 +196,24 @@ class DrawnGradients:
         return logits
 
     def _part(self, name: str, model: int, rows: slice) -> DrawnPart:
-        def of(tensors: Tensors, of: str = name) -> torch.Tensor:
-            return tensors[of][model].view(-1)[rows]
+        def of(tensors: Tensors, of: str = name) -> Array:
+            found: Array = tensors[of][model].view(-1)[rows].numpy()
+            return found
 
         spread = f"{name}_spread"
-        mean = of(self.weights)
         return DrawnPart(
-            mean,
+            of(self.weights),
             of(self.weights, spread),
             of(self.deviation),
             of(self.drawn),
             of(self.gradients),
             of(self.gradients, spread),
-            self.scratch[: len(mean)],
             self._prior(of(self.start), of(self.start, spread)),
         )
 
-    def _prior(self, mean: torch.Tensor, spread: torch.Tensor) -> DrawnPrior:
+    def _prior(self, mean: Array, spread: Array) -> DrawnPrior:
         if self.divergence is None:
-            return NoPrior()
+            return NoPrior(mean.dtype)
         if self.divergence.sd is not None:
-            return ConstantPrior(self.divergence.sd)
+            return ConstantPrior(self.divergence.sd, mean.dtype)
         return TensorPrior(mean, spread)

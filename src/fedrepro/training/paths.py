@@ -9,13 +9,15 @@ import json
 from collections.abc import Sequence
 from functools import cache
 from importlib import resources
+from importlib.util import find_spec
 from typing import Literal, cast, get_args
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.network import Network
 from fedrepro.training.hand import by_hand
 
-# hand: written-out gradients of dense networks and of some terms; of variational ones on the CPU.
+# hand: written-out gradients of dense networks and of some terms; of variational ones on the CPU,
+# where Numba is installed.
 # grouped: stacked forward pass, with grouped convolutions. loop: models one after another.
 StepPath = Literal["hand", "grouped", "loop"]
 PATHS: tuple[StepPath, ...] = get_args(StepPath)
@@ -39,7 +41,8 @@ def possible(
 ) -> tuple[StepPath, ...]:
     """The paths that can train this network there."""
     found: list[StepPath] = ["grouped", "loop"]
-    if by_hand(network, terms) and not (network.all_drawn and device == "cuda"):
+    drawn_there = device == "cpu" and find_spec("numba") is not None
+    if by_hand(network, terms) and (drawn_there or not network.all_drawn):
         found.append("hand")
     return tuple(path for path in PATHS if path in found)
 
