@@ -277,3 +277,35 @@ def test_a_mean_over_clients_is_not_shown_as_that_of_a_node():
     assert found.set_index("metric")["value"].to_dict() == {"accuracy": 0.6, "bytes_up": 8.0}
     together = seen(frame, None, None)
     assert set(together["metric"]) == {"accuracy", "accuracy_of_means", "bytes_up"}
+
+
+# --------------------------------------------------------------------- examples that were set aside
+
+
+def validated(**more) -> Exhibit:
+    """A table of what nodes have on validation examples."""
+    return small(
+        dataset={"name": "digits"},
+        partition={"name": "iid", "clients": 2, "validation": 50},
+        model={"name": "variational_mlp", "hidden": [5]},
+        graph={"name": "complete"},
+        drawing="table",
+        table={"rows": ["method"], "split": "server_validation"},
+        parameters={"rounds": 6, "steps": 1},
+        sweep={},
+        **more,
+    )
+
+
+def test_what_a_table_averages_over_rounds_is_followed():
+    methods = [{"name": "variational_consensus"}, {"name": "local"}]
+    for last, expected in ((1, set()), (3, {"server_validation"})):
+        exhibit = validated(methods=methods, last_rounds=last)
+        followed = {run.method.name: splits for run, splits in exhibit.follow.items()}
+        assert followed == {"variational_consensus": expected, "local": set()}
+
+
+def test_a_belief_that_is_not_measured_there_is_one_sentence():
+    entry = {"name": "variational_consensus", "node": 1, "belief": "after", "label": "later"}
+    with pytest.raises(FedreproError, match="'later' shows belief after: leave it out, or take"):
+        validated(methods=[entry])

@@ -120,9 +120,12 @@ def test_what_is_kept_predicts_as_was_measured(done, digits):
         assert np.trace(table) == right.sum()
 
 
-def test_other_splits_have_the_mean_over_nodes(done):
+def test_other_splits_have_each_node_and_the_mean_over_them(done):
     rows = final(done)
     assert 0 < values(rows, "accuracy", "train")[0] < 1
+    each = [values(rows, "accuracy", "train", node)[0] for node in range(CLIENTS)]
+    assert len(set(each)) > 1
+    assert values(rows, "accuracy", "train")[0] == pytest.approx(np.mean(each))
     assert values(rows, "accuracy_clients", "train")[0] > values(rows, "accuracy", "train")[0]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from fedrepro.api import CHOICES, Choice
+from fedrepro.api import BELIEFS, CHOICES, Choice
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
@@ -62,7 +62,8 @@ class Measure:
     race: the declared rounds of a race, 0 for all that its settings run for. tune: how its model is
     tuned, perhaps a sweep. over_clients: whether its spread is shown over clients. node: counted
     from 1, the one whose numbers are shown; None for those of all. belief: which of a node's.
-    shown_on: a split of examples set aside that a table shows.
+    shown_on: a split of examples set aside that a table shows; last_rounds: how many of the last
+    measured rounds a number of it is the mean of.
     """
 
     spec: Spec
@@ -81,6 +82,7 @@ class Measure:
     node: int | None = None
     belief: str | None = None
     shown_on: tuple[str, ...] = ()
+    last_rounds: int = 1
 
     @property
     def needs(self) -> frozenset[str]:
@@ -104,7 +106,9 @@ class Measure:
     def follow(self) -> tuple[str, ...]:
         """Of these, what has to be known of single rounds."""
         curve = self.choose and self.chosen and self.choose.over != "end"
-        return (self.choose.split,) if self.choose and curve else ()
+        chosen = (self.choose.split,) if self.choose and curve else ()
+        averaged = self.last_rounds > 1 and in_rounds(self.spec)
+        return tuple(dict.fromkeys((*chosen, *(self.shown_on if averaged else ()))))
 
     @cached_property
     def swept(self) -> tuple[str, ...]:
@@ -289,6 +293,7 @@ def measure_of(
         over_clients=entry.spread == "clients",
         node=entry.node,
         shown_on=_shown_on(settings),
+        last_rounds=settings.last_rounds,
         belief=entry.belief,
     )
     _require_shown(measure, entry, where)
@@ -367,6 +372,12 @@ def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' shows every value of {idle[0]}, "
             "but lists no values of it"
+        )
+    if measure.shown_on and measure.belief not in (None, BELIEFS[0]):
+        raise FedreproError(
+            f"{where}: the table shows split {measure.shown_on[0]}, on which nodes are measured "
+            f"with what they believe {BELIEFS[0]} they hear their neighbours, and method "
+            f"'{measure.label}' shows belief {measure.belief}: leave it out, or take split test"
         )
 
 

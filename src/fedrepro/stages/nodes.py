@@ -136,17 +136,20 @@ class NodeJudge:
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, place: Rng
     ) -> LookValues:
-        """Accuracy before on splits other than test, of all examples and of each node's own."""
+        """Accuracy before on splits other than test: of each node and of all of them, and of each
+        on its own examples."""
         values: LookValues = []
         for name, split in splits.items():
             if name == TEST:
                 continue
             scores = self._predicted(held[FIRST], split, samples, place)
             right = [found.argmax(1) == asked for found, asked in scores]
+            each = [float(one.mean()) for one in right]
+            values += [(at, "accuracy", name, value) for at, value in enumerate(each)]
             values.append((None, "accuracy", name, float(np.mean(right))))
             if split.rows:
-                each = [one.reshape(len(split.labels), -1) for one in right]
-                pairs = zip(each, split.rows, strict=True)
+                answers = [one.reshape(len(split.labels), -1) for one in right]
+                pairs = zip(answers, split.rows, strict=True)
                 own = [float(one[rows].mean()) for one, rows in pairs if len(rows)]
                 values.append((None, "accuracy_clients", name, float(np.mean(own))))
         return values
