@@ -158,11 +158,16 @@ def case_a() -> Iterator[str]:
         yield f"end between {low:.4f} and {high:.4f} at both nodes"
 
 
-PRINTED = {
-    value.method: 100 * value.value
-    for value in read_published(ROOT / "config/published/p2p.csv")
-    if value.cell.get("case") == "unbalanced"
-}
+def printed(case: str) -> dict[str, float]:
+    """What the paper has of a case, in percent, by method."""
+    return {
+        value.method: 100 * value.value
+        for value in read_published(ROOT / "config/published/p2p.csv")
+        if value.cell.get("case") == case
+    }
+
+
+PRINTED = printed("unbalanced")
 
 
 def unbalanced() -> Iterator[str]:
@@ -183,6 +188,65 @@ def unbalanced() -> Iterator[str]:
     yield f"node 2 is {below:.1f} below it before an exchange and {above:.1f} above it after"
 
 
-@pytest.mark.parametrize("sentence", [*case_a(), *unbalanced()])
+def of_case(label: str, method: str, metric: str = "accuracy") -> float:
+    """A number of the main table, in percent."""
+    rows = of("table-accuracy", case=label, method=method, metric=metric, split="test")
+    return float(100 * rows["mean"].item())
+
+
+def beside(label: str, case: str, *methods: str) -> list[str]:
+    """Ours and what is printed, in brackets."""
+    theirs = printed(case)
+    return [f"{of_case(label, name):.1f} ({theirs[name]:.1f})" for name in methods]
+
+
+NODES, ALONE = ("node 1", "node 2"), ("node 1 alone", "node 2 alone")
+
+
+def case_b() -> Iterator[str]:
+    label, theirs = "case (b)", printed("b")
+    alone, own = beside(label, "b", *ALONE), beside(label, "b", *NODES)
+    yield f"Alone the nodes have {alone[0]} and {alone[1]}, with each other {own[0]} and {own[1]}"
+    assert all(abs(of_case(label, name) - theirs[name]) < 1 for name in (*ALONE, *NODES))
+    after = [of_case(label, f"{node}, after") for node in NODES]
+    yield f"after an exchange {after[0]:.1f} and {after[1]:.1f}"
+    below = of_case(label, "all data") - of_case(label, "node 1")
+    yield f"Node 1 is {below:.1f} points below one node with all data"
+    right = [100 * last(f, "before", "confusion", "0, 2, 3, 4 or 6 right") for f in FIGURES_B]
+    yield f"node 1 has {right[0]:.0f} % right and node 2, which has none of them, {right[1]:.0f} %"
+    scatter = [of_case(label, node, "accuracy_scatter") for node in NODES]
+    yield f"single ones scatter by {scatter[0]:.1f} and {scatter[1]:.1f} points"
+
+
+FIGURES_B = ("figure-4c", "figure-4d")
+
+
+def halves() -> Iterator[str]:
+    label, theirs = "i.i.d.", printed("iid")
+    alone, own = beside(label, "iid", *ALONE), beside(label, "iid", *NODES)
+    (data,) = beside(label, "iid", "all data")
+    yield (
+        f"nodes alone have {alone[0]} and {alone[1]}, with each other {own[0]} and {own[1]}, and "
+        f"one with all data {data}"
+    )
+    below = {f"{of_case(label, 'all data') - of_case(label, node):.1f}" for node in NODES}
+    yield f"both nodes stay {below.pop()} points below one node with all data"
+    assert not below
+    (gain,) = {f"{theirs[n] - theirs[a]:.1f}" for n, a in zip(NODES, ALONE, strict=True)}
+    yield f"In print it gives each node {gain} points"
+
+
+def all_cases() -> Iterator[str]:
+    def lost(label: str) -> list[float]:
+        return [of_case(label, "all data") - of_case(label, node) for node in NODES]
+
+    little = [*lost("i.i.d."), *lost("case (b)")]
+    yield f"{min(little):.1f} to {max(little):.1f} points; in the unbalanced case"
+    one, other = lost("unbalanced")
+    yield f"the nodes lose {one:.1f} and {other:.1f}"
+    yield f"one of the nodes loses {lost('case (a)')[1]:.0f} points"
+
+
+@pytest.mark.parametrize("sentence", [*case_a(), *unbalanced(), *case_b(), *halves(), *all_cases()])
 def test_what_is_said_of_a_case_is_in_the_record(sentence):
     assert sentence in FLAT
