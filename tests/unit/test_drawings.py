@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from functools import cache
 from pathlib import Path
 
@@ -153,6 +154,47 @@ def test_a_path_goes_through_what_was_not_left_out():
     assert len(paths["k-means of units"][1].mean) == 4
     with rules():
         assert figure(exhibit, numbers)
+
+
+@pytest.mark.parametrize("factor", [1, 2])
+def test_sizes_that_were_asked_for_are_ticks_and_gaps(factor):
+    """With networks of two layers a size of 50 gives 100 units."""
+
+    def values(token, clients, trial, metric, split):
+        asked = re.search(r"units~(\d+)", token)
+        if metric == "left_out":
+            return token == "pfnm_sized+units~100"
+        if metric == "hidden_units" and asked:
+            return factor * float(asked[1])
+        return plausible(token, clients, trial, metric, split)
+
+    exhibit, numbers = numbers_of("equal-size", values)
+    with rules():
+        found = figure(exhibit, numbers)
+    panel = found.axes[0]
+    assert panel.get_xticks().tolist() == [factor * size for size in (50, 100, 200, 400)]
+    paths = [np.asarray(bars.lines[0].get_ydata(), float) for bars in panel.containers]
+    gaps = [np.isnan(path).tolist() for path in paths]
+    assert [False, True, False, False] in gaps
+    assert [False] * 4 in gaps
+
+
+def test_panels_of_a_row_have_one_scale():
+    def values(token, clients, trial, metric, split):
+        if metric != "accuracy":
+            return plausible(token, clients, trial, metric, split)
+        return 0.75 + 0.03 * clients + 0.001 * trial
+
+    exhibit, numbers = numbers_of("equal-size", values)
+    with rules():
+        found = figure(exhibit, numbers)
+    rows: dict[float, list[tuple[float, float]]] = {}
+    for panel in found.axes:
+        rows.setdefault(round(panel.get_position().y0, 4), []).append(panel.get_ylim())
+    assert len(rows) == len(cases(numbers))
+    for limits in rows.values():
+        assert len(limits) > 1
+        assert len(set(limits)) == 1
 
 
 def test_settings_that_lie_close_are_named_once_and_what_is_cut_off_is_named_at_the_edge():

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from findings import between
 
 from fedrepro.numbers.claims.intervals import half_width
 from fedrepro.numbers.summary import read_csv
@@ -117,10 +118,6 @@ def apart(name: str, case: str, units: int, one: str, two: str) -> list[float]:
     numbers = recorded(name)
     pairs = ((values(numbers, case, j, m, units) for m in (one, two)) for j in COUNTS)
     return [100 * float((a - b).mean()) for a, b in pairs]
-
-
-def between(values: list[float], digits: int = 1) -> str:
-    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
 
 
 def sentences() -> Iterator[str]:

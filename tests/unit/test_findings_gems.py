@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from findings import ends
 from mirror import needs_mirror
-from scipy import stats
 from test_real_data import ham_table
 
 from fedrepro.numbers.printed import SETTING, read_published
@@ -94,10 +94,8 @@ def mnist() -> Iterator[str]:
     yield f"{against(two, 'Global')} with networks; a client of five alone {against(one, 'Local')}"
     yield f"and {against(two, 'Local')}."
     yield f"{against(one, 'GEMS tuned')} with logistic models and {against(two, 'GEMS tuned')} with"
-    ahead = 100 * (trials(two, "GEMS tuned") - trials(two, "Averaged tuned"))
-    half = stats.sem(ahead) * stats.t.ppf(0.975, len(ahead) - 1)
-    low, high = ahead.mean() - half, ahead.mean() + half
-    yield f"{ahead.mean():.1f} points above the tuned average ({low:.1f} to {high:.1f})"
+    points, interval = ahead(two, "GEMS tuned", "Averaged tuned")
+    yield f"{points} points above the tuned average ({interval})"
     logistic = "table-5-mnist"
     strict = percent(logistic, "GEMS, ε = 0.9, tuned", case=FIVE)
     assert float(strict) <= float(percent(logistic, "Averaged tuned", case=FIVE))
@@ -147,12 +145,6 @@ def mnist() -> Iterator[str]:
     second = percent("figure-6", "GEMS", epsilon_first="0.3", epsilon="0.9")
     yield f"a poor model: {first} where the first client is the strict one and {second} where the"
     yield f"a client of two has alone ({percent(logistic, 'Local', case=TWO)})"
-
-
-def ends(values: np.ndarray) -> str:
-    """The 95 % interval of a mean over trials, in points."""
-    half = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
-    return f"{100 * (values.mean() - half):.1f} to {100 * (values.mean() + half):.1f}"
 
 
 def ahead(table: str, one: str, other: str, **at: str) -> tuple[str, str]:
@@ -274,11 +266,9 @@ def refuted() -> Iterator[str]:
         assert set(trials("table-3", "GEMS tuned", "hidden_units", **at[0])) == {float(clusters)}
     more = judged("G16", "change of accuracy (test) of GEMS tuned along clusters", "table-9")
     yield "by {:.1f} points from 50 to 100 ({:.1f} to {:.1f})".format(*more)
-    rise = [
-        judged(claim, "change of accuracy (test) of Local", "ham10000")[0] for claim in ("G21",)
-    ]
-    rise.append(judged("G23", "change of accuracy (test) of Local")[0])
-    yield f"by {rise[0]:.1f} and {rise[1]:.1f} points, since table 4"
+    one, _, _ = judged("G21", "change of accuracy (test) of Local", "ham10000")
+    other, _, _ = judged("G23", "change of accuracy (test) of Local")
+    yield f"by {one:.1f} and {other:.1f} points, since table 4"
 
 
 def test_verdicts_that_are_explained_are_those_of_the_record():
