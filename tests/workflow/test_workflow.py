@@ -205,7 +205,10 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_p
     edit(folder / "config/config.yaml", "checkpoint_seconds: 20", "checkpoint_seconds: 0")
     edit(folder / "config/config.yaml", "exhibits: headline", "exhibits: [pfnm/figure-2b]")
     make = ["make", "CORES=2", "READY="]
-    for pattern, count in (FILES, CHECKPOINT, CHECKPOINT, FILES):
+    amid_rounds = 0
+    for pattern, count in (FILES, *[CHECKPOINT] * 6, FILES):
+        if pattern == CHECKPOINT[0] and amid_rounds == 2:
+            continue
         before = versions_of(folder, pattern)
         process = subprocess.Popen(
             make, cwd=folder, start_new_session=True,
@@ -217,6 +220,9 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_p
         )
         kill_tree(process.pid)
         process.wait()
+        # on a busy machine the last round may be over before the kill arrives
+        amid_rounds += bool(versions_of(folder, CHECKPOINT[0]))
+    assert amid_rounds
     last = subprocess.run(make, cwd=folder, capture_output=True, text=True)
     assert last.returncode == 0, last.stderr[-4000:]
     one, two = products(finished), products(folder)
