@@ -180,3 +180,17 @@ def test_planning_small(tmp_path):
         pytest.skip("no snakemake beside this Python")
     _, found = bench("planning", tmp_path, "--jobs", 100, "--runs", 1)
     assert found["settings"]["jobs"] == pytest.approx(found["settings"]["bare_jobs"], rel=0.3)
+
+
+@pytest.mark.parametrize("words", [["bench"], ["bench", "--help"]])
+def test_without_a_name_all_benchmarks_are_told(words, capsys):
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    for name in ALL:
+        assert f"\n  {name} " in told
+
+
+def test_outside_of_a_clone_there_are_no_benchmarks(monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench"]) == 2
+    assert "start in the root of the repository" in capsys.readouterr().err

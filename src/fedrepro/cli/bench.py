@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,10 +22,25 @@ def names() -> list[str]:
     ]
 
 
-def run_benchmark(name: str, words: Sequence[str]) -> int:
-    """Run one benchmark in its own process; its exit status is 1 if it misses a target."""
+def require_clone() -> None:
+    """Benchmarks are no part of the package."""
     if not FOLDER.is_dir():
         raise FedreproError(f"there is no folder {FOLDER}; start in the root of the repository")
+
+
+def overview() -> str:
+    """Every benchmark with the first sentence of its script."""
+    require_clone()
+    lines = ["Usage: fedrepro bench NAME [OPTIONS]; bench NAME --help says what it measures.", ""]
+    for name in names():
+        told = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text("utf-8"))) or ""
+        lines.append(f"  {name:11} {' '.join(told.split(chr(10) * 2)[0].split())}")
+    return "\n".join(lines)
+
+
+def run_benchmark(name: str, words: Sequence[str]) -> int:
+    """Run one benchmark in its own process; its exit status is 1 if it misses a target."""
+    require_clone()
     if name not in names():
         raise unknown("benchmark", name, names())
     script = FOLDER / f"{name}.py"

@@ -109,13 +109,14 @@ def check_pfnm(file: Annotated[Path, typer.Argument(help="recorded case, .npz")]
 )
 def bench(
     context: typer.Context,
-    name: Annotated[
-        str, typer.Argument(help="training, matching, rounds, planning, memory, quick")
-    ],
+    name: Annotated[str, typer.Argument(help="which one; none: a list of them")] = "",
 ) -> None:
     """Measure speed against targets: exit 1 if one is missed. `bench NAME --help` says more."""
-    from fedrepro.cli.bench import run_benchmark
+    from fedrepro.cli.bench import overview, run_benchmark
 
+    if name in ("", "-h", "--help"):
+        typer.echo(overview())
+        return
     raise typer.Exit(run_benchmark(name, context.args))
 
 
