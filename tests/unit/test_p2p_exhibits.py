@@ -237,8 +237,8 @@ def test_a_node_keeps_its_colour_in_both_beliefs():
     assert len(set(look.values())) == len(look)
 
 
-def test_graphs_are_drawn_by_their_shape_and_their_nodes():
-    exhibit = of_paper("graphs")
+def graph_numbers(exhibit: Exhibit) -> pd.DataFrame:
+    """Of each case and each of its methods, rising from case to case."""
     found = []
     for at, point in enumerate(exhibit.points):
         for measure in point.measures:
@@ -251,9 +251,23 @@ def test_graphs_are_drawn_by_their_shape_and_their_nodes():
                 head | {"metric": "accuracy", "split": "test", "mean": done / 10, "round": done}
                 for done in (1, 2, 3, 4)
             ]
-    numbers = pd.DataFrame(found).assign(round=lambda frame: frame.get("round"))
+    return pd.DataFrame(found).assign(round=lambda frame: frame.get("round"))
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_graphs_of_which_some_lack_a_method_are_drawn(scale):
+    exhibit = of_paper("graphs", scale)
+    methods = [{measure.label for measure in point.measures} for point in exhibit.points]
+    assert {len(one) for one in methods} == {1, 2}
     with rules():
-        drawn = figure(exhibit, numbers)
+        drawn = figure(exhibit, graph_numbers(exhibit))
+    assert "Fashion-MNIST" in drawn.texts[1].get_text() or scale == "quick"
+
+
+def test_graphs_are_drawn_by_their_shape_and_their_nodes():
+    exhibit = of_paper("graphs")
+    with rules():
+        drawn = figure(exhibit, graph_numbers(exhibit))
     assert len(drawn.axes) == 2 + len(PANELS)
     curves = drawn.axes[0]
     assert "4 nodes" in curves.get_title(loc="left")

@@ -259,8 +259,9 @@ def subtitle(exhibit: Exhibit) -> str:
 
 
 def _counts(exhibit: Exhibit, measure: Measure) -> tuple[int, ...]:
-    """The numbers of trials that a method has at the points of an exhibit."""
-    return tuple(sorted({point.trials[measure.label] for point in exhibit.points}))
+    """The numbers of trials that a method has at the points of an exhibit that have it."""
+    found = (point.trials.get(measure.label) for point in exhibit.points)
+    return tuple(sorted({count for count in found if count is not None}))
 
 
 def held(exhibit: Exhibit) -> list[str]:
