@@ -66,6 +66,33 @@ def sentences() -> Iterator[str]:
     yield f"30 steps falling to 10 won all {len(raced)} races"
 
 
-@pytest.mark.parametrize("sentence", list(sentences()))
+def cells(exhibit: str, method: str) -> list[float]:
+    """Accuracy in both cases of one class a client, in percent."""
+    rows = pd.read_csv(RECORD / f"{exhibit}.csv")
+    rows = rows[(rows["method"] == method) & (rows["metric"] == "accuracy")]
+    own = rows[rows["split"] == "test"].set_index("case")["mean"]
+    return [100 * float(own[case]) for case in ONE]
+
+
+def of_terms() -> Iterator[str]:
+    """What claims R5 and R6 are about."""
+    above, same, plain, summed = (
+        "{:.1f} and {:.1f}".format(*cells("matching-source", method))
+        for method in ("FA+RM", "FA+RM, same layer", "FA", "FA+RM, printed sum")
+    )
+    yield f"from the layer above FA+RM has {above} (C = 1.0 and 0.5), from the same layer {same}"
+    yield f"FA {plain}, so that R5 is undecided"
+    yield f"that equation (1) prints it has {summed}"
+    pairs = (cells("entropy-term", method) for method in ("FA", "FA, no entropy term"))
+    gains = [one - other for one, other in zip(*pairs, strict=True)]
+    yield f"The entropy term is worth {gains[0]:.1f} and {gains[1]:.1f} points"
+    claims = pd.read_csv(RECORD / "claims.csv")
+    undecided = claims[claims["claim"].isin(["R5", "R6"])]
+    assert set(undecided.iloc[:, 1]) == {"undecided"}
+    lowest = claims[claims["claim"] == "R6"]["low"].min()
+    yield f"whose interval begins at {100 * lowest:.1f}: R6 is undecided"
+
+
+@pytest.mark.parametrize("sentence", [*sentences(), *of_terms()])
 def test_a_sentence_is_that_of_the_record(sentence):
     assert sentence in FLAT
