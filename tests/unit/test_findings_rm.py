@@ -93,6 +93,40 @@ def of_terms() -> Iterator[str]:
     yield f"whose interval begins at {100 * lowest:.1f}: R6 is undecided"
 
 
-@pytest.mark.parametrize("sentence", [*sentences(), *of_terms()])
+def varied(method: str, column: str) -> dict[float, str]:
+    """Accuracy by the setting that `sensitivity` varies, in percent."""
+    rows = pd.read_csv(RECORD / "sensitivity.csv")
+    own = rows[(rows["method"] == method) & (rows["metric"] == "accuracy")]
+    values = own[own["split"] == "test"].set_index(column)["mean"]
+    return {float(at): f"{100 * value:.1f}" for at, value in values.items()}
+
+
+def of_settings() -> Iterator[str]:
+    """What the settings of ours decide; falling in each of them."""
+    rate, window = (
+        varied("FA+AH, hyper learning rate", "meta_lr"),
+        varied("FA+AH, window", "window"),
+    )
+    entropy = varied("FA, least entropy", "least_entropy")
+    less = varied("FA+RM, coefficient", "matching")
+    for found in (rate, window, entropy, less):
+        assert list(found.values()) == sorted(found.values(), reverse=True)
+        assert list(found) == sorted(found)
+    yield f"in η_H FA+AH has {rate[0.003]} to {rate[0.1]}"
+    yield f"from 1 to 20 it has {window[1]} to {window[20]}"
+    assert max(*rate.values(), *window.values()) < entropy[2.0]
+    assert len(rate) + len(window) - 1 == 8  # one is that of table 1, in both
+    yield "In none of the eight settings"
+    yield f"does it reach the fixed schedule, {entropy[2.0]} in the same trial"
+    small, usual, large = less[0.01], less[1], less[10]
+    yield f"{small}, {less[0.1]} and {usual} with coefficients of 0.01, 0.1 and 1, and {large}"
+    yield f"beside {entropy[2.0]} without it"
+    yield (
+        f"FA has {entropy[1.0]} where the term starts at 1.0 nat, {entropy[1.5]} at 1.5, "
+        f"{entropy[2.0]} at 2.0, which was fixed before, and {entropy[2.2]} at 2.2"
+    )
+
+
+@pytest.mark.parametrize("sentence", [*sentences(), *of_terms(), *of_settings()])
 def test_a_sentence_is_that_of_the_record(sentence):
     assert sentence in FLAT
