@@ -63,3 +63,26 @@ def sentences() -> Iterator[str]:
 @pytest.mark.parametrize("sentence", list(sentences()))
 def test_a_sentence_is_that_of_the_record(sentence):
     assert sentence in FLAT
+
+
+SGD = RECORD / "fedsgd-against-fedavg.csv"
+
+
+def against() -> Iterator[str]:
+    """Accuracy after the same rounds: a row for each method and share of clients."""
+    rows = pd.read_csv(SGD)
+    rows = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test") & rows["round"].isna()]
+    cells = rows.set_index(["method", "fraction", "case"])["mean"]
+    for method in ("FedSGD", "FedAvg"):
+        for fraction in (0.0, 0.1):
+            own = [100 * cells[method, fraction, case] for case in CASES]
+            yield f"| {method} | {fraction:g} | {' | '.join(f'{value:.1f}' for value in own)} |"
+
+
+CASES = ("IID", "non-IID", "unbalanced")
+
+
+@pytest.mark.skipif(not SGD.exists(), reason="not recorded yet")
+def test_rows_of_both_methods_are_those_of_the_record():
+    for row in against():
+        assert row in FLAT

@@ -370,6 +370,11 @@ class ExhibitSettings(Strict):
         description="what is compared of methods in rounds is the mean over so many of the last "
         "measured rounds, and accuracy_scatter their standard deviation",
     )
+    by_rounds: bool = Field(
+        False,
+        description="whether single rounds stand in the csv of a drawing that does not show them, "
+        "because a claim is about them",
+    )
     paired: bool = Field(
         False,
         description="whether methods may have fewer trials than others: they are then shown as "

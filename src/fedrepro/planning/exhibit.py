@@ -180,8 +180,8 @@ class Exhibit:
 
     @property
     def by_rounds(self) -> bool:
-        """Whether single rounds are shown, in a column of their own."""
-        return self.settings.drawing in BY_ROUNDS
+        """Whether single rounds stand in the csv, in a column of their own."""
+        return self.settings.by_rounds or self.settings.drawing in BY_ROUNDS
 
 
 @dataclass(frozen=True)
