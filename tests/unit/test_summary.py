@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from small_exhibits import small
 from synthetic import KEY, SOURCE, plan, plausible, tables_of, workplace, write_runs
 
 from fedrepro.core.artifacts import read_table, write_table
@@ -300,3 +301,8 @@ def test_a_choice_says_how_large_each_setting_is():
     found = summary().choice
     assert found["hidden_units"].notna().all()
     assert "parameters" in found
+
+
+def test_a_table_keeps_single_rounds_only_where_it_is_asked_to():
+    assert not small().by_rounds
+    assert small(by_rounds=True).by_rounds
