@@ -20,7 +20,7 @@ from fedrepro.drawings.draw import DRAWINGS, figure
 from fedrepro.drawings.heat_maps import maps_of, table_of, varied
 from fedrepro.drawings.layout import widths
 from fedrepro.drawings.rounds import round_lines
-from fedrepro.drawings.sizes import paths_of
+from fedrepro.drawings.sizes import BESIDE, paths_of
 from fedrepro.drawings.tables import html
 from fedrepro.numbers.pairing import as_shown
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
@@ -311,3 +311,19 @@ def test_a_cell_of_a_map_has_the_spread_over_trials():
     with rules():
         shown = [t.get_text() for axes in figure(exhibit, single).axes for t in axes.texts]
     assert not [text for text in shown if "±" in text]
+
+
+def test_marks_of_methods_that_have_one_size_stay_inside_the_frame():
+    def values(token, clients, trial, metric, split):
+        return 0.9 if metric == "accuracy" else plausible(token, clients, trial, metric, split)
+
+    exhibit, numbers = numbers_of("equal-size", values)
+    with rules():
+        found = figure(exhibit, numbers)
+    found.canvas.draw()
+    panel = found.axes[0]
+    marks = [bars.lines[0] for bars in panel.containers if bars.lines[0].get_linestyle() == "None"]
+    assert len(marks) == 3
+    at = panel.transData.transform((50, 0.9))[0]
+    farthest = at - BESIDE * len(marks) * found.dpi / 72
+    assert farthest > panel.bbox.x0

@@ -35,14 +35,16 @@ if TYPE_CHECKING:
 
 HEIGHT = 3.3  # inches, with a legend of two rows
 MARKERS = 10
-MANY = 1000  # rounds from which the axis is logarithmic
+MANY = 1000  # rounds from which the axis is logarithmic, if there is something to see
+EARLY, SEEN = 0.05, 5  # so many measured rounds in the first part of a run are
 NEAR = 0.2  # a method that ends further below the best is left out of the close-up
 
 
 def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     """Whole range and close-up; a method without rounds is a level line across both.
 
-    Thousands of rounds are drawn on a logarithmic axis, or all that happens early is one stroke.
+    Thousands of rounds are drawn on a logarithmic axis, or all that happens early is one stroke;
+    but for those measured so evenly that there is nothing early to be seen.
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -62,10 +64,12 @@ def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     low, high = ends(exhibit, accuracy)
     first = min(min(line.x) for line in accuracy.values())
     last = max(max(line.x) for line in accuracy.values())
+    measured = max((line.x for line in accuracy.values()), key=len)
+    early = last >= MANY and sum(x <= EARLY * last for x in measured) >= SEEN
     for axes in (whole, close):
         draw_lines(axes, accuracy, look, banded=set(accuracy), markers=MARKERS)
         axes.set_xlabel(exhibit.settings.horizontal or "communication rounds")
-        if last >= MANY:
+        if early:
             axes.set_xscale("log")
             axes.set_xlim(first / 1.15, last * 1.15)
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

@@ -199,7 +199,7 @@ def _draw_paths(
             style |= {"transform": _beside(axes, 1 + marks.index(measure)), "linestyle": "none"}
             axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
     if marks:
-        axes.margins(x=0.12)  # room for them
+        axes.margins(x=0.06 * (1 + len(marks)))  # room for them
     if len(ratios) > 1:
         _name_values(axes, values, named)
     ends = list(axes.get_xlim())
