@@ -323,6 +323,8 @@ def test_marks_of_methods_that_have_one_size_stay_inside_the_frame():
     exhibit, numbers = numbers_of("equal-size", values)
     with rules():
         found = figure(exhibit, numbers)
+    width, height = found.get_size_inches()
+    found.set_size_inches(0.5 * width, height)  # panels as narrow as they get at the paper's size
     found.canvas.draw()
     panel = found.axes[0]
     marks = [bars.lines[0] for bars in panel.containers if bars.lines[0].get_linestyle() == "None"]
