@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from fedrepro.core.artifacts import read_json
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.graphs.made import weights_of
@@ -67,9 +69,14 @@ def test_a_sentence_is_that_of_the_configuration_and_the_formulas(sentence):
 MATRICES = ("regression, W 0.9/0.1", "case (a) and (b), W 0.25/0.75", "unbalanced, W 0.45/0.55")
 
 
+@cache
+def numbers(exhibit: str) -> pd.DataFrame:
+    return pd.read_csv(RECORD / f"{exhibit}.csv")
+
+
 def of(exhibit: str, **place) -> pd.DataFrame:
     """The rows of a recorded exhibit at a place."""
-    rows = pd.read_csv(RECORD / f"{exhibit}.csv")
+    rows = numbers(exhibit)
     for key, value in place.items():
         rows = rows[rows[key].isna()] if value is None else rows[rows[key] == value]
     return rows
@@ -333,3 +340,79 @@ def intervals() -> Iterator[str]:
 @pytest.mark.parametrize("sentence", [*settings_checked(), *spreads_checked(), *intervals()])
 def test_what_is_said_of_settings_is_in_the_record(sentence):
     assert sentence in FLAT
+
+
+SHAPES = ("complete", "ring", "star", "grid", "small world")
+CONSENSUS = "consensus of beliefs"
+
+
+def on(shape: str, nodes: int, metric: str = "accuracy", method: str = CONSENSUS) -> float | None:
+    """A number at the end of a run of `graphs`, None where there was none."""
+    place = {"case": f"{shape}, {nodes} nodes", "method": method, "metric": metric, "round": None}
+    rows = of("graphs", **place)
+    return rows["mean"].item() if len(rows) else None
+
+
+def graphs() -> Iterator[str]:
+    def of_all(nodes: int) -> list[float]:
+        return [100 * on(shape, nodes) for shape in SHAPES]
+
+    four, many = (100 * on("complete", nodes) for nodes in (4, 64))
+    yield f"on the complete graph 4 nodes end at {four:.1f} %, 64 at {many:.1f}"
+    least = [100 * on("complete", nodes, "accuracy_worst") for nodes in (4, 64)]
+    yield f"loses more, from {least[0]:.1f} to {least[1]:.1f}"
+    apart = [f"{max(of_all(nodes)) - min(of_all(nodes)):.1f}" for nodes in (4, 8, 16)]
+    yield f"the worst of five are {apart[0]}, {apart[1]} and {apart[2]} points apart"
+    behind = [100 * (on("complete", nodes) - on("star", nodes)) for nodes in (32, 64)]
+    yield f"by {behind[0]:.1f} points of the complete graph, and by {behind[1]:.1f} with 64"
+    for nodes in (32, 64):
+        others = [100 * on(shape, nodes) for shape in SHAPES if shape != "star"]
+        assert max(others) - min(others) < 0.65
+    yield "the other four stay within 0.6 of each other"
+    sent = [on(shape, 64, "bytes_up") / 1e9 for shape in ("ring", "complete")]
+    yield f"64 nodes send {sent[0]:.0f} GB and end at {100 * on('ring', 64):.1f} %"
+    yield f"on the complete graph {sent[1]:.0f} GB and {many:.1f}."
+    gaps = [on(shape, 64, "spectral_gap") for shape in ("ring", "star")]
+    assert gaps[1] / gaps[0] == pytest.approx(5, abs=0.2)
+    yield f"a fifth of the star's ({gaps[0]:.4f} and {gaps[1]:.4f})"
+    yield f"the ring is {100 * (on('ring', 64) - on('star', 64)):.1f} points better"
+    named = components("graph")
+    star, ring = (weights_of(named[name].spec(), 64, Rng(0)) for name in ("star", "ring"))
+    assert star[1, 0] == pytest.approx(1 / 64)
+    assert ring[1, 0] == pytest.approx(1 / 3)
+    assert on("star", 64, "rounds") == 59
+    yield "there are 59 exchanges"
+    sizes = (2, 4, 8, 16, 32, 64)
+    both = [
+        100 * (ahead - behind)
+        for shape in SHAPES
+        for nodes in sizes
+        if (behind := on(shape, nodes, method="gossip SGD")) is not None
+        and (ahead := on(shape, nodes)) is not None
+    ]
+    assert len(both) == 9
+    yield f"is {min(both):.1f} to {max(both):.1f} points behind consensus"
+    spreads = [on("complete", n, f"spread_{q}") for n in (2, 64) for q in ("q05", "q95")]
+    yield f"between {spreads[0]:.4f} and {spreads[1]:.4f} with 2 nodes"
+    yield f"between {spreads[2]:.4f} and {spreads[3]:.4f} with 64"
+
+
+@pytest.mark.parametrize("sentence", [*graphs()])
+def test_what_is_said_of_larger_graphs_is_in_the_record(sentence):
+    assert sentence in FLAT
+
+
+def test_the_hours_are_those_of_the_record():
+    """The figures of nodes on two graphs are drawn from runs of the table."""
+    files = (
+        "table-accuracy",
+        "defaults",
+        "settings",
+        "interval",
+        "graphs",
+        "theorem-1",
+        "figure-1a",
+    )
+    spent = [read_json(RECORD / f"{name}.run.json")["cpu_seconds"].values() for name in files]
+    hours = sum(map(sum, spent)) / 3600
+    assert f"All exhibits together took {hours:.1f} hours of one core" in FLAT
