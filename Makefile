@@ -48,13 +48,8 @@ $(PACKAGES): $(MOVED)
 $(READY): $(PACKAGES)
 	@$(LOCKED) sh -ec 'rm -f .venv/.fedrepro-*; $(PIP) --no-build-isolation --no-deps -e .; touch $@'
 
-# One worker more than there are cores: tests of the workflow wait for Snakemake a good part of
-# their time.
-WORKERS = $(shell echo $$(($(CORES) + 1)))
-
 test: env
-	@.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal --durations 10 \
-	  --cov --cov-report=term-missing:skip-covered --cov-fail-under=90
+	@.venv/bin/python -m pytest -n $(CORES) --dist worksteal --durations 10 --lines 90
 
 lint: env
 	@.venv/bin/ruff check .

@@ -130,7 +130,7 @@ def handed_over() -> float:
     """Median seconds of a stage that does nothing, run by a preloaded process."""
     from fedrepro.cli import preload
 
-    lifeline = preload.start()
+    lifeline = preload.start(preload.FEW)
     if lifeline is None:
         return seconds(5, [sys.executable, "-c", IMPORTS])
     words = [sys.executable, "-c", STAGE, "stage", "--help"]

@@ -1,8 +1,11 @@
-"""Settings of all tests: one thread, helpers on the path, and a folder that workers share."""
+"""Settings of all tests: one thread, helpers on the path, a shared folder, and lines that ran."""
 
+import io
 import os
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
@@ -20,14 +23,67 @@ settings.register_profile("long", deadline=None, max_examples=3000)
 settings.load_profile("fedrepro")
 
 FOLDER = pytest.StashKey[str | None]()
+COUNTER = pytest.StashKey[Any]()
+COUNTED = pytest.StashKey[dict[str, Any]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--lines", type=float, metavar="PERCENT",
+        help="count which lines of src run; it fails where fewer than this do",
+    )  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[FOLDER] = once.begin()
+    if config.getoption("lines") is not None and find_spec("slipcover") is not None:
+        import lines
+
+        config.stash[COUNTER] = lines.Counter(whole=not hasattr(config, "workerinput"))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     once.end(config.stash.get(FOLDER, None))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist has ended."""
+    counter = node.config.stash.get(COUNTER, None)
+    if counter is not None and "lines" in getattr(node, "workeroutput", {}):
+        counter.add(node.workeroutput["lines"])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    counter = config.stash.get(COUNTER, None)
+    if counter is None:
+        return
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["lines"] = counter.found()
+        return
+    import lines
+
+    config.stash[COUNTED] = counted = counter.together()
+    if lines.percent(counted) < config.getoption("lines") and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    counted = config.stash.get(COUNTED, None)
+    if counted is None:
+        if config.getoption("lines") is not None:
+            terminalreporter.write_line("lines were not counted: SlipCover is not installed")
+        return
+    import lines
+
+    text, asked = io.StringIO(), config.getoption("lines")
+    lines.show(counted, text)
+    terminalreporter.section("lines of src that did not run")
+    terminalreporter.write(text.getvalue())
+    share = lines.percent(counted)
+    enough = "at least" if share >= asked else "too few: not"
+    terminalreporter.write_line(f"{share:.1f} % of the lines ran, {enough} {asked:g} %")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

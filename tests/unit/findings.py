@@ -188,20 +188,23 @@ def of_choices() -> list[str]:
     return found
 
 
-TABLES = [
-    *of_clients("figure-2a", "MNIST, homogeneous"),
-    *of_clients("figure-2b", "MNIST, heterogeneous"),
-    *of_clients("figure-2c", "CIFAR-10, homogeneous"),
-    *of_clients("figure-2d", "CIFAR-10, heterogeneous"),
-    *of_depths("figure-3a", "MNIST, homogeneous"),
-    *of_depths("figure-3b", "MNIST, heterogeneous"),
-    *of_depths("figure-3c", "CIFAR-10, homogeneous"),
-    *of_depths("figure-3d", "CIFAR-10, heterogeneous"),
-    *of_sizes("homogeneous"),
-    *of_sizes("heterogeneous"),
-    *of_sigma2(),
-    *of_choices(),
-]
+def tables() -> list[str]:
+    """All rows."""
+    return [
+        *of_clients("figure-2a", "MNIST, homogeneous"),
+        *of_clients("figure-2b", "MNIST, heterogeneous"),
+        *of_clients("figure-2c", "CIFAR-10, homogeneous"),
+        *of_clients("figure-2d", "CIFAR-10, heterogeneous"),
+        *of_depths("figure-3a", "MNIST, homogeneous"),
+        *of_depths("figure-3b", "MNIST, heterogeneous"),
+        *of_depths("figure-3c", "CIFAR-10, homogeneous"),
+        *of_depths("figure-3d", "CIFAR-10, heterogeneous"),
+        *of_sizes("homogeneous"),
+        *of_sizes("heterogeneous"),
+        *of_sigma2(),
+        *of_choices(),
+    ]
+
 
 if __name__ == "__main__":
-    print(*TABLES, sep="\n")
+    print(*tables(), sep="\n")

@@ -178,7 +178,7 @@ def test_peers_that_are_not_installed_are_named(tmp_path, monkeypatch):
 def test_planning_small(tmp_path):
     if not shutil.which(str(Path(sys.executable).with_name("snakemake"))):
         pytest.skip("no snakemake beside this Python")
-    _, found = bench("planning", tmp_path, "--jobs", 100, "--runs", 1)
+    _, found = bench("planning", tmp_path, "--jobs", 50, "--runs", 1)
     assert found["settings"]["jobs"] == pytest.approx(found["settings"]["bare_jobs"], rel=0.3)
 
 

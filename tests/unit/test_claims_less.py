@@ -24,8 +24,6 @@ from fedrepro.numbers.claims.published import load_claims
 from fedrepro.numbers.claims.table import rows
 from fedrepro.numbers.summary import read_csv
 
-# repeats what other tests cover, and would take twice as long if its lines were counted
-pytestmark = pytest.mark.no_cover
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper/pfnm"
 FILE = load_claims(ROOT / "config/published/pfnm.yaml")
@@ -68,23 +66,11 @@ def full(name):
     return verdict_of(name, {exhibit: recorded(exhibit) for exhibit in NAMED[name]})
 
 
-def waits_for_trials(claim):
-    numbers = {exhibit: recorded(exhibit) for exhibit in NAMED[claim.id]}
-    found = list(rows([claim], numbers, {}, FILE.rules))
-    lacking = [row["missing"] for row in found if row["verdict"] == "incomplete"]
-    return bool(lacking) and all("more trial" in missing for missing in lacking)
-
-
-WAITING = {name for name, claim in CLAIMS.items() if waits_for_trials(claim)}
-for waiting in WAITING:
-    del CLAIMS[waiting], NAMED[waiting]
 EXHIBITS = sorted({name for named in NAMED.values() for name in named})
 
 
 def test_every_claim_is_judged_on_the_whole_record():
-    """Those that wait for trials aside, which are the heat maps of CIFAR-10."""
     assert not {full(name) for name in CLAIMS} & {"incomplete", "not run"}
-    assert {"P19", "P20", "P21", "P22"} >= WAITING
 
 
 @settings(slowly, max_examples=12)

@@ -22,8 +22,6 @@ from fedrepro.numbers.claims.intervals import correlation
 from fedrepro.numbers.claims.judging import Rules, breaks, decide, keeps
 from fedrepro.numbers.claims.statements import mean_over_points
 
-# repeats what other tests cover, and would take twice as long if its lines were counted
-pytestmark = pytest.mark.no_cover
 REPLICATES = 1000
 MOST = int(binom.ppf(1 - 1e-4, REPLICATES, 0.025))
 TRIALS = 10

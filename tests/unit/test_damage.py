@@ -14,8 +14,6 @@ from damage import Kind, examine, kinds, make_run
 from fedrepro.core.artifacts import damaged, forget, read_table, write_bytes
 from fedrepro.core.errors import FedreproError
 
-# repeats what other tests cover, and would take twice as long if its lines were counted
-pytestmark = pytest.mark.no_cover
 FLIPS, CUTS = 12, 4
 
 

@@ -199,7 +199,6 @@ def crowded(count):
     return exhibit, pd.DataFrame(rows)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("count", [0, 3, 10, 14, 30])
 def test_nothing_at_the_foot_is_cut_off_however_many_methods_there_are(count):
     exhibit, numbers = crowded(count)
@@ -224,14 +223,12 @@ def test_a_swept_zero_can_be_drawn():
     assert "same" in texts(found)
 
 
-@pytest.mark.no_cover
 def test_equal_numbers_give_equal_images():
     made = plan()
     numbers = numbers_of(made)
     assert render(made.exhibit(KEY), numbers) == render(made.exhibit(KEY), numbers)
 
 
-@pytest.mark.no_cover
 def test_images_are_the_same_in_a_process_with_other_defaults(tmp_path: Path):
     """Neither the date, nor a user's matplotlibrc, nor the hash seed is in them."""
     made = plan()
@@ -285,7 +282,6 @@ def test_the_stage_writes_exactly_its_outputs():
     assert found == OUTPUTS
 
 
-@pytest.mark.no_cover
 def test_the_stage_writes_the_same_bytes_twice():
     base = draw(plan())
     before = {path.name: path.read_bytes() for path in base.parent.iterdir()}

@@ -281,7 +281,6 @@ def test_maps_need_a_method_that_shows_its_settings():
         DRAWINGS["heat-maps"](exhibit, numbers)
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_stage_and_the_page_take_every_kind(name):
     base = draw(plan(), f"pfnm/{name}")

@@ -42,8 +42,6 @@ from fedrepro.data.table import read_dataset_table
 from fedrepro.numbers.files import open_exhibit, read_claims, write_claims, write_exhibit
 from fedrepro.report.page import load_maps
 
-# repeats what other tests cover, and would take twice as long if its lines were counted
-pytestmark = pytest.mark.no_cover
 ROOT = Path(__file__).parents[2]
 Reads = dict[str, Callable[[], object]]
 

@@ -25,8 +25,6 @@ from fedrepro.report.page import load, page
 
 __all__ = ["workplace"]
 
-# repeats what other tests cover, and would take twice as long if its lines were counted
-pytestmark = pytest.mark.no_cover
 ROOT = Path(__file__).parents[2]
 WHOLE = yaml.safe_load((ROOT / "config/exhibits/pfnm.yaml").read_text())
 NAMES = ("figure-2a", "figure-2", "s-figure-2a", "s-figure-3b", "s-figure-4a", "matching-or-size")

@@ -18,8 +18,6 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 
-# repeats what other tests cover, and would take twice as long if its lines were counted
-pytestmark = pytest.mark.no_cover
 DATA = "digits+test~1600"  # 197 examples to train on
 PARTITION = "homogeneous+clients~3"
 # nothing that takes long when it is legal

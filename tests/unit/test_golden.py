@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.no_cover
 GOLDEN = Path(__file__).parent / "golden.json"
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -146,7 +145,7 @@ def of_method(item):
     return summary(*(value for model in models for value in model.tensors.values()))
 
 
-SMALLER = {"shakespeare": "+stride~100"}
+SMALLER = {"shakespeare": "+stride~100", "ham10000": "+size~16"}
 EMBEDDED = ("digits", "p2p_nodes")
 NUMBERS = {
     "dataset": of_dataset,

@@ -45,7 +45,6 @@ def counts_of(clients: int, classes: int, seed: int = 0) -> np.ndarray:
     return 1 + np.random.default_rng(seed).poisson(5, (clients, classes))
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("clients", [1, 2, 40, 41, 1000])
 def test_the_same_partition_gives_the_same_bytes_whatever_the_users_settings(clients):
     import matplotlib

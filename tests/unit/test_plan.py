@@ -223,7 +223,6 @@ def edited(name, **change):
 MEDIAN = {"name": "concatenation", "class_weights": False, "label": "more"}
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("size", ["auto", 1, 3, 10])
 @pytest.mark.parametrize(
     "change",

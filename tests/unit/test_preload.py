@@ -64,7 +64,7 @@ def workflow(before):
     """A running preloaded process: the descriptor that keeps it alive."""
     kept = dict(os.environ)
     os.environ.pop("FEDREPRO_PRELOAD", None)
-    lifeline = preload.start()
+    lifeline = preload.start(preload.FEW)
     assert lifeline is not None
     yield lifeline
     os.environ.clear()
@@ -182,7 +182,14 @@ def test_without_the_process_the_job_runs_where_it_is(monkeypatch, capsys):
 def test_it_can_be_switched_off(monkeypatch):
     monkeypatch.setenv("FEDREPRO_PRELOAD", "0")
     monkeypatch.setenv(preloaded.SOCKET, "left over")
-    assert preload.start() is None
+    assert preload.start(preload.FEW) is None
+    assert preloaded.SOCKET not in os.environ
+
+
+def test_a_few_jobs_start_by_themselves(monkeypatch):
+    monkeypatch.delenv("FEDREPRO_PRELOAD", raising=False)
+    monkeypatch.setenv(preloaded.SOCKET, "left over")
+    assert preload.start(preload.FEW - 1) is None
     assert preloaded.SOCKET not in os.environ
 
 

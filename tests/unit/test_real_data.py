@@ -22,7 +22,7 @@ from mirror import MIRROR, TABLE, link_raw, needs_mirror, real_arrays, without_x
 
 from fedrepro.data.prepared import SPLITS
 
-pytestmark = [needs_mirror, pytest.mark.no_cover]
+pytestmark = needs_mirror
 
 
 def member(archive: str, name: str) -> bytes:
@@ -104,7 +104,7 @@ def ham_table() -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-PLAIN_HAM = "ham10000+balance~none+size~32"
+PLAIN_HAM, SMALL_HAM = "ham10000+balance~none+size~32", "ham10000+size~16"
 
 
 def test_ham10000_is_what_was_published() -> None:
@@ -137,7 +137,7 @@ def test_a_photograph_of_ham10000_is_what_another_decoder_reads() -> None:
 
 
 def test_no_lesion_of_ham10000_is_in_two_splits_and_classes_are_equal() -> None:
-    arrays = real_arrays("ham10000")
+    arrays = real_arrays(SMALL_HAM)
     lesions = [set(arrays.group(split).tolist()) for split in SPLITS]
     assert not any(a & b for i, a in enumerate(lesions) for b in lesions[:i])
     for split, count in zip(SPLITS, (1600, 200, 200), strict=True):
@@ -151,7 +151,7 @@ def test_no_lesion_of_ham10000_is_in_two_splits_and_classes_are_equal() -> None:
 
 
 def test_copies_of_a_photograph_are_changed_ones() -> None:
-    arrays = real_arrays("ham10000")
+    arrays = real_arrays(SMALL_HAM)
     df = arrays.x["test"][arrays.y["test"] == arrays.classes.index("df")]
     assert len(np.unique(df.reshape(len(df), -1), axis=0)) == len(df) == 200
     assert 40 < df.mean() < 220

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import dry
 import numpy as np
 import once
 import pytest
@@ -64,6 +65,8 @@ def environment(**env: str) -> dict[str, str]:
 
 def snakemake(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     """Run it as the README says: by path, without an activated environment."""
+    if "-n" in words:
+        return dry.snakemake(folder, words, environment(**env))
     return subprocess.run(
         [".venv/bin/snakemake", *words],
         cwd=folder, env=environment(**env), capture_output=True, text=True, timeout=900,
@@ -156,15 +159,6 @@ def test_a_second_run_does_nothing_and_says_so(finished, tmp_path):
     assert "Nothing to be done" in run(folder)
 
 
-def test_two_undisturbed_runs_give_the_same_bytes(finished, tmp_path):
-    other = checkout(tmp_path / "another folder name")
-    run(other)
-    one, two = products(finished), products(other)
-    assert set(one) == set(two)
-    assert [name for name in one if one[name] != two[name]] == []
-    assert any(name.endswith(".pt") for name in one)
-
-
 def test_a_job_per_client_on_a_remote_executor_gives_the_same_bytes(small, tmp_path):
     """Through cluster-generic: what a comma in a wildcard would break shows here."""
     folder = smaller(checkout(tmp_path / "remote"))
@@ -199,13 +193,13 @@ def same_models(whole: Path, parts: list[Path]) -> None:
 FILES, CHECKPOINT = ("*.parquet", 3), ("checkpoints/*.pt", 1)
 
 
-def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_path):
-    """SIGKILL for make, Snakemake and every job, amid rounds as well; then `make`, nothing else."""
-    folder = checkout(tmp_path / "killed")
+def test_an_interrupted_run_ends_with_the_bytes_of_an_undisturbed_one(finished, tmp_path):
+    """Of five papers, in another folder, with SIGKILL for make, Snakemake and every job, amid
+    rounds as well; then `make`, nothing else."""
+    folder = checkout(tmp_path / "another folder, killed")
     edit(folder / "config/config.yaml", "checkpoint_seconds: 20", "checkpoint_seconds: 0")
-    edit(folder / "config/config.yaml", "exhibits: headline", "exhibits: [pfnm/figure-2b]")
     make = ["make", "CORES=2", "READY="]
-    amid_rounds = 0
+    amid_rounds, went_on = 0, False
     for pattern, count in (FILES, *[CHECKPOINT] * 6, FILES):
         if pattern == CHECKPOINT[0] and amid_rounds == 2:
             continue
@@ -222,19 +216,23 @@ def test_an_interrupted_run_goes_on_and_ends_with_the_same_bytes(finished, tmp_p
         process.wait()
         # on a busy machine the last round may be over before the kill arrives
         amid_rounds += bool(versions_of(folder, CHECKPOINT[0]))
+        # a job that went on and was killed between its last file and its end runs again as a whole
+        went_on |= some_went_on(folder)
     assert amid_rounds
     last = subprocess.run(make, cwd=folder, capture_output=True, text=True)
     assert last.returncode == 0, last.stderr[-4000:]
+    assert went_on or some_went_on(folder)
     one, two = products(finished), products(folder)
-    # all of the one figure, whose clients alone are of this partition
-    assert {name for name in one if "dirichlet" in name or "figure-2b" in name} <= set(two)
-    # of claims, and of names of other exhibits, there are fewer with one figure
-    fewer = {"reports/tiny/pfnm/claims.csv", "results/tiny/tokens.csv"}
-    assert set(two) <= set(one)
-    assert {name for name in two if one[name] != two[name]} <= fewer
+    assert set(one) == set(two)
+    assert [name for name in one if one[name] != two[name]] == []
+    assert any(name.endswith(".pt") for name in one)
     assert not list((folder / "results").rglob("*.tmp"))
-    logs = (folder / "results/tiny/logs/federated").rglob("*.log")
-    assert any("going on from round" in log.read_text() for log in logs)
+
+
+def some_went_on(folder: Path) -> bool:
+    """Whether a job went on from a checkpoint, by what it wrote."""
+    logs = (folder / "results/tiny/logs").rglob("*.log")
+    return any("going on from round" in log.read_text() for log in logs)
 
 
 def versions_of(folder: Path, pattern: str) -> set[tuple[Path, int]]:

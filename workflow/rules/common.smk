@@ -45,7 +45,7 @@ onstart:
         kept.keep()
     # for jobs of this machine only: elsewhere the environment of a job may be another one
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
-        lifeline = preload.start()
+        lifeline = preload.start(sum(1 for _ in workflow.dag.needrun_jobs()))
     # Snakemake starts at most 100 jobs a second, and looks again a second after each look: so every
     # job that ended adds a look a second, at all jobs that wait and the sizes of their inputs. Here
     # jobs wait for cores, and never for that limit.

@@ -52,18 +52,20 @@ MODULES = (
 )
 # jemalloc's own thread sleeps, and jemalloc itself takes care of forks
 HARMLESS_THREADS = {"jemalloc_bg_thd"}
+FEW = 3  # jobs: to load everything takes 3 s of processor time, to start fewer jobs takes less
 PATIENCE = 5.0  # seconds for a request to come in whole
 PR_SET_PDEATHSIG = 1
 
 
-def start() -> int | None:
+def start(jobs: int) -> int | None:
     """Start the process for this workflow and tell jobs where it is, through their environment.
 
-    Returns the writing end of the pipe that keeps it alive, or None if it is switched off (by
-    FEDREPRO_PRELOAD=0) or this is not Linux.
+    Returns the writing end of the pipe that keeps it alive, or None if so few jobs are to run that
+    each may as well start by itself, it is switched off (by FEDREPRO_PRELOAD=0) or this is not
+    Linux.
     """
     os.environ.pop(SOCKET, None)
-    if sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
+    if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
         return None
     folder = tempfile.mkdtemp(prefix="fedrepro-")
     path = os.path.join(folder, "jobs")

@@ -1,0 +1,58 @@
+"""Which lines of src the tests run, in all workers of a run, counted by SlipCover.
+
+SlipCover puts a probe before each line and takes it out once it was reached, so that counting costs
+a few percent; tracing calls, as coverage.py does on Python 3.11, costs planning and drawing a
+quarter. Processes that a test starts are not counted: those of the workflow run the sources of a
+copy.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, TextIO
+
+import slipcover
+
+SOURCES = Path(__file__).parents[2] / "src"
+# what Numba compiles is not run by Python, and it cannot read what has probes in it
+OMIT = [str(SOURCES / "fedrepro/training/passes.py")]
+NOT_MEANT_TO_RUN = ["raise NotImplementedError", r"\.\.\.$"]
+
+
+class Counter:
+    """Counts from now on, in modules that are imported later."""
+
+    def __init__(self, whole: bool) -> None:
+        """whole: files that are never imported count as well."""
+        self.counted = slipcover.Slipcover(
+            source=[str(SOURCES)] if whole else None, omit=OMIT, exclude_also=NOT_MEANT_TO_RUN
+        )
+        matcher = slipcover.FileMatcher(sources=[str(SOURCES)], omit=OMIT)
+        slipcover.ImportManager(self.counted, matcher).__enter__()
+        self.others: list[str] = []
+
+    def found(self) -> str:
+        """What was counted here, as text."""
+        return json.dumps(self.counted.get_coverage())
+
+    def add(self, found: str) -> None:
+        """What another process counted."""
+        self.others.append(found)
+
+    def together(self) -> dict[str, Any]:
+        """What was counted here and elsewhere."""
+        merged: dict[str, Any] = self.counted.get_coverage()
+        for found in self.others:
+            slipcover.merge_coverage(merged, json.loads(found))
+        return merged
+
+
+def percent(counted: dict[str, Any]) -> float:
+    """The share of the lines that ran."""
+    return float(counted["summary"]["percent_covered"])
+
+
+def show(counted: dict[str, Any], out: TextIO) -> None:
+    """Write which lines of which file did not run."""
+    slipcover.print_coverage(counted, outfile=out, skip_covered=True, missing_width=80)
