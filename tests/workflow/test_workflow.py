@@ -590,7 +590,7 @@ def test_the_report_of_snakemake_holds_figures_and_claims(finished, tmp_path):
 def test_a_mirror_that_is_no_longer_set_does_not_fetch_again(tmp_path):
     folder = checkout(tmp_path / "mirror")
     target = "results/paper/datasets/dataset=mnist"
-    run(folder, target, FEDREPRO_MIRROR=str(MIRROR))
+    run(folder, target, FEDREPRO_MIRROR=str(MIRROR), FEDREPRO_PRELOAD="0")
     assert planned(folder, target, "--config", "checkpoint_seconds=1") == set()
 
 

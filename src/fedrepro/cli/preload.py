@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from fedrepro.cli.preloaded import HEADER, SOCKET, STARTED, identity
 from fedrepro.core import provenance, sources
+from fedrepro.core.registry import KINDS, components
 
 # In the order in which a run needs them: a job that comes early finds the first ones.
 MODULES = (
@@ -33,6 +34,7 @@ MODULES = (
     "torch",
     "pyarrow.parquet",
     "pyarrow.compute",
+    "pyarrow.dataset",
     "scipy.optimize",
     "fedrepro.stages.data",
     "fedrepro.stages.train",
@@ -306,6 +308,9 @@ def main(listening: int, lifeline: int) -> None:
     try:
         for name in MODULES:
             importlib.import_module(name)
+            server.serve(0)
+        for kind in KINDS:
+            components(kind)
             server.serve(0)
         if identity(sources.digest(sources.on_disk())) != own:
             server.identity = "changed"

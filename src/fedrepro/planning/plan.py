@@ -62,6 +62,7 @@ class Plan:
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
         self.config = config
+        self.files = files
         self.scale = scale
         self.paths = Paths(scale, config.seed)
         size = config.granularity.trials_per_job

@@ -18,7 +18,6 @@ from fedrepro.numbers.files import TIMES, write_exhibit
 from fedrepro.numbers.printed import printed_rows, published_file, read_published
 from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.numbers.times import times_of
-from fedrepro.planning.config import load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.stages.common import say
 
@@ -42,7 +41,7 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     summary = summarise(exhibit, rows, confusions)
     numbers = csv_text(summary.numbers)
     sources = {run: found.sources for run, found in tables.items()}
-    described = about(exhibit, plan, load_exhibits()[exhibit.paper], sources)
+    described = about(exhibit, plan, plan.files[exhibit.paper], sources)
     texts = {".csv": numbers.encode(), ".choice.csv": csv_text(summary.choice).encode()}
     every = read_csv(numbers)
     if exhibit.timed:

@@ -68,7 +68,7 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
         numbers = _paired(exhibit, numbers)
     text = csv_text(numbers)
     described = {name: files.about[name] for name in KEPT} | said(
-        exhibit, plan, load_exhibits()[exhibit.paper]
+        exhibit, plan, plan.files[exhibit.paper]
     )
     show = written if exhibit.is_table else drawn
     base = folder / plan.scale / key
