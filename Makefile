@@ -17,8 +17,9 @@ REPORT = echo "The report is reports/$$(sed -n 's/^scale: *\([a-z]*\).*/\1/p' co
 PACKAGES := .venv/.packages-$(shell ($(PYTHON) --version; cat envs/requirements.txt) 2>&1 | cksum | cut -d ' ' -f 1)
 READY := .venv/.fedrepro-$(shell cksum < pyproject.toml | cut -d ' ' -f 1)
 MOVED := $(shell grep -qsF "$$(cd -P .venv 2>/dev/null && pwd -P)" .venv/bin/activate || echo FORCE)
-# What is imported is compiled then; to compile all of it takes half a minute. It has to be kept:
-# where it may not be, every one of some hundred processes compiles anew, 3 to 7 s each time.
+# What jobs import is compiled once it is there, the rest when it is imported; to compile all of it
+# takes half a minute. It has to be kept: where it may not be, every one of some hundred processes
+# compiles anew, 3 to 7 s each time.
 unexport PYTHONDONTWRITEBYTECODE
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --no-compile
 
@@ -46,7 +47,8 @@ $(PACKAGES): $(MOVED)
 	  touch $@'
 
 $(READY): $(PACKAGES)
-	@$(LOCKED) sh -ec 'rm -f .venv/.fedrepro-*; $(PIP) --no-build-isolation --no-deps -e .; touch $@'
+	@$(LOCKED) sh -ec 'rm -f .venv/.fedrepro-*; $(PIP) --no-build-isolation --no-deps -e .; \
+	  .venv/bin/python -c "from fedrepro.cli.preload import load; load()"; touch $@'
 
 test: env
 	@.venv/bin/python -m pytest -n $(CORES) --dist worksteal --durations 10 --lines 90

@@ -153,9 +153,7 @@ def test_what_can_be_planned_can_be_drawn_and_shown(workplace, without_png, give
     plan = done_or_said(lambda: planned(folder, written(values), "tiny", {}))
     if plan is None:
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedrepro.stages.exhibit.load_exhibits", lambda: load_exhibits(folder))
-        draw(plan, f"pfnm/{name}")
+    draw(plan, f"pfnm/{name}")
     page("tiny", [load(Path("reports/tiny"), f"pfnm/{name}", "tiny")])
 
 

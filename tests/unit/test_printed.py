@@ -360,7 +360,6 @@ def test_a_name_is_a_table_everywhere_or_nowhere():
 @pytest.mark.usefixtures("workplace")
 def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatch, tmp_path):
     file: ExhibitFile = file_of(methods=METHODS, place="table 1")
-    monkeypatch.setattr(stage, "load_exhibits", lambda: {"small": file})
     row = "x,clients=2,A,accuracy,test,0.93,,,as printed,"
     published = written(tmp_path / "published.csv", row)
     monkeypatch.setattr(stage, "published_file", lambda paper: published)

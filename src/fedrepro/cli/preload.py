@@ -296,6 +296,16 @@ def _run(words: list[str]) -> int:
         return 1
 
 
+def load(between: Callable[[], None] = lambda: None) -> None:
+    """Import what jobs need, part by part; `between` is called after each."""
+    for name in MODULES:
+        importlib.import_module(name)
+        between()
+    for kind in KINDS:
+        components(kind)
+        between()
+
+
 def main(listening: int, lifeline: int) -> None:
     """Load everything, serving jobs in between; then serve until the workflow ends.
 
@@ -306,12 +316,7 @@ def main(listening: int, lifeline: int) -> None:
     own = identity(provenance.loaded().whole.digest)
     server = Server(listener, lifeline, own)
     try:
-        for name in MODULES:
-            importlib.import_module(name)
-            server.serve(0)
-        for kind in KINDS:
-            components(kind)
-            server.serve(0)
+        load(lambda: server.serve(0))
         if identity(sources.digest(sources.on_disk())) != own:
             server.identity = "changed"
         provenance.versions()  # jobs find the answer
