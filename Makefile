@@ -50,11 +50,8 @@ $(READY): $(PACKAGES)
 	@$(LOCKED) sh -ec 'rm -f .venv/.fedrepro-*; $(PIP) --no-build-isolation --no-deps -e .; \
 	  .venv/bin/python -c "from fedrepro.cli.preload import load; load()"; touch $@'
 
-# One worker more than there are cores, since tests of the workflow wait for Snakemake at times.
-WORKERS = $(shell echo $$(($(CORES) + 1)))
-
 test: env
-	@.venv/bin/python -m pytest -n $(WORKERS) --dist worksteal --durations 10 --lines 90
+	@.venv/bin/python -m pytest -n $(CORES) --dist worksteal --durations 10 --lines 90
 
 lint: env
 	@.venv/bin/ruff check .
