@@ -289,7 +289,7 @@ def settings_checked() -> Iterator[str]:
     yield f"to within {validated(fast, 2) - theirs['node 2']:.1f} points of print"
     yield f"while node 1 loses {fell[0]:.1f}"
     more = of_case("case (a)", "node 2") - theirs["node 2"]
-    yield f"is enough to make our node 2 {more:.0f} points better than printed there"
+    yield f"is enough for our node 2 to be better than printed by {more:.0f} points there"
 
 
 def spreads_checked() -> Iterator[str]:

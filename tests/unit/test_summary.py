@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from small_exhibits import small
+from small_exhibits import file_of
 from synthetic import KEY, SOURCE, plan, plausible, tables_of, workplace, write_runs
 
 from fedrepro.core.artifacts import read_table, write_table
@@ -303,6 +303,13 @@ def test_a_choice_says_how_large_each_setting_is():
     assert "parameters" in found
 
 
-def test_a_table_keeps_single_rounds_only_where_it_is_asked_to():
-    assert not small().by_rounds
-    assert small(by_rounds=True).by_rounds
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_table_keeps_single_rounds_only_where_it_is_asked_to(kept):
+    methods = [{"name": "fedavg", "label": "FedAvg"}]
+    file = file_of(methods=methods, by_rounds=kept)
+    numbers = summary(Plan(Config(), {"small": file}, "quick"), key="small/x").numbers
+    assert ("round" in numbers) == kept
+    ended = numbers[numbers["round"].isna()] if kept else numbers
+    assert not ended.duplicated(["clients", "method", "metric", "split"]).any()
+    if kept:
+        assert set(numbers["round"].dropna()) == {1, 2, 3}

@@ -42,12 +42,12 @@ class Against:
     metric: str
     along: str
     label: str
-    scale: float = 1.0
+    unit: str = ""
 
 
 PANELS = (
     Against("c  Accuracy of the worst node (%)", "accuracy_worst", "spectral_gap", "spectral gap"),
-    Against("d  Mean accuracy of nodes (%)", "accuracy", "bytes_up", "megabytes sent", 1e6),
+    Against("d  Mean accuracy of nodes (%)", "accuracy", "bytes_up", "sent by all nodes", "B"),
 )
 
 
@@ -137,15 +137,16 @@ def _dots(
     look: Mapping[str, Look],
 ) -> None:
     """One number over another, a dot for each number of nodes."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
     for graph, own in rows.groupby(GRAPH, sort=False):
         y = select(own, panel.metric, "test")["mean"].tolist()
-        x = (select(own, panel.along, "")["mean"] / panel.scale).tolist()
+        x = select(own, panel.along, "")["mean"].tolist()
         axes.plot(x, y, **(_look(look[str(graph)], style) | {"linestyle": ""}))
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_major_formatter(EngFormatter(panel.unit) if panel.unit else plain)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_title(panel.title, loc="left")
     axes.set_xlabel(panel.label)
