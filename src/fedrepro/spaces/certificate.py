@@ -98,7 +98,8 @@ def least(centres: Array, scales: Array) -> tuple[Array, Array, float, float]:
             tau *= SHRINK
             continue
         at = _stepped(at, ahead, decrement, tau, centres, squares)
-    return best.point, at.weights, best.high, at.low
+    # where they meet to the last digit, rounding may put the lower one above
+    return best.point, at.weights, best.high, min(at.low, best.high)
 
 
 @dataclass(frozen=True)
