@@ -45,13 +45,18 @@ def real_arrays(token: str) -> Arrays:
     )
 
 
+def link_plain(token: str, folder: Path) -> Path:
+    """The same, but what is packed by xz is unpacked."""
+    for link in link_raw(token, folder).iterdir():
+        plain = without_xz(link.resolve())
+        link.unlink()
+        link.symlink_to(plain)
+    return folder
+
+
 def _made(spec: Spec) -> Arrays:
     with tempfile.TemporaryDirectory() as folder:
-        raw = link_raw(spec.token, Path(folder))
-        for link in raw.iterdir():
-            plain = without_xz(link.resolve())
-            link.unlink()
-            link.symlink_to(plain)
+        raw = link_plain(spec.token, Path(folder))
         return spec.component.fn(raw, **spec.values)  # type: ignore[no-any-return]
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+import loaded
 import pytest
 
 from fedrepro.cli.main import main
@@ -27,12 +27,8 @@ def _in_the_repository(monkeypatch):
 
 def bench(name: str, folder: Path, *words: object, written: str = "") -> tuple[int, dict]:
     """Exit status and what was written."""
-    done = subprocess.run(
-        [sys.executable, "-m", "fedrepro", "bench", name, *map(str, words), "--results", folder],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
+    script = f"benchmarks/{name}.py"
+    done = loaded.python([script, *map(str, words), "--results", str(folder)], ROOT)
     assert done.returncode in (0, 1), done.stdout + done.stderr
     return done.returncode, json.loads((folder / f"{written or name}.json").read_text())
 
@@ -90,8 +86,8 @@ def test_every_benchmark_says_what_it_measures():
         "    try: runpy.run_path(f'benchmarks/{name}.py', run_name='__main__')\n"
         "    except SystemExit as done: print('ended', name, done.code)\n"
     )
-    words = [sys.executable, "-c", code, *ALL]
-    done = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT)
+    done = loaded.python(["-c", code, *ALL], ROOT)
+    assert done.returncode == 0, done.stderr
     for name in ALL:
         assert f"fedrepro bench {name}" in done.stdout
         assert f"ended {name} 0\n" in done.stdout

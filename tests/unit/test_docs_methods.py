@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import loaded
 import pytest
 
 from fedrepro.api import NEEDS
@@ -40,9 +39,7 @@ def own(tmp_path_factory):
 def python(own, *words, cwd=ROOT):
     path = os.pathsep.join([str(own / "own_plugin"), str(ROOT / "src")])
     env = {**os.environ, "PYTHONPATH": path, "OWN_METHODS": str(own)}
-    run = subprocess.run(
-        [sys.executable, *words], cwd=cwd, env=env, capture_output=True, text=True, check=False
-    )
+    run = loaded.python(words, cwd, env)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     return run.stdout
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import loaded
 import pytest
 
 from fedrepro.core.registry import components, parse_token
@@ -59,7 +58,6 @@ def test_the_example_of_ones_own_model_trains(tmp_path):
         "from fedrepro.core.artifacts import read_models\n"
         "print(read_models(['m'], [0])[0].tensors['weight1'].shape)\n"
     )
-    command = [sys.executable, "-c", start, str(tmp_path)]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    run = loaded.python(["-c", start, str(tmp_path)], tmp_path)
     assert run.returncode == 0, run.stderr
     assert "(2, 100, 5)" in run.stdout

@@ -1,0 +1,95 @@
+"""Processes that have Snakemake and PyTorch loaded before they begin.
+
+Loading them is most of what a small run takes. Here one process for each worker loads them, and a
+child of it does what the command line would: the same function, in the folder, with the words and
+the environment that it is given. fedrepro itself is loaded anew each time.
+"""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import runpy
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+PATIENCE = 900  # seconds
+LIBRARIES = ("torch", "snakemake.cli", "snakemake_executor_plugin_slurm")
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload([name for name in LIBRARIES if find_spec(name.split(".")[0])])
+
+Done = subprocess.CompletedProcess[str]
+
+
+def snakemake(folder: Path, words: Sequence[str], env: Mapping[str, str]) -> Done:
+    """As `.venv/bin/snakemake words…` in the folder."""
+    return _child(_snakemake, folder, words, env)
+
+
+def python(words: Sequence[str], folder: Path, env: Mapping[str, str] = os.environ) -> Done:
+    """As `python words…` in the folder: a script, or `-c` and code, or `-m` and a module."""
+    return _child(_python, folder, words, env)
+
+
+def _child(
+    what: Callable[[list[str]], object], folder: Path, words: Sequence[str], env: Mapping[str, str]
+) -> Done:
+    given = list(map(str, words))
+    with tempfile.TemporaryDirectory() as place:
+        said = [os.path.join(place, name) for name in ("out", "error")]
+        process = SERVER.Process(target=_become, args=(what, str(folder), given, dict(env), said))
+        process.start()
+        process.join(PATIENCE)
+        process.kill()
+        assert process.exitcode is not None, f"{words} did not end"
+        out, error = (Path(name).read_text() for name in said)
+    return subprocess.CompletedProcess(given, process.exitcode, out, error)
+
+
+def _become(
+    what: Callable[[list[str]], object],
+    folder: str,
+    words: list[str],
+    env: dict[str, str],
+    said: list[str],
+) -> None:
+    for stream, name in zip((1, 2), said, strict=True):
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), stream)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(folder)
+    sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
+    assert "fedrepro" not in sys.modules
+    try:
+        what(words)
+    finally:
+        atexit._run_exitfuncs()  # multiprocessing leaves them out
+
+
+def _snakemake(words: list[str]) -> None:
+    sys.path.insert(0, str(Path(sys.executable).parent))
+    sys.argv = [".venv/bin/snakemake", *words]
+    from snakemake.cli import main
+
+    main()
+
+
+def _python(words: list[str]) -> None:
+    first, *rest = words
+    if first == "-c":
+        sys.path.insert(0, "")
+        sys.argv = ["-c", *rest[1:]]
+        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+    elif first == "-m":
+        sys.path.insert(0, os.getcwd())
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(Path(first).parent))
+        sys.argv = words
+        runpy.run_path(first, run_name="__main__")
