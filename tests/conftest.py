@@ -89,10 +89,14 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Spread tests of the workflow over the workers, each of which is given a run of tests.
 
-    All of them with one worker would be what the others wait for at the end.
+    All of them with one worker would be what the others wait for at the end. One makes the run that
+    many of them share, and meanwhile the others take what does not need it.
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     slow = [item for item in items if item.get_closest_marker("workflow")]
+    slow.sort(key=lambda item: "finished" in getattr(item, "fixturenames", ()))
+    shared = [item for item in slow if "finished" in getattr(item, "fixturenames", ())]
+    slow.sort(key=lambda item: item not in shared[:1])
     others = [item for item in items if not item.get_closest_marker("workflow")]
     share = -(-len(others) // workers)
     items[:] = [
