@@ -94,3 +94,51 @@ def against() -> Iterator[str]:
 @pytest.mark.parametrize("sentence", list(against()))
 def test_what_is_said_of_both_methods_is_in_the_record(sentence):
     assert sentence in FLAT
+
+
+def by_round(name: str, place: str) -> pd.Series:
+    """Test accuracy in percent after each measured round of the settings that `place` picks."""
+    rows = pd.read_parquet(RECORD / f"{name}.metrics.parquet").query(place)
+    rows = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]
+    return 100 * rows[rows["phase"] == "round"].set_index("round")["value"].sort_index()
+
+
+def of_cnn() -> Iterator[str]:
+    cells = pd.read_csv(RECORD / "table-1-cnn.printed.csv").set_index(["case", "fraction"])
+    few, whole = "IID, B = 10", "IID, B = ∞"
+    one, tenth, fifth = (cells.loc[(few, share)] for share in (0.0, 0.1, 0.2))
+    place = "training_batch_size == 10 and training_lr == {lr} and method_fraction == {share}"
+    ten, more, single = (
+        by_round("table-1-cnn", place.format(lr=lr, share=share))
+        for lr, share in ((0.1, 0.1), (0.1, 0.2), (0.05, 0.0))
+    )
+    yield f"it needs {tenth['mean']:g} rounds (printed {tenth['printed']:g} and 20)"
+    assert fifth["mean"] == one["mean"] == float("inf")
+    yield (
+        f"With C = 0.2 it stands at {more.iloc[-1]:.1f} % after {more.index[-1]:.0f} rounds "
+        f"(printed 99 % after {fifth['printed']:g})"
+    )
+    yield (
+        f"with one client a round at {single.iloc[-1]:.1f} % after {single.index[-1]:.0f} "
+        f"(printed 99 % after {one['printed']:g})"
+    )
+    at = {level: (ten >= level - 1e-9).idxmax() for level in (98.5, 98.8, 98.9)}
+    yield (
+        f"98.5 % after {at[98.5]:.0f} rounds, 98.8 % after {at[98.8]:.0f} "
+        f"and 98.9 % after {at[98.9]:.0f}"
+    )
+    row = cells.loc[(whole, 0.0)]
+    assert row["verdict"] == "reproduced"
+    yield f"With B = ∞ and one client a round {row['mean']:g} rounds (printed {row['printed']:g}"
+    choice = pd.read_csv(RECORD / "table-1-cnn.choice.csv")
+    chosen = choice[choice["chosen"]].set_index(["case", "fraction"])["value"]
+    assert [chosen[few, share].rpartition(", ")[2] for share in (0.0, 0.1, 0.2)] == [
+        "0.05", "0.1", "0.1",
+    ]  # fmt: skip
+    stopped = choice[(choice["fraction"] == 0.1) & choice["stopped_at"].notna()]["stopped_at"]
+    yield f"two of its three rates stop after {stopped.min():.0f} and {stopped.max():.0f} rounds"
+
+
+@pytest.mark.parametrize("sentence", list(of_cnn()))
+def test_what_is_said_of_the_convolutional_network_is_in_the_record(sentence):
+    assert sentence in FLAT
