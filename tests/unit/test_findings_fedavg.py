@@ -142,3 +142,25 @@ def of_cnn() -> Iterator[str]:
 @pytest.mark.parametrize("sentence", list(of_cnn()))
 def test_what_is_said_of_the_convolutional_network_is_in_the_record(sentence):
     assert sentence in FLAT
+
+
+def of_work() -> Iterator[str]:
+    cells = pd.read_csv(RECORD / "table-2-cnn.printed.csv").set_index("method")
+    for label in ("E = 1, B = 10", "E = 1, B = 50"):
+        row = cells.loc[label]
+        yield f"{label.replace(', ', ' and ')} {row['mean']:.4g} rounds (printed {row['printed']:g}"
+    both = [pd.read_csv(RECORD / f"table-{n}-cnn.printed.csv")["verdict"] for n in (1, 2)]
+    assert pd.concat(both).value_counts().to_dict() == {"worse": 6, "reproduced": 2}
+    yield "two of eight printed values are reproduced, six worse"
+    many = by_round("table-2-cnn", "method_epochs == 20 and training_lr == 0.1")
+    printed = cells["printed"]["E = 20, B = 10"]
+    assert cells["mean"]["E = 20, B = 10"] == float("inf")
+    yield (
+        f"With E = 20 and B = 10 it stands at {many.iloc[-1]:.2f} % after {many.index[-1]:.0f} "
+        f"rounds (printed 99 % after {printed:g})"
+    )
+
+
+@pytest.mark.parametrize("sentence", list(of_work()))
+def test_what_is_said_of_the_work_of_a_client_is_in_the_record(sentence):
+    assert sentence in FLAT
