@@ -94,9 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     slow = [item for item in items if item.get_closest_marker("workflow")]
-    slow.sort(key=lambda item: "finished" in getattr(item, "fixturenames", ()))
-    shared = [item for item in slow if "finished" in getattr(item, "fixturenames", ())]
-    slow.sort(key=lambda item: item not in shared[:1])
+    sharing = [item for item in slow if "finished" in getattr(item, "fixturenames", ())]
+    slow = [*sharing[:1], *(item for item in slow if item not in sharing), *sharing[1:]]
     others = [item for item in items if not item.get_closest_marker("workflow")]
     share = -(-len(others) // workers)
     items[:] = [

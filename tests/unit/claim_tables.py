@@ -53,18 +53,6 @@ def table(
     )
 
 
-def moments(entries: Sequence[tuple[Any, Any, Series]]) -> list[tuple[float, float | None]]:
-    """Mean and standard deviation of each; together where all have as many trials."""
-    series = [values for _, _, values in entries]
-    if len({len(values) for values in series}) == 1 and len(series[0]) > 1:
-        of_all = np.array(series)
-        return list(zip(of_all.mean(axis=1), of_all.std(axis=1, ddof=1), strict=True))
-    return [
-        (float(np.mean(values)), float(np.std(values, ddof=1)) if len(values) > 1 else None)
-        for values in series
-    ]
-
-
 def of_series(
     entries: Sequence[tuple[Mapping[str, Any], str, Series]],
     metric: str = "accuracy",
@@ -77,13 +65,13 @@ def of_series(
             "method": method,
             "metric": metric,
             "split": split,
-            "mean": mean,
-            "sd": sd,
+            "mean": statistics.fmean(values),
+            "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
             "trials": len(values),
             "by_trial": " ".join(f"{value:.12g}" for value in values),
             "setting": method,
         }
-        for (place, method, values), (mean, sd) in zip(entries, moments(entries), strict=True)
+        for place, method, values in entries
     ]
     frame = pd.DataFrame(found)
     rest = [c for c in frame if c not in NUMBERS]

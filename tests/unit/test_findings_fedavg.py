@@ -136,7 +136,10 @@ def of_cnn() -> Iterator[str]:
         "0.05", "0.1", "0.1",
     ]  # fmt: skip
     stopped = choice[(choice["fraction"] == 0.1) & choice["stopped_at"].notna()]["stopped_at"]
-    yield f"two of its three rates stop after {stopped.min():.0f} and {stopped.max():.0f} rounds"
+    yield (
+        f"E = 5 and C = 0.1 two of its three rates stop after {stopped.min():.0f} and "
+        f"{stopped.max():.0f} rounds"
+    )
 
 
 @pytest.mark.parametrize("sentence", list(of_cnn()))
@@ -146,9 +149,9 @@ def test_what_is_said_of_the_convolutional_network_is_in_the_record(sentence):
 
 def of_work() -> Iterator[str]:
     cells = pd.read_csv(RECORD / "table-2-cnn.printed.csv").set_index("method")
-    for label in ("E = 1, B = 10", "E = 1, B = 50"):
-        row = cells.loc[label]
-        yield f"{label.replace(', ', ' and ')} {row['mean']:.4g} rounds (printed {row['printed']:g}"
+    for size in (10, 50):
+        row = cells.loc[f"E = 1, B = {size}"]
+        yield f"at B = {size}, {row['mean']:.4g} rounds (printed {row['printed']:g}"
     both = [pd.read_csv(RECORD / f"table-{n}-cnn.printed.csv")["verdict"] for n in (1, 2)]
     assert pd.concat(both).value_counts().to_dict() == {"worse": 6, "reproduced": 2}
     yield "two of eight printed values are reproduced, six worse"
