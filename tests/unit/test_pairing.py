@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from small_exhibits import small
 from synthetic import KEY, draw, plan, undrawn, workplace
@@ -128,6 +129,21 @@ def test_what_is_drawn_again_from_the_record_is_the_same(recorded):
     redraw("tiny", [KEY])
     after = {path.name: path.read_bytes() for path in BASE.parent.glob("figure-2a.*")}
     assert after == recorded
+
+
+@pytest.mark.parametrize("key", ["rm/entropy-term", "gems/table-7"])
+def test_what_only_a_case_has_is_in_what_is_drawn_again(workplace, undrawn, key):
+    made = plan()
+    exhibit = made.exhibit(key)
+    usual = {setting.method.token for m in exhibit.measures for setting in m.settings}
+    draw(made, key)
+    record("tiny", [key])
+    base = Path(f"reports/record/tiny/{key}")
+    before = {path.name: path.read_bytes() for path in base.parent.glob(f"{base.name}.*")}
+    methods = pq.read_table(f"{base}.metrics.parquet")["method"].to_pylist()
+    assert set(methods) - usual
+    redraw("tiny", [key])
+    assert {path.name: path.read_bytes() for path in base.parent.glob(f"{base.name}.*")} == before
 
 
 def test_numbers_of_other_settings_are_not_drawn_again(recorded, monkeypatch, tmp_path):

@@ -7,6 +7,8 @@ import math
 import os
 from pathlib import Path
 
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from synthetic import (
     KEY,
@@ -243,6 +245,17 @@ def test_what_is_tracked_can_be_recorded_and_compared_with(monkeypatch):
         found = compare("paper", key, reports=RECORD, recorded=tracked)
         assert found.same_bytes
         assert found.notes == []
+
+
+def test_every_number_that_is_tracked_has_its_metrics():
+    """A csv can be made again from the tidy metrics beside it: they have every method in it."""
+    tables = list((ROOT / "reports/record").rglob("*.metrics.parquet"))
+    assert tables
+    for path in tables:
+        drawn = pd.read_csv(str(path).replace(".metrics.parquet", ".csv"))
+        measured = pq.read_table(path, columns=["method"])["method"].unique().to_pylist()
+        shown = drawn["setting"].str.partition(";")[0].unique()
+        assert set(shown) <= set(measured), path.name
 
 
 def test_a_failure_while_writing_leaves_the_old_record(made, monkeypatch):

@@ -103,7 +103,9 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
     data = files.read(".metrics.parquet")
     write_bytes(path, data)
     table = read_table(path, "metrics")
-    tokens = {setting.method.token for m in exhibit.measures for setting in m.settings}
+    # a case may have other settings of a method, so those of every point count
+    measures = (measure for point in exhibit.points for measure in point.measures)
+    tokens = {setting.method.token for measure in measures for setting in measure.settings}
     own = table.filter(pc.is_in(table["method"], pa.array(sorted(tokens))))
     if len(own) < len(table):
         write_table(path, own.replace_schema_metadata(), "metrics", read_provenance(table))
