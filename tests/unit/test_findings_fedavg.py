@@ -135,10 +135,11 @@ def of_cnn() -> Iterator[str]:
     assert [chosen[few, share].rpartition(", ")[2] for share in (0.0, 0.1, 0.2)] == [
         "0.05", "0.1", "0.1",
     ]  # fmt: skip
-    stopped = choice[(choice["fraction"] == 0.1) & choice["stopped_at"].notna()]["stopped_at"]
+    raced = choice[(choice["fraction"] == 0.1) & choice["stopped_at"].notna()]
+    ends = raced.set_index("value")["stopped_at"]
     yield (
-        f"E = 5 and C = 0.1 two of its three rates stop after {stopped.min():.0f} and "
-        f"{stopped.max():.0f} rounds"
+        f"three rates 0.2 and 0.05 stop after {ends['30, 0.2']:.0f} and {ends['30, 0.05']:.0f} "
+        "rounds, judged by 500 examples"
     )
 
 
@@ -176,4 +177,29 @@ def of_work() -> Iterator[str]:
 
 @pytest.mark.parametrize("sentence", list(of_work()))
 def test_what_is_said_of_the_work_of_a_client_is_in_the_record(sentence):
+    assert sentence in FLAT
+
+
+def of_rates() -> Iterator[str]:
+    rows = pd.read_csv(RECORD / "rates-cnn.csv")
+    ended = rows[rows["metric"] == "rounds_to_target"].set_index("method")["mean"]
+    yield f"0.2 takes {ended['lr 0.2']:.1f} rounds, which is within 20 % of the 20 that table 2"
+    assert 20 < ended["lr 0.2"] <= 1.2 * 20
+    raced = pd.read_csv(RECORD / "table-2-cnn.printed.csv").set_index("method")["mean"]
+    assert ended["lr 0.1"] == raced["E = 5, B = 10"]
+    yield f"and 0.1 takes {ended['lr 0.1']:g}, as in the table"
+    usual, other = (
+        by_round("rates-cnn", f"training_init == '{init}' and training_lr == 0.1")
+        for init in ("fan_in", "glorot")
+    )
+    assert (usual - other).loc[2:].abs().max() < 0.2
+    assert ended["lr 0.1, Glorot"] == float("inf")
+    yield (
+        f"stands at {other.iloc[-1]:.2f} % after {other.index[-1]:.0f} rounds and was at "
+        f"{other.max():.2f} % at best"
+    )
+
+
+@pytest.mark.parametrize("sentence", list(of_rates()))
+def test_what_is_said_of_single_rates_is_in_the_record(sentence):
     assert sentence in FLAT
