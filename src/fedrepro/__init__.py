@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -9,6 +10,26 @@ __version__ = "0.1.0"
 
 # what people call by the package's name; loaded when it is asked for
 OFFERED = {"combine": "fedrepro.stages.combine", "results": "fedrepro.numbers.results"}
+
+
+def _steady_products(cpu: str = "/proc/cpuinfo") -> None:
+    """Let MKL give the same bytes wherever a matrix lies in memory.
+
+    With AVX-512 it does; with AVX2 alone (found on an AMD EPYC) a product can differ in its last
+    bit from one buffer to another unless a branch is named, and what is trained would depend on
+    what is trained beside it. MKL reads the variable at its first product, so it is set on import;
+    one that is set already stays.
+    """
+    try:
+        with open(cpu) as lines:
+            flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    except OSError:  # not Linux
+        return
+    if "avx2" in flags and "avx512f" not in flags:
+        os.environ.setdefault("MKL_CBWR", "AVX2")
+
+
+_steady_products()
 
 
 def __getattr__(name: str) -> Any:
