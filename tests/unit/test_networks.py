@@ -376,8 +376,9 @@ def test_representation_matching_from_the_same_layer(name):
     check(name, examples, tasks, given, start | private, found, 1e-10, extra)
 
 
+@pytest.mark.parametrize("path", ["grouped", "loop"])
 @pytest.mark.parametrize("name", ["fedavg-cnn", "valid-cnn"])
-def test_representation_matching_of_images_unpools_and_convolves(name):
+def test_representation_matching_of_images_unpools_and_convolves(name, path):
     given, net = procedure(lr=0.005, epochs=2), network(name)
     term = RepresentationMatching(0.1)
     examples, tasks = problem(name, torch.float64)
@@ -421,7 +422,7 @@ def test_representation_matching_of_images_unpools_and_convolves(name):
         return 0.1 * total
 
     found = train(
-        net, examples, tasks, given, start, terms=[term], private=private, block=2, path="grouped"
+        net, examples, tasks, given, start, terms=[term], private=private, block=2, path=path
     )
     check(name, examples, tasks, given, start | private, found, 1e-10, extra)
 

@@ -70,6 +70,7 @@ class Pass:
     means. keep: record `activations` (the input, the output of each non-linearity after its
     pooling, the logits) and `pooled` (for each of these what its pooling did, or None). descend:
     the backward pass moves affine weights by this rate at once, so no gradient of them comes out.
+    chosen: what a pooling did whose output has not been recorded yet.
     """
 
     convolution: Convolution = "grouped"
@@ -78,12 +79,14 @@ class Pass:
     descend: float | None = None
     activations: list[torch.Tensor] = field(default_factory=list)
     pooled: list[Pooled | None] = field(default_factory=list)
+    chosen: Pooled | None = None
 
     def record(self, value: torch.Tensor) -> None:
-        """Keep an activation, if asked to."""
+        """Keep an activation, if asked to, with the pooling that it comes from."""
         if self.keep:
             self.activations.append(value)
-            self.pooled.append(None)
+            self.pooled.append(self.chosen)
+            self.chosen = None
 
 
 class Layer(Protocol):
@@ -308,7 +311,6 @@ class MaxPool(Plain):
         if run.keep:
             found = max_pool2d(beside(x), 2, return_indices=True)
             out, argmax = (apart(part, models) for part in found)
-            # the pooled value stands for the activation below it
-            run.activations[-1], run.pooled[-1] = out, Pooled(argmax, tuple(x.shape[-2:]))
+            run.chosen = Pooled(argmax, tuple(x.shape[-2:]))
             return out
         return apart(max_pool2d(beside(x), 2), models)

@@ -23,6 +23,7 @@ from fedrepro.networks.layers import (
     Convolution2d,
     Dropout,
     Layer,
+    MaxPool,
     Parameter,
     Pass,
     Relu,
@@ -66,6 +67,19 @@ class Network:
             found.append((layer, shape, {name: _named(name, place) for name in local}))
             place += bool(local)
             shape = layer.output(shape)
+        return tuple(found)
+
+    @cached_property
+    def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
+        """Each layer and its tensors, in the order of evaluation.
+
+        A pooling goes before the ReLU below it, which then has a quarter to do: the largest value
+        of a window is the same either way, and gets the same gradient.
+        """
+        found = [(layer, names) for layer, _, names in self.places]
+        for i in range(len(found) - 1):
+            if isinstance(found[i][0], Relu) and isinstance(found[i + 1][0], MaxPool):
+                found[i], found[i + 1] = found[i + 1], found[i]
         return tuple(found)
 
     @cached_property
@@ -215,7 +229,7 @@ class Network:
         """Logits (A, B·predictions, K). tensors[name]: (A, *shape); x: (A, B, D), flattened."""
         x = x.reshape(*x.shape[:2], *self.shape)
         run.record(x)
-        for layer, _, names in self.places:
+        for layer, names in self.evaluated:
             x = layer.forward({local: tensors[name] for local, name in names.items()}, x, run)
         run.record(x)
         return x

@@ -10,7 +10,7 @@ loops from being vectors. All arrays are (n,), contiguous, of one dtype, float32
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numba
@@ -38,16 +38,17 @@ A3, A4 = SINGLE(0.1398257887), SINGLE(0.1407888918)
 ONE, TWO, NOTHING = SINGLE(1), SINGLE(2), SINGLE(0)
 
 
-def compiled(function: Function) -> Function:
+def compiled(function: Function, fastmath: Collection[str] = ()) -> Function:
     """The function as machine code, which is kept on disk where that can be written.
 
     A division by zero gives infinity, as in NumPy: looking for it would keep loops from being
-    vectors.
+    vectors. fastmath: what LLVM may do beyond the letter.
     """
+    allowed = set(fastmath)
     try:
-        found: Function = numba.njit(error_model="numpy", cache=True)(function)
+        found: Function = numba.njit(error_model="numpy", cache=True, fastmath=allowed)(function)
     except RuntimeError:  # neither the package's folder nor the user's can be written
-        found = numba.njit(error_model="numpy")(function)
+        found = numba.njit(error_model="numpy", fastmath=allowed)(function)
     return found
 
 

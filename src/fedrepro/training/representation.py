@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -84,19 +85,25 @@ class RepresentationMatching:
         shapes, kernels = activation_shapes(look.network), self._kernels(look.network)
         for j, (source, target) in enumerate(self.pairs(len(shapes))):
             own = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
-            given = look.run.activations[source]
-            if source > target:
-                given = _unpooled(given, look.run.pooled[source])
-            mapped = _map(shapes[source], shapes[target], kernels[source])
-            back = mapped.forward(own, given, Pass(look.run.convolution, descend=look.run.descend))
-            if 0 < target < len(shapes) - 1:
-                back = back.relu()
-            back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
-            theirs = received.activations[target]
-            each = _squared_gap().apply(back.reshape(theirs.shape), theirs)
-            if self.reduction == "mean":
-                each = each / math.prod(shapes[target])
-            total = total + (each * look.weight).sum(1)
+            given, theirs = look.run.activations[source], received.activations[target]
+            pooled = look.run.pooled[source] if source > target else None
+            share = look.weight / (math.prod(shapes[target]) if self.reduction == "mean" else 1)
+            relu = 0 < target < len(shapes) - 1
+            one = look.run.convolution == "channels_last"
+            if pooled is not None and one and find_spec("numba") is not None:
+                # Numba takes half a second to import, so only what needs it does
+                from fedrepro.training.unpooled import squared_gap
+
+                found = squared_gap(given, pooled, own["weight"], own["bias"], theirs, relu, share)
+            else:
+                mapped = _map(shapes[source], shapes[target], kernels[source])
+                run = Pass(look.run.convolution, descend=look.run.descend)
+                back = mapped.forward(own, _unpooled(given, pooled), run)
+                back = back.relu() if relu else back
+                back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
+                each = _squared_gap().apply(back.reshape(theirs.shape), theirs)
+                found = (each * share).sum(1)
+            total = total + found
         return self.coefficient * total
 
     def _kernels(self, network: Network) -> list[int]:
