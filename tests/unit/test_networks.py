@@ -13,6 +13,7 @@ from torch.nn import functional
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.networks.layers import Convolution2d, Pass
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training import paths
 from fedrepro.training.clients import own_starts
@@ -374,6 +375,19 @@ def test_representation_matching_from_the_same_layer(name):
 
     found = train(net, examples, tasks, given, start, terms=[term], private=private, block=2)
     check(name, examples, tasks, given, start | private, found, 1e-10, extra)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_convolutions_of_one_model_keep_the_fast_memory_format(channels):
+    layer, rng = Convolution2d(4, 5, 2), torch.Generator().manual_seed(0)
+    own = {
+        name: torch.randn((1, *one.shape), generator=rng)
+        for name, one in layer.parameters((channels, 6, 8)).items()
+    }
+    x = torch.randn((1, 2, channels, 6, 8), generator=rng)
+    fast = layer.forward(own, x, Pass("channels_last"))
+    assert fast[0].is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(fast, layer.forward(own, x, Pass("grouped")))
 
 
 @pytest.mark.parametrize("path", ["grouped", "loop"])

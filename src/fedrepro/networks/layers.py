@@ -291,6 +291,11 @@ class Convolution2d:
         given, weight = beside(x), own["weight"].flatten(0, 1)
         if run.convolution == "channels_last":
             given = given.contiguous(memory_format=torch.channels_last)
+            if given.shape[1] == 1:
+                # One channel is in both formats, and PyTorch takes it for the other by its
+                # strides, which makes this layer and the pooling above four times as slow.
+                _, _, height, width = given.shape
+                given = given.as_strided(given.shape, (height * width, 1, width, 1))
             weight = weight.contiguous(memory_format=torch.channels_last)
         out = conv2d(given, weight, own["bias"].flatten(), padding=self.padding, groups=models)
         return apart(out, models)
