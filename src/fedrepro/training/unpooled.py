@@ -289,7 +289,7 @@ def _function() -> Any:
         """(1, B, C, …) to (B, …, C), in that order in memory."""
         return images.squeeze(0).permute(0, 2, 3, 1).contiguous()
 
-    class SquaredGap(torch.autograd.Function):
+    class UnpooledGap(torch.autograd.Function):
         @staticmethod
         def forward(
             ctx: Any,
@@ -341,7 +341,7 @@ def _function() -> Any:
             value, weight, bias = (gradient * each for gradient in ctx.saved_tensors)
             return value, None, None, weight, bias, None, None, None
 
-    return SquaredGap
+    return UnpooledGap
 
 
 def _shared(size: int, kernel: int, target: int, floats: int) -> Array:
