@@ -11,7 +11,7 @@ from torch.nn import functional
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.layers import Pass, Pooled
 from fedrepro.networks.predict import network_of
-from fedrepro.training.unpooled import squared_gap
+from fedrepro.training.representation import pooled_gap
 
 
 def literal(value, pooled, weight, bias, theirs, relu, scale):
@@ -67,7 +67,7 @@ def test_gap_and_gradients_are_those_of_the_convolution(
         seed, examples, channels, units, size, kernel, target
     )
     right = literal(value, pooled, weight, bias, theirs, relu, scale)
-    found = squared_gap(value, pooled, weight, bias, theirs, relu, scale)
+    found = pooled_gap(value, pooled, weight, bias, theirs, relu, scale)
     torch.testing.assert_close(found[0], right, rtol=1e-12, atol=1e-12)
     wanted = gradients(right, value, weight, bias)
     alive = value != 0  # the ReLU below lets nothing else through
@@ -84,7 +84,7 @@ def test_single_precision_and_the_same_bytes_again():
     wanted = gradients(right, *double)
     runs = []
     for _ in range(2):
-        found = squared_gap(value, pooled, weight, bias, theirs, True, scale)
+        found = pooled_gap(value, pooled, weight, bias, theirs, True, scale)
         runs.append([found, *gradients(found, value, weight, bias)])
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
     torch.testing.assert_close(runs[0][0][0].double(), right, rtol=1e-5, atol=0)
@@ -96,16 +96,16 @@ def test_what_is_not_finite_shows():
     value, pooled, weight, bias, theirs, scale = drawn(0, 2, 2, 1, (4, 4), 3, (4, 4))
     broken = weight.detach().clone()
     broken[0, 0, 0, 0, 0] = torch.nan
-    found = squared_gap(value, pooled, broken.requires_grad_(), bias, theirs, False, scale)
+    found = pooled_gap(value, pooled, broken.requires_grad_(), bias, theirs, False, scale)
     assert found.isnan().all()
 
 
 def test_rows_that_fill_a_minibatch_up_count_nothing():
     value, pooled, weight, bias, theirs, scale = drawn(0, 3, 2, 2, (6, 6), 3, (6, 6))
     scale[0, 1] = 0
-    found = squared_gap(value, pooled, weight, bias, theirs, True, scale)
+    found = pooled_gap(value, pooled, weight, bias, theirs, True, scale)
     rest = [0, 2]
-    alone = squared_gap(
+    alone = pooled_gap(
         value[:, rest], Pooled(pooled.argmax[:, rest], pooled.size), weight, bias,
         theirs[:, rest], True, scale[:, rest],
     )  # fmt: skip

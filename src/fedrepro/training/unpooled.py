@@ -11,18 +11,12 @@ gives the same bytes.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 import numpy as np
 
 from fedrepro.training.passes import Array, compiled
-
-if TYPE_CHECKING:
-    import torch
-
-    from fedrepro.networks.layers import Pooled
 
 WINDOW = 2  # side of the pooling
 PLACES = WINDOW * WINDOW
@@ -256,101 +250,3 @@ def _given_back(
 
 
 given_back = compiled(_given_back, FAST)
-
-
-def squared_gap(
-    value: torch.Tensor,
-    pooled: Pooled,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    theirs: torch.Tensor,
-    relu: bool,
-    scale: torch.Tensor,
-) -> torch.Tensor:
-    """sum_b scale_b · |f(value_b) - theirs_b|² of one model, (1,), on the CPU.
-
-    value: (1, B, C, h, w), a pooled ReLU; f unpools it, takes the convolution with weight
-    (1, O, C, k, k), padding k // 2, and bias (1, O), a ReLU if asked to, and cuts or fills up with
-    zeros around to theirs, (1, B, O, H, W). scale: (1, B). The gradient of a value that is zero
-    is given as zero, as the ReLU makes it.
-    """
-    found: torch.Tensor = _function().apply(
-        value, pooled.argmax, pooled.size, weight, bias, theirs, relu, scale
-    )
-    return found
-
-
-@cache
-def _function() -> Any:
-    """The autograd function; made on first use, as torch comes later."""
-    import torch
-
-    def last(images: torch.Tensor) -> torch.Tensor:
-        """(1, B, C, …) to (B, …, C), in that order in memory."""
-        return images.squeeze(0).permute(0, 2, 3, 1).contiguous()
-
-    class UnpooledGap(torch.autograd.Function):
-        @staticmethod
-        def forward(
-            ctx: Any,
-            value: torch.Tensor,
-            argmax: torch.Tensor,
-            size: tuple[int, int],
-            weight: torch.Tensor,
-            bias: torch.Tensor,
-            theirs: torch.Tensor,
-            relu: bool,
-            scale: torch.Tensor,
-        ) -> torch.Tensor:
-            channels, kernel = weight.shape[2], weight.shape[-1]
-            units, (height, width) = weight.shape[1], theirs.shape[-2:]
-            own, target = last(value), last(theirs)
-            # a value lays the kernel down turned round
-            turned = weight[0].flip(-2, -1).permute(1, 2, 3, 0).reshape(channels, -1)
-            floats = turned.shape[1]
-            # torch's memory begins at whole vectors, NumPy's need not
-            laid = own.new_zeros(channels, -(-floats // TURN) * TURN)
-            laid[:, :floats] = turned
-            image = own.new_empty(size[0] + kernel - 1, (size[1] + kernel - 1) * units)
-            errors, below, moved = (torch.zeros_like(like) for like in (image, own, laid))
-            summed = own.new_zeros(width * units)
-            total = given_back(
-                own.numpy(),
-                last(argmax).numpy(),
-                size[1],
-                laid.numpy(),
-                kernel,
-                bias[0].repeat(width).numpy(),
-                target.flatten(2).numpy(),
-                relu,
-                scale[0].numpy(),
-                _shared(size[0], kernel, height, 1),
-                _shared(size[1], kernel, width, units),
-                *(like.numpy() for like in (image, errors, below, moved, summed)),
-            )
-            back = moved[:, :floats].view(channels, kernel, kernel, units).permute(3, 0, 1, 2)
-            ctx.save_for_backward(
-                below.permute(0, 3, 1, 2).unsqueeze(0),
-                back.flip(-2, -1).unsqueeze(0),
-                summed.view(width, units).sum(0).unsqueeze(0),
-            )
-            return own.new_tensor([float(total)])
-
-        @staticmethod
-        def backward(ctx: Any, each: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-            value, weight, bias = (gradient * each for gradient in ctx.saved_tensors)
-            return value, None, None, weight, bias, None, None, None
-
-    return UnpooledGap
-
-
-def _shared(size: int, kernel: int, target: int, floats: int) -> Array:
-    """Along a side, which rows of the target the convolution has: (first, last, shift).
-
-    A row of the target stands at row + shift of the image with its edges; each has so many floats.
-    """
-    padding = kernel // 2
-    convolved = size + 2 * padding - kernel + 1
-    before = (target - convolved) // 2
-    first, last = max(0, before), min(target, before + convolved)
-    return np.array([first, last, kernel - 1 - padding - before]) * floats
