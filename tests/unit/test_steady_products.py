@@ -1,4 +1,4 @@
-"""With AVX2 alone, MKL is asked for products that do not depend on where matrices lie."""
+"""MKL is asked for products that do not depend on where matrices lie."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from fedrepro import _steady_products
     [
         ("fpu avx avx2 fma", None, "AVX2"),
         ("fpu avx avx2 fma", "COMPATIBLE", "COMPATIBLE"),
-        ("fpu avx avx2 avx512f", None, None),
+        ("fpu avx avx2 avx512f", None, "AVX512"),
+        ("fpu avx avx2 avx512f", "AVX2", "AVX2"),
         ("fpu avx", None, None),
     ],
 )
