@@ -66,7 +66,7 @@ DISCLOSED = {
     "public": "labelled examples that everybody may see, by which a setting is chosen",
 }
 
-Over = Literal["end", "best", "area", "race"]
+Over = Literal["end", "best", "area", "half", "race"]
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,9 @@ class Choice:
     """A rule by which one setting of a sweep is chosen: the best mean over trials of a number.
 
     metric, split: which number. over: its value at the end of a run, the best of all measured
-    rounds, the area under its curve, divided by the rounds, or its value at the last rung of a
-    race. need: a key of DISCLOSED. words: the number, in words.
+    rounds, the area under its curve, divided by the rounds, the same over the second half of the
+    rounds that all settings ran, or its value at the last rung of a race. need: a key of
+    DISCLOSED. words: the number, in words.
     """
 
     name: str

@@ -12,7 +12,7 @@ from fedrepro.api import CHOICES, DISCLOSED, Choice
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import METRICS
 from fedrepro.core.registry import components
-from fedrepro.numbers.choice import Candidate, choose, criterion_of
+from fedrepro.numbers.choice import Candidate, candidates, choose, criterion_of
 from fedrepro.planning.measures import Measure, Setting
 
 FEDERATED = {"name": "downpour_sgd", "label": "D", "rounds": [2, 3]}
@@ -73,6 +73,31 @@ def test_the_area_weighs_a_value_by_the_rounds_that_it_stands_for():
     dense = {done: 0.1 + 0.05 * (done - 1) for done in (1, 2, 3, 7, 11)}
     rows = curves("accuracy", "server_validation", sparse, dense, {4: 0.7})
     assert read(rows, rule(over="area"), 3) == pytest.approx([0.35, 0.35, 0.7])
+
+
+def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_that_all_ran():
+    """What the second setting reaches after the first has ended does not count, nor does what
+    either was before half of those rounds; one that diverged shortens nothing, and is lost."""
+    choice = {"metric": "accuracy", "split": "server_validation", "over": "half"}
+    (measure,) = exhibit(
+        choose=choice, until=0.9, rounds=9, training={"lr": [0.1, 0.2, 9.0]}
+    ).measures
+    lines = (
+        {1: 0.0, 2: 0.7, 3: 0.9, 4: 0.9},
+        {1: 0.9, 2: 0.8, 3: 0.8, 4: 0.8, 5: 1.0, 6: 1.0},
+        {1: 0.9, 2: math.nan},
+    )
+    rows = {}
+    for setting, line in zip(measure.settings, lines, strict=True):
+        found = curves("accuracy", "server_validation", line)
+        last = pd.DataFrame({"trial": [0], "metric": ["accuracy"], "split": ["server_validation"]})
+        end = last.assign(value=line[max(line)], client=None, method="D", setting=setting.token)
+        rows[setting] = pd.concat([found.assign(client=None, setting=setting.token), end])
+    found = candidates(rows, measure, 1, "here")
+    first, second, third = (found[setting].criterion[0] for setting in measure.settings)
+    assert (first, second) == (pytest.approx(0.85), pytest.approx(0.8))
+    assert math.isnan(third)
+    assert choose(found, measure, "here") is measure.settings[0]
 
 
 @pytest.mark.parametrize("over", ["best", "area"])
@@ -148,7 +173,7 @@ def test_nothing_is_disclosed_where_nothing_is_chosen():
         ({"metric": "accuracy"}, "split"),
         (
             {"metric": "accuracy", "split": "train", "over": "mean"},
-            "'end', 'best', 'area' or 'race'",
+            "'end', 'best', 'area', 'half' or 'race'",
         ),
         (None, "say how one is chosen .choose: pooled_train or client_train or server"),
     ],

@@ -35,6 +35,16 @@ def test_pixels_are_the_images_themselves():
     assert components("feature")["pixels"].fn(images) is images.x
 
 
+def test_centred_pixels_are_images_still():
+    images = pictures()
+    found = represent(images, "centred")
+    assert (found.kind, found.scale, found.shape) == ("image", 1.0, images.shape)
+    for split in SPLITS:
+        assert found.x[split].dtype == np.float32
+        assert np.allclose(found.x[split] + 0.5, images.x[split] / 255, rtol=0, atol=1e-6)
+    assert "centred;v1;" in found.notes[-1]
+
+
 def test_the_convnet_learns_and_is_cut_before_its_dense_layers():
     found = represent(pictures(), "convnet.epochs-3")
     # 32 -> 30 -> 15 -> 13 -> 6 -> 4 -> 2, with 128 filters

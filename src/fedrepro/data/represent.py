@@ -2,6 +2,7 @@
 
 A feature extractor is a component of its own, and its token stands inside the data set's:
 
+    mnist+features~centred
     cifar10+features~vgg16
     cifar10+features~lite0
     ham10000+features~convnet.epochs-20
@@ -28,7 +29,8 @@ from fedrepro.data.prepared import SPLITS, Arrays
 PARTS = re.compile(r"\.(?=[a-z])")
 
 Features = Annotated[
-    str, Arg("what stands for the pixels: pixels, convnet, lite0, vgg16, or with .parameter-value")
+    str,
+    Arg("what stands for the pixels: pixels, centred, convnet, lite0, vgg16, or .parameter-value"),
 ]
 
 
@@ -46,15 +48,18 @@ def resolved_features(dataset: Spec) -> str:
 
 
 def represent(images: Arrays, features: str) -> Arrays:
-    """The images themselves for `pixels`, else features of them: kind features, float32 (N, D)."""
+    """The images for `pixels`, other images, or features of them: float32 (N, *shape) or (N, D)."""
     spec = feature_spec(features)
     if spec.name == "pixels":
         return images
     found: Mapping[str, np.ndarray] = spec.component.fn(images, **spec.values)
-    dims = found["train"].shape[1]
+    x = {split: np.ascontiguousarray(found[split], np.float32) for split in SPLITS}
+    if x["train"].shape[1:] == images.shape:
+        return replace(images, x=x, scale=1.0, notes=(*images.notes, f"pixels by {spec.resolved}"))
+    dims = x["train"].shape[1]
     return replace(
         images,
-        x={split: np.ascontiguousarray(found[split], np.float32) for split in SPLITS},
+        x=x,
         scale=1.0,
         shape=(dims,),
         kind="features",

@@ -1,16 +1,16 @@
 """How one setting of a sweep is chosen: by the mean over trials of a declared number.
 
 The number is read from the metrics of each run as its rule says (`fedrepro.api.Choice`): the value
-at the end, the best of all measured rounds, the area under the curve over rounds, or the value at
-the last rung of a race, among the settings that it did not stop. Test data measure and never
-choose.
+at the end, the best of all measured rounds, the area under the curve over rounds or over the second
+half of those that all settings ran, or the value at the last rung of a race, among the settings
+that it did not stop. Test data measure and never choose.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import render
 from fedrepro.core.racing import TIE_DIGITS, rungs
 from fedrepro.numbers.series import Series, end_series, is_final, mean, sd
+from fedrepro.planning.entries import TOGETHER
 from fedrepro.planning.measures import Measure, Setting
 
 if TYPE_CHECKING:
@@ -64,12 +65,15 @@ def candidates(
 ) -> dict[Setting, Candidate]:
     """The settings of a group, in order; rows: of each, what it reached in these trials."""
     race = measure.measured(list(rows)).race
+    shared = _shared_rounds(rows.values(), measure.choose) if measure.choose else 0.0
     found = {}
     for setting, own in rows.items():
         series = end_series(own, setting.token, trials, where)
         criterion: Sequence[float] = ()
         if measure.choose and measure.chosen:
             read = _at_last_rung(own, race) if race else own
+            if measure.choose.over == "half":
+                read = own[own["round"].between(shared / 2, shared) | is_final(own)]
             criterion = criterion_of(read, series, measure.choose, setting, trials, where)
         found[setting] = Candidate(series, criterion)
     return found
@@ -82,7 +86,7 @@ def criterion_of(
     key = choice.metric, choice.split
     at_end = choice.over == "end"
     found = series.get(key, ()) if at_end else _over_rounds(own, choice, trials)
-    if choice.over == "race" and series.get(key):  # one that diverged in the end is out as well
+    if choice.over in TOGETHER and series.get(key):  # one that diverged in the end is out as well
         found = [value + 0 * end for value, end in zip(found, series[key], strict=True)]
     if not found:
         when = "" if at_end else " in single rounds"
@@ -100,6 +104,17 @@ def _at_last_rung(own: pd.DataFrame, race: int) -> pd.DataFrame:
     trials = due.groupby("round")["trial"].nunique()
     found: pd.DataFrame = due[due["round"] == trials.index[trials == trials.max()].max()]
     return found
+
+
+def _shared_rounds(rows: Iterable[pd.DataFrame], choice: Choice) -> float:
+    """The last round that all settings ran in all trials, but for those that diverged."""
+    last = []
+    for own in rows:
+        asked = own[(own["metric"] == choice.metric) & (own["split"] == choice.split)]
+        done = asked[~is_final(asked)]
+        if len(done) and bool(asked["value"].notna().all()):
+            last.append(float(done.groupby("trial")["round"].max().min()))
+    return min(last, default=math.inf)
 
 
 def _over_rounds(own: pd.DataFrame, choice: Choice, trials: int) -> Sequence[float]:
@@ -141,6 +156,7 @@ CURVES: dict[Over, Callable[[Curve, int], float]] = {
     "end": end_of,
     "best": best_of,
     "area": area_of,
+    "half": area_of,  # of the rounds that are left of it
     "race": end_of,
 }
 

@@ -24,6 +24,8 @@ from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 
 Scale = Literal["tiny", "quick", "paper"]
 RACE: Over = "race"
+# settings are compared at the same rounds, whichever of them ended early
+TOGETHER: tuple[Over, ...] = (RACE, "half")
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
 Trials = Annotated[int, Field(ge=1, le=10_000)]
 Every = Annotated[int, Field(ge=1)] | Literal["auto"]
@@ -87,7 +89,8 @@ class ChoiceEntry(Strict):
     over: Over = Field(
         "end",
         description="of a method in rounds: its value at the end, the best of all measured "
-        "rounds, the area under its curve divided by the rounds, or a race",
+        "rounds, the area under its curve divided by the rounds, the same over the second half of "
+        "the rounds that all settings ran, or a race",
     )
     race: Annotated[int, Field(ge=1)] | None = Field(
         None,
@@ -122,7 +125,12 @@ class ChoiceEntry(Strict):
             return same
         like = next((c for c in near if c.metric == self.metric), near[0])
         name = f"{self.metric} on {self.split}, {self.over}"
-        how = {"end": "at the end", "best": "in the best round", "area": "on average over rounds"}
+        how = {
+            "end": "at the end",
+            "best": "in the best round",
+            "area": "on average over rounds",
+            "half": "on average over the second half of the rounds that all of them ran",
+        }
         title = all_metrics()[self.metric].title
         words = f"{title}, split {self.split}, {how[self.over]}, mean of trials"
         return Choice(name, self.metric, self.split, self.over, like.need, words)

@@ -20,6 +20,7 @@ from fedrepro.data.aside import ASIDE
 from fedrepro.planning.entries import (
     RACE,
     TABLE,
+    TOGETHER,
     ChoiceEntry,
     ComponentEntry,
     ExhibitSettings,
@@ -405,11 +406,11 @@ def _require_choice(measure: Measure, until: float | None, where: str) -> None:
             f"{where}: method '{measure.spec.name}' has no rounds, so that none of its settings "
             f"is chosen by '{measure.choose.name}'; choose over: end"
         )
-    if until is not None and measure.choose.over != RACE:
+    if until is not None and measure.choose.over not in TOGETHER:
         raise FedreproError(
             f"{where}: the runs of method '{measure.spec.name}' end where test accuracy reaches "
             f"{until:g}, so that choosing by '{measure.choose.name}' would compare them at rounds "
-            "that test data decide; choose: race compares them at the same rounds"
+            "that test data decide; choose: race, or over: half, compares them at the same rounds"
         )
 
 

@@ -63,7 +63,7 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
 
 def _device(dataset: Spec) -> str:
     """Where arrays are computed: features on a GPU if there is one."""
-    if resolved_features(dataset).partition(";")[0] in ("", "pixels"):
+    if resolved_features(dataset).partition(";")[0] in ("", "pixels", "centred"):
         return "cpu"
     from fedrepro.components.features._images import best_device
 
