@@ -86,22 +86,22 @@ def test_a_verdict_stands_beside_the_check_that_decides_it(tmp_path):
     ]
 
 
-def test_a_verdict_that_depends_says_what_each_reading_gives(tmp_path):
+def test_readings_that_differ_are_told_each_with_the_check_that_decides_it(tmp_path):
     path = tmp_path / "claims.csv"
-    head = {"claim": "X1", "verdict": "depends", "says": "So.", "bound": "level, at least 0"}
-    head |= {"fixed": "before"}
+    head = {"claim": "X1", "verdict": "undecided", "says": "So.", "fixed": "before"}
+    one, two = (head | {"reading": name, "bound": "at least 0"} for name in ("one", "two"))
     write_claims(
         path,
-        head
-        | {"reading": "one", "check": "a, on average: level, at least 0"}
-        | {"check_verdict": "holds"},
-        head
-        | {"reading": "two", "check": "b, on average: level, at least 0"}
-        | {"check_verdict": "refuted"},
+        one | {"check": "a, on average: at least 0", "check_verdict": "holds", "value": 9},
+        one
+        | {"check": "b, on average: at least 0", "check_verdict": "refuted", "at": "fig"}
+        | {"value": -0.5, "low": -0.6, "high": -0.4},
+        two | {"check": "c, on average: at least 0", "check_verdict": "undecided", "at": "fig-2"},
     )
     (line,) = recorded_verdicts(path).splitlines()[2:]
-    assert (
-        line == "| X1 | So. | depends | one: holds; two: refuted |  | level, at least 0 | before |"
+    assert line == (
+        "| X1 | So. | undecided | one: refuted, b (fig); two: undecided, c (fig-2) "
+        "| -0.5 (-0.6 to -0.4); – | at least 0 | before |"
     )
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
 
@@ -22,6 +22,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import Param, read_signature, render
 from fedrepro.core.registry import COMMON, KINDS, components
 from fedrepro.core.spec import Component
+from fedrepro.numbers.claims.judging import WHOLE, Verdict
 from fedrepro.numbers.files import open_recorded, read_claims
 from fedrepro.numbers.printed import PrintedValue, published_file, read_published
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
@@ -123,24 +124,49 @@ def recorded_verdicts(claims: Path) -> str:
 
 
 def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
-    """A claim with the check that decides it: the first whose verdict is the claim's."""
-    agreeing = [row for row in checks if row["check_verdict"] == row["verdict"]]
-    row = (agreeing or [row for row in checks if row["missing"]] or checks)[0]
+    """A claim with the check that decides it: the first whose verdict is the claim's.
+
+    Where readings differ each is told, with the check that decides it.
+    """
+    row = _deciding(checks, checks[0]["verdict"])
     label = f" ({row['label']})" if row["label"] else ""
     needed = row["trials_needed"] if row["verdict"] == "undecided" else ""
     more = f" (about {float(needed):.0f} trials would decide)" if needed else ""
     head = row["claim"], row["says"], row["verdict"] + label + more
     if not row["check"]:
         return *head, row["reason"], "", "", ""
-    if row["verdict"] == "depends":
-        told = [f"{one['reading']}: {one['check_verdict']}" for one in checks]
-        return *head, "; ".join(told), "", row["bound"], row["fixed"]
+    readings: dict[str, list[dict[str, str]]] = {}
+    for check in checks:
+        readings.setdefault(check["reading"], []).append(check)
+    said = {name: _whole(own) for name, own in readings.items()}
+    if len(set(said.values())) > 1:
+        decided = {name: _deciding(own, said[name]) for name, own in readings.items()}
+        told = [f"{name}: {said[name]}, {_looked_at(one)}" for name, one in decided.items()]
+        numbers = [_measured(one) or "–" for one in decided.values()]
+        bounds = dict.fromkeys(one["bound"] for one in decided.values())
+        return *head, "; ".join(told), "; ".join(numbers), "; ".join(bounds), row["fixed"]
+    return *head, _looked_at(row), _measured(row), row["bound"], row["fixed"]
+
+
+def _deciding(checks: list[dict[str, str]], verdict: str) -> dict[str, str]:
+    agreeing = [row for row in checks if row["check_verdict"] == verdict]
+    return (agreeing or [row for row in checks if row["missing"]] or checks)[0]
+
+
+def _whole(checks: list[dict[str, str]]) -> str:
+    """What the checks of one reading come to."""
+    return WHOLE["every"]([cast(Verdict, row["check_verdict"]) for row in checks])
+
+
+def _looked_at(row: Mapping[str, str]) -> str:
     at = row["at"] or (f"missing: {row['missing']}" if row["missing"] else "not run")
-    what = f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]} ({at})"
+    return f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]} ({at})"
+
+
+def _measured(row: Mapping[str, str]) -> str:
     # adding zero leaves no minus before it
     low, high = (f"{float(row[end]) + 0.0:.3g}" if row[end] else "?" for end in ("low", "high"))
-    number = f"{float(row['value']):.3g} ({low} to {high}{_sure(row)})" if row["value"] else ""
-    return *head, what, number, row["bound"], row["fixed"]
+    return f"{float(row['value']):.3g} ({low} to {high}{_sure(row)})" if row["value"] else ""
 
 
 def printed_verdicts(paper: str) -> str:
