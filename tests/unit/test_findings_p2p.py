@@ -87,11 +87,12 @@ def recorded(*names: str) -> bool:
 
 
 def regression() -> Iterator[str]:
-    """After 200 samples: errors, and the variance that nodes believe in."""
+    """After the last sample: errors, and the variance that nodes believe in."""
     if not recorded("figure-1a", "figure-1b"):
         return
-    place = {"round": 200.0}
-    alone, together = of("figure-1a", **place), of("figure-1b", **place)
+    done = numbers("figure-1a")["round"].max()
+    alone, together = (of(figure, round=done) for figure in ("figure-1a", "figure-1b"))
+    yield f"squared error after {done:.0f} samples, the last"
 
     def number(rows: pd.DataFrame, method: str, metric: str = "squared_error") -> str:
         own = rows[(rows["method"] == method) & (rows["metric"] == metric)]
@@ -251,10 +252,35 @@ def all_cases() -> Iterator[str]:
     yield f"{min(little):.1f} to {max(little):.1f} points; in the unbalanced case"
     one, other = lost("unbalanced")
     yield f"the nodes lose {one:.1f} and {other:.1f}"
-    yield f"one of the nodes loses {lost('case (a)')[1]:.0f} points"
+    after = [
+        of_case("case (a)", "all data") - of_case("case (a)", f"{node}, after") for node in NODES
+    ]
+    (one, other), (own, second) = lost("case (a)"), after
+    yield f"lose {one:.1f} and {other:.1f} points before an exchange, and {own:.1f}"
+    yield f"and {own:.1f} and {second:.1f} after it"
 
 
-@pytest.mark.parametrize("sentence", [*case_a(), *unbalanced(), *case_b(), *halves(), *all_cases()])
+def lead() -> Iterator[str]:
+    places = (("case (b)", "b"), ("unbalanced", "unbalanced"), ("case (a)", "a"))
+    said = []
+    for label, case in places:
+        theirs, own = printed(case), [of_case(label, node) for node in NODES]
+        said.append((own, [theirs[node] for node in NODES]))
+        near = [of_case(label, n) - theirs[n] for n in ALONE]
+        assert max(map(abs, near)) < 1
+    (b, of_b), (u, of_u), (a, of_a) = said
+    yield f"reach {b[0]:.1f} and {b[1]:.1f} % in case (b) (printed {of_b[0]:.1f}, {of_b[1]:.1f})"
+    yield f"{u[0]:.1f} and {u[1]:.1f} with unbalanced classes ({of_u[0]:.1f}, {of_u[1]:.1f})"
+    yield f"{a[0]:.1f} and {a[1]:.1f} in case (a) ({of_a[0]:.1f}, {of_a[1]:.1f})"
+    after = [of_case("case (a)", f"{node}, after") for node in NODES]
+    yield f"1 leads by {a[0] - a[1]:.1f} points, as printed"
+    yield f"after it node 2 does, by {after[1] - after[0]:.1f}"
+
+
+CASES = (lead, case_a, unbalanced, case_b, halves, all_cases)
+
+
+@pytest.mark.parametrize("sentence", [sentence for part in CASES for sentence in part()])
 def test_what_is_said_of_a_case_is_in_the_record(sentence):
     assert sentence in FLAT
 
@@ -331,7 +357,11 @@ def intervals() -> Iterator[str]:
     yield f"in the unbalanced case by {fell[0]:.0f} to {fell[1]:.0f} points"
     after = [f"{node}, after" for node in NODES]
     fell = sorted(before(often, node) - before(rare, node) for node in after)
-    yield f"believe after it falls by {fell[0]:.0f} to {fell[1]:.0f}"
+    yield f"believe after it falls there by {fell[0]:.0f} to {fell[1]:.0f}"
+    often, rare = (f"case (a), {n} minibatches" for n in (3, 10))
+    fell = [before(often, node) - before(rare, node) for node in (*NODES, *after)]
+    yield f"before it by {fell[0]:.1f} and {fell[1]:.1f} points at nodes 1 and 2"
+    yield f"after it by {fell[2]:.1f} and {fell[3]:.1f}"
     for case in ("case (a)", "unbalanced"):
         for node in NODES:
             assert before(f"{case}, 3 minibatches", node) > before(f"{case}, 1 minibatch", node)
@@ -358,6 +388,7 @@ def graphs() -> Iterator[str]:
         return [100 * on(shape, nodes) for shape in SHAPES]
 
     four, many = (100 * on("complete", nodes) for nodes in (4, 64))
+    yield f"they end below four, at {100 * on('complete', 2):.1f} %"
     yield f"on the complete graph 4 nodes end at {four:.1f} %, 64 at {many:.1f}"
     least = [100 * on("complete", nodes, "accuracy_worst") for nodes in (4, 64)]
     yield f"loses more, from {least[0]:.1f} to {least[1]:.1f}"
