@@ -120,6 +120,37 @@ def apart(name: str, case: str, units: int, one: str, two: str) -> list[float]:
     return [100 * float((a - b).mean()) for a, b in pairs]
 
 
+def within(numbers, case: str, clients: int, units: int, one: str, two: str):
+    """One method above another within trials: the mean, and half of its 95 % interval."""
+    own = values(numbers, case, clients, one, units) - values(numbers, case, clients, two, units)
+    return float(own.mean()), float(half_width(own[:, None], 0.95)[0])
+
+
+def of_two_layers() -> Iterator[str]:
+    """What is said below the tables of `equal-size-deep`."""
+    numbers = recorded("equal-size-deep")
+
+    def ahead(case: str, method: str, units: int = 50, of: str = "PFNM") -> str:
+        return f"{abs(100 * within(numbers, case, 10, units, method, of)[0]):.0f}"
+
+    kmeans, matching, pruned = (
+        ahead(ODD, m) for m in ("k-means of units", "weight matching", "pruned concatenation")
+    )
+    yield f"k-means of units is {kmeans} points ahead of it, weight matching {matching} and pruning"
+    yield f"pruning by norm {pruned}."
+    own, half = within(numbers, EVEN, 10, 50, "weight matching", "clients alone")
+    yield (
+        f"weight matching is {ahead(EVEN, 'weight matching')} ahead and {100 * own:.1f} above a "
+        f"client ({100 * (own - half):.1f} to {100 * (own + half):.1f})"
+    )
+    own, half = within(numbers, EVEN, 10, 50, "k-means of units", "PFNM")
+    assert abs(own) < half
+    more = [ahead(EVEN, "k-means of units", units) for units in (100, 200)]
+    yield f"at 50 units and {more[0]} and {more[1]} points ahead at 100 and 200"
+    few, many = (ahead(EVEN, "pruned concatenation", units) for units in (50, 200))
+    yield f"pruning is {few} behind at 50 and {many} ahead at 200"
+
+
 def sentences() -> Iterator[str]:
     """What is said below the tables of `equal-size`."""
     behind = [-x for x in apart("equal-size", EVEN, 50, "PFNM", "clients alone")]
@@ -129,13 +160,33 @@ def sentences() -> Iterator[str]:
     four = [f"{x:.0f}" for x in apart("equal-size", ODD, 200, "PFNM", "clients at random")]
     yield f"at 200 units {four[0]}, {four[1]} and {four[2]} points (J = 5, 10, 25) over four whole"
     kmeans = [f"{x:.0f}" for x in apart("equal-size", ODD, 50, "k-means of units", "PFNM")]
-    yield f"level with it at J = 5 and {kmeans[1]} and {kmeans[2]} points ahead at J = 10 and 25"
+    yield f"k-means of units is {kmeans[1]} and {kmeans[2]} points ahead of it at J = 10 and 25"
     from_200 = [-x for x in apart("equal-size", ODD, 200, "k-means of units", "PFNM")]
-    yield f"PFNM is ahead of k-means by {between(from_200, 0)} points"
+    yield f"by {between(from_200, 0)} at 200 (with J = 5 the interval holds 0)"
     at_100 = [f"{x:.0f}" for x in apart("equal-size", ODD, 100, "PFNM", "k-means of units")]
     assert at_100[0] == at_100[1]
-    yield f"at 100 by {at_100[0]} (J = 5 and 10), while at J = 25 k-means is {at_100[2][1:]} ahead"
+    yield (
+        f"ahead of k-means by {at_100[0]} points at 100 units with J = 5 and 10, where at J = 25 "
+        f"k-means is {at_100[2][1:]} ahead"
+    )
+    two = apart("equal-size", EVEN, 100, "PFNM", "clients at random")
+    yield f"at 100 {-min(two):.1f} behind to {max(two):.1f} ahead of two whole clients"
     numbers = recorded("equal-size")
+    assert values(numbers, ODD, 5, "PFNM", 400) is None
+    ten, more = (within(numbers, ODD, j, 400, "PFNM", "k-means of units") for j in COUNTS[1:])
+    yield f"by {100 * more[0]:.1f} at 400 with J = 25"
+    five = within(numbers, ODD, 5, 200, "PFNM", "k-means of units")
+    told = [within(numbers, ODD, j, 50, "weight matching", "PFNM") for j in COUNTS]
+    kmeans_5 = within(numbers, ODD, 5, 50, "k-means of units", "PFNM")
+    assert all(abs(mean) < half for mean, half in (*told, kmeans_5, five, ten))
+    best, shared = (
+        [100 * float(values(numbers, EVEN, j, m, 50).mean()) for j in COUNTS]
+        for m in ("best clients", "parameter average, shared start")
+    )
+    assert [f"{x:.1f}" for x in (best[2], shared[2])] == ["92.7", "92.7"]
+    for m in ("PFNM", "k-means of units", "OT fusion", "weight matching"):
+        own = (100 * values(numbers, EVEN, j, m, 50).mean() for j in COUNTS)
+        assert all(x < y for x, y in zip(own, best, strict=True))
     pruned, own = (
         [_percent(values(numbers, ODD, j, m, 200)) for j in (5, 10)]
         for m in ("pruned concatenation", "PFNM")
@@ -154,7 +205,7 @@ def of_photographs() -> Iterator[str]:
     even, odd = (
         [-x for x in apart(name, case, 50, "PFNM", "clients alone")] for case in (EVEN, ODD)
     )
-    yield f"At 50 units PFNM is {between(even)} points behind a client that merges nothing on"
+    yield f"PFNM is {between(even)} points behind a client that merges nothing on homogeneous data"
     yield f"on heterogeneous {between(odd)} behind"
     ahead = [-x for x in apart(name, ODD, 50, "PFNM", "weight matching")]
     yield f"weight matching is {between(ahead)} points ahead of PFNM"
@@ -167,7 +218,16 @@ def of_photographs() -> Iterator[str]:
         _percent(values(numbers, ODD, 25, m, 400))
         for m in ("PFNM", "clients at random", "pruned concatenation")
     ]
-    yield f"it has {at_400[0]} %, and 400 units of whole clients {at_400[1]}, pruned {at_400[2]}."
+    yield f"PFNM has {at_400[0]} %, and 400 units of whole clients {at_400[1]}, pruned {at_400[2]}."
+    whole, left = (
+        within(numbers, ODD, 25, 400, "PFNM", m)
+        for m in ("clients at random", "pruned concatenation")
+    )
+    said = [
+        (f"{100 * x:.1f}", f"({100 * (x - half):.1f} to {100 * (x + half):.1f})")
+        for x, half in (whole, left)
+    ]
+    yield f"These are {' '.join(said[0])} and {said[1][0]} points {said[1][1]} behind"
     for case, clients in places(numbers):
         for units in (100, 200):
             own = {m: values(numbers, case, clients, m, units) for m in SIZED}
@@ -180,7 +240,9 @@ def of_photographs() -> Iterator[str]:
     yield f"is {-kmeans[2]:.1f} points behind it here with 25 heterogeneous clients"
 
 
-@pytest.mark.parametrize("part", [sentences, of_photographs], ids=lambda part: part.__name__)
+@pytest.mark.parametrize(
+    "part", [sentences, of_two_layers, of_photographs], ids=lambda part: part.__name__
+)
 def test_sentences_are_those_of_the_record(part):
     flat = " ".join(PAGE.read_text().split())
     assert [sentence for sentence in part() if sentence not in flat] == []

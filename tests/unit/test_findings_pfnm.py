@@ -65,6 +65,12 @@ def figure_2() -> Iterator[str]:
     free = measured("figure-2b", "PFNM", "PFNM unmatched")
     whole = over_clients("figure-2b", "PFNM", "PFNM unmatched")
     yield f"It is {between(free)} above `unmatched`, over all J {interval(whole)}"
+    sizes = [
+        mean("figure-2b", "PFNM unmatched", clients=j, **UNITS)
+        / mean("figure-2b", "PFNM", clients=j, **UNITS)
+        for j in J
+    ]
+    yield f"which has {between(sizes)} times its units"
     weighted = [-x for x in measured("figure-2b", "PFNM", "W-Ens")]
     yield f"and {between(weighted)} below the weighted ensemble"
     level = max(abs(x) for x in measured("figure-2a", "PFNM", "PFNM unmatched"))
@@ -81,7 +87,7 @@ def photographs() -> Iterator[str]:
     alone = between(measured("figure-2d", "PFNM", "clients alone"))
     yield f"and {alone} above clients alone"
     class_share = whole("concatenation")
-    yield f"by class share, to {points(class_share)} points ({ends(class_share)}), "
+    yield f"by class share, {points(class_share)} points ({ends(class_share)}), "
     yield (
         f"{interval(-whole('U-Ens'))} behind the uniform ensemble and {interval(-whole('W-Ens'))} "
         "behind the weighted one"
@@ -126,10 +132,10 @@ def choices() -> Iterator[str]:
 
 
 def sizes() -> Iterator[str]:
-    for clients, words in ((10, "level"), (25, "ahead")):
+    for clients in (10, 25):
         own = trials(SIZES, "PFNM", case="homogeneous", clients=clients, sigma2=10.0)
         less = own - trials("figure-2a", "clients alone", clients=clients)
-        said = f"level ({100 * less.mean():.2f} points, " if words == "level" else None
+        said = f"not told apart ({100 * less.mean():.2f} points, " if clients == 10 else None
         yield said or f"and {-100 * less.mean():.1f} points ahead of PFNM"
     for clients in (10, 25):
         own = trials(SIZES, "PFNM", case="heterogeneous", clients=clients, sigma2=10.0)
@@ -240,7 +246,9 @@ def two_variances() -> Iterator[str]:
     yield f"{said[0]} with two layers {interval(gains[0])}"
     sizes = [{mean(name, m, hidden=DEPTHS[at], **UNITS) for m in (single, two)} for at in (1, 3)]
     assert [len(size) for size in sizes] == [1, 1]
-    yield f"at the same {sizes[1].pop():,.0f} and {sizes[0].pop():,.0f} units"
+    few, many = (size.pop() for size in sizes)
+    yield f"at the same {many:,.0f} and {few:,.0f} units"
+    yield f"units, which are {many / 20:.0f} and {few / 10:.0f} % of all"
     level = [apart(name, two, "PFNM unmatched", hidden=DEPTHS[at]) for at in (1, 3)]
     assert all(half_width(x[:, None], 0.95)[0] > abs(x.mean()) for x in level)
     yield f"({points(level[0])} and {points(level[1])} points; both intervals hold 0)"
@@ -392,7 +400,23 @@ def streaming() -> Iterator[str]:
     )
 
 
+def lead() -> Iterator[str]:
+    level = max(abs(x) for x in measured("figure-2a", "PFNM", "U-Ens"))
+    yield f"the ensemble of all clients, to {level:.1f} points"
+    ahead = [points(over_clients(f"figure-2{p}", "W-Ens", "PFNM")) for p in "bd"]
+    yield f"leads by {ahead[0]} points on MNIST and {ahead[1]} on CIFAR-10"
+    at = {"case": "homogeneous", "clients": 25}
+    few = percent("equal-size", "PFNM", **at, units=400)
+    every = percent("equal-size", "concatenation", **at)
+    usual = percent("figure-2a", "PFNM", clients=25), units("figure-2a", "PFNM", clients=25)
+    yield f"400 have {few} %, the {usual[1]} that training accuracy takes {usual[0]}, and all of"
+    yield f"and all of them {every}"
+    several = [-100 * apart("figure-3d", "PFNM", "U-Ens", hidden=h).mean() for h in DEPTHS[1:]]
+    yield f"PFNM is {between(several, 0)} points behind the uniform ensemble. Not known"
+
+
 PARTS: tuple[Callable[[], Iterator[str]], ...] = (
+    lead,
     figure_2,
     photographs,
     choices,
