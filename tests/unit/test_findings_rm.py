@@ -22,6 +22,11 @@ def ours(case: str, method: str) -> float:
     return 100 * float(own["mean"].item())
 
 
+def printed(case: str, method: str) -> float:
+    own = PRINTED[(PRINTED["case"] == case) & (PRINTED["method"] == method)]
+    return 100 * float(own["printed"].item())
+
+
 def behind(case: str, method: str) -> str:
     return f"{ours(case, 'FA') - ours(case, method):.1f}"
 
@@ -46,7 +51,21 @@ def sentences() -> Iterator[str]:
     short = -100 * left["difference"]
     yield f"They are {short.min():.1f} to {short.max():.1f} points below print"
     yield f"FA+AH is {behind(ONE[0], 'FA+AH')} and {behind(ONE[1], 'FA+AH')} points behind FA"
-    yield f"FA+RM+AH {behind(ONE[0], 'FA+RM+AH')} and {behind(ONE[1], 'FA+RM+AH')}"
+    both = [behind(case, "FA+RM+AH") for case in ONE]
+    more = [printed(case, "FA+AH") - printed(case, "FA") for case in ONE]
+    yield f"where the paper has it {more[0]:.1f} and {more[1]:.1f} ahead"
+    more = [printed(case, "FA+RM+AH") - printed(case, "FA") for case in ONE]
+    assert f"{more[0]:.1f}" == "0.0"
+    yield f"FA+RM+AH {both[0]} and {both[1]} behind, where the paper has a tie"
+    yield f"where the paper has a tie and {more[1]:.1f} ahead"
+    same = max(abs(ours(case, "FA+WD") - ours(case, "FA")) for case in (*IID, *ONE))
+    yield f"FA+WD is FA to {same:.1f} points in all four cells"
+    fixed = table[table["method"].isin(["FA", "FA+WD", "FA+RM"])]
+    yield f"all {len(fixed)} accuracies are within 0.5 points of print"
+    assert fixed["difference"].abs().max() < 0.005
+    ah, theirs = ([f(case, "FA+AH") for case in ONE] for f in (ours, printed))
+    yield f"reach {ah[0]:.1f} and {ah[1]:.1f} % (printed {theirs[0]:.1f} and {theirs[1]:.1f})"
+    yield f"the fixed schedule, {ours(ONE[0], 'FA'):.1f} and {ours(ONE[1], 'FA'):.1f};"
     ahead = [ours(case, "FA+AH") - ours(case, "FA") for case in IID]
     yield f"ahead of FA by {min(ahead):.1f} and {max(ahead):.1f} points with iid clients"
     gaps = [ours(case, "FA") - ours(case, "FA+RM") for case in (*IID, *ONE)]
@@ -121,6 +140,10 @@ def of_settings() -> Iterator[str]:
     small, usual, large = less[0.01], less[1], less[10]
     yield f"{small}, {less[0.1]} and {usual} with coefficients of 0.01, 0.1 and 1, and {large}"
     yield f"beside {entropy[2.0]} without it"
+    rows = pd.read_csv(RECORD / "entropy-term.csv")
+    none = rows[(rows["method"] == "FA, no entropy term") & (rows["case"] == ONE[0])]
+    (first, *_) = none[none["metric"] == "accuracy"]["by_trial"].item().split()
+    yield f"without the term it has {100 * float(first):.1f} in the same trial"
     yield (
         f"FA has {entropy[1.0]} where the term starts at 1.0 nat, {entropy[1.5]} at 1.5, "
         f"{entropy[2.0]} at 2.0, which was fixed before, and {entropy[2.2]} at 2.2"
@@ -146,11 +169,9 @@ def of_times() -> Iterator[str]:
         f"{more[2]:.1f} on keywords"
     )
     claims = pd.read_csv(RECORD / "claims.csv").set_index("claim")
-    assert set(claims.loc["R22"]["verdict"]) == {"refuted"}
+    assert set(claims.loc[["R22"]]["verdict"]) == {"no verdict"}
     assert set(claims.loc[["R23"]]["verdict"]) == {"holds"}
-    mean = 100 * (claims.loc["R22"]["value"].iloc[0] - 1)
-    assert mean == pytest.approx(sum(more) / 3, abs=0.5)
-    yield f"{mean:.1f} % on average, where the paper has less than 2: R22 is refuted"
+    yield f"{sum(more) / 3:.1f} % on average, where the paper has less than 2"
     yield f"where a round takes {1000 * seconds.loc[mnist, 'FA']:.0f} ms"
     matched = [100 * (seconds.loc[at, "FA+RM"] / seconds.loc[at, "FA"] - 1) for at in places]
     yield (
