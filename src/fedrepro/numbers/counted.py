@@ -19,6 +19,12 @@ Row = Mapping[str, str]
 JUDGED = ("reproduced", *DIFFERENT, ANOTHER, OPEN)
 DECIDED = ("holds", "refuted", "depends")
 BY_TRIALS = (*DECIDED, "undecided")
+BY_LESS = "{}, which moves it by less ({})"
+SET_UP = {
+    OPEN: "{}; what that moves is for {} to show",
+    ANOTHER: "{}, which moves it by more ({})",
+    **dict.fromkeys(DIFFERENT, BY_LESS),
+}
 LABELS = {
     "exact": "Counts, which are exact",
     "identity": "Near to identities, by how the methods are defined",
@@ -37,10 +43,9 @@ def word_of(row: Row) -> str:
 def reasons(row: Row) -> str:
     """The note on a printed value, why it is counted apart, and which setting is open."""
     told = [row["note"], row.get("apart", "")]
-    if row.get("set_up") and row["verdict"] in (OPEN, ANOTHER, *DIFFERENT):
-        where, _, reason = row["set_up"].partition(": ")
-        told.append(f"{reason} ({where})")
-    return "; ".join(filter(None, told))
+    where, _, reason = row.get("set_up", "").partition(": ")
+    said = SET_UP.get(row["verdict"]) if reason else None
+    return "; ".join(filter(None, [*told, said and said.format(reason, where)]))
 
 
 def _apart(row: Row) -> str:
@@ -60,18 +65,24 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
     judged = [row for row in distinct if row["verdict"] in JUDGED]
     own = [row for row in judged if not _apart(row)]
     of = f" of {len(distinct)} quantities" if len(distinct) < len(rows) else ""
-    told = [f"{len(rows)} printed values{of}, {len(own)} of them judged: {_several(own)}."]
-    words = dict.fromkeys(_apart(row) for row in judged)
-    for word in filter(None, words):
-        apart = [row for row in judged if _apart(row) == word]
-        told.append(f"Counted apart: {len(apart)} {word} ({_several(apart)}).")
+    told = [f"{len(rows)} printed values{of}."]
+    if own:
+        told.append(f"Judged: {_several(own)}.")
+    words = filter(None, dict.fromkeys(map(_apart, judged)))
+    apart = {word: [row for row in judged if _apart(row) == word] for word in words}
+    if apart:
+        parts = [f"{len(found)} {word} ({_several(found)})" for word, found in apart.items()]
+        told.append(f"Counted apart: {', '.join(parts)}.")
     rest = Counter(row["verdict"] for row in distinct if row["verdict"] not in JUDGED)
     if rest:
         told.append(f"Not judged: {', '.join(f'{n} {word}' for word, n in rest.most_common())}.")
-    free = sum(row["unbounded"] == "reproduced" for row in own)
-    if judged:
+    bounded, free = (
+        sum(row[key] == "reproduced" for row in own) for key in ("verdict", "unbounded")
+    )
+    if own:
         told.append(
-            f"If our own scatter widened the tolerance without bound, {free} would be reproduced."
+            f"If our own scatter widened the tolerance without bound, {free} instead of {bounded} "
+            "would be reproduced."
         )
     return told
 
@@ -80,7 +91,7 @@ def _several(rows: Iterable[Row]) -> str:
     words = Counter(
         row["verdict"] + (" in one trial" if _alone(row) else "") for row in rows
     ).most_common()
-    return ", ".join(f"{count} {word}" for word, count in words) or "none"
+    return ", ".join(f"{count} {word}" for word, count in words)
 
 
 def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
