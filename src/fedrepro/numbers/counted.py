@@ -19,9 +19,10 @@ Row = Mapping[str, str]
 JUDGED = ("reproduced", *DIFFERENT, ANOTHER, OPEN)
 DECIDED = ("holds", "refuted", "depends")
 BY_TRIALS = (*DECIDED, "undecided")
+SEVERAL = {"holds": "hold", "depends": "depend"}
 BY_LESS = "{}, which moves it by less ({})"
 SET_UP = {
-    OPEN: "{}; what that moves is for {} to show",
+    OPEN: "{}, and {} shows what it moves",
     ANOTHER: "{}, which moves it by more ({})",
     **dict.fromkeys(DIFFERENT, BY_LESS),
 }
@@ -45,7 +46,8 @@ def reasons(row: Row) -> str:
     told = [row["note"], row.get("apart", "")]
     where, _, reason = row.get("set_up", "").partition(": ")
     said = SET_UP.get(row["verdict"]) if reason else None
-    return "; ".join(filter(None, [*told, said and said.format(reason, where)]))
+    exhibit = where.partition(", ")[0]
+    return "; ".join(filter(None, [*told, said and said.format(reason, exhibit)]))
 
 
 def _apart(row: Row) -> str:
@@ -80,10 +82,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
         sum(row[key] == "reproduced" for row in own) for key in ("verdict", "unbounded")
     )
     if own:
-        told.append(
-            f"If our own scatter widened the tolerance without bound, {free} instead of {bounded} "
-            "would be reproduced."
-        )
+        many = "as many" if free == bounded else f"{free} instead of {bounded}"
+        told.append(f"With no bound on our own scatter {many} would be reproduced.")
     return told
 
 
@@ -99,7 +99,7 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
     heads = [checks[0] for checks in claims]
     if not heads:
         return []
-    words = Counter(row["verdict"] for row in heads).most_common()
+    words = Counter(SEVERAL.get(row["verdict"], row["verdict"]) for row in heads).most_common()
     told = [f"{len(heads)} claims: {', '.join(f'{count} {word}' for word, count in words)}."]
     decided = [row for row in heads if row["verdict"] in DECIDED]
     if decided:

@@ -209,9 +209,9 @@ def decide(
     whole = WHOLE[check.points]([p.counted for p in points])
     with_stand_ins = WHOLE[check.points]([p.verdict for p in points])
     # of the points that decide it, the one furthest out of bounds, or, for `some`, furthest in
-    alike = [p for p in points if p.counted == whole]
-    if whole != with_stand_ins:
-        alike = [p for p in points if p.verdict == with_stand_ins]
+    alike = [p for p in points if p.verdict == with_stand_ins]
+    if whole == with_stand_ins:
+        alike = [p for p in alike if p.counted == whole]
     pick = max if check.points == "some" else min
     deciding = pick(alike, key=lambda point: margin(check, point.interval.value))
     slack = _slack(check, whole, points)
