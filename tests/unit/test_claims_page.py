@@ -129,6 +129,10 @@ def test_a_page_without_claims_has_no_section_for_them():
         ({"value": "1", "low": "1", "high": "1"}, "1"),
         ({"value": "0.5", "low": "", "high": ""}, "0.5, error unknown"),
         ({"value": "", "low": "8000", "high": ""}, "more than 8000"),
+        (
+            {"value": "", "low": "8000", "high": "", "confidence": "0.975"},
+            "more than 8000 at 97.5 %",
+        ),
     ],
 )
 def test_a_value_is_shown_with_its_interval(row, text):

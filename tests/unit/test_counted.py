@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from fedrepro.numbers.counted import by_chance, claim_counts, printed_counts, reasons, word_of
 from fedrepro.numbers.set_up import moved, settled
+from fedrepro.numbers.summary import read_csv
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "reports/record/paper"
 
 
 def printed(verdict, **given):
@@ -109,3 +115,37 @@ def test_a_difference_is_another_set_ups_if_the_setting_moves_the_number_by_more
     found = settled(row, {"rates": numbers(40.0, 90.0)}.get)
     assert (found["verdict"], found["unbounded"]) == (word, word)
     assert settled(row, {}.get) == row
+
+
+def test_verdicts_that_are_said_to_have_changed_are_those_of_the_record():
+    part = (ROOT / "docs/claims.md").read_text().partition("## Verdicts that these rules")[2]
+    heads = pd.concat([pd.read_csv(path, dtype=str) for path in RECORD.glob("*/claims.csv")])
+    heads = heads.fillna("").drop_duplicates("claim").set_index("claim")
+    changed = {
+        name: now
+        for names, now in re.findall(r"^\| ((?:[A-Z]\d+(?:, )?)+) \| \w+ \| ([^|]+) \|", part, re.M)
+        for name in names.split(", ")
+    }
+    assert {name for name in heads.index if heads["note"][name]} == {
+        name for name, now in changed.items() if "identity" not in now
+    }
+    for name, now in changed.items():
+        assert now.split(",")[0].removesuffix(" (identity)") == heads["verdict"][name]
+        assert ("identity" in now) == (heads["label"][name] == "identity")
+        assert ("hangs" in now) == heads["note"][name].startswith("hangs")
+
+
+def test_how_far_settings_are_said_to_move_numbers_is_in_the_record():
+    text = (ROOT / "docs/claims.md").read_text()
+
+    def exhibits(paper):
+        return lambda name: read_csv((RECORD / paper / f"{name}.csv").read_text())
+
+    for paper, set_up, method, told in (
+        ("gems", "early-stopping, case=logistic*", "GEMS", "moves them by {} points"),
+        ("gems", "early-stopping, case=logistic*", "Averaged", "moves them by {} points"),
+        ("p2p", "defaults, case=case (a)*", "node 2", "and prior move it by {} points"),
+        ("p2p", "defaults, case=unbalanced*", "node 2", "epochs moves it by {} points"),
+    ):
+        by_ = moved(f"{set_up}: so", method, "accuracy", "test", exhibits(paper))
+        assert told.format(f"{100 * by_:.1f}") in text

@@ -155,8 +155,8 @@ def test_a_page_leads_with_its_counts(monkeypatch, tmp_path):
     write_text(page, f"# X\n\n{FROM_COUNTS}\n{TO}\n\n{FROM}\n{TO}\n{FROM_PRINTED}\n{TO}\n")
     found = documents()[page].splitlines()
     assert found[4:6] == [
-        "- 2 printed values of 1 quantities. Not judged: 1 not run.",
-        "- 1 claims: 1 no verdict.",
+        "- 2 printed values of 1 quantity. Not judged: 1 not run.",
+        "- 1 claim: 1 no verdict.",
     ]
 
 

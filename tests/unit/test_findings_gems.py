@@ -225,7 +225,7 @@ def left_out() -> Iterator[str]:
 
 
 def judged(claim: str, check: str, at: str = "") -> tuple[float, float, float, str]:
-    """Number and interval, times 100, of a check whose words start so, and its level if not 95 %."""
+    """Number and interval, times 100, of a check whose words start so; the level if not 95 %."""
     with (RECORD / "claims.csv").open() as file:
         found = {
             (row["value"], row["low"], row["high"], row["confidence"])

@@ -29,7 +29,7 @@ from fedrepro.numbers.printed import (
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
-from fedrepro.report.page import load
+from fedrepro.report.page import load, page
 from fedrepro.stages import exhibit as stage
 
 __all__ = ["workplace"]
@@ -309,6 +309,16 @@ def test_the_printed_values_of_the_repository_belong_to_its_tables():
     require_printed(Plan(Config(), load_exhibits(), "paper"))
 
 
+@pytest.mark.usefixtures("workplace")
+def test_a_set_up_that_names_no_exhibit_is_a_sentence(tmp_path, monkeypatch):
+    row = 'table-1,"case=iid-10, fraction=0",FedAvg,rounds_to_target,,316,,1,,,,ratse: no rate'
+    path = written(tmp_path / "fedavg.csv", row)
+    monkeypatch.setattr("fedrepro.numbers.printed.published_file", lambda paper: path)
+    files = {"fedavg": load_exhibits()["fedavg"]}
+    with pytest.raises(FedreproError, match="line 2: unknown exhibit in set_up 'ratse'"):
+        require_printed(Plan(Config(), files, "paper"))
+
+
 def about_of(exhibit, **table):
     """What a table reads of an exhibit's json."""
     methods = [{"label": m.label, "reference": m.reference} for m in exhibit.measures]
@@ -419,3 +429,4 @@ def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatc
     shown = load(Path(base).parents[1], "small/x", "paper")
     assert shown.is_table
     assert "printed 93.00: reproduced" in shown.fragment
+    assert "<dd>1 printed value. Judged: 1 reproduced. With no bound" in page("paper", [shown])

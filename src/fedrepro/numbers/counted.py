@@ -66,8 +66,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
         return []
     judged = [row for row in distinct if row["verdict"] in JUDGED]
     own = [row for row in judged if not _apart(row)]
-    of = f" of {len(distinct)} quantities" if len(distinct) < len(rows) else ""
-    told = [f"{len(rows)} printed values{of}."]
+    of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
+    told = [f"{_number(len(rows), 'printed value')}{of}."]
     if own:
         told.append(f"Judged: {_several(own)}.")
     words = filter(None, dict.fromkeys(map(_apart, judged)))
@@ -94,13 +94,20 @@ def _several(rows: Iterable[Row]) -> str:
     return ", ".join(f"{count} {word}" for word, count in words)
 
 
+def _number(count: int, of: str) -> str:
+    several = f"{of.removesuffix('y')}ies" if of.endswith("y") else f"{of}s"
+    return f"{count} {of if count == 1 else several}"
+
+
 def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
     """Sentences on the claims of a paper, each given as the rows of its checks."""
     heads = [checks[0] for checks in claims]
     if not heads:
         return []
     words = Counter(SEVERAL.get(row["verdict"], row["verdict"]) for row in heads).most_common()
-    told = [f"{len(heads)} claims: {', '.join(f'{count} {word}' for word, count in words)}."]
+    told = [
+        f"{_number(len(heads), 'claim')}: {', '.join(f'{count} {word}' for word, count in words)}."
+    ]
     decided = [row for row in heads if row["verdict"] in DECIDED]
     if decided:
         before = sum(row["fixed"] == "before" for row in decided)

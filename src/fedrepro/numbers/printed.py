@@ -409,7 +409,13 @@ def require_printed(plan: Plan) -> None:
         papers.setdefault(exhibit.paper, []).append(exhibit)
     for paper, own in papers.items() if plan.scale == "paper" else ():
         tables = [exhibit for exhibit in own if exhibit.is_table]
-        require_cells(tables, read_published(published_file(paper)))
+        values = read_published(published_file(paper))
+        require_cells(tables, values)
+        names = [exhibit.name for exhibit in own]
+        for value in (one for one in values if one.set_up):
+            shown = value.set_up.partition(": ")[0].partition(", ")[0]
+            if shown not in names:
+                raise unknown("exhibit in set_up", shown, names, value.where)
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:

@@ -287,14 +287,15 @@ def criterion(method: Mapping[str, Any]) -> str:
 
 def interval(row: Mapping[str, str]) -> str:
     """The value that decides a check, and its interval, with its confidence if it is not 95 %."""
+    level = ""
+    if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
+        level = f" at {100 * float(row['confidence']):.4g} %"
     if not row["value"]:
-        return row["low"] and f"more than {float(row['low']):.4g}"
+        return row["low"] and f"more than {float(row['low']):.4g}{level}"
     value = f"{float(row['value']):.4g}"
     if not row["low"] or not row["high"]:
         return f"{value}, error unknown"
-    ends = f"{float(row['low']):.4g} … {float(row['high']):.4g}"
-    if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
-        ends += f" at {100 * float(row['confidence']):.4g} %"
+    ends = f"{float(row['low']):.4g} … {float(row['high']):.4g}{level}"
     return value if row["low"] == row["high"] else f"{value} ({ends})"
 
 
