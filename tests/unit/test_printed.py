@@ -315,7 +315,10 @@ def test_a_set_up_that_names_no_exhibit_is_a_sentence(tmp_path, monkeypatch):
     path = written(tmp_path / "fedavg.csv", row)
     monkeypatch.setattr("fedrepro.numbers.printed.published_file", lambda paper: path)
     files = {"fedavg": load_exhibits()["fedavg"]}
-    with pytest.raises(FedreproError, match="line 2: unknown exhibit in set_up 'ratse'"):
+    with pytest.raises(
+        FedreproError,
+        match="unknown exhibit in set_up 'ratse' in .*line 2: did you mean 'rates-cnn'",
+    ):
         require_printed(Plan(Config(), files, "paper"))
 
 
