@@ -26,6 +26,7 @@ def test_verdicts_of_one_trial_and_those_counted_apart_look_different():
     assert word_of(printed("worse", trials="1")) == "worse, one trial"
     fitted = printed("reproduced", trials="1", apart="calibrated: by hand")
     assert word_of(fitted) == "reproduced, one trial, calibrated"
+    assert word_of(printed("set-up open", trials="1")) == "set-up open, one trial"
     assert word_of(printed("stand-in", trials="1", apart="calibrated: by hand")) == "stand-in"
 
 
@@ -45,12 +46,13 @@ def test_what_is_apart_is_not_among_the_judged_and_scatter_is_counted_both_ways(
         printed("reproduced", apart="calibrated: by hand"),
         printed("reproduced", note="printed again: table 1"),
         printed("not run", unbounded=""),
+        printed("set-up open", trials="1"),
     ]
     assert printed_counts(rows) == [
-        "6 printed values of 5 quantities.",
+        "7 printed values of 6 quantities.",
         "Judged: 1 reproduced, 1 worse, 1 worse in one trial.",
         "Counted apart: 1 calibrated (1 reproduced).",
-        "Not judged: 1 not run.",
+        "Not judged: 1 not run, 1 set-up open.",
         "With no bound on our own scatter 2 instead of 1 would be reproduced.",
     ]
 

@@ -317,7 +317,7 @@ def test_a_set_up_that_names_no_exhibit_is_a_sentence(tmp_path, monkeypatch):
     files = {"fedavg": load_exhibits()["fedavg"]}
     with pytest.raises(
         FedreproError,
-        match="unknown exhibit in set_up 'ratse' in .*line 2: did you mean 'rates-cnn'",
+        match="line 2: did you mean 'rates-cnn'",
     ):
         require_printed(Plan(Config(), files, "paper"))
 

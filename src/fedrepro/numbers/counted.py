@@ -16,7 +16,7 @@ from fedrepro.numbers.printed import AGAIN, DIFFERENT, OPEN
 from fedrepro.numbers.set_up import ANOTHER
 
 Row = Mapping[str, str]
-JUDGED = ("reproduced", *DIFFERENT, ANOTHER, OPEN)
+JUDGED = ("reproduced", *DIFFERENT, ANOTHER)
 DECIDED = ("holds", "refuted", "depends")
 BY_TRIALS = (*DECIDED, "undecided")
 SEVERAL = {"holds": "hold", "depends": "depend"}
@@ -36,7 +36,7 @@ LABELS = {
 def word_of(row: Row) -> str:
     """A verdict on a printed value, with what is to be known of it."""
     word = row["verdict"]
-    if word not in JUDGED:
+    if word not in (*JUDGED, OPEN):
         return word
     return ", ".join(filter(None, (word, "one trial" if _alone(row) else "", _apart(row))))
 
