@@ -43,9 +43,13 @@ def lifted(amount):
     return values
 
 
-@pytest.mark.parametrize(("amount", "wanted"), [(0.3, "holds"), (-0.3, "refuted")])
-def test_a_claim_follows_the_numbers_of_the_exhibit(amount, wanted):
-    assert judged(lifted(amount))["P1"][0]["verdict"] == wanted
+@pytest.mark.parametrize(
+    ("amount", "wanted", "note"),
+    [(0.3, "holds", ""), (-0.3, "undecided", "refuted by stand-ins alone")],
+)
+def test_a_claim_follows_the_numbers_of_the_exhibit(amount, wanted, note):
+    found = judged(lifted(amount))["P1"][0]
+    assert (found["verdict"], found["note"]) == (wanted, note)
 
 
 def test_nothing_is_decided_on_two_trials():
@@ -85,6 +89,7 @@ def test_the_page_shows_every_claim_with_its_numbers():
     Nesting(html)
     assert 'id="claims-pfnm"' in html
     assert "not a judgement of the paper" in html
+    assert "33 claims: " in html
     for number in ("1", "2a", "2b", *range(3, 25)):
         assert f'<th scope="row">P{number}</th>' in html
 
@@ -124,6 +129,10 @@ def test_a_page_without_claims_has_no_section_for_them():
         ({"value": "1", "low": "1", "high": "1"}, "1"),
         ({"value": "0.5", "low": "", "high": ""}, "0.5, error unknown"),
         ({"value": "", "low": "8000", "high": ""}, "more than 8000"),
+        (
+            {"value": "", "low": "8000", "high": "", "confidence": "0.975"},
+            "more than 8000 at 97.5 %",
+        ),
     ],
 )
 def test_a_value_is_shown_with_its_interval(row, text):

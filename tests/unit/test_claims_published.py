@@ -121,8 +121,8 @@ def test_two_claims_with_one_id_are_refused(tmp_path):
 NUMBERS = {"x": table(({"clients": 5}, "A", 0.9), ({"clients": 5}, "B", 0.5))}
 
 
-def rows_of(*claims, numbers=NUMBERS, rules=LOOSE):
-    return list(rows([Claim.model_validate(one) for one in claims], numbers, {"x": "Note."}, rules))
+def rows_of(*claims, numbers=NUMBERS, rules=LOOSE, note="Note."):
+    return list(rows([Claim.model_validate(one) for one in claims], numbers, {"x": note}, rules))
 
 
 def test_every_row_of_every_paper_has_the_same_columns():
@@ -156,7 +156,7 @@ def test_a_row_for_each_check_says_what_was_checked_and_on_what():
 
 def test_a_claim_that_hangs_on_a_reading_depends():
     one, two = rows_of(
-        claim(readings={"one": [VALUE | {"above": 0.5}], "two": [VALUE | {"below": 0.5}]})
+        claim(readings={"one": [VALUE | {"above": 0.5}], "two": [VALUE | {"below": 0.5}]}), note=""
     )
     assert {one["verdict"], two["verdict"]} == {"depends"}
     assert [(r["reading"], r["check_verdict"]) for r in (one, two)] == [

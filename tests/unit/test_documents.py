@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from fedrepro.cli.documents import (
     FROM,
+    FROM_COUNTS,
     FROM_PRINTED,
     TO,
     _with_part,
@@ -62,7 +64,7 @@ def test_costs_are_those_of_the_record(monkeypatch, tmp_path):
 def test_a_verdict_stands_beside_the_check_that_decides_it(tmp_path):
     path = tmp_path / "claims.csv"
     wins = {"claim": "X1", "verdict": "refuted", "says": "Ours wins.", "bound": "above 0"}
-    wins |= {"fixed": "before", "label": "identity"}
+    wins |= {"fixed": "before", "label": "identity", "note": "hangs on it"}
     so = {"claim": "X3", "verdict": "incomplete", "says": "It is so.", "bound": "below 1"}
     so |= {"fixed": "after"}
     write_claims(
@@ -79,8 +81,8 @@ def test_a_verdict_stands_beside_the_check_that_decides_it(tmp_path):
     )
     lines = recorded_verdicts(path).splitlines()[2:]
     assert lines == [
-        "| X1 | Ours wins. | refuted (identity) | c minus d (fig, J = 9) | -0.5 (-0.6 to ?) "
-        "| above 0 | before |",
+        "| X1 | Ours wins. | refuted (identity) (hangs on it) | c minus d (fig, J = 9) "
+        "| -0.5 (-0.6 to ?) | above 0 | before |",
         "| X2 | It is nice. | no verdict | a judgement |  |  |  |",
         "| X3 | It is so. | incomplete | f (missing: fig-2) |  | below 1 | after |",
     ]
@@ -128,10 +130,10 @@ def test_every_printed_value_has_a_verdict_or_says_why_not(monkeypatch, tmp_path
     rows = "t,case=a,FA,accuracy,test,0.9,,,,\nt,case=b,FA,accuracy,test,0.8,,,,\n"
     more = "u,case=a,FA,rounds_to_target,,inf,,,not run: 9 hours,\n"
     write_text("config/published/x.csv", PRINTED_HEAD + rows + more)
-    kept = "case,method,mean,printed,verdict\na,FA,0.91,0.9,reproduced\nb,FA,,0.8,not run\n"
+    head = "case,method,mean,trials,printed,verdict,unbounded,note\n"
+    kept = f"{head}a,FA,0.91,2,0.9,reproduced,reproduced,\nb,FA,,,0.8,not run,,\n"
     write_text("reports/record/paper/x/t.printed.csv", kept)
-    first, _, _, _, *lines = printed_verdicts("x").splitlines()
-    assert first == "3 printed values: 2 not run, 1 reproduced."
+    _, _, *lines = printed_verdicts("x").splitlines()
     assert lines == [
         "| t | case a | FA | accuracy (test) | 0.9 | 0.91 | reproduced |  |",
         "| t | case b | FA | accuracy (test) | 0.8 |  | not run |  |",
@@ -142,12 +144,38 @@ def test_every_printed_value_has_a_verdict_or_says_why_not(monkeypatch, tmp_path
         printed_verdicts("x")
 
 
-def test_what_a_paper_prints_twice_is_counted_once(monkeypatch, tmp_path):
+def test_a_page_leads_with_its_counts(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     rows = "t,,FA,accuracy,test,0.9,,,,\nu,,FA,accuracy,test,0.9,,,printed again: table t,\n"
     write_text("config/published/x.csv", PRINTED_HEAD + rows)
-    first, *_ = printed_verdicts("x").splitlines()
-    assert first == "2 printed values of 1 quantities: 1 not run."
+    path = Path("reports/record/paper/x/claims.csv")
+    write_text(path, "")
+    write_claims(path, NICE)
+    page = Path("docs/findings/x.md")
+    write_text(page, f"# X\n\n{FROM_COUNTS}\n{TO}\n\n{FROM}\n{TO}\n{FROM_PRINTED}\n{TO}\n")
+    found = documents()[page].splitlines()
+    assert found[4:6] == [
+        "- 2 printed values of 1 quantity. Not judged: 1 not run.",
+        "- 1 claim: 1 no verdict.",
+    ]
+
+
+def test_an_open_set_up_is_settled_by_the_recorded_exhibit(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    head = "exhibit,cell,method,metric,split,value,sd,trials,note,tolerance,apart,set_up\n"
+    open_ = '"rates, case=a: no rate is given"'
+    write_text("config/published/x.csv", f"{head}t,,FA,rounds,,80,,,,,,{open_}\n")
+    kept = "method,metric,split,mean,trials,printed,difference,verdict,unbounded,note,set_up\n"
+    row = f"FA,rounds,,40,1,80,-40,set-up open,set-up open,,{open_}\n"
+    write_text("reports/record/paper/x/t.printed.csv", kept + row)
+    assert "set-up open, one trial | no rate is given, and rates shows" in printed_verdicts("x")
+    for last, word in ((85, "another set-up"), (75, "better")):
+        numbers = pd.DataFrame(
+            {"case": ["a", "a", "b"], "method": "FA", "metric": "rounds", "split": ""}
+            | {"mean": [40.0, last, 900.0], "trials": 2}
+        )
+        monkeypatch.setattr("fedrepro.cli.documents._recorded", lambda *_, own=numbers: own)
+        assert f"| 80 | 40 | {word}, one trial | no rate is given, which" in printed_verdicts("x")
 
 
 def test_parts_of_a_page_are_replaced_each_by_its_own():

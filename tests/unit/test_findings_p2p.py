@@ -177,6 +177,18 @@ def printed(case: str) -> dict[str, float]:
 PRINTED = printed("unbalanced")
 
 
+def test_what_counts_as_reproduced_is_said():
+    found = pd.read_csv(RECORD / "table-accuracy.printed.csv")
+    words = found["apart"].str.partition(": ")[0].value_counts().to_dict()
+    assert words == {"calibrated": 12, "nearly fixed": 5}
+    assert "twelve are calibrated, and five, of nodes alone," in FLAT
+    good = found[found["verdict"] == "reproduced"]
+    left = (good["tolerance"] - good["difference"].abs()).sort_values()
+    at = good.loc[left.index[0]]
+    assert (at["case"], at["method"]) == ("i.i.d.", "node 2")
+    assert f"within its point by {left.iloc[0]:.5f}, node 2 with i.i.d. halves" in FLAT
+
+
 def unbalanced() -> Iterator[str]:
     def percent(method: str) -> float:
         return 100 * last("figure-2", method)

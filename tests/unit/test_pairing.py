@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,6 +12,7 @@ from synthetic import KEY, draw, plan, undrawn, workplace
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import names_of
+from fedrepro.numbers.files import open_recorded
 from fedrepro.numbers.pairing import as_shown, with_pairs
 from fedrepro.numbers.summary import read_csv
 from fedrepro.planning.config import load_exhibits
@@ -18,6 +20,7 @@ from fedrepro.record.keep import record
 from fedrepro.stages.redraw import redraw
 
 __all__ = ["undrawn", "workplace"]
+ROOT = Path(__file__).parents[2]
 
 RIVALS = [
     {"name": "uniform_ensemble", "label": "U"},
@@ -144,6 +147,18 @@ def test_what_only_a_case_has_is_in_what_is_drawn_again(workplace, undrawn, key)
     assert set(methods) - usual
     redraw("tiny", [key])
     assert {path.name: path.read_bytes() for path in base.parent.glob(f"{base.name}.*")} == before
+
+
+def test_measured_times_are_drawn_again_with_the_rest(workplace, tmp_path):
+    key, kept = "rm/table-4", tmp_path / "kept"
+    (kept / "paper/rm").mkdir(parents=True)
+    for path in ROOT.glob(f"reports/record/paper/{key}.*"):
+        shutil.copy(path, kept / "paper/rm")
+    before = {path.name: path.read_bytes() for path in (kept / "paper/rm").glob("table-4.*csv")}
+    assert "table-4.times.csv" in before
+    redraw("paper", [key], kept)
+    assert {name: (kept / "paper/rm" / name).read_bytes() for name in before} == before
+    open_recorded(kept / "paper", key, "paper").read(".times.csv")
 
 
 def test_numbers_of_other_settings_are_not_drawn_again(recorded, monkeypatch, tmp_path):

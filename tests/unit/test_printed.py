@@ -16,6 +16,8 @@ from fedrepro.drawings.layout import Arrangement, table_of
 from fedrepro.numbers.printed import (
     COLUMNS,
     PrintedValue,
+    allowed,
+    bounded,
     cell_of,
     printed_rows,
     read_published,
@@ -27,7 +29,7 @@ from fedrepro.numbers.printed import (
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
-from fedrepro.report.page import load
+from fedrepro.report.page import load, page
 from fedrepro.stages import exhibit as stage
 
 __all__ = ["workplace"]
@@ -88,6 +90,9 @@ def test_a_paper_without_printed_values_has_none(tmp_path):
         ("x,clients=5,A,accuracy,test,,,,,", "line 2: 'value' is empty"),
         ("x,five clients,A,accuracy,test,0.9,,,,", "is not of the form key=value"),
         ("x,clients=5,A,accuracy,test,0.9,,,,much", "'tolerance' is 'much'"),
+        ("x,clients=5,A,accuracy,test,0.9,,,,,fitted: by eye", "'apart' is 'fitted: by eye'; wri"),
+        ("x,clients=5,A,accuracy,test,0.9,,,,,calibrated", "one of calibrated, nearly fixed, a co"),
+        ("x,clients=5,A,accuracy,test,0.9,,,,,,rates", "write an exhibit, a colon and the reason"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_a_sentence(tmp_path, row, sentence):
@@ -115,34 +120,52 @@ def test_an_empty_cell_is_the_one_point_of_an_exhibit():
         (0.89, 0.0, "reproduced"),
         (0.92, 0.0, "better"),
         (0.88, 0.0, "worse"),
-        (0.92, 0.04, "reproduced"),  # within two standard errors of ours
+        (0.92, 0.04, "better"),  # no spread is printed, so that ours counts for nothing
         (math.nan, 0.0, "failed"),
     ],
 )
-def test_an_accuracy_is_judged_by_the_larger_of_tolerance_and_two_errors(ours, sd, word):
-    printed = value()
-    assert verdict(printed, ours, sd**2 / 10, usual_tolerance(printed)) == word
+def test_an_accuracy_is_judged_by_its_tolerance_where_no_spread_is_printed(ours, sd, word):
+    assert judged(value(), ours, sd) == word
+
+
+def judged(printed, ours, sd=0.0, trials=10) -> str:
+    most = allowed(printed, bounded(printed, sd), trials, usual_tolerance(printed))
+    return verdict(printed, ours, most)
+
+
+@pytest.mark.parametrize(
+    ("printed_sd", "sd", "word"),
+    [
+        (0.015, 0.0853, "worse"),  # ours scatters more than print, and counts as much as print
+        (0.0853, 0.015, "reproduced"),
+        (0.0853, 0.0853, "reproduced"),
+        (None, 0.0853, "worse"),
+    ],
+)
+def test_our_own_scatter_counts_for_no_more_than_the_printed_one(printed_sd, sd, word):
+    printed = value(value=0.78, sd=printed_sd, trials=5)
+    assert judged(printed, 0.717, sd, 5) == word
+    freely = allowed(printed, sd, 5, 0.01)
+    assert verdict(printed, 0.717, freely) == "reproduced" or sd < 0.05
 
 
 def test_the_papers_own_spread_widens_the_interval():
-    printed = value(sd=0.05, trials=4)
-    assert verdict(printed, 0.94, 0.0, 0.01) == "reproduced"
-    assert verdict(value(sd=0.05), 0.94, 0.0, 0.01) == "better"  # its trials are not known
+    assert judged(value(sd=0.05, trials=4), 0.94) == "reproduced"
+    assert judged(value(sd=0.05), 0.94) == "better"  # its trials are not known
 
 
 def test_fewer_rounds_are_better_and_those_never_reached_are_equal():
     printed = value(metric="rounds", value=100.0)
-    judged = [verdict(printed, ours, 0.0, usual_tolerance(printed)) for ours in (85, 120, 121, 70)]
-    assert judged == ["reproduced", "reproduced", "worse", "better"]
+    words = [judged(printed, ours) for ours in (85, 120, 121, 70)]
+    assert words == ["reproduced", "reproduced", "worse", "better"]
     never = value(metric="rounds", value=math.inf)
-    assert verdict(never, math.inf, 0.0, 1.0) == "reproduced"
-    assert verdict(never, 90.0, 0.0, 1.0) == "better"
-    assert verdict(printed, math.inf, 0.0, 20.0) == "worse"
+    assert verdict(never, math.inf, 1.0) == "reproduced"
+    assert verdict(never, 90.0, 1.0) == "better"
+    assert verdict(printed, math.inf, 20.0) == "worse"
 
 
 def test_a_metric_without_a_tolerance_is_shown_and_not_judged():
-    printed = value(metric="bytes_up", value=3.0)
-    assert verdict(printed, 9.0, 0.0, usual_tolerance(printed)) == "shown"
+    assert judged(value(metric="bytes_up", value=3.0), 9.0) == "shown"
 
 
 # --------------------------------------------------------------------------------------- tables
@@ -180,6 +203,23 @@ def test_ours_stands_beside_what_is_printed_with_the_difference():
     assert row["mean"] == 0.905
     assert row["difference"] == pytest.approx(0.005)
     assert (row["tolerance"], row["verdict"]) == (0.01, "reproduced")
+
+
+def test_the_tolerance_that_was_used_stands_in_the_csv_with_the_word_without_its_bound():
+    exhibit = small(methods=METHODS)
+    numbers = numbers_of(exhibit, {"A": 0.93, "E": 0.95, "alone": 0.5}).assign(sd=0.05)
+    (row,) = printed_rows(exhibit, [value(sd=0.01, trials=2)], numbers, {}).to_dict("records")
+    assert row["tolerance"] == pytest.approx(2 * math.sqrt(2 * 0.01**2 / 2))
+    assert (row["verdict"], row["unbounded"]) == ("better", "reproduced")
+
+
+def test_what_a_setting_of_the_paper_may_account_for_is_neither_better_nor_worse():
+    exhibit = small(methods=METHODS)
+    given = {"set_up": "rates, clients=2: no rate is given", "apart": "calibrated: by hand"}
+    found = beside(exhibit, value(**given), value(method="E", **given)).to_dict("records")
+    assert [row["verdict"] for row in found] == ["reproduced", "set-up open"]
+    assert [row["unbounded"] for row in found] == ["reproduced", "set-up open"]
+    assert {row["apart"] for row in found} == {"calibrated: by hand"}
 
 
 def test_a_case_is_named_by_its_key_or_by_its_label():
@@ -267,6 +307,19 @@ def test_a_value_that_says_why_it_is_not_run_is_taken():
 @pytest.mark.usefixtures("workplace")
 def test_the_printed_values_of_the_repository_belong_to_its_tables():
     require_printed(Plan(Config(), load_exhibits(), "paper"))
+
+
+@pytest.mark.usefixtures("workplace")
+def test_a_set_up_that_names_no_exhibit_is_a_sentence(tmp_path, monkeypatch):
+    row = 'table-1,"case=iid-10, fraction=0",FedAvg,rounds_to_target,,316,,1,,,,ratse: no rate'
+    path = written(tmp_path / "fedavg.csv", row)
+    monkeypatch.setattr("fedrepro.numbers.printed.published_file", lambda paper: path)
+    files = {"fedavg": load_exhibits()["fedavg"]}
+    with pytest.raises(
+        FedreproError,
+        match="line 2: did you mean 'rates-cnn'",
+    ):
+        require_printed(Plan(Config(), files, "paper"))
 
 
 def about_of(exhibit, **table):
@@ -379,3 +432,4 @@ def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatc
     shown = load(Path(base).parents[1], "small/x", "paper")
     assert shown.is_table
     assert "printed 93.00: reproduced" in shown.fragment
+    assert "<dd>1 printed value. Judged: 1 reproduced. With no bound" in page("paper", [shown])

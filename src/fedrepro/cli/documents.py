@@ -9,11 +9,10 @@ import json
 import math
 import types
 import typing
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -22,11 +21,16 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import Param, read_signature, render
 from fedrepro.core.registry import COMMON, KINDS, components
 from fedrepro.core.spec import Component
-from fedrepro.numbers.files import open_recorded, read_claims
+from fedrepro.numbers.counted import claim_counts, printed_counts, reasons, word_of
+from fedrepro.numbers.files import RUN, open_recorded, read_claims
 from fedrepro.numbers.printed import PrintedValue, published_file, read_published
+from fedrepro.numbers.set_up import settled
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry, TableEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TITLES = {
     "dataset": "Data sets",
@@ -56,6 +60,7 @@ makes new files and reruns only what depends on it. Single keys can be set on th
 
 FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
 FROM_PRINTED = "<!-- printed values from here: fedrepro documents -->"
+FROM_COUNTS = "<!-- counts from here: fedrepro documents -->"
 
 
 def documents() -> dict[Path, str]:
@@ -68,12 +73,13 @@ def documents() -> dict[Path, str]:
     parts = [(Path("docs/performance.md"), FROM, recorded_costs)]
     for claims in sorted(RECORD.glob(f"paper/*/{CLAIMS}")):
         page = Path(f"docs/findings/{claims.parent.name}.md")
+        parts.append((page, FROM_COUNTS, partial(counts, claims)))
         parts.append((page, FROM, partial(recorded_verdicts, claims)))
     for file in sorted(Path("config/published").glob("*.csv")):
         page = Path(f"docs/findings/{file.stem}.md")
         parts.append((page, FROM_PRINTED, partial(printed_verdicts, file.stem)))
     for path, mark, part in parts:
-        if path.exists():
+        if path.exists() and mark in path.read_text():
             found[path] = _with_part(found.get(path) or path.read_text(), mark, part())
     return found
 
@@ -109,27 +115,42 @@ def _costs(scale: str, key: str) -> tuple[str, ...]:
 
 def recorded_verdicts(claims: Path) -> str:
     """A table of a paper's claims: each verdict, and the number that decides it."""
-    # those that were recorded before there were checksums have no json beside them
-    known = claims.with_suffix(".json").exists()
-    text = read_claims(claims) if known else claims.read_text(encoding="utf-8")
-    rows = list(csv.DictReader(io.StringIO(text, newline="")))
-    checks: dict[str, list[dict[str, str]]] = {}
-    for row in rows:
-        checks.setdefault(row["claim"], []).append(row)
     return _table(
         ["claim", "in our words", "verdict", "what decides it", "number", "bound", "bound fixed"],
-        [_verdict(own) for own in checks.values()],
+        [_verdict(own) for own in _claims(claims)],
     )
+
+
+def _claims(path: Path) -> list[list[dict[str, str]]]:
+    """The claims of a record, each as the rows of its checks."""
+    # those that were recorded before there were checksums have no json beside them
+    known = path.with_suffix(".json").exists()
+    text = read_claims(path) if known else path.read_text(encoding="utf-8")
+    checks: dict[str, list[dict[str, str]]] = {}
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        checks.setdefault(row["claim"], []).append(row)
+    return list(checks.values())
+
+
+def counts(claims: Path) -> str:
+    """What a page of findings leads with: how many printed values and claims there are of each."""
+    paper = claims.parent.name
+    rows = [row for _, row in _printed_rows(paper)]
+    told = [printed_counts(rows), claim_counts(_claims(claims))]
+    return "\n".join(f"- {' '.join(sentences)}" for sentences in told if sentences) + "\n"
 
 
 def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
     """A claim with the check that decides it: the first whose verdict is the claim's."""
     agreeing = [row for row in checks if row["check_verdict"] == row["verdict"]]
+    if checks[0]["note"].startswith("hangs"):  # the one with the least slack
+        agreeing.sort(key=lambda row: float(row["slack"] or math.inf))
     row = (agreeing or [row for row in checks if row["missing"]] or checks)[0]
     label = f" ({row['label']})" if row["label"] else ""
     needed = row["trials_needed"] if row["verdict"] == "undecided" else ""
     more = f" (about {float(needed):.0f} trials would decide)" if needed else ""
-    head = row["claim"], row["says"], row["verdict"] + label + more
+    note = f" ({row['note']})" if row["note"] else ""
+    head = row["claim"], row["says"], row["verdict"] + label + note + more
     if not row["check"]:
         return *head, row["reason"], "", "", ""
     if row["verdict"] == "depends":
@@ -148,37 +169,49 @@ def printed_verdicts(paper: str) -> str:
 
     `not run` where no recorded exhibit has it.
     """
+    head = ["exhibit", "cell", "method", "number", "printed", "ours", "verdict", "note"]
+    return _table(head, [_printed_line(value, row) for value, row in _printed_rows(paper)])
+
+
+def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
+    """Every printed value, with its row of the record; what is open is settled by all of it."""
+    folder = RECORD / "paper" / paper
     found: dict[str, Iterator[dict[str, str]]] = {}
-    values = read_published(published_file(paper))
-    lines = []
-    for value in values:
+    rows = []
+    for value in read_published(published_file(paper)):
         if value.exhibit not in found:
-            file = RECORD / "paper" / paper / f"{value.exhibit}.printed.csv"
+            file = folder / f"{value.exhibit}.printed.csv"
             text = file.read_text(encoding="utf-8") if file.exists() else ""
             found[value.exhibit] = csv.DictReader(io.StringIO(text, newline=""))
-        row = next(found[value.exhibit], {})
-        lines.append(_printed_line(value, row))
-    head = ["exhibit", "cell", "method", "number", "printed", "ours", "verdict", "note"]
-    distinct = [line for value, line in zip(values, lines, strict=True) if not value.again]
-    counts = Counter(line[-2] for line in distinct)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
-    of = f" of {len(distinct)} quantities" if len(distinct) < len(lines) else ""
-    return f"{len(lines)} printed values{of}: {told}.\n\n{_table(head, lines)}"
+        row = next(found[value.exhibit], None)
+        _require_same(value, row)
+        absent = {"verdict": "not run", "unbounded": "", "note": value.note, "mean": ""}
+        rows.append((value, settled(row, partial(_recorded, paper)) if row else absent))
+    return rows
 
 
-def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...]:
-    """row: of the recorded `printed.csv`, which has the exhibit's values in the same order."""
+def _recorded(paper: str, name: str) -> pd.DataFrame | None:
+    """The numbers of a recorded exhibit, None if it is not recorded."""
+    key = f"{paper}/{name}"
+    there = Path(f"{RECORD / 'paper' / key}{RUN}").exists()
+    return open_recorded(RECORD / "paper", key, "paper").numbers if there else None
+
+
+def _require_same(value: PrintedValue, row: Mapping[str, str] | None) -> None:
+    """The recorded `printed.csv` has the values of its exhibit in the same order."""
     if row and (row["method"], float(row["printed"])) != (value.method, value.value):
         raise FedreproError(
             f"{value.where}: the record of {value.exhibit} has another value in its place; record "
             "the exhibit again"
         )
+
+
+def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...]:
     cell = ", ".join(f"{key} {part}" for key, part in value.cell.items())
     number = f"{value.metric} ({value.split})" if value.split else value.metric
-    ours = _number(float(row["mean"])) if row and row["mean"] else ""
-    verdict = row["verdict"] if row else "not run"
-    printed = _number(value.value)
-    return value.exhibit, cell, value.method, number, printed, ours, verdict, value.note
+    ours = _number(float(row["mean"])) if row["mean"] else ""
+    told = word_of(row), reasons(row)
+    return value.exhibit, cell, value.method, number, _number(value.value), ours, *told
 
 
 def _number(value: float) -> str:

@@ -16,6 +16,7 @@ import pandas as pd
 
 from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
 from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextCell, TextTable
+from fedrepro.numbers.counted import reasons, word_of
 from fedrepro.numbers.pairing import BESIDE, as_shown
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND
@@ -262,7 +263,8 @@ class _Notes:
         """The printed value in words, its verdict, and the numbers of its footnotes."""
         for one in self.rows:
             if all(_text(one[key]) == _text(row.get(key)) for key in self.keys):
-                return _printed(one, form), one["verdict"], self.mark(_text(one["note"]))
+                said = {key: _text(value) for key, value in one.items()}
+                return _printed(one, form), word_of(said), self.mark(reasons(said))
         return "", "", ()
 
     def mark(self, note: str) -> tuple[int, ...]:

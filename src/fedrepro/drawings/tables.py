@@ -147,7 +147,8 @@ def _html_heads(table: TextTable) -> list[str]:
 
 def _html_cell(cell: TextCell) -> str:
     kinds = ["best"] if cell.best else []
-    kinds += [f"verdict-{cell.verdict.replace(' ', '-')}"] if cell.verdict else []
+    word = cell.verdict.partition(",")[0]
+    kinds += [f"verdict-{word.replace(' ', '-')}"] if word else []
     kind = f' class="{html_text(" ".join(kinds))}"' if kinds else ""
     notes = f"<sup>{', '.join(map(str, cell.notes))}</sup>" if cell.notes else ""
     below = "".join(f"<span>{html_text(line)}</span>" for line in cell.lines)

@@ -5,6 +5,13 @@ A row names an exhibit, one of its points (`cell`), a method by its label and a 
 tolerance, else `better` or `worse`; `stand-in` where ours was computed on other data than the
 paper's, `reduced` where it is of less than the paper's size, `shown` for metrics that are not
 judged, `failed` where ours is not a number, `not run` where there is none of ours.
+
+Our own scatter counts for no more than the printed spread, and where none is printed it does not
+widen the tolerance at all: else a method that scatters more would be reproduced more easily. The
+word without that bound stands beside the verdict.
+
+A row may say that it is to be counted apart, and with which exhibit a setting is varied that the
+paper does not give: such a number is neither better nor worse before that is known.
 """
 
 from __future__ import annotations
@@ -32,7 +39,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
-COLUMNS = (*NEEDED, "tolerance")
+COLUMNS = (*NEEDED, "tolerance", "apart", "set_up")
 # a row of this metric is no result but what the paper set; its split says what: trials, or a
 # parameter as in a sweep
 SETTING = "setting"
@@ -40,8 +47,13 @@ SETTING = "setting"
 AGAIN = "printed again"
 PRINTED = (
     *("method", "metric", "split", "mean", "sd", "trials"),
-    *("printed", "printed_sd", "printed_trials", "difference", "tolerance", "verdict", "note"),
+    *("printed", "printed_sd", "printed_trials", "difference", "tolerance", "verdict"),
+    *("unbounded", "apart", "set_up", "note"),
 )
+# what is counted apart from what can fail, each with its reason after a colon
+APART = ("calibrated", "nearly fixed")
+OPEN = "set-up open"  # a setting that the paper does not give may account for the difference
+DIFFERENT = ("better", "worse", "differs")
 # tolerances by the unit of a metric, fixed before any result: a share of the printed value where
 # `relative`; metrics of other units are shown and not judged
 ABSOLUTE = {"share of examples": 0.01}
@@ -52,7 +64,11 @@ PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
 
 @dataclass(frozen=True)
 class PrintedValue:
-    """One printed number. cell: the point, as `key=value`; where: file and line, for errors."""
+    """One printed number. cell: the point, as `key=value`; where: file and line, for errors.
+
+    apart: one of APART and the reason, after a colon, or nothing. set_up: the exhibit, and values
+    of its columns, in which a setting varies that the paper does not give, and the reason.
+    """
 
     exhibit: str
     cell: Mapping[str, str]
@@ -65,6 +81,8 @@ class PrintedValue:
     note: str
     tolerance: float | None
     where: str
+    apart: str = ""
+    set_up: str = ""
 
     @property
     def again(self) -> bool:
@@ -115,7 +133,19 @@ def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
         note=given["note"],
         tolerance=_tolerance(given.get("tolerance", ""), value, where),
         where=where,
+        apart=_reasoned(given, "apart", APART, where),
+        set_up=_reasoned(given, "set_up", (), where),
     )
+
+
+def _reasoned(row: Mapping[str, str], key: str, words: Sequence[str], where: str) -> str:
+    """A word, one of these if there are any, and after a colon the reason."""
+    text = row.get(key, "")
+    word, _, reason = text.partition(": ")
+    if text and (not reason or (words and word not in words)):
+        known = f"one of {', '.join(words)}" if words else "an exhibit"
+        raise FedreproError(f"{where}: '{key}' is '{text}'; write {known}, a colon and the reason")
+    return text
 
 
 def _number(row: Mapping[str, str], key: str, where: str) -> float | None:
@@ -157,13 +187,14 @@ def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
 def _fits(point: Point, cell: Mapping[str, str]) -> bool:
     """Whether a point has the values of a cell; shown parameters are no part of a point."""
     return all(
-        text in (point.case, point.values[key]) if key == CASE else _same(point.values[key], text)
+        text in (point.case, point.values[key]) if key == CASE else same(point.values[key], text)
         for key, text in cell.items()
         if key in point.values
     )
 
 
-def _same(value: Any, text: str) -> bool:
+def same(value: Any, text: str) -> bool:
+    """Whether a value is what a cell says: numbers by their value, all else by its text."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             return float(text) == value
@@ -191,6 +222,9 @@ def printed_rows(
     return pd.DataFrame(rows, columns=[*exhibit.swept, *exhibit.shown, *PRINTED])
 
 
+TOLD = ("method", "metric", "split", "note")
+
+
 def _row(
     exhibit: Exhibit,
     printed: PrintedValue,
@@ -207,7 +241,7 @@ def _row(
     tolerance = printed.tolerance if printed.tolerance is not None else usual_tolerance(printed)
     row = {
         **printed.cell,
-        **{key: getattr(printed, key) for key in ("method", "metric", "split", "note")},
+        **{key: getattr(printed, key) for key in (*TOLD, "apart", "set_up")},
         "printed": printed.value,
         "printed_sd": printed.sd,
         "printed_trials": printed.trials,
@@ -221,7 +255,7 @@ def _row(
         for key, value in point.values.items():
             found = found[found[key].astype(str) == str(value)]
     for key in set(printed.cell) & set(exhibit.shown):
-        found = found.loc[[_same(value, printed.cell[key]) for value in found[key]]]
+        found = found.loc[[same(value, printed.cell[key]) for value in found[key]]]
     if not points or found.empty:
         return row
     (ours, *_) = found.to_dict("records")
@@ -238,10 +272,17 @@ def _row(
         row["verdict"] = "reduced"
     else:
         theirs = replace(printed, sd=None) if over_clients else printed
-        row["verdict"] = verdict(
-            theirs, float(ours["mean"]), _error(float(ours["sd"]), int(ours["trials"])), tolerance
-        )
+        mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
+        row["tolerance"] = allowed(theirs, bounded(theirs, spread), trials, tolerance)
+        row["verdict"] = _open(printed, verdict(theirs, mean, row["tolerance"]))
+        freely = allowed(theirs, spread, trials, tolerance)
+        row["unbounded"] = _open(printed, verdict(theirs, mean, freely))
     return row
+
+
+def _open(printed: PrintedValue, word: str) -> str:
+    """The word, unless a setting is open that may account for the difference."""
+    return OPEN if printed.set_up and word in DIFFERENT else word
 
 
 def _setting_row(
@@ -253,7 +294,7 @@ def _setting_row(
     told = "taken over" if ours == printed.value else "differs"
     return {
         **printed.cell,
-        **{key: getattr(printed, key) for key in ("method", "metric", "split", "note")},
+        **{key: getattr(printed, key) for key in TOLD},
         "mean": ours,
         "printed": printed.value,
         "difference": difference(ours, printed.value),
@@ -308,6 +349,28 @@ def usual_tolerance(printed: PrintedValue) -> float | None:
     return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else None
 
 
+def bounded(printed: PrintedValue, spread: float) -> float:
+    """Our standard deviation as far as it counts: no more than is printed, without that nothing."""
+    if printed.sd is None or math.isnan(spread):
+        return 0.0
+    return min(spread, printed.sd)
+
+
+def allowed(
+    printed: PrintedValue, spread: float, trials: int, tolerance: float | None
+) -> float | None:
+    """What the difference may be: the tolerance, or two combined standard errors if that is more.
+
+    spread: our standard deviation over so many trials. None if the metric is not judged.
+    """
+    if tolerance is None:
+        return None
+    error = _error(spread, trials)
+    if printed.sd is not None and printed.trials:
+        error += _error(printed.sd, printed.trials)
+    return max(tolerance, ERRORS * math.sqrt(error))
+
+
 def _error(spread: float, trials: int) -> float:
     """Squared standard error of a mean; 0 where its spread is not known."""
     return 0.0 if math.isnan(spread) else spread**2 / trials
@@ -318,19 +381,19 @@ def difference(ours: float, printed: float) -> float:
     return 0.0 if ours == printed else ours - printed
 
 
-def verdict(printed: PrintedValue, ours: float, error: float, tolerance: float | None) -> str:
-    """The word on ours against the printed value; error: our squared standard error."""
-    better = all_metrics()[printed.metric].better
+def verdict(printed: PrintedValue, ours: float, tolerance: float | None) -> str:
+    """The word on ours against the printed value; tolerance: what the difference may be."""
     if tolerance is None:
         return "shown"
     if math.isnan(ours):
         return "failed"
-    theirs = 0.0
-    if printed.sd is not None and printed.trials:
-        theirs = printed.sd**2 / printed.trials
     away = difference(ours, printed.value)
-    if abs(away) <= max(tolerance, ERRORS * math.sqrt(error + theirs)) + ROUNDING:
-        return "reproduced"
+    return "reproduced" if abs(away) <= tolerance + ROUNDING else direction(printed.metric, away)
+
+
+def direction(metric: str, away: float) -> str:
+    """The word for a difference from what is printed."""
+    better = all_metrics()[metric].better
     if not better:
         return "differs"
     return "better" if away * better > 0 else "worse"
@@ -346,7 +409,13 @@ def require_printed(plan: Plan) -> None:
         papers.setdefault(exhibit.paper, []).append(exhibit)
     for paper, own in papers.items() if plan.scale == "paper" else ():
         tables = [exhibit for exhibit in own if exhibit.is_table]
-        require_cells(tables, read_published(published_file(paper)))
+        values = read_published(published_file(paper))
+        require_cells(tables, values)
+        names = [exhibit.name for exhibit in own]
+        for value in (one for one in values if one.set_up):
+            shown = value.set_up.partition(": ")[0].partition(", ")[0]
+            if shown not in names:
+                raise unknown("exhibit in set_up", shown, names, value.where)
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 ROUND = "round"
 NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting")
+WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 
 @dataclass(frozen=True)
@@ -193,7 +194,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 def read_csv(text: str) -> pd.DataFrame:
     """A frame back from `csv_text`; only an empty field is a missing number."""
     texts = dict.fromkeys(("method", "metric", "split", "setting", "parameter", "value"), str)
-    texts |= dict.fromkeys(("criterion", "chosen", "by_trial", "verdict", "note", BESIDE), str)
+    texts |= dict.fromkeys(("criterion", "chosen", "by_trial", BESIDE, *WORDS), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
     for name in frame.select_dtypes(bool):
         frame[name] = frame[name].map({True: "true", False: "false"})

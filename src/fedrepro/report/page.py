@@ -5,10 +5,11 @@ It needs neither the plan nor the results, so the same page can be made from wha
 
 from __future__ import annotations
 
+import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from fedrepro.drawings.layout import METHOD, Arrangement, at, name_of, table_of
 from fedrepro.drawings.tables import TableRow, TextCell, TextTable, html
 from fedrepro.numbers.choice import STOPPED
 from fedrepro.numbers.claims.judging import CONFIDENCE
+from fedrepro.numbers.counted import claim_counts, printed_counts
 from fedrepro.numbers.files import TIMES, open_exhibit, read_claims
 from fedrepro.numbers.series import select
+from fedrepro.numbers.set_up import settled
 from fedrepro.numbers.summary import ROUND
 
 SCALES = {
@@ -36,6 +39,7 @@ SIZE_METRICS = ("hidden_units", "parameters")
 LABELS = {
     "exact": "a count, and exact",
     "identity": "follows from how the method is defined",
+    "ours": "no outcome is named; what is judged is ours",
 }
 
 
@@ -50,7 +54,11 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class Shown:
-    """An exhibit as the page shows it. fragment: its html if it is a table; seconds: by stage."""
+    """An exhibit as the page shows it.
+
+    fragment: its html if it is a table. seconds: by stage. printed: rows of what is printed, as
+    text.
+    """
 
     key: str
     about: Mapping[str, Any]
@@ -58,6 +66,7 @@ class Shown:
     choice: pd.DataFrame
     fragment: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    printed: Sequence[Mapping[str, str]] = ()
 
     @property
     def anchor(self) -> str:
@@ -189,8 +198,12 @@ class Shown:
 def load(folder: Path, key: str, scale: str) -> Shown:
     """An exhibit from its files in `folder`, without measured seconds."""
     files = open_exhibit(folder, key, scale)
-    fragment = files.read(".html").decode() if ".html" in files.suffixes else ""
-    return Shown(key, files.about, files.numbers, files.table(".choice.csv"), fragment)
+    shown = Shown(key, files.about, files.numbers, files.table(".choice.csv"))
+    if ".html" not in files.suffixes:
+        return shown
+    text = files.read(".printed.csv").decode()
+    printed = list(csv.DictReader(io.StringIO(text, newline="")))
+    return replace(shown, fragment=files.read(".html").decode(), printed=printed)
 
 
 def load_maps(folder: Path) -> list[dict[str, Any]]:
@@ -241,6 +254,10 @@ def page(
     for shown in exhibits:
         papers.setdefault(shown.about["paper"]["name"], []).append(shown)
     notes = [data["stand_in"] for shown in exhibits for data in shown.about["data"]]
+    counted = {name: _counts(own, (claims or {}).get(name, ())) for name, own in papers.items()}
+    counted |= {
+        name: claim_counts(found) for name, found in (claims or {}).items() if name not in papers
+    }
     return environment.get_template("page.html.j2").render(
         scale=scale,
         meaning=SCALES[scale],
@@ -248,11 +265,19 @@ def page(
         partitions=partitions,
         graphs=graphs,
         claims=claims or {},
+        counts={name: told for name, told in counted.items() if told},
         interval=interval,
         labels=LABELS,
         stand_ins=list(dict.fromkeys(note for note in notes if note)),
         criterion=criterion,
     )
+
+
+def _counts(exhibits: Sequence[Shown], claims: Sequence[Any]) -> list[str]:
+    """What became of the printed values and of the claims of a paper, in sentences."""
+    numbers = {shown.key.partition("/")[2]: shown.numbers for shown in exhibits}
+    rows = [settled(row, numbers.get) for shown in exhibits for row in shown.printed]
+    return [*printed_counts(rows), *claim_counts(claims)]
 
 
 def criterion(method: Mapping[str, Any]) -> str:
@@ -262,14 +287,15 @@ def criterion(method: Mapping[str, Any]) -> str:
 
 def interval(row: Mapping[str, str]) -> str:
     """The value that decides a check, and its interval, with its confidence if it is not 95 %."""
+    level = ""
+    if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
+        level = f" at {100 * float(row['confidence']):.4g} %"
     if not row["value"]:
-        return row["low"] and f"more than {float(row['low']):.4g}"
+        return row["low"] and f"more than {float(row['low']):.4g}{level}"
     value = f"{float(row['value']):.4g}"
     if not row["low"] or not row["high"]:
         return f"{value}, error unknown"
-    ends = f"{float(row['low']):.4g} … {float(row['high']):.4g}"
-    if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
-        ends += f" at {100 * float(row['confidence']):.4g} %"
+    ends = f"{float(row['low']):.4g} … {float(row['high']):.4g}{level}"
     return value if row["low"] == row["high"] else f"{value} ({ends})"
 
 

@@ -27,7 +27,14 @@ from fedrepro.core.artifacts import (
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.about import command_of, said
-from fedrepro.numbers.files import RUN, ExhibitFiles, open_recorded, sha256_of, write_exhibit
+from fedrepro.numbers.files import (
+    RUN,
+    TIMES,
+    ExhibitFiles,
+    open_recorded,
+    sha256_of,
+    write_exhibit,
+)
 from fedrepro.numbers.pairing import COLUMNS, with_pairs
 from fedrepro.numbers.summary import ROUND, csv_text, leading_columns, read_csv
 from fedrepro.planning.config import load_config, load_exhibits
@@ -73,7 +80,11 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     show = written if exhibit.is_table else drawn
     base = folder / plan.scale / key
     contents = {".csv": text.encode(), ".choice.csv": csv_text(choice).encode()}
-    contents |= show(exhibit, described, read_csv(text))
+    every = read_csv(text)
+    if TIMES in files.suffixes:
+        contents[TIMES] = files.read(TIMES)
+        every = pd.concat([every, read_csv(contents[TIMES].decode())], ignore_index=True)
+    contents |= show(exhibit, described, every)
     base.parent.mkdir(parents=True, exist_ok=True)
     _write_metrics(exhibit, files, Path(f"{base}.metrics.parquet"))
     write_exhibit(str(base), described, contents)

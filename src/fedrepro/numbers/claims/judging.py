@@ -10,13 +10,20 @@ of many, and so is that some point, or most of them, keep them all. Under the ru
 Holm's method at its first step, which is all that a verdict needs: the surest point of m must pass
 at a confidence of 1 - 0.05/m. Where one point is enough to refute a claim, m counts the points of
 all its checks.
+
+**Stand-ins.** A point that was computed on other data than the paper's, or at less than its size,
+refutes nothing by itself: it counts as undecided, and what it would have changed is said.
+
+**Bounds that a verdict hangs on.** The `slack` of a verdict is how far the intervals that it needs
+lie inside their bounds, or outside, as a share of the bound; below HANGS it hangs on the bound.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -33,6 +40,7 @@ from fedrepro.numbers.claims.statements import (
 
 CONFIDENCE = 0.95
 MOST_TIMES = 64  # more trials than that are not worth naming
+HANGS = 0.01  # of its bound: a verdict with less slack hangs on it
 
 Verdict = Literal["holds", "refuted", "undecided", "depends", "incomplete", "not run"]
 
@@ -58,6 +66,12 @@ class Finding:
     verdict: Verdict
     kept: float
     broken: float
+    stand_in: bool = False
+
+    @property
+    def counted(self) -> Verdict:
+        """Its verdict as it counts: a stand-in by itself refutes nothing."""
+        return "undecided" if self.stand_in and self.verdict == "refuted" else self.verdict
 
     @property
     def at(self) -> str:
@@ -75,13 +89,20 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judged:
-    """One check: its verdict, the point that decides it, how many there were, and what lacks."""
+    """One check: its verdict, the point that decides it, how many there were, and what lacks.
+
+    with_stand_ins: the verdict if points on stand-in data could refute. slack: of a check that
+    holds or is refuted, as a share of its bound; infinite where the bound is zero or nothing
+    scatters.
+    """
 
     check: Check
     verdict: Verdict
     deciding: Finding | None = None
     points: int = 0
     missing: Sequence[str] = field(default_factory=list)
+    with_stand_ins: Verdict | None = None
+    slack: float = math.inf
 
     @property
     def exhibits(self) -> Sequence[str]:
@@ -91,8 +112,8 @@ class Judged:
     @property
     def trials_needed(self) -> int | None:
         """About how many trials would decide the point that leaves it undecided."""
-        if self.deciding is None or self.verdict != "undecided":
-            return None
+        if self.deciding is None or self.deciding.verdict != "undecided":
+            return None  # what a stand-in refutes more trials of it would not decide
         return _needed(self.check, self.deciding)
 
 
@@ -104,6 +125,7 @@ class _Found:
     statements: Sequence[Statement]
     missing: Sequence[str]
     run: bool
+    stand_ins: Sequence[bool] = ()  # of each statement
 
     @property
     def ways_to_break(self) -> int:
@@ -116,17 +138,20 @@ def judge(check: Check, numbers: Exhibits, rules: Rules | None = None) -> Judged
     return judge_all([check], numbers, rules or Rules())[0]
 
 
-def judge_all(checks: Sequence[Check], numbers: Exhibits, rules: Rules) -> list[Judged]:
+def judge_all(
+    checks: Sequence[Check], numbers: Exhibits, rules: Rules, stand_ins: Collection[str] = ()
+) -> list[Judged]:
     """The checks of one claim, or of one reading of it.
 
-    Errors: FedreproError for a column that an exhibit does not have.
+    stand_ins: the exhibits that are of other data or of less than the paper's size. Errors:
+    FedreproError for a column that an exhibit does not have.
     """
-    found = [_look(check, numbers, rules) for check in checks]
+    found = [_look(check, numbers, rules, stand_ins) for check in checks]
     ways = sum(one.ways_to_break for one in found)
     return [_judge(one, ways, rules) for one in found]
 
 
-def _look(check: Check, numbers: Exhibits, rules: Rules) -> _Found:
+def _look(check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]) -> _Found:
     there = [name for name in check.named if name in numbers]
     for name in (name for name in there if name in check.alike):
         numbers[name].need(check.columns, name)
@@ -136,16 +161,20 @@ def _look(check: Check, numbers: Exhibits, rules: Rules) -> _Found:
     if missing:
         return _Found(check, [], list(dict.fromkeys(missing)), bool(there))
     statements: list[Statement] = []
+    substitutes: list[bool] = []
+    beside = set(check.named) - set(check.exhibits)
     for name in check.exhibits:
         own = list(check.statements(name, numbers))
         if not own and not check.ragged:
             missing.append(f"a point to judge by in {name}")
         statements += [mean_over_points(own, name)] if own and check.points == "mean" else own
+        other = not beside.union([name]).isdisjoint(stand_ins)
+        substitutes += [other] * (len(statements) - len(substitutes))
     if not statements and not missing:
         missing = [f"a point to judge by in {name}" for name in check.exhibits]
     few = [one for one in statements if one.trials < rules.trials]
     missing += [f"{_more(rules.trials - one.trials)} at {one.at}" for one in few]
-    return _Found(check, [] if missing else statements, missing, True)
+    return _Found(check, [] if missing else statements, missing, True, substitutes)
 
 
 def _more(count: int) -> str:
@@ -156,20 +185,62 @@ def _judge(found: _Found, ways: int, rules: Rules) -> Judged:
     if found.missing:
         verdict: Verdict = "incomplete" if found.run else "not run"
         return Judged(found.check, verdict, missing=found.missing)
-    return decide(found.check, found.statements, ways, rules)
+    return decide(found.check, found.statements, ways, rules, found.stand_ins)
 
 
-def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """A check by what it has to say; `ways` is in how many its claim could be refuted."""
+def decide(
+    check: Check,
+    statements: Sequence[Statement],
+    ways: int,
+    rules: Rules,
+    stand_ins: Sequence[bool] = (),
+) -> Judged:
+    """A check by what it has to say; `ways` is in how many its claim could be refuted.
+
+    stand_ins: whether each statement is on stand-in data; none is if nothing is said.
+    """
     keeping = len(statements) if check.points in ("some", "most") else 1
     kept, broken = (_confidence(count if rules.holm else 1) for count in (keeping, ways))
-    points = [_point(check, one, kept, broken) for one in statements]
-    whole = WHOLE[check.points]([p.verdict for p in points])
-    # of the points with that verdict, the one furthest out of bounds, or, for `some`, furthest in
-    alike = [point for point in points if point.verdict == whole]
+    substitutes = stand_ins or [False] * len(statements)
+    points = [
+        replace(_point(check, one, kept, broken), stand_in=substitute)
+        for one, substitute in zip(statements, substitutes, strict=True)
+    ]
+    whole = WHOLE[check.points]([p.counted for p in points])
+    with_stand_ins = WHOLE[check.points]([p.verdict for p in points])
+    # of the points that decide it, the one furthest out of bounds, or, for `some`, furthest in
+    alike = [p for p in points if p.verdict == with_stand_ins]
+    if whole == with_stand_ins:
+        alike = [p for p in alike if p.counted == whole]
     pick = max if check.points == "some" else min
     deciding = pick(alike, key=lambda point: margin(check, point.interval.value))
-    return Judged(check, whole, deciding, len(points))
+    slack = _slack(check, whole, points)
+    return Judged(check, whole, deciding, len(points), [], with_stand_ins, slack)
+
+
+def _slack(check: Check, whole: Verdict, points: Sequence[Finding]) -> float:
+    """How much of a bound the verdict of a check is away from another one."""
+    if whole not in ("holds", "refuted"):
+        return math.inf
+    shares = sorted((_share(check, p) for p in points if p.counted == whole), reverse=True)
+    need = {"every": {"holds": len(points), "refuted": 1}, "some": {"holds": 1}}
+    need["mean"] = need["every"]
+    need["most"] = {"holds": len(points) // 2 + 1, "refuted": (len(points) + 1) // 2}
+    return shares[need[check.points].get(whole, len(points)) - 1]
+
+
+def _share(check: Bounds, point: Finding) -> float:
+    """How far a whole interval lies inside its bounds, or outside one, as a share of the bound."""
+    found, held = point.interval, point.verdict == "holds"
+    if found.low == found.high:
+        return math.inf
+    shares = []
+    for key, bound in check.bounds.items():
+        lower = key in LOWER
+        end = found.low if lower == held else found.high
+        away = (end - bound) * (1 if lower == held else -1)
+        shares.append(away / abs(bound) if bound else math.copysign(math.inf, away))
+    return min(shares) if held else max(shares)
 
 
 def _confidence(ways: int) -> float:
@@ -198,6 +269,7 @@ def breaks(check: Bounds, found: Interval) -> bool:
     return any(not _KEEPS[key](ends[key], bound) for key, bound in check.bounds.items())
 
 
+LOWER = ("above", "at_least")
 _KEEPS = {
     "above": lambda end, bound: end > bound,
     "at_least": lambda end, bound: end >= bound,
@@ -208,8 +280,7 @@ _KEEPS = {
 
 def margin(check: Bounds, value: float) -> float:
     """How far inside its nearest bound a value lies; negative outside."""
-    lower = {"above", "at_least"}
-    return min(value - b if key in lower else b - value for key, b in check.bounds.items())
+    return min(value - b if key in LOWER else b - value for key, b in check.bounds.items())
 
 
 def _needed(check: Bounds, found: Finding) -> int | None:
@@ -274,9 +345,21 @@ WHOLE: dict[str, Callable[[Sequence[Verdict]], Verdict]] = {
 }
 
 
-def verdict(judged: Sequence[Judged]) -> Verdict:
-    """A claim holds if all its checks do, and is refuted if one is."""
-    return _all_of(one.verdict for one in judged)
+def verdict(judged: Sequence[Judged], stand_ins: bool = False) -> Verdict:
+    """A claim holds if all its checks do, and is refuted if one is.
+
+    stand_ins: as if stand-in data could refute.
+    """
+    told = [one.with_stand_ins if stand_ins else None for one in judged]
+    return _all_of(with_them or one.verdict for with_them, one in zip(told, judged, strict=True))
+
+
+def claim_slack(whole: Verdict, readings: Sequence[Sequence[Judged]]) -> float:
+    """How much of a bound a claim that holds or is refuted is away from another verdict."""
+    if whole not in ("holds", "refuted"):
+        return math.inf
+    surest = min if whole == "holds" else max
+    return min(surest(one.slack for one in own if one.verdict == whole) for own in readings)
 
 
 def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:

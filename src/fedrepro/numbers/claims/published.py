@@ -31,8 +31,10 @@ class Claim(BaseModel):
     fixed: Literal["before", "after"] = Field(
         "before", description="whether the checks were written before the first numbers for them"
     )
-    label: Literal["", "exact", "identity"] = Field(
-        "", description="exact: a count; identity: it follows from how the method is defined"
+    label: Literal["", "exact", "identity", "ours"] = Field(
+        "",
+        description="exact: a count; identity: it follows from how the method is defined; ours: "
+        "the sentence names no outcome, so that what is judged is ours",
     )
     checks: list[Check] = Field(default_factory=list)
     readings: dict[str, list[Check]] = Field(

@@ -12,9 +12,12 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.claims.cells import Exhibits, Numbers
 from fedrepro.numbers.claims.form import Form, where_words
 from fedrepro.numbers.claims.judging import (
+    HANGS,
     Finding,
     Judged,
     Rules,
+    Verdict,
+    claim_slack,
     judge_all,
     verdict,
     verdict_of_readings,
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 COLUMNS = (
     "claim",
     "verdict",
+    "note",
     "label",
     "fixed",
     "place",
@@ -36,6 +40,7 @@ COLUMNS = (
     "reading",
     "check",
     "check_verdict",
+    "slack",
     "at",
     "value",
     "low",
@@ -49,8 +54,15 @@ COLUMNS = (
     "reason",
     "data",
 )
-NUMERIC = ("value", "low", "high", "confidence", "points", "trials", "trials_needed")
+NUMERIC = ("slack", "value", "low", "high", "confidence", "points", "trials", "trials_needed")
 MOST_NAMED = 4  # of what is missing
+# why a verdict is not what its checks would make it, or what it hangs on
+STAND_IN = {
+    "refuted": "refuted by stand-ins alone",
+    "depends": "one reading is refuted by stand-ins alone",
+}
+HANGING = "hangs on its bound, which it keeps by {:.2g} % of it"
+BROKEN = "hangs on its bound, which it breaks by {:.2g} % of it"
 COUNTED = {
     "every": "at every point",
     "some": "at some point",
@@ -124,11 +136,15 @@ def _rows_of(
     head |= {"fixed": claim.fixed, "reason": claim.reason}
     try:
         judged = {
-            reading: judge_all(checks, numbers, rules) for reading, checks in claim.groups.items()
+            reading: judge_all(
+                checks, numbers, rules, [name for name in stand_ins if stand_ins[name]]
+            )
+            for reading, checks in claim.groups.items()
         }
     except FedreproError as error:
         raise FedreproError(f"claim {claim.id}: {error}") from None
     whole = verdict_of_readings([verdict(own) for own in judged.values()])
+    head["note"] = _note(whole, list(judged.values()))
     for reading, own in judged.items():
         for one in own:
             notes = dict.fromkeys(stand_ins.get(name, "") for name in one.exhibits)
@@ -136,10 +152,22 @@ def _rows_of(
             yield {"verdict": whole, **head, "reading": reading, **_row(one), "data": data}
 
 
+def _note(whole: Verdict, readings: Sequence[Sequence[Judged]]) -> str:
+    """What a reader has to know of the verdict of a claim, if anything."""
+    told = verdict_of_readings([verdict(own, stand_ins=True) for own in readings])
+    if told != whole:
+        return STAND_IN[told]
+    slack = claim_slack(whole, readings)
+    if slack >= HANGS:
+        return ""
+    return (HANGING if whole == "holds" else BROKEN).format(100 * slack)
+
+
 def _row(judged: Judged) -> dict[str, Any]:
     return {
         "check": sentence(judged.check),
         "check_verdict": judged.verdict,
+        "slack": judged.slack if math.isfinite(judged.slack) else None,
         "bound": judged.check.bound,
         "points": judged.points or None,
         "missing": _named(judged.missing),

@@ -1,0 +1,144 @@
+"""Verdicts in words and counted: of what a paper printed, and of its claims.
+
+Rows are those of a printed.csv or a claims.csv as text. Counts come before the tables that they are
+of, on the page and in docs/findings, so that no word is read for more than it says: verdicts of one
+trial, values that could hardly come out otherwise, and claims whose bounds came after their numbers
+are counted apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from fedrepro.numbers.claims.judging import CONFIDENCE
+from fedrepro.numbers.printed import AGAIN, DIFFERENT, OPEN
+from fedrepro.numbers.set_up import ANOTHER
+
+Row = Mapping[str, str]
+JUDGED = ("reproduced", *DIFFERENT, ANOTHER)
+DECIDED = ("holds", "refuted", "depends")
+BY_TRIALS = (*DECIDED, "undecided")
+SEVERAL = {"holds": "hold", "depends": "depend"}
+BY_LESS = "{}, which moves it by less ({})"
+SET_UP = {
+    OPEN: "{}, and {} shows what it moves",
+    ANOTHER: "{}, which moves it by more ({})",
+    **dict.fromkeys(DIFFERENT, BY_LESS),
+}
+LABELS = {
+    "exact": "Counts, which are exact",
+    "identity": "Near to identities, by how the methods are defined",
+    "ours": "Sentences that name no outcome, judged by a predicate of ours",
+}
+
+
+def word_of(row: Row) -> str:
+    """A verdict on a printed value, with what is to be known of it."""
+    word = row["verdict"]
+    if word not in (*JUDGED, OPEN):
+        return word
+    return ", ".join(filter(None, (word, "one trial" if _alone(row) else "", _apart(row))))
+
+
+def reasons(row: Row) -> str:
+    """The note on a printed value, why it is counted apart, and which setting is open."""
+    told = [row["note"], row.get("apart", "")]
+    where, _, reason = row.get("set_up", "").partition(": ")
+    said = SET_UP.get(row["verdict"]) if reason else None
+    exhibit = where.partition(", ")[0]
+    return "; ".join(filter(None, [*told, said and said.format(reason, exhibit)]))
+
+
+def _apart(row: Row) -> str:
+    return row.get("apart", "").partition(": ")[0]
+
+
+def _alone(row: Row) -> bool:
+    trials = row.get("trials", "")
+    return bool(trials) and float(trials) == 1
+
+
+def printed_counts(rows: Sequence[Row]) -> list[str]:
+    """Sentences on how many printed values there are and what became of them."""
+    distinct = [row for row in rows if not row["note"].startswith(AGAIN)]
+    if not distinct:
+        return []
+    judged = [row for row in distinct if row["verdict"] in JUDGED]
+    own = [row for row in judged if not _apart(row)]
+    of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
+    told = [f"{_number(len(rows), 'printed value')}{of}."]
+    if own:
+        told.append(f"Judged: {_several(own)}.")
+    words = filter(None, dict.fromkeys(map(_apart, judged)))
+    apart = {word: [row for row in judged if _apart(row) == word] for word in words}
+    if apart:
+        parts = [f"{len(found)} {word} ({_several(found)})" for word, found in apart.items()]
+        told.append(f"Counted apart: {', '.join(parts)}.")
+    rest = Counter(row["verdict"] for row in distinct if row["verdict"] not in JUDGED)
+    if rest:
+        told.append(f"Not judged: {', '.join(f'{n} {word}' for word, n in rest.most_common())}.")
+    bounded, free = (
+        sum(row[key] == "reproduced" for row in own) for key in ("verdict", "unbounded")
+    )
+    if own:
+        many = "as many" if free == bounded else f"{free} instead of {bounded}"
+        told.append(f"With no bound on our own scatter {many} would be reproduced.")
+    return told
+
+
+def _several(rows: Iterable[Row]) -> str:
+    words = Counter(
+        row["verdict"] + (" in one trial" if _alone(row) else "") for row in rows
+    ).most_common()
+    return ", ".join(f"{count} {word}" for word, count in words)
+
+
+def _number(count: int, of: str) -> str:
+    several = f"{of.removesuffix('y')}ies" if of.endswith("y") else f"{of}s"
+    return f"{count} {of if count == 1 else several}"
+
+
+def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
+    """Sentences on the claims of a paper, each given as the rows of its checks."""
+    heads = [checks[0] for checks in claims]
+    if not heads:
+        return []
+    words = Counter(SEVERAL.get(row["verdict"], row["verdict"]) for row in heads).most_common()
+    told = [
+        f"{_number(len(heads), 'claim')}: {', '.join(f'{count} {word}' for word, count in words)}."
+    ]
+    decided = [row for row in heads if row["verdict"] in DECIDED]
+    if decided:
+        before = sum(row["fixed"] == "before" for row in decided)
+        told.append(
+            f"Of the {len(decided)} that hold, are refuted or depend, {before} have bounds that "
+            "were fixed before their numbers."
+        )
+    for label, said in LABELS.items():
+        named = [row["claim"] for row in heads if row["label"] == label]
+        if named:
+            told.append(f"{said}: {', '.join(named)}.")
+    hanging = [row["claim"] for row in heads if row.get("note", "").startswith("hangs")]
+    if hanging:
+        told.append(f"Decided by less than a hundredth of the bound: {', '.join(hanging)}.")
+    tested = [row for row in heads if row["verdict"] in BY_TRIALS]
+    tested = [row for row in tested if row["label"] not in ("exact", "identity")]
+    if tested:
+        told.append(by_chance(len(tested)))
+    return told
+
+
+def by_chance(tested: int) -> str:
+    """How many of so many claims may hold, and be refuted, by chance at the most.
+
+    A claim whose truth lies on its bound holds in at most half of the error of an interval, and is
+    refuted in the other half; the further inside or outside it lies the more seldom is a wrong
+    verdict.
+    """
+    most = tested * (1 - CONFIDENCE) / 2
+    return (
+        f"Claims are not corrected for each other: were the truth of each of these {tested} just "
+        f"on its bound, {most:.1f} would hold and {most:.1f} be refuted by chance, and fewer where "
+        "it is not."
+    )

@@ -1,0 +1,153 @@
+"""Verdicts counted and in words, and what settles an open set-up."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedrepro.numbers.counted import by_chance, claim_counts, printed_counts, reasons, word_of
+from fedrepro.numbers.set_up import moved, settled
+from fedrepro.numbers.summary import read_csv
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "reports/record/paper"
+
+
+def printed(verdict, **given):
+    return {"verdict": verdict, "unbounded": verdict, "trials": "5", "note": ""} | given
+
+
+def test_verdicts_of_one_trial_and_those_counted_apart_look_different():
+    assert word_of(printed("worse")) == "worse"
+    assert word_of(printed("worse", trials="1")) == "worse, one trial"
+    fitted = printed("reproduced", trials="1", apart="calibrated: by hand")
+    assert word_of(fitted) == "reproduced, one trial, calibrated"
+    assert word_of(printed("set-up open", trials="1")) == "set-up open, one trial"
+    assert word_of(printed("stand-in", trials="1", apart="calibrated: by hand")) == "stand-in"
+
+
+def test_reasons_are_the_note_the_part_and_the_set_up():
+    given = {"note": "as printed", "apart": "nearly fixed: so", "set_up": "rates, case=a: no rate"}
+    told = "as printed; nearly fixed: so; no rate, "
+    assert reasons(printed("worse", **given)) == f"{told}which moves it by less (rates)"
+    assert reasons(printed("set-up open", **given)) == f"{told}and rates shows what it moves"
+    assert reasons(printed("reproduced", **given)) == told.removesuffix("; no rate, ")
+
+
+def test_what_is_apart_is_not_among_the_judged_and_scatter_is_counted_both_ways():
+    rows = [
+        printed("reproduced"),
+        printed("worse", unbounded="reproduced"),
+        printed("worse", trials="1"),
+        printed("reproduced", apart="calibrated: by hand"),
+        printed("reproduced", note="printed again: table 1"),
+        printed("not run", unbounded=""),
+        printed("set-up open", trials="1"),
+    ]
+    assert printed_counts(rows) == [
+        "7 printed values of 6 quantities.",
+        "Judged: 1 reproduced, 1 worse, 1 worse in one trial.",
+        "Counted apart: 1 calibrated (1 reproduced).",
+        "Not judged: 1 not run, 1 set-up open.",
+        "With no bound on our own scatter 2 instead of 1 would be reproduced.",
+    ]
+
+
+def claim(name, verdict, **given):
+    return [{"claim": name, "verdict": verdict, "fixed": "before", "label": "", "note": ""} | given]
+
+
+def test_claims_are_counted_by_when_their_bounds_were_fixed():
+    found = [
+        claim("X1", "holds", note="hangs on its bound, which it keeps by 0.1 % of it"),
+        claim("X2", "refuted", fixed="after"),
+        claim("X3", "holds", label="identity"),
+        claim("X4", "undecided", note="refuted by stand-ins alone"),
+        claim("X5", "no verdict", fixed=""),
+    ]
+    assert claim_counts(found) == [
+        "5 claims: 2 hold, 1 refuted, 1 undecided, 1 no verdict.",
+        "Of the 3 that hold, are refuted or depend, 2 have bounds that were fixed before their "
+        "numbers.",
+        "Near to identities, by how the methods are defined: X3.",
+        "Decided by less than a hundredth of the bound: X1.",
+        by_chance(3),
+    ]
+
+
+def test_by_chance_half_of_the_error_is_on_each_side():
+    assert "1.0 would hold and 1.0 be refuted by chance" in by_chance(40)
+
+
+def numbers(*means, rounds=()):
+    rows = [("a", "rounds_to_target", mean) for mean in means] + [
+        ("a", "rounds", r) for r in rounds
+    ]
+    frame = pd.DataFrame(rows, columns=["case", "metric", "mean"])
+    return frame.assign(method="FA", split="")[["case", "method", "metric", "split", "mean"]]
+
+
+def by(frame, set_up="rates, case=a: no rate"):
+    return moved(set_up, "FA", "rounds_to_target", "", {"rates": frame}.get)
+
+
+def test_a_move_is_the_largest_less_the_smallest_of_the_rows_that_are_named():
+    assert by(numbers(40.0, 94.0, 60.0)) == 54.0
+    assert by(numbers(40.0, 94.0), "rates, case=*: no rate") == 54.0
+    assert by(numbers(40.0, 94.0), "rates, case=b: no rate") is None
+    assert by(numbers(40.0)) is None
+    assert by(None) is None
+
+
+def test_what_was_not_reached_counts_as_the_rounds_that_were_run():
+    assert by(numbers(40.0, math.inf, rounds=(41.0, 130.0))) == 90.0
+    assert by(numbers(40.0, math.inf)) is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "word"), [(40.0, "another set-up"), (30.0, "better"), (140.0, "worse")]
+)
+def test_a_difference_is_another_set_ups_if_the_setting_moves_the_number_by_more(ours, word):
+    row = printed("set-up open", method="FA", metric="rounds_to_target", split="")
+    row |= {"set_up": "rates, case=a: no rate", "difference": f"{ours - 87}"}
+    found = settled(row, {"rates": numbers(40.0, 90.0)}.get)
+    assert (found["verdict"], found["unbounded"]) == (word, word)
+    assert settled(row, {}.get) == row
+
+
+def test_verdicts_that_are_said_to_have_changed_are_those_of_the_record():
+    part = (ROOT / "docs/claims.md").read_text().partition("## Verdicts that these rules")[2]
+    heads = pd.concat([pd.read_csv(path, dtype=str) for path in RECORD.glob("*/claims.csv")])
+    heads = heads.fillna("").drop_duplicates("claim").set_index("claim")
+    changed = {
+        name: now
+        for names, now in re.findall(r"^\| ((?:[A-Z]\d+(?:, )?)+) \| \w+ \| ([^|]+) \|", part, re.M)
+        for name in names.split(", ")
+    }
+    assert {name for name in heads.index if heads["note"][name]} == {
+        name for name, now in changed.items() if "identity" not in now
+    }
+    for name, now in changed.items():
+        assert now.split(",")[0].removesuffix(" (identity)") == heads["verdict"][name]
+        assert ("identity" in now) == (heads["label"][name] == "identity")
+        assert ("hangs" in now) == heads["note"][name].startswith("hangs")
+
+
+def test_how_far_settings_are_said_to_move_numbers_is_in_the_record():
+    text = (ROOT / "docs/claims.md").read_text()
+
+    def exhibits(paper):
+        return lambda name: read_csv((RECORD / paper / f"{name}.csv").read_text())
+
+    for paper, set_up, method, told in (
+        ("gems", "early-stopping, case=logistic*", "GEMS", "moves them by {} points"),
+        ("gems", "early-stopping, case=logistic*", "Averaged", "moves them by {} points"),
+        ("p2p", "defaults, case=case (a)*", "node 2", "and prior move it by {} points"),
+        ("p2p", "defaults, case=unbalanced*", "node 2", "epochs moves it by {} points"),
+    ):
+        by_ = moved(f"{set_up}: so", method, "accuracy", "test", exhibits(paper))
+        assert told.format(f"{100 * by_:.1f}") in text
