@@ -181,10 +181,11 @@ def table_names(files: Mapping[str, ExhibitFile]) -> list[str]:
     return sorted(name for name, found in kinds.items() if found == {True})
 
 
-def require_yaml(paths: Iterable[str]) -> None:
-    """Refuse files of keys and values that another reader takes with doubled keys."""
-    for path in paths:
-        _load_yaml(Path(path))
+def require_yaml(paths: Iterable[str | Path]) -> None:
+    """Refuse files in which a key stands twice: Snakemake, which reads them, takes the last one."""
+    for path in map(Path, paths):
+        if path.suffix != ".json":
+            _load_yaml(path)
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:
