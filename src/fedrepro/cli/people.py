@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from fedrepro.cli.data import data_app
+from fedrepro.cli.main import STOPPED
 from fedrepro.core.errors import printable
 from fedrepro.core.params import LARGEST
 
@@ -57,10 +58,11 @@ def run_command(argv: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     try:
         result = command.main(args=list(argv), prog_name="fedrepro", standalone_mode=False)
-    except typer.Exit as done:
-        return done.exit_code
-    except typer.Abort:  # what Ctrl-C is turned into
-        raise KeyboardInterrupt from None
+    except (typer.Exit, typer.Abort) as done:
+        code = getattr(done, "exit_code", STOPPED)
+        if code == STOPPED:  # what Ctrl-C is turned into
+            raise KeyboardInterrupt from None
+        return int(code)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise

@@ -65,17 +65,12 @@ def combine(
             f"'{spec.token}' makes no global model of these {bare.clients} clients; choose another "
             "size, or another method"
         )
-    _require_finite(spec, made)
-    return replace(made, layers=models.layers)
-
-
-def _require_finite(method: Spec, made: GlobalModel) -> None:
-    weights = () if made.weights is None else (np.asarray(made.weights),)
-    if not all(np.isfinite(value).all() for value in (*made.tensors.values(), *weights)):
+    if not made.finite or not np.isfinite(0.0 if made.weights is None else made.weights).all():
         raise FedreproError(
-            f"'{method.token}' makes a model of these clients with numbers that are not finite; "
+            f"'{spec.token}' makes a model of these clients with numbers that are not finite; "
             "choose other settings, or another method"
         )
+    return replace(made, layers=models.layers)
 
 
 def _setting(method: str | Spec, values: Mapping[str, Any]) -> Spec:

@@ -57,9 +57,8 @@ def target_of(path: Path | str) -> Path:
     except (FileNotFoundError, NotADirectoryError):  # nothing yet; making its folder says the rest
         return target
     except OSError as error:
-        raise FedreproError(f"cannot write {path} ({one_line(error.strerror)}); name a file") from (
-            error
-        )
+        why = one_line(error.strerror).lower()
+        raise FedreproError(f"cannot write {path} ({why}); name a file") from error
     if not stat.S_ISREG(mode):
         raise FedreproError(f"cannot write {path}: it is {_kind(mode)} and no file; name another")
     return target
