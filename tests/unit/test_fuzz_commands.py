@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import typer
-from fuzz import LONGEST, some
+from fuzz import some
 from hypothesis import event, given
 from hypothesis import strategies as st
 
@@ -121,7 +121,6 @@ def said_or_done(folder: Path, line: list[str]) -> None:
     if status == 2 and not usage and line[:2] != ["check", "pfnm"]:
         last = said.splitlines()[-1]
         assert last.startswith("fedrepro: "), (line, said)
-        assert len(last) <= LONGEST + len("y" * 5000), last[:80]
     event(f"status {status}")
 
 

@@ -11,7 +11,6 @@ from fedrepro.planning.config import (
     SCALES,
     load_exhibits,
     read_config,
-    require_yaml,
     table_names,
 )
 from fedrepro.data.represent import resolved_features
@@ -34,7 +33,6 @@ from snakemake.io import IOFile
 put_on_path()
 
 try:
-    require_yaml(workflow.configfiles)
     CONFIG = read_config(config)
     EXHIBITS = load_exhibits()
 except FedreproError as error:

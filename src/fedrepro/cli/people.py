@@ -59,10 +59,7 @@ def run_command(argv: Sequence[str]) -> int:
     try:
         result = command.main(args=list(argv), prog_name="fedrepro", standalone_mode=False)
     except (typer.Exit, typer.Abort) as done:
-        code = getattr(done, "exit_code", STOPPED)
-        if code == STOPPED:  # what Ctrl-C is turned into
-            raise KeyboardInterrupt from None
-        return int(code)
+        result = getattr(done, "exit_code", STOPPED)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
@@ -71,6 +68,8 @@ def run_command(argv: Sequence[str]) -> int:
         if words:  # none behind a page of help
             print(f"fedrepro: {printable(words)}", file=sys.stderr)
         return 2
+    if result == STOPPED:  # what Ctrl-C is turned into
+        raise KeyboardInterrupt
     return int(result or 0)
 
 

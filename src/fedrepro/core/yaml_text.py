@@ -30,8 +30,11 @@ def parse_yaml(text: str) -> Any:
             return None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
-    except Exception as error:  # a tag that does not fit its text raises anything
-        raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
+    except Exception as error:  # as for the text of `!!int` or `!!bool`
+        told = " ".join(f"{type(error).__name__} {error}".split())
+        raise ValueError(f"a value does not fit its tag ({told})") from None
 
 
 def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:

@@ -182,9 +182,9 @@ def table_names(files: Mapping[str, ExhibitFile]) -> list[str]:
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Refuse files in which a key stands twice: Snakemake, which reads them, takes the last one."""
+    """Refuse files that Snakemake, which reads them, would take the last of doubled keys from."""
     for path in map(Path, paths):
-        if path.suffix != ".json":
+        if path.suffix != ".json" and path.exists():
             _load_yaml(path)
 
 
