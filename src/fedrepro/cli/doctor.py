@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.machine.facts import facts
-from fedrepro.machine.finding import Finding, why
 from fedrepro.machine.libraries import libraries
+from fedrepro.machine.observation import Observation, why
 from fedrepro.machine.products import products
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 WIDTH = 19  # of the names of what is found
 SECONDS = 120  # for what computes; it takes about five
-ASKED: tuple[Callable[[], Iterator[Finding]], ...] = (libraries, products)
+ASKED: tuple[Callable[[], Iterator[Observation]], ...] = (libraries, products)
 
 
 def examine(say: Callable[[str], None]) -> int:
     """Say what is found as it is found, and in the last line whether all is well: 0, or 1."""
     wrong: dict[str, None] = {}
-    for part in (facts, computing, data_sets):
+    for part in PARTS:
         for one in safely(part):
             say(f"{one.what:{WIDTH}}{one.words}")
             if one.wrong:
@@ -35,15 +35,15 @@ def examine(say: Callable[[str], None]) -> int:
     return int(bool(wrong))
 
 
-def safely(part: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def safely(part: Callable[[], Iterator[Observation]]) -> Iterator[Observation]:
     """What a part finds; an error in it is one more finding: a machine may lack anything."""
     try:
         yield from part()
     except Exception as error:
-        yield Finding(part.__name__, f"cannot be told ({why(error)})", wrong=True)
+        yield Observation(part.__name__, f"cannot be told ({why(error)})", wrong=True)
 
 
-def computing(seconds: float = SECONDS) -> Iterator[Finding]:
+def computing(seconds: float = SECONDS) -> Iterator[Observation]:
     """What libraries say and compute, asked in a process of its own, which may crash or hang.
 
     It is forked, not started anew, so that an emulator that runs this process runs it too.
@@ -67,12 +67,12 @@ def computing(seconds: float = SECONDS) -> Iterator[Finding]:
         process.kill()
         process.join()
         here.close()
-    yield Finding("libraries", words, wrong=True)
+    yield Observation("libraries", words, wrong=True)
 
 
 def _answer(there: Connection) -> None:
     for ask in ASKED:
-        for one in ask():
+        for one in safely(ask):
             there.send(one)
     there.send(None)
 
@@ -87,7 +87,7 @@ def _ended(code: int) -> str:
     return f"broke down ({how}) in the line after the last: run `make env` again"
 
 
-def data_sets() -> Iterator[Finding]:
+def data_sets() -> Iterator[Observation]:
     """Which raw files a mirror, or an earlier download, has; by their size alone."""
     from fedrepro.cli.data import RESOURCES
     from fedrepro.data.table import read_dataset_table
@@ -95,12 +95,12 @@ def data_sets() -> Iterator[Finding]:
     try:
         folder, table = _mirror(), read_dataset_table()
     except FedreproError as error:
-        yield Finding("data", str(error), wrong=True)
+        yield Observation("data", str(error), wrong=True)
         return
     if not folder:
-        yield Finding("mirror", "none is set: FEDREPRO_MIRROR names one")
+        yield Observation("mirror", "none is set: FEDREPRO_MIRROR names one")
     elif not Path(folder).is_dir():
-        yield Finding("mirror", f"{folder} is not there: mend FEDREPRO_MIRROR", wrong=True)
+        yield Observation("mirror", f"{folder} is not there: mend FEDREPRO_MIRROR", wrong=True)
     else:
         yield from _held("mirror", table, Path(folder), mirror=True)
     yield from _held("downloads", table, RESOURCES, mirror=False)
@@ -112,7 +112,7 @@ def _mirror() -> str:
     return load_config().mirror_folder()
 
 
-def _held(what: str, table: DatasetTable, folder: Path, mirror: bool) -> Iterator[Finding]:
+def _held(what: str, table: DatasetTable, folder: Path, mirror: bool) -> Iterator[Observation]:
     """Data sets with how many of their files are there, and files of a size that none has."""
     found = []
     for name in dict.fromkeys(row.name for row in table.rows):
@@ -126,8 +126,11 @@ def _held(what: str, table: DatasetTable, folder: Path, mirror: bool) -> Iterato
             for path in paths:
                 if None not in sizes and path.stat().st_size not in sizes:
                     words = f"{path} has not the size that {table.path} states: delete it"
-                    yield Finding(what, words, wrong=True)
+                    yield Observation(what, words, wrong=True)
         if there:
             of_all = "" if there == len(files) else f" ({there} of {len(files)} files)"
             found.append(name + of_all)
-    yield Finding(what, f"{folder}: {', '.join(found) or 'no data set'}")
+    yield Observation(what, f"{folder}: {', '.join(found) or 'no data set'}")
+
+
+PARTS: tuple[Callable[[], Iterator[Observation]], ...] = (facts, computing, data_sets)

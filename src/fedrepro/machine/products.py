@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedrepro.machine.finding import Finding, why
+from fedrepro.machine.observation import Observation, why
 
 Array = npt.NDArray[np.float32]
 Product = Callable[[Array, Array], Array]  # of two matrices, or of images and kernels
@@ -205,17 +205,17 @@ LIBRARIES: dict[str, Callable[[], Mapping[str, Product]]] = {
 }
 
 
-def products() -> Iterator[Finding]:
+def products() -> Iterator[Observation]:
     """A line for each product of each library; nothing is raised."""
     for library, load in LIBRARIES.items():
         try:
             for name, product in load().items():
                 yield checked(name, product)
         except Exception as error:  # whatever is broken there is what was asked for
-            yield Finding(library, f"cannot compute ({why(error)})", wrong=True)
+            yield Observation(library, f"cannot compute ({why(error)})", wrong=True)
 
 
-def checked(name: str, product: Product) -> Finding:
+def checked(name: str, product: Product) -> Observation:
     """Whether a product is right, and on the CPU whether its bytes stay as matrices move."""
     images, gpu = name.endswith("conv2d"), "cuda" in name
     if images:
@@ -224,7 +224,7 @@ def checked(name: str, product: Product) -> Finding:
         share, where = worst_product(product)
     may = "what TF32 may be" if images and gpu else "what float32 may be"
     if share > 1:
-        return Finding(
+        return Observation(
             name,
             f"WRONG: {where} is off by {share:.2g} times {may}; neither this processor nor this "
             "build of the library can be trusted: run `make env` again, or take another machine",
@@ -232,13 +232,13 @@ def checked(name: str, product: Product) -> Finding:
         )
     words = f"right: off by at most {share:.1g} of {may}"
     if gpu:
-        return Finding(name, words)
+        return Observation(name, words)
     moved = moved_convolution(product) if images else moved_product(product)
     if moved:
-        return Finding(
+        return Observation(
             name,
             f"{words}; but its BYTES DEPEND on where matrices lie in memory ({moved}), and so what "
             f"is trained on what is trained beside it: {STEADY[name.split()[0]]}",
             wrong=True,
         )
-    return Finding(name, f"{words}; the same bytes wherever matrices lie")
+    return Observation(name, f"{words}; the same bytes wherever matrices lie")

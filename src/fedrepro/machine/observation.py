@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Finding:
+class Observation:
     """One line about a machine: `what` it is about, and what was found, in words.
 
     wrong: whether results cannot be trusted, or runs will fail, until it is mended.
