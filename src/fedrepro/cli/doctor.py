@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedrepro.data.table import DatasetTable
 
 WIDTH = 19  # of the names of what is found
-SECONDS = 120  # for what computes; it takes about five
+SECONDS = 120  # for each line of what computes; all take some seconds, a minute under QEMU
 ASKED: tuple[Callable[[], Iterator[Observation]], ...] = (libraries, products)
 
 

@@ -19,7 +19,7 @@ from fedrepro.core.provenance import versions
 from fedrepro.machine.observation import Observation
 
 GIB = 2**30
-LEAST_FREE = GIB  # of disk; all that `make` writes at quick scale is a tenth of that
+LEAST_FREE = GIB  # of disk; a run that begins with less is soon stopped by it
 # by which libraries choose how to compute, on x86-64 and on ARM
 FLAGS = (
     *("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"),

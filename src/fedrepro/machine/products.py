@@ -162,9 +162,8 @@ def _torch(device: str) -> Mapping[str, Product]:
         return torch.from_numpy(array).to(device)
 
     def stacked(a: Array, b: Array) -> Any:
-        """Two models at once, whose products are the same."""
-        both = torch.bmm(*(there(x).expand(2, -1, -1) for x in (a, b))).cpu().numpy()
-        return both[0] if np.array_equal(both[0], both[1]) else np.full_like(both[0], np.nan)
+        """The second of two models at once."""
+        return torch.bmm(*(there(x).expand(2, -1, -1) for x in (a, b)))[1].cpu().numpy()
 
     name = "torch" if device == "cpu" else f"torch on {device}"
     return {
