@@ -181,6 +181,16 @@ def test_the_bound_holds_for_any_order_of_summation_and_knows_tf32():
     assert products.share_of_bound(cut, a, b, products.TF32) < 1
 
 
+def test_the_bound_is_a_number_of_roundings_of_the_sum_of_sizes():
+    """n u / (1 − n u), here of three products of size 2 that cancel to 2."""
+    left, right = np.float32([[1, -1, 1]]), np.float32([[2], [2], [2]])
+    unit = 2.0**-24
+    allowed = 3 * unit / (1 - 3 * unit) * 6
+    for share in (0.5, 4.0):
+        found = np.array([[2 + share * allowed]])
+        assert products.share_of_bound(found, left, right) == pytest.approx(share, rel=1e-6)
+
+
 @pytest.mark.parametrize("offset", products.OFFSETS)
 def test_matrices_lie_where_they_are_put(offset):
     found = products.placed(np.arange(6, dtype=np.float32).reshape(2, 3), offset)
