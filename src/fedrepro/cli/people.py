@@ -130,6 +130,14 @@ def bench(
 
 
 @app.command()
+def doctor() -> None:
+    """What this machine is and whether it computes right: exit 1 if something has to be mended."""
+    from fedrepro.cli.doctor import examine
+
+    raise typer.Exit(examine(say))
+
+
+@app.command()
 def plan(
     target: Annotated[str, typer.Argument(help="such as reports/paper/pfnm/figure-2a.svg")],
     cores: Annotated[
