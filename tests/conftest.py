@@ -2,9 +2,12 @@
 
 import io
 import os
+import re
 import sys
+from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -35,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "bytes: compares bytes, which differ between machines")
     config.stash[FOLDER] = once.begin()
     if config.getoption("lines") is not None and find_spec("slipcover") is not None:
         import lines
@@ -84,6 +88,36 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     share = lines.percent(counted)
     enough = "at least" if share >= asked else "too few: not"
     terminalreporter.write_line(f"{share:.1f} % of the lines ran, {enough} {asked:g} %")
+
+
+# how a test that compares bytes is known: by its name, or by what it calls
+BYTES = re.compile(r"_bytes?(_|$|\[)")
+COMPARING = {"array_equal", "tobytes"}
+
+
+def _calls(code: CodeType) -> set[str]:
+    """Names that a function uses, those within its comprehensions too."""
+    within = [const for const in code.co_consts if isinstance(const, CodeType)]
+    return set(code.co_names).union(*map(_calls, within))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    code = getattr(getattr(item, "function", None), "__code__", None)
+    if BYTES.search(item.name) or (code is not None and COMPARING & _calls(code)):
+        item.add_marker("bytes")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, pytest.TestReport]:
+    """Where bytes differ, say on which machine: they may not on the next one."""
+    report: pytest.TestReport = yield
+    if report.failed and item.get_closest_marker("bytes"):
+        from fedrepro.machine.facts import processor
+        from fedrepro.machine.libraries import libraries
+
+        lines = [f"{one.what}: {one.words}" for one in (processor(), *libraries())]
+        report.sections.append(("machine", "\n".join(lines)))
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
 import os
+import socket
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +26,7 @@ from fedrepro.core.artifacts import (
     read_provenance,
     read_table,
     save_state,
+    target_of,
     write_array,
     write_json,
     write_models,
@@ -65,6 +69,37 @@ def test_leftovers_of_a_killed_process_are_removed_but_not_those_of_a_live_one(t
     live.write_text("half")
     write_json(tmp_path / "a.json", {"a": 1})
     assert sorted(os.listdir(tmp_path)) == sorted([live.name, "a.json"])
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.chdir(tmp_path):
+        listener.bind("socket")
+    before = sorted(os.listdir(tmp_path))
+    kinds = {"pipe": "a pipe", "folder": "a folder", "socket": "a socket", "link": "a pipe"}
+    for name, kind in kinds.items():
+        with pytest.raises(FedreproError, match=f"cannot write .*{name}: it is {kind} and no file"):
+            write_json(tmp_path / name, {"a": 1})
+    with pytest.raises(FedreproError, match=r"cannot write .*loop \(too many levels"):
+        write_json(tmp_path / "loop", {"a": 1})
+    assert sorted(os.listdir(tmp_path)) == before
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+    with pytest.raises(FedreproError, match="it is a device and no file"):
+        target_of(os.devnull)  # asked only: as root, one that fails replaces it
+
+
+def test_links_are_followed(tmp_path):
+    (tmp_path / "folder").mkdir()
+    write_json(tmp_path / "folder/a.json", {"a": 0})
+    for name, leads_to in (("old", "folder/a.json"), ("new", "folder/b.json")):
+        (tmp_path / name).symlink_to(leads_to)
+        write_json(tmp_path / name, {"a": 1})
+        assert (tmp_path / name).is_symlink()
+        assert read_json(tmp_path / leads_to) == {"a": 1}
+    assert sorted(os.listdir(tmp_path / "folder")) == ["a.json", "b.json"]
 
 
 def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):

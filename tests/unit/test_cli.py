@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -88,13 +89,25 @@ def test_documents_says_whether_they_are_in_step(capsys, tmp_path, monkeypatch):
         (["compare"], "fedrepro: Missing argument"),
         (["record", "--scale", "tiny", "--source", "nowhere"], "make them with: snakemake"),
         (["compare", "pfnm/figure-9", "--reports", "nowhere"], "make it with: snakemake"),
+        (["exhibits", "--scale", "quik"], "scale 'quik' is none of tiny, quick, paper"),
+        (["plan", ""], "'' is no target"),
+        (["plan", "/"], "'/' is no target"),
+        (["compare", ""], "'' is no exhibit"),
+        (["record", ""], "'' is no exhibit"),
+        (["redraw", ""], "'' is no exhibit"),
+        (["draw", "partition", "iid+clients~2", "--trial", "9" * 30], "--trial"),
+        (["draw", "graph", "ring", "--clients", "9" * 30], "--clients"),
+        (["stage", "tokens", "--scale", "quik", "--out", "x"], "scale 'quik' is none of"),
+        (["stage", "tokens", "--scale", "tiny", "--trials-per-job", "x", "--out", "x"], "'x'"),
+        (["stage", "tokens", "--scale", "tiny", "--trials-per-job", "9" * 5000, "--out", "x"],
+         "granularity.trials_per_job"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_sentence_and_exit_code_2(words, sentence, capsys):
     assert main(words) == 2
     said = capsys.readouterr().err
     assert sentence in said
-    assert "Traceback" not in said
+    assert said.count("\n") == 1
 
 
 def test_check_passes_its_exit_code_on(tmp_path, capsys):
@@ -112,13 +125,63 @@ def test_an_interrupt_is_quiet(monkeypatch, capsys):
     assert capsys.readouterr().err == "fedrepro: stopped\n"
 
 
-def test_a_defect_is_not_passed_off_as_a_sentence(monkeypatch):
+def test_an_interrupt_of_a_command_is_quiet(monkeypatch, capsys):
+    """typer makes another error of it."""
+
+    def interrupted(_kind):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedrepro.core.registry.components", interrupted)
+    assert main(["methods"]) == 130
+    assert capsys.readouterr().err.strip() == "fedrepro: stopped"
+
+
+def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(monkeypatch, capsys):
+    def loading(_words):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ImportError("initialization failed") from None
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr("fedrepro.cli.people.run_command", loading)
+    try:
+        assert main(["methods"]) == 130
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "fedrepro: stopped\n"
+
+
+def test_a_fault_of_the_program_is_one_sentence_with_an_exit_status_of_its_own(monkeypatch, capsys):
     def broken(_words):
-        raise ZeroDivisionError
+        raise ZeroDivisionError("of\nsomething")
 
     monkeypatch.setattr("fedrepro.cli.people.run_command", broken)
-    with pytest.raises(ZeroDivisionError):
-        main(["methods"])
+    assert main(["methods"]) == 70
+    said = capsys.readouterr().err
+    assert said.startswith("fedrepro: this is a fault of the program (ZeroDivisionError: of someth")
+    assert "test_cli.py line " in said
+    assert "`--debug`" in said
+    assert said.count("\n") == 1
+    assert main(["methods", "--debug"]) == 70
+    trace, last = capsys.readouterr().err.rsplit("\n", 2)[:2]
+    assert trace.startswith("Traceback")
+    assert said == f"{last}\n"
+
+
+def test_a_reader_that_leaves_is_no_fault():
+    read, write = os.pipe()
+    os.close(read)
+    code = (
+        "import sys; from fedrepro.cli import main as entry\n"
+        "entry._here = lambda words: print('long' * 1000) or 0\n"
+        "sys.exit(entry.main(['x']))"
+    )
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_words_come_from_the_command_line_if_none_are_given(monkeypatch, capsys):

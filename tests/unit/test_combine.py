@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +145,42 @@ def test_rows_of_counts_may_name_the_files(trained, files, capsys):
     assert all(torch.equal(one[key], two[key]) for key in two)
 
 
+def test_a_header_is_a_row_without_a_number(files, capsys):
+    counts = Path("counts.csv").read_text()
+    Path("headed.csv").write_text(f"{','.join('abcdefghij')}\n{counts}")
+    for name in ("counts", "headed"):
+        words = ["pfnm", *files, "--labels", f"{name}.csv", "--set", "sigma2=1e+0"]
+        assert main(["combine", *words, "--out", f"{name}.pt"]) == 0
+    assert Path("headed.pt").read_bytes() == Path("counts.pt").read_bytes()
+
+
+def test_a_client_without_examples_counts_for_nothing(files, trained, capsys):
+    rows = [",".join(map(str, row)) for row in trained[1]]
+    Path("none.csv").write_text("\n".join([",".join("0" * CLASSES), *rows[1:]]))
+    assert main(["combine", "average", *files, "--labels", "none.csv", "--out", "all.pt"]) == 0
+    Path("less.csv").write_text("\n".join(rows[1:]))
+    assert main(["combine", "average", *files[1:], "--labels", "less.csv", "--out", "less.pt"]) == 0
+    found, wanted = (torch.load(f"{name}.pt", weights_only=True) for name in ("all", "less"))
+    assert all(torch.allclose(found[key], value, atol=1e-6) for key, value in wanted.items())
+
+
+@pytest.mark.parametrize("part", ["tensors", "weights"])
+def test_a_model_that_is_not_finite_is_refused(trained, part):
+    models = LocalModels.from_state_dicts(trained[0])
+    method = components("method")["uniform_ensemble"].spec()
+
+    def spoiled(*given, **values):
+        made = method.component.fn(*given, **values)
+        first = {name: np.full_like(value, np.inf) for name, value in made.tensors.items()}
+        odd = {"tensors": first, "weights": np.full((CLIENTS, CLASSES), np.nan)}
+        return replace(made, **{part: odd[part]})
+
+    odd = replace(method, component=replace(method.component, fn=spoiled))
+    fedrepro.combine(models, method)
+    with pytest.raises(FedreproError, match="numbers that are not finite"):
+        fedrepro.combine(models, odd)
+
+
 def test_a_mixture_is_kept_with_its_weights(trained, files, capsys):
     assert main(["combine", "weighted_ensemble", *files, "--labels", "counts.csv",
                  "--out", "ensemble.pt"]) == 0  # fmt: skip
@@ -227,6 +266,11 @@ def without(state, *keys):
     return {key: value for key, value in state.items() if key not in keys}
 
 
+def quantised(tensor: torch.Tensor) -> torch.Tensor:
+    with warnings.catch_warnings(action="ignore"):  # PyTorch will have them no longer
+        return torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)
+
+
 TWO = layers((5, 6), (3, 5))
 REFUSED = {
     "turned around": ([without(TWO, "a.weight") | {"a.weight": torch.ones(6, 5)}],
@@ -246,6 +290,11 @@ REFUSED = {
     "a wrapped state": ([{"model": TWO}], "give the state dict itself"),
     "nothing": ([], "no state dict to combine"),
     "a network": ([network()], "is no state dict"),
+    "sparse": ([TWO | {"a.weight": torch.ones(5, 6).to_sparse()}], "'a.weight' is no plain tensor"),
+    "quantised": ([TWO | {"a.weight": quantised(torch.ones(5, 6))}], "'a.weight' is no plain"),
+    "of no numbers": ([TWO | {"a.weight": torch.ones(5, 6, device="meta")}],
+                      "'a.weight' is no plain tensor"),
+    "too large": ([TWO | {"a.bias": torch.full((5,), 1e300, dtype=torch.double)}], "not finite"),
 }  # fmt: skip
 
 
@@ -281,6 +330,20 @@ def test_an_order_that_names_count_or_that_is_told_is_taken():
         (["pfnm", "--labels", "short.csv"], "has 4 rows of counts for 5 models"),
         (["pfnm", "--labels", "narrow.csv"], "(5, 9)"),
         (["pfnm", "--labels", "missing.csv"], "missing.csv cannot be read"),
+        (["pfnm", "--labels", "more.csv"], "has 6 rows of counts for 5 models"),
+        (["pfnm", "--labels", "named_more.csv"], "has 6 rows of counts for 5 models"),
+        (["pfnm", "--labels", "zero.csv"], "label counts are all 0"),
+        (["pfnm", "--labels", "huge.csv"], "whole numbers of at most 13 digits"),
+        (["pfnm", "--labels", "long.csv"], "whole numbers of at most 13 digits"),
+        (["pfnm", "--labels", "large.csv"], "at most 1,000,000,000,000"),
+        (["pfnm", "--labels", "field.csv"], "field larger than field limit"),
+        (["pfnm", "--labels", "pipe"], "cannot read pipe: it is a pipe and no file"),
+        (["average", "pipe"], "cannot read pipe: it is a pipe"),
+        (["average", "--labels", "counts.csv", "--out", "pipe"], "cannot write pipe: it is a pipe"),
+        (["average", "--labels", "counts.csv", "--out", "."], "cannot write .: it is a folder"),
+        (["pfnm", "--set", "sigma2=1+gamma0~2"], "is more than one name=value"),
+        (["pfnm", "--set", "gamma0~2+sigma2=1"], "is more than one name=value"),
+        (["average", "--shape", "9" * 5000], "is not of the form 28,28"),
         (["average", "client0.pt"], "is given twice"),
         (["average", "none.pt"], "none.pt is missing"),
         (["average", "counts.csv"], "counts.csv is no state dict that can be read"),
@@ -291,7 +354,17 @@ def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, files, t
     for name, kept in (("short", rows[1:]), ("narrow", [row.rpartition(",")[0] for row in rows])):
         with open(f"{name}.csv", "w") as file:
             file.write("\n".join(kept))
-    assert main(["combine", words[0], *files, *words[1:], "--out", "global.pt"]) == 2
+    ones = [",".join("1" * CLASSES)] * (CLIENTS - 1)
+    odd = {"huge": str(2**63), "long": "1" * 5000, "large": "9" * 13, "field": "a" * 200_000}
+    tables = {name: [",".join([cell, *"1" * (CLASSES - 1)]), *ones] for name, cell in odd.items()}
+    tables |= {"more": [*rows, rows[0]], "zero": [",".join("0" * CLASSES)] * CLIENTS}
+    tables["named_more"] = [",".join("abcdefghij"), *tables["more"]]
+    for name, lines in tables.items():
+        Path(f"{name}.csv").write_text("\n".join(lines))
+    os.mkfifo("pipe")
+    out = [] if "--out" in words else ["--out", "global.pt"]
+    assert main(["combine", words[0], *files, *words[1:], *out]) == 2
+    assert not Path("global.pt").exists()
     said = capsys.readouterr().err
     assert sentence in said
     assert said.count("\n") == 1

@@ -8,7 +8,16 @@ import pytest
 
 from fedrepro.cli.documents import documents
 from fedrepro.core.errors import FedreproError
-from fedrepro.planning.config import ExhibitFile, load_config, load_exhibits, merge, read_config
+from fedrepro.numbers.claims.published import load_claims
+from fedrepro.planning.config import (
+    ExhibitFile,
+    load_config,
+    load_exhibits,
+    merge,
+    read_config,
+    require_yaml,
+)
+from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,11 +40,41 @@ def test_generated_documents_are_in_step(path):
         ({"seed": -1}, "'seed' is -1"),
         ({"granularity": {"clients_per_job": 0}}, "clients_per_job"),
         ({"device": "tpu"}, "'device' is 'tpu'"),
+        ({"granularity": {"trials_per_job": 10**20}}, "'granularity.trials_per_job' is 10+; "),
+        (
+            {"exhibits": "headlin"},
+            "'exhibits' is 'headlin'; input should be 'headline' or 'all'; or",
+        ),
+        ({"exhibits": 3}, "'exhibits' is 3; .*; or input should be a valid list"),
     ],
 )
 def test_bad_config_is_a_sentence(values, sentence):
     with pytest.raises(FedreproError, match=sentence):
         read_config(values)
+
+
+def test_one_exhibit_may_be_named_without_a_list():
+    found = [
+        Plan(read_config({"exhibits": given}), load_exhibits(ROOT / "config/exhibits"), "tiny")
+        for given in ("pfnm/figure-2a", ["pfnm/figure-2a"])
+    ]
+    assert [[one.key for one in plan.selected] for plan in found] == [["pfnm/figure-2a"]] * 2
+
+
+def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path):
+    """An exhibit that is given the name of another would be lost."""
+    text = (ROOT / "config/exhibits/pfnm.yaml").read_text()
+    (tmp_path / "pfnm.yaml").write_text(text.replace("  figure-2b:", "  figure-2a:"))
+    with pytest.raises(FedreproError, match=r"pfnm.yaml is not valid YAML: the key 'figure-2a' st"):
+        load_exhibits(tmp_path)
+    (tmp_path / "config.yaml").write_text("seed: 1\nscale: tiny\nseed: 2\n")
+    for read in (load_config, lambda path: require_yaml([str(path)])):
+        with pytest.raises(FedreproError, match="the key 'seed' stands twice"):
+            read(tmp_path / "config.yaml")
+    claims = (ROOT / "config/published/pfnm.yaml").read_text()
+    (tmp_path / "claims.yaml").write_text(f"{claims}\npaper: pfnm\n")
+    with pytest.raises(FedreproError, match="the key 'paper' stands twice"):
+        load_claims(tmp_path / "claims.yaml")
 
 
 def test_files_that_are_missing_or_broken_are_sentences(tmp_path):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,6 +27,11 @@ def wait_until(true, seconds: float = 20.0) -> bool:
     while not true() and time.monotonic() < end:
         time.sleep(0.02)
     return true()
+
+
+def wait_for(find, seconds: float = 20.0):
+    wait_until(lambda: bool(find()), seconds)
+    return find()
 
 
 def children() -> set[str]:
@@ -121,6 +129,60 @@ def test_words_and_exit_status_come_back(workflow, tmp_path):
     assert "usage: fedrepro stage" in near.stdout.read()
 
 
+def test_a_job_says_what_it_took_itself(workflow, tmp_path):
+    """Whoever looks at the near end sees next to nothing of it."""
+    near = stage("prepare", "--dataset", "digits", "--out", str(tmp_path))
+    assert near.wait(60) == 0
+    last = near.stderr.read().splitlines()[-1]
+    said = re.fullmatch(
+        r"took \d+\.\d\d s of processor time and, at its peak, (\d+) MiB of memory", last
+    )
+    assert said, last
+    assert int(said[1]) > 100  # PyTorch alone; a near end has less than 20
+
+
+def test_nothing_is_left_of_it_when_all_are_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.delenv("FEDREPRO_PRELOAD", raising=False)
+    monkeypatch.setenv(preloaded.SOCKET, "")
+    known = children()
+    lifeline = preload.start(preload.FEW)
+    (far,) = wait_for(lambda: children() - known)
+    os.kill(int(far), signal.SIGKILL)
+    os.close(lifeline)
+    assert preloaded.run_preloaded(["stage", "--help"]) is None
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
+    """As in the first seconds, when the far end is still loading."""
+    name = f"{preloaded.NAMELESS}{tmp_path.name}-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(preloaded.address_of(name))
+        listener.listen()
+        near = stage(*TOKENS, "--out", str(tmp_path / "a"), env={preloaded.SOCKET: name})
+        channel, _ = listener.accept()
+        with channel:
+            channel.recv(1 << 16)
+            near.send_signal(signal.SIGINT)
+            assert near.wait(20) == 130
+    assert near.stderr.read() == "fedrepro: stopped\n"
+
+
+def test_a_job_is_not_handed_to_another_user(monkeypatch):
+    name = f"{preloaded.NAMELESS}fedrepro-test-{os.getpid()}"
+    monkeypatch.setenv(preloaded.SOCKET, name)
+    monkeypatch.setattr(preloaded.os, "getuid", lambda: os.geteuid() + 1)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(preloaded.address_of(name))
+        listener.listen()
+        assert preloaded.run_preloaded(["stage", "--help"]) is None
+        channel, _ = listener.accept()
+        with channel:
+            assert channel.recv(1) == b""
+
+
 def test_the_job_sees_folder_and_environment_of_its_near_end(workflow, tmp_path):
     digits = ["prepare", "--dataset", "digits", "--out", "made"]
     near = stage(*digits, cwd=tmp_path)
@@ -208,10 +270,7 @@ def test_no_thread_but_a_harmless_one_is_there_at_a_fork(workflow):
 
 def test_it_ends_with_its_workflow_and_takes_the_jobs_with_it(workflow, before, tmp_path):
     near, job = running_job(tmp_path, before)
-    folder = Path(os.environ[preloaded.SOCKET]).parent
-    assert folder.stat().st_mode & 0o777 == 0o700
     os.close(workflow)
     assert near.wait(20) == 1
     assert "the preloaded process is gone" in near.stderr.read()
-    assert wait_until(lambda: not folder.exists())
     assert wait_until(lambda: job not in children())

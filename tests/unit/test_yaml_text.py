@@ -36,8 +36,44 @@ def test_lists_as_deep_as_that_are_read():
 
 
 @pytest.mark.parametrize(
-    "bad", ["a: [", "\t- x", "*a", "2001-99-99", "!!python/object:os.system x"]
+    "bad",
+    [
+        "a: [",
+        "\t- x",
+        "*a",
+        "2001-99-99",
+        "!!python/object:os.system x",
+        "a: !!int ''",
+        "a: !!bool maybe",
+        "a: !!float x",
+        f"a: {'9' * 5000}",
+        "a: !!timestamp x",
+    ],
 )
 def test_what_is_not_yaml_is_one_line(bad):
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         parse_yaml(bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "line"),
+    [
+        ("a: 1\nb: 2\na: 3", 3),
+        ("x:\n- {c: 1}\n- {b: 1,\n   b: 1}", 4),
+        ("1: a\n0x1: b", 2),
+        ("a: &x {b: 1}\nc: {<<: *x, <<: *x}", 2),
+        ("figure-2a: {}\n'figure-2a': {}", 2),
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(bad, line):
+    with pytest.raises(
+        ValueError, match=f"stands twice in one place, the second time in line {line}"
+    ):
+        parse_yaml(bad)
+
+
+def test_a_key_of_its_own_goes_before_a_merged_one():
+    """Also where the merged one is itself merged, and read after what it is merged into."""
+    text = "a: {b: {c: &x {<<: &y {d: 1, e: 1}, d: 2}}}\nf: {<<: *x, e: 3}\ng: {<<: [*x, *y]}"
+    assert parse_yaml(text) == yaml.safe_load(text)
+    assert parse_yaml(text)["f"] == {"d": 2, "e": 3}

@@ -484,15 +484,17 @@ def test_the_tree_is_readable_with_duckdb(finished):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "sentence"),
+    ("file", "old", "new", "sentence"),
     [
-        ("name: pfnm,", "name: pfmn,", "did you mean 'pfnm'"),
-        ("sigma2: [", "sigma: [", "unknown parameter 'sigma'"),
+        ("exhibits/pfnm", "name: pfnm,", "name: pfmn,", "did you mean 'pfnm'"),
+        ("exhibits/pfnm", "sigma2: [", "sigma: [", "unknown parameter 'sigma'"),
+        ("config", "scale: tiny", "scale: quick\nscale: tiny", "the key 'scale' stands twice"),
+        ("config", "scale: tiny", "scale: !!bool maybe", "'maybe'"),
     ],
 )
-def test_a_mistake_in_the_config_is_one_sentence(tmp_path, old, new, sentence):
+def test_a_mistake_in_the_config_is_one_sentence(tmp_path, file, old, new, sentence):
     folder = checkout(tmp_path / "bad")
-    edit(folder / "config/exhibits/pfnm.yaml", old, new)
+    edit(folder / f"config/{file}.yaml", old, new)
     done = snakemake(folder, "-n")
     assert done.returncode != 0
     assert sentence in done.stderr + done.stdout

@@ -8,8 +8,6 @@ rule aggregate:
         timings=f"results/{{scale}}/seed={{seed}}/metrics/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/timings.parquet",
     log:
         f"results/{{scale}}/logs/metrics/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.log",
-    benchmark:
-        f"results/{{scale}}/benchmarks/metrics/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: 1

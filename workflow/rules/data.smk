@@ -25,8 +25,6 @@ rule prepare:
         directory("results/{scale}/datasets/dataset={dataset}"),
     log:
         "results/{scale}/logs/datasets/dataset={dataset}.log",
-    benchmark:
-        "results/{scale}/benchmarks/datasets/dataset={dataset}.tsv"
     conda:
         "../../envs/environment.yaml"
     resources:

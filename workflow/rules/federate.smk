@@ -8,8 +8,6 @@ rule federate:
         model=f"results/{{scale}}/seed={{seed}}/federated/{SCENARIO_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}/global.pt",
     log:
         f"results/{{scale}}/logs/federated/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}.log",
-    benchmark:
-        f"results/{{scale}}/benchmarks/federated/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: 1

@@ -7,8 +7,6 @@ rule train:
         timings=f"results/{{scale}}/seed={{seed}}/models/{SCENARIO_FOLDER}/trials={{trials}}/clients={{clients}}/timings.parquet",
     log:
         f"results/{{scale}}/logs/models/seed={{seed}}/{SCENARIO_FOLDER}/trials={{trials}}/clients={{clients}}.log",
-    benchmark:
-        f"results/{{scale}}/benchmarks/models/seed={{seed}}/{SCENARIO_FOLDER}/trials={{trials}}/clients={{clients}}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: 1

@@ -9,8 +9,6 @@ rule peer:
         nodes=f"results/{{scale}}/seed={{seed}}/peer/{PEER_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}/nodes.pt",
     log:
         f"results/{{scale}}/logs/peer/seed={{seed}}/{PEER_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}.log",
-    benchmark:
-        f"results/{{scale}}/benchmarks/peer/seed={{seed}}/{PEER_FOLDER}/methods={{methods}}/every={{every}}/trials={{trials}}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: 1

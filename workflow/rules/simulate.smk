@@ -4,8 +4,6 @@ rule simulate:
         timings="results/{scale}/seed={seed}/simulations/methods={methods}/trials={trials}/timings.parquet",
     log:
         "results/{scale}/logs/simulations/seed={seed}/methods={methods}/trials={trials}.log",
-    benchmark:
-        "results/{scale}/benchmarks/simulations/seed={seed}/methods={methods}/trials={trials}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: 1

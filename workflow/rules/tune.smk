@@ -8,8 +8,6 @@ rule tune:
         timings=f"results/{{scale}}/seed={{seed}}/tuned/{SCENARIO_FOLDER}/methods={{methods}}/tune={{tune}}/trials={{trials}}/timings.parquet",
     log:
         f"results/{{scale}}/logs/tuned/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/tune={{tune}}/trials={{trials}}.log",
-    benchmark:
-        f"results/{{scale}}/benchmarks/tuned/seed={{seed}}/{SCENARIO_FOLDER}/methods={{methods}}/tune={{tune}}/trials={{trials}}.tsv"
     conda:
         "../../envs/environment.yaml"
     threads: 1

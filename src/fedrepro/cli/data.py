@@ -57,7 +57,7 @@ def fetch_data(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="every data set there is")] = False,
     scale: Scale = "",
-    jobs: Annotated[int, typer.Option(min=1, help="downloads at a time")] = 4,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="downloads at a time")] = 4,
 ) -> None:
     """Bring the raw files of data sets here and prepare them where the workflow looks for them."""
     from fedrepro.core.registry import components, parse_token

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from fedrepro.core.artifacts import write_bytes
+from fedrepro.core.artifacts import target_of, write_bytes
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import read_token
 from fedrepro.core.spec import Spec
+from fedrepro.core.temporary import temporary_folder
 from fedrepro.data.membership import build_partition, read_partition, write_partition
 from fedrepro.data.prepared import Prepared, load_prepared, write_prepared
 from fedrepro.data.table import raw_files
@@ -57,6 +57,7 @@ def _target(out: Path | None, name: str) -> Path:
     target = out or Path(f"{name}.svg")
     if target.suffix not in SUFFIXES:
         raise FedreproError(f"{target} is neither .svg nor .png; name it so")
+    target_of(target)  # refuses what it must not replace before anything is computed
     return target
 
 
@@ -64,9 +65,9 @@ def partition_map(
     partition: Spec, dataset: Spec, trial: int, seed: int, raw: Path | None
 ) -> PartitionMap:
     """The map of a partition that is drawn afresh, as the workflow would draw it."""
-    with tempfile.TemporaryDirectory() as folder:
-        prepared = _prepared(dataset, raw, Path(folder))
-        path = Path(folder) / "partition.parquet"
+    with temporary_folder() as folder:
+        prepared = _prepared(dataset, raw, folder)
+        path = folder / "partition.parquet"
         table = build_partition(partition, prepared, range(trial, trial + 1), seed)
         write_partition(path, table, provenance(seed))
         return map_of(prepared, partition, read_partition(path, trial), seed, trial)

@@ -4,12 +4,88 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+DEBUG = "--debug"
+MENDABLE = 2  # exit statuses: a person can mend it,
+FAULT = 70  # it is a fault of the program (EX_SOFTWARE of sysexits.h),
+STOPPED = 130  # Ctrl-C, as a shell has it,
+NOBODY_READS = 141  # the reader of a pipe is gone, as a shell has it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a stage or a command; a FedreproError becomes a sentence and exit code 2."""
-    given = list(sys.argv[1:] if argv is None else argv)
+    """Run a stage or a command; what goes wrong becomes a sentence and an exit status."""
+    return _guarded(_there_or_here, sys.argv[1:] if argv is None else argv)
+
+
+def run_here(given: Sequence[str]) -> int:
+    """Run a stage or a command in this process."""
+    return _guarded(_here, given)
+
+
+def _guarded(run: Callable[[list[str]], int], given: Sequence[str]) -> int:
+    """No command ends in a traceback: it is shown before the sentence where `--debug` is given."""
+    interrupts: list[int] = []
+    before = None
+    try:
+        before = _note_interrupts(interrupts)
+        status = run(list(given))
+        sys.stdout.flush()  # what cannot be written is said here, not when the interpreter ends
+        return status
+    except KeyboardInterrupt:
+        return _stopped()
+    except BrokenPipeError as error:
+        if error.filename:
+            return _said(error, DEBUG in given)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter's own last flush
+        return NOBODY_READS
+    except Exception as error:
+        # libraries that are interrupted while they load raise errors of their own
+        return _stopped() if interrupts else _said(error, DEBUG in given)
+    finally:
+        if before is not None:
+            import signal
+
+            signal.signal(signal.SIGINT, before)
+
+
+def _note_interrupts(seen: list[int]) -> Callable[..., object] | None:
+    """Let Ctrl-C leave a note as well; returns what it did before, if it was as usual."""
+    import signal
+
+    def note(number: int, _: object) -> None:
+        seen.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        return None
+    try:
+        signal.signal(signal.SIGINT, note)
+    except ValueError:  # another thread than the first
+        return None
+    return signal.default_int_handler
+
+
+def _stopped() -> int:
+    print("fedrepro: stopped", file=sys.stderr)
+    return STOPPED
+
+
+def _said(error: Exception, debug: bool) -> int:
+    """Say in one sentence what went wrong."""
+    from fedrepro.core.errors import FedreproError, fault, sentence_for
+
+    said = error if isinstance(error, FedreproError) else sentence_for(error)
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    print(f"fedrepro: {said or fault(error)}", file=sys.stderr)
+    return MENDABLE if said else FAULT
+
+
+def _there_or_here(given: list[str]) -> int:
     # asked before anything else is imported: a job that is handed over costs no imports
     if given[:1] == ["stage"] and "FEDREPRO_PRELOADED" in os.environ:
         from fedrepro.cli.preloaded import run_preloaded
@@ -17,40 +93,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = run_preloaded(given)
         if status is not None:
             return status
-    return run_here(given)
+    return _here(given)
 
 
-def run_here(given: Sequence[str]) -> int:
-    """Run a stage or a command in this process."""
-    from fedrepro.core.errors import FedreproError, sentence_for
+def _here(given: list[str]) -> int:
+    from fedrepro.core.provenance import loaded
 
-    debug = "--debug" in given
-    given = [word for word in given if word != "--debug"]
-    try:
-        from fedrepro.core.provenance import loaded
+    words = [word for word in given if word != DEBUG]
+    loaded()  # what is stamped into files is what is loaded from here on
+    if words[:1] == ["stage"]:
+        from fedrepro.cli.stage import run_stage
 
-        loaded()  # what is stamped into files is what is loaded from here on
-        if given[:1] == ["stage"]:
-            from fedrepro.cli.stage import run_stage
+        return run_stage(words[1:])
+    # numerical libraries read this when they are loaded; on a busy machine their threads wait
+    # for each other and can take ten times as long as one
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
+    from fedrepro.cli.people import run_command
 
-            return run_stage(given[1:])
-        # numerical libraries read this when they are loaded; on a busy machine their threads wait
-        # for each other and can take ten times as long as one
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-            os.environ.setdefault(name, "1")
-        from fedrepro.cli.people import run_command
-
-        return run_command(given)
-    except KeyboardInterrupt:
-        print("fedrepro: stopped", file=sys.stderr)
-        return 130
-    except Exception as error:
-        said = error if isinstance(error, FedreproError) else sentence_for(error)
-        if said is None:
-            raise
-        if debug:
-            import traceback
-
-            traceback.print_exc()
-        print(f"fedrepro: {said}", file=sys.stderr)
-        return 2
+    return run_command(words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,9 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from fedrepro.cli.data import data_app
+from fedrepro.cli.main import STOPPED
+from fedrepro.core.errors import printable
+from fedrepro.core.params import LARGEST
 
 app = typer.Typer(
     name="fedrepro",
@@ -28,6 +32,7 @@ app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
 console = Console(highlight=False, markup=False)
 LONGEST = 10_000  # letters of a line that no terminal has to hold
+MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
 
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
 
@@ -53,14 +58,18 @@ def run_command(argv: Sequence[str]) -> int:
     command = typer.main.get_command(app)
     try:
         result = command.main(args=list(argv), prog_name="fedrepro", standalone_mode=False)
-    except typer.Exit as done:
-        return done.exit_code
+    except (typer.Exit, typer.Abort) as done:
+        result = getattr(done, "exit_code", STOPPED)
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
         # a mistake on the command line: click's own sentence
-        Console(stderr=True, highlight=False).print(f"fedrepro: {error.format_message()}")
+        words = " ".join(error.format_message().split())
+        if words:  # none behind a page of help
+            print(f"fedrepro: {printable(words)}", file=sys.stderr)
         return 2
+    if result == STOPPED:  # what Ctrl-C is turned into
+        raise KeyboardInterrupt
     return int(result or 0)
 
 
@@ -121,9 +130,19 @@ def bench(
 
 
 @app.command()
+def doctor() -> None:
+    """What this machine is and whether it computes right: exit 1 if something has to be mended."""
+    from fedrepro.cli.doctor import examine
+
+    raise typer.Exit(examine(say))
+
+
+@app.command()
 def plan(
     target: Annotated[str, typer.Argument(help="such as reports/paper/pfnm/figure-2a.svg")],
-    cores: Annotated[int, typer.Option(min=1, help="cores that will share the work")] = 2,
+    cores: Annotated[
+        int, typer.Option(min=1, max=LARGEST, help="cores that will share the work")
+    ] = 2,
 ) -> None:
     """How many jobs, hours and GiB a target still takes, from measured rates."""
     from fedrepro.planning.config import load_config, load_exhibits
@@ -283,7 +302,7 @@ def _draw() -> None:
 def draw_partition(
     token: Annotated[str, typer.Argument(help="such as dirichlet+alpha~0.5+clients~10")],
     dataset: Annotated[str, typer.Option(help="token of the data set")] = "digits",
-    trial: Annotated[int, typer.Option(min=0, help="which trial")] = 0,
+    trial: Annotated[int, typer.Option(min=0, max=LARGEST, help="which trial")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
     raw: Annotated[Path | None, typer.Option(help="folder of the data set's own files")] = None,
     out: Annotated[
@@ -304,8 +323,10 @@ def draw_partition(
 @draw_app.command("graph")
 def draw_graph(
     token: Annotated[str, typer.Argument(help="such as ring, or star+weights~uniform")],
-    clients: Annotated[int, typer.Option(min=1, help="number of nodes")] = 16,
-    trial: Annotated[int, typer.Option(min=0, help="which trial, of a graph that is drawn")] = 0,
+    clients: Annotated[int, typer.Option(min=1, max=MOST_NODES, help="number of nodes")] = 16,
+    trial: Annotated[
+        int, typer.Option(min=0, max=LARGEST, help="which trial, of a graph that is drawn")
+    ] = 0,
     seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="svg or png; by default named after graph and nodes")

@@ -14,19 +14,27 @@ import ctypes
 import gc
 import importlib
 import os
+import secrets
 import selectors
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fedrepro.cli.preloaded import HEADER, SOCKET, STARTED, identity
+from fedrepro.cli.preloaded import (
+    HEADER,
+    NAMELESS,
+    SOCKET,
+    STARTED,
+    address_of,
+    identity,
+    is_of_this_user,
+)
 from fedrepro.core import provenance, sources
 from fedrepro.core.registry import KINDS, components
+from fedrepro.core.temporary import remove_left
 
 # In the order in which a run needs them: a job that comes early finds the first ones.
 MODULES = (
@@ -69,10 +77,11 @@ def start(jobs: int) -> int | None:
     os.environ.pop(SOCKET, None)
     if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
         return None
-    folder = tempfile.mkdtemp(prefix="fedrepro-")
-    path = os.path.join(folder, "jobs")
+    remove_left()
+    # a name without a file: nothing stays of it, also if both ends are killed
+    name = f"{NAMELESS}fedrepro-{secrets.token_hex(16)}"
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(address_of(name))
     listener.listen(64)
     reading, writing = os.pipe()
     one_thread = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
@@ -86,7 +95,7 @@ def start(jobs: int) -> int | None:
     )
     os.close(reading)
     listener.close()
-    os.environ[SOCKET] = path
+    os.environ[SOCKET] = name
     return writing
 
 
@@ -217,10 +226,7 @@ class Server:
 def receive(channel: socket.socket) -> tuple[list[int], Request]:
     """Standard streams and request of a near end of the same user."""
     channel.settimeout(PATIENCE)
-    uid = int.from_bytes(
-        channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[4:8], sys.byteorder
-    )
-    if uid != os.getuid():
+    if not is_of_this_user(channel):
         raise ValueError("a job of another user")
     _, streams, _, _ = socket.recv_fds(channel, 1, 3)
     try:
@@ -312,19 +318,15 @@ def main(listening: int, lifeline: int) -> None:
     Sources that change while they are loaded are taken for those of no job.
     """
     listener = socket.socket(fileno=listening)
-    folder = os.path.dirname(listener.getsockname())
     own = identity(provenance.loaded().whole.digest)
     server = Server(listener, lifeline, own)
-    try:
-        load(lambda: server.serve(0))
-        if identity(sources.digest(sources.on_disk())) != own:
-            server.identity = "changed"
-        provenance.versions()  # jobs find the answer
-        gc.freeze()  # collecting in a child would copy every page it looks at
-        while server.open:
-            server.serve()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    load(lambda: server.serve(0))
+    if identity(sources.digest(sources.on_disk())) != own:
+        server.identity = "changed"
+    provenance.versions()  # jobs find the answer
+    gc.freeze()  # collecting in a child would copy every page it looks at
+    while server.open:
+        server.serve()
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from fedrepro.core import sources
 
 SOCKET = "FEDREPRO_PRELOADED"
 STARTED = b"+"
+NAMELESS = "@"  # begins the name of a socket that is no file
 HEADER = 8
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -27,7 +28,9 @@ def run_preloaded(words: Sequence[str]) -> int | None:
         return None
     with socket.socket(socket.AF_UNIX) as channel:
         try:
-            channel.connect(os.environ[SOCKET])
+            channel.connect(address_of(os.environ[SOCKET]))
+            if not is_of_this_user(channel):  # a name is free again when the far end is gone
+                return None
             socket.send_fds(channel, [b"\0"], [0, 1, 2])
             channel.sendall(request(words))
             if channel.recv(1) != STARTED:
@@ -41,6 +44,17 @@ def run_preloaded(words: Sequence[str]) -> int | None:
         print("fedrepro: the preloaded process is gone, and the job with it", file=sys.stderr)
         return 1
     return int(answer)
+
+
+def address_of(name: str) -> str:
+    """The address of a socket by its name in the environment, which cannot hold a zero byte."""
+    return f"\0{name[1:]}" if name.startswith(NAMELESS) else name
+
+
+def is_of_this_user(channel: socket.socket) -> bool:
+    """Whether this user is at the other end."""
+    credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], sys.byteorder) == os.getuid()
 
 
 def suits(words: Sequence[str]) -> bool:

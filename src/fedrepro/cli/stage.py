@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,21 @@ def run_stage(argv: Sequence[str]) -> int:
     options = parser.parse_args(argv)
     _limit_threads(options.threads)
     STAGES[options.stage][2](options)
+    _say_what_it_took()
     return 0
+
+
+def _say_what_it_took() -> None:
+    """The last line of a job's log, by the job itself: from outside, one that a preloaded process
+    runs cannot be measured."""
+    from fedrepro.core.provenance import spent
+
+    took = spent()
+    print(
+        f"took {took['cpu_seconds']:.2f} s of processor time and, at its peak, "
+        f"{took['peak_bytes'] / 2**20:.0f} MiB of memory",
+        file=sys.stderr,
+    )
 
 
 def _limit_threads(count: int) -> None:
@@ -275,15 +290,13 @@ def _simulate(options: Options) -> None:
 
 
 def _plan(options: Options) -> Any:
-    from fedrepro.planning.config import SCALES, Granularity, load_config, load_exhibits
+    from fedrepro.planning.config import load_config, load_exhibits, read_config
     from fedrepro.planning.plan import Plan
 
-    if options.scale not in SCALES:
-        raise FedreproError(f"scale '{options.scale}' is none of {', '.join(SCALES)}")
     size = options.trials_per_job
-    job = {"trials_per_job": size if size == "auto" else int(size)}
-    changes = {"seed": options.seed, "granularity": Granularity.model_validate(job)}
-    config = load_config().model_copy(update=changes)
+    job = {"trials_per_job": int(size) if size.isdecimal() and len(size) < 8 else size}
+    changes = {"seed": options.seed, "granularity": job}
+    config = read_config(load_config().model_dump() | changes, "the options of a stage")
     return Plan(config, load_exhibits(), options.scale)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 from collections.abc import Iterable
 
 SHOWN = 80  # letters of a value or a name
 LISTED = 16  # names that a sentence lists
+TOLD = 160  # letters of an error's own words
 
 
 class FedreproError(Exception):
@@ -89,3 +91,18 @@ def sentence_for(error: Exception) -> FedreproError | None:
             "data or minibatches, or let one job do less (`granularity`), and start again"
         )
     return None
+
+
+def fault(error: Exception) -> FedreproError:
+    """The sentence for what no one foresaw: what it was, and where to look."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    told = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {told[:TOLD]}" if told else type(error).__name__
+    at = "" if trace is None else f", {os.path.basename(trace.tb_frame.f_code.co_filename)}"
+    line = "" if trace is None else f" line {trace.tb_lineno}"
+    return FedreproError(
+        f"this is a fault of the program ({what}{at}{line}): `--debug` behind the same command "
+        "shows where it arose; please report it with that"
+    )

@@ -21,6 +21,7 @@ HIDDEN = (".", "__pycache__")
 # so a new file does until it is named here.
 OTHER = {
     "cli/": "parses commands",
+    "machine/": "describes the machine",
     "planning/changed.py": "plans",
     "planning/config.py": "plans",
     "planning/drawable.py": "plans",

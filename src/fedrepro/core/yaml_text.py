@@ -13,7 +13,8 @@ DEEPEST = 100  # libyaml calls itself for each level, and thousands of levels en
 def parse_yaml(text: str) -> Any:
     """What the text says, by plain values only.
 
-    Errors: ValueError with one line for what is not YAML or lists within more than 100 lists.
+    Errors: ValueError with one line for what is not YAML, for lists within more than 100 lists, and
+    for a key that stands twice beside itself, of which a reader would take the last.
     """
     try:
         depth = 0
@@ -22,6 +23,41 @@ def parse_yaml(text: str) -> Any:
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth > DEEPEST:
                 raise ValueError(f"more than {DEEPEST} lists or keys within each other")
-        return yaml.load(text, Loader=LOADER)
-    except (yaml.YAMLError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        loader = LOADER(text)
+        try:
+            node = loader.get_single_node()
+            _refuse_doubles(loader, node)
+            return None if node is None else loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(" ".join(str(error).split())) from None
+    except Exception as error:  # as for the text of `!!int` or `!!bool`
+        told = " ".join(f"{type(error).__name__} {error}".split())
+        raise ValueError(f"a value does not fit its tag ({told})") from None
+
+
+def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:
+    """Before values are made: then keys that are merged from elsewhere stand among a node's own."""
+    left, seen = [root], set()
+    while left:
+        node = left.pop()
+        if id(node) in seen or not isinstance(node, yaml.CollectionNode):
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            left.extend(node.value)
+            continue
+        keys = set()
+        for key, value in node.value:
+            left.append(value)
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            # `1` and `0x1` are one key of a dictionary; what merges others (<<) is not made a value
+            found = key.value if key.tag.endswith(":merge") else loader.construct_object(key)
+            if found in keys:
+                raise ValueError(
+                    f"the key '{key.value}' stands twice in one place, the second time in line "
+                    f"{key.start_mark.line + 1}; leave out or rename one"
+                )
+            keys.add(found)

@@ -14,7 +14,6 @@ import gzip
 import io
 import lzma
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import IO, Any
 
 from fedrepro.core.artifacts import damaged, one_line, saying_disk_errors
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.temporary import temporary_folder
 from fedrepro.data.table import largest_unpacked
 
 Wanted = Callable[[str], bool]
@@ -48,20 +48,6 @@ def unpacked(name: str, path: Path, wanted: Wanted | None = None) -> Iterator[Pa
     with temporary_folder() as folder:
         extract(path, folder, most, wanted)
         yield folder
-
-
-@contextlib.contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """A folder that is gone afterwards. Errors: FedreproError if there is no place for one."""
-    try:
-        made = tempfile.TemporaryDirectory(prefix="fedrepro-")
-    except OSError as error:
-        raise FedreproError(
-            f"no temporary folder can be made ({one_line(error)}): free some space there, or set "
-            "TMPDIR to a folder on another disk, and start again"
-        ) from error
-    with made as folder:
-        yield Path(folder)
 
 
 def extract(path: Path, folder: Path, most: int, wanted: Wanted | None = None) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import fedrepro
-from fedrepro.core.artifacts import atomic, saying_disk_errors
+from fedrepro.core.artifacts import atomic, saying_disk_errors, target_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.data.table import DatasetTable, FileRow
 
@@ -72,6 +72,7 @@ def fetch(
     """
     forms = table.forms(name, file)
     report = progress or (lambda _bytes, _total: None)
+    target_of(target)  # a link stays one unless what it leads to is not the file
     with saying_disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     with _lock(target):

@@ -33,6 +33,7 @@ from fedrepro.core.artifacts import (
     place_of,
     read_json_of,
     require_place,
+    target_of,
     write_array,
     write_json,
 )
@@ -238,7 +239,7 @@ def write_prepared(
     """
     folder = Path(folder)
     # while arrays are being replaced the folder must not pass for a finished one
-    (folder / "dataset.json").unlink(missing_ok=True)
+    target_of(folder / "dataset.json").unlink(missing_ok=True)
     dims = int(np.prod(arrays.shape))
     flat = {split: arrays.x[split].reshape(-1, dims) for split in SPLITS}
     parts = {"x": flat, "y": arrays.y, "g": {split: arrays.group(split) for split in SPLITS}}

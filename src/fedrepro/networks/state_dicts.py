@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec
@@ -28,6 +29,7 @@ from fedrepro.networks.predict import network_of
 StateDict = Mapping[str, Any]  # names to torch tensors or NumPy arrays
 Shape = tuple[int, ...]
 PARTS = ("weight", "bias")
+MOST_EXAMPLES = 10**12  # of a client and class: sums of them are numbers of 64 bits
 NUMBER = re.compile(r"\d+")
 
 
@@ -133,11 +135,18 @@ def _stored(state: StateDict, where: str) -> list[StoredLayer]:
 def _array(value: Any, key: str, where: str) -> np.ndarray:
     """A tensor or array as float32. Errors: FedreproError if it has no finite numbers."""
     if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = value.float().numpy() if value.is_floating_point() else value.numpy()
+        try:
+            value = value.detach().cpu()
+            value = value.float().numpy() if value.is_floating_point() else value.numpy()
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            raise FedreproError(
+                f"{where}: '{key}' is no plain tensor ({one_line(error)}); store one that is "
+                "dense, not quantised, and has its numbers"
+            ) from None
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         raise FedreproError(f"{where}: '{key}' holds no floating-point numbers")
-    array = value.astype(np.float32)
+    with np.errstate(over="ignore"):  # what is too large for single precision is refused below
+        array = value.astype(np.float32)
     if not np.isfinite(array).all():
         raise FedreproError(f"{where}: '{key}' has a number that is not finite; leave it out")
     return array
@@ -315,8 +324,13 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
             f"label counts have the shape {found.shape}, but {clients} networks with {classes} "
             f"outputs need a row per network and a column per class, ({clients}, {classes})"
         )
-    if found.dtype.kind not in "iuf" or (found < 0).any() or (found != np.floor(found)).any():
-        raise FedreproError("label counts are numbers of examples: whole, and not below 0")
+    known = found.dtype.kind in "iuf" and ((found >= 0) & (found <= MOST_EXAMPLES)).all()
+    if not known or (found != np.floor(found)).any():
+        raise FedreproError(
+            f"label counts are numbers of examples: whole, not below 0, at most {MOST_EXAMPLES:,}"
+        )
+    if not found.any():
+        raise FedreproError("label counts are all 0: no client has an example to count for it")
     return found.astype(np.int64)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,7 @@ ALL = (".csv", ".choice.csv", ".json", ".metrics.parquet")
 FIGURE, TABLE = (".svg", ".png", *ALL), (".html", ".md", ".tex", ".printed.csv", *ALL)
 TIMES = ".times.csv"  # of a table of measured times: what does not repeat to the byte
 RUN = ".run.json"
+KEY = re.compile("[a-z0-9]+/[a-z0-9-]+")
 KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": int}
 
 
@@ -102,7 +104,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
     Errors: FedreproError for a json that is missing, damaged, of an older version or of another
     exhibit.
     """
-    if Path(f"{folder / key}{RUN}").exists():
+    if Path(f"{folder / _named(key)}{RUN}").exists():
         return open_recorded(folder, key, scale)
     path = f"{folder / key}.json"
     if not Path(path).exists():
@@ -119,7 +121,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
     """A recorded exhibit: its files are those that its run.json names."""
-    base = f"{folder / key}"
+    base = f"{folder / _named(key)}"
     if not Path(f"{base}{RUN}").exists():
         raise _altered(f"{base}.json", base)
     try:
@@ -133,6 +135,13 @@ def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
         raise damaged(f"{base}.json", error) from error
     _require_own(f"{base}.json", about, key, scale)
     return ExhibitFiles(base, about, run)
+
+
+def _named(key: str) -> str:
+    """The key, if it has the form of one: it becomes part of a path."""
+    if not KEY.fullmatch(key):
+        raise FedreproError(f"'{key}' is no exhibit; name one such as pfnm/figure-2a")
+    return key
 
 
 def sha256_of(data: bytes) -> str:

@@ -7,28 +7,31 @@ classes; a test holds them in step.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
+from fedrepro.core.artifacts import require_file
 from fedrepro.core.errors import FedreproError, shown, unknown
+from fedrepro.core.params import LARGEST
 from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.planning.entries import SCALES as SCALES
 from fedrepro.planning.entries import TABLE, ExhibitSettings, Scale, Strict, merge
 from fedrepro.planning.entries import ComponentEntry as ComponentEntry
 
 T = TypeVar("T", bound=BaseModel)
+ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
 
 
 class Granularity(Strict):
     """How much one job does. Results do not depend on it."""
 
-    clients_per_job: Literal["all"] | Annotated[int, Field(ge=1)] = Field(
+    clients_per_job: Literal["all"] | Annotated[int, Field(ge=1, le=LARGEST)] = Field(
         "all", description="clients trained by one job"
     )
-    trials_per_job: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
+    trials_per_job: Literal["auto"] | Annotated[int, Field(ge=1, le=LARGEST)] = Field(
         "auto",
         description="trials that one job computes and one file holds; auto: 1 at paper scale, 5 at "
         "quick, 2 at tiny. A job computes whole blocks, so that raising the number of trials adds "
@@ -40,10 +43,10 @@ class Config(Strict):
     """config/config.yaml: which scale and exhibits, how much one job does, where data come from."""
 
     scale: Scale = Field("quick", description="scale that the default target draws")
-    exhibits: Literal["headline", "all"] | list[str] = Field(
+    exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = Field(
         "headline",
-        description="which exhibits the report holds: headline (one or two per paper), all, or a "
-        "list such as [pfnm/figure-2a]",
+        description="which exhibits the report holds: headline (one or two per paper), all, one "
+        "such as pfnm/figure-2a, or a list such as [pfnm/figure-2a, pfnm/figure-2b]",
     )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of every random draw")
     mirror: str = Field(
@@ -136,9 +139,9 @@ class ExhibitFile(Strict):
         return merged
 
 
-def read_config(values: Mapping[str, Any]) -> Config:
+def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
     """The typed config from what Snakemake or a file holds."""
-    return _validated(Config, values, "config/config.yaml")
+    return _validated(Config, values, where)
 
 
 def load_config(path: Path = Path("config/config.yaml")) -> Config:
@@ -178,7 +181,15 @@ def table_names(files: Mapping[str, ExhibitFile]) -> list[str]:
     return sorted(name for name, found in kinds.items() if found == {True})
 
 
+def require_yaml(paths: Iterable[str | Path]) -> None:
+    """Refuse files that Snakemake, which reads them, would take the last of doubled keys from."""
+    for path in map(Path, paths):
+        if path.suffix != ".json" and path.exists():
+            _load_yaml(path)
+
+
 def _load_yaml(path: Path) -> dict[str, Any]:
+    require_file(path)
     try:
         found = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -197,16 +208,35 @@ def _validated(model: type[T], values: Any, where: str) -> T:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise _sentence(model, error, where) from None
+        raise _sentence(model, error, where, given) from None
 
 
-def _sentence(model: type[BaseModel], error: ValidationError, where: str) -> FedreproError:
+def _sentence(
+    model: type[BaseModel], error: ValidationError, where: str, values: Any
+) -> FedreproError:
     """The first problem of a validation, as a sentence."""
-    first = error.errors()[0]
-    at = ".".join(str(part) for part in first["loc"])
+    found = error.errors()
+    first = found[0]
+    at = _place(values, first["loc"])
     if first["type"] == "extra_forbidden":
         return unknown("key", str(first["loc"][-1]), model.model_fields, where)
     if first["type"] == "missing":
-        return FedreproError(f"{where}: the key '{at}' is missing")
+        missing = ".".join(str(part) for part in first["loc"])
+        return FedreproError(f"{where}: the key '{missing}' is missing")
     what = f"'{at}'" if at else "it"
-    return FedreproError(f"{where}: {what} is {shown(first['input'])}; {first['msg'].lower()}")
+    # where several types are allowed each has a problem of its own, at the same place
+    told = [one["msg"] for one in found if _place(values, one["loc"]) == at]
+    words = "; or ".join(dict.fromkeys(told)).lower()
+    return FedreproError(f"{where}: {what} is {shown(first['input'])}; {words}")
+
+
+def _place(values: Any, loc: tuple[int | str, ...]) -> str:
+    """Where in the values a problem is; pydantic names the types that it tried there as well."""
+    parts = []
+    for part in loc:
+        known = isinstance(values, Mapping) and part in values
+        known = known or (isinstance(values, list) and isinstance(part, int))
+        if known:
+            values = values[part]
+            parts.append(str(part))
+    return ".".join(parts)

@@ -171,7 +171,10 @@ def _unlike(other: Exhibit, exhibit: Exhibit, run: Run) -> tuple[bool, bool]:
 
 def parse_target(target: str, config: Config) -> tuple[str, str | None]:
     """Scale and exhibit (None: all that are selected) of a path or of a word such as pfnm/x."""
-    parts = PurePosixPath(target).with_suffix("").parts
+    path = PurePosixPath(target)
+    parts = path.with_suffix("").parts if path.name else ()
+    if not parts or path.is_absolute():
+        raise _no_target(target)
     if parts[:1] == ("reports",):
         parts = parts[1:]
     scale = config.scale
@@ -180,11 +183,15 @@ def parse_target(target: str, config: Config) -> tuple[str, str | None]:
     if not parts or parts == ("index",):
         return scale, None
     if len(parts) != 2:
-        raise FedreproError(
-            f"'{target}' is no target; name one such as reports/paper/pfnm/figure-2a.svg, "
-            "or reports/quick/index.html for a whole scale"
-        )
+        raise _no_target(target)
     return scale, "/".join(parts)
+
+
+def _no_target(target: str) -> FedreproError:
+    return FedreproError(
+        f"'{target}' is no target; name one such as reports/paper/pfnm/figure-2a.svg, "
+        "or reports/quick/index.html for a whole scale"
+    )
 
 
 def _data(plan: Plan, jobs: Sequence[PlannedJob], found: Forecast) -> None:

@@ -27,7 +27,7 @@ SCENARIO_ROOM, METHODS_ROOM = 122, 56
 TUNE_ROOM = 28  # of how models are tuned, which is taken off the method's as well
 EVERY_ROOM = 4  # of when rounds are measured, before its text is taken off the method's room
 
-BLOCK = re.compile(r"(\d+)(?:-(\d+))?")
+BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Pieces:
     def parse(text: str) -> Pieces:
         """Errors: FedreproError if it is not first-last:size."""
         whole, _, size = text.partition(":")
-        if not size.isdecimal() or int(size) < 1:
+        if not size.isdecimal() or len(size) > 7 or int(size) < 1:
             raise FedreproError(f"'{text}' is not a range cut in pieces; write 0-999:10")
         return Pieces(TrialBlock.parse(whole), int(size))
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
 
-from fedrepro.core.errors import unknown
+from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.spec import Spec
-from fedrepro.planning.config import Config, ExhibitFile
+from fedrepro.planning.config import SCALES, Config, ExhibitFile
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
 from fedrepro.planning.paths import (
     FolderPieces,
@@ -61,6 +61,8 @@ class Plan:
     """All exhibits of one scale, the selected ones, and where their artifacts lie."""
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
+        if scale not in SCALES:
+            raise FedreproError(f"scale '{scale}' is none of {', '.join(SCALES)}")
         self.config = config
         self.files = files
         self.scale = scale
@@ -81,7 +83,7 @@ class Plan:
             return list(self.exhibits.values())
         if wanted == "headline":
             return [e for e in self.exhibits.values() if e.settings.headline]
-        return [self.exhibit(key) for key in wanted]
+        return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
 
     def selected_of(self, paper: str) -> list[Exhibit]:
         """The selected exhibits of one paper."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedrepro.core.artifacts import SCHEMA_VERSION, atomic, json_text, read_table
+from fedrepro.core.artifacts import SCHEMA_VERSION, atomic, json_text, read_table, target_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.about import drawn_of
 from fedrepro.numbers.files import (
@@ -162,5 +162,5 @@ def _write(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
         for path, data in reversed(list(zip(paths, contents.values(), strict=True))):
             temporary = stack.enter_context(atomic(path))
             temporary.write_bytes(data)
-        Path(f"{base}{RUN}").unlink(missing_ok=True)
+        target_of(f"{base}{RUN}").unlink(missing_ok=True)
     return paths

@@ -6,6 +6,7 @@ Nothing of the workflow is needed: no data, no partition, no exhibit.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import NEEDS, ClientInfo, GlobalModel, LocalModels
-from fedrepro.core.artifacts import one_line, save_state
+from fedrepro.core.artifacts import one_line, require_file, save_state, target_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.rng import Rng
@@ -24,6 +25,7 @@ from fedrepro.stages.aggregate import Prepare
 # what label counts answer, and what does not arise, because one setting is given
 COUNTED = {"example_counts", "label_counts"}
 OF_CHOICE = {"pooled_train_accuracy", "client_train_accuracy"}
+DIGITS, COUNT = re.compile("[0-9]{1,7}"), re.compile("[0-9]{1,13}")
 CLIENT = "client"  # the column of a table of label counts that names files
 
 
@@ -63,8 +65,11 @@ def combine(
             f"'{spec.token}' makes no global model of these {bare.clients} clients; choose another "
             "size, or another method"
         )
-    if made is None:
-        raise FedreproError(f"method '{spec.token}' has no model of these clients; choose others")
+    if not made.finite or not np.isfinite(0.0 if made.weights is None else made.weights).all():
+        raise FedreproError(
+            f"'{spec.token}' makes a model of these clients with numbers that are not finite; "
+            "choose other settings, or another method"
+        )
     return replace(made, layers=models.layers)
 
 
@@ -115,6 +120,7 @@ def run(
 
     settings: key=value as in tokens. shape, layers: as lists with commas between.
     """
+    target_of(out)  # refuses what it must not replace before anything is computed
     names = [str(path) for path in files]
     if len(set(names)) < len(names):
         raise FedreproError("a file of a model is given twice; give each client's once")
@@ -135,10 +141,13 @@ def run(
 
 def _with_settings(method: str, settings: Sequence[str]) -> Spec:
     given = read_token("method", method)
-    for setting in settings:
+    for written in settings:
+        setting = written.replace("e+", "e")  # 1e+5, as other programs write it
         key, equals, text = setting.partition("=")
         if not equals or not text:
             raise FedreproError(f"--set '{setting}' is not of the form name=value")
+        if set("+~") & set(setting):
+            raise FedreproError(f"--set '{setting}' is more than one name=value; give each its own")
         # as a token, so that values are read and refused in the one place that does so
         read = read_token("method", f"{given.name}+{key}~{text.replace(',', '@')}")
         given = given.component.spec({**given.values, key: read.values[key]})
@@ -149,6 +158,7 @@ def _loaded(path: Path) -> Any:
     """What a `.pt` file holds, read without running code from it."""
     import torch
 
+    require_file(path)
     try:
         return torch.load(path, weights_only=True, map_location="cpu")
     except FileNotFoundError:
@@ -164,7 +174,7 @@ def _numbers(shape: str | None) -> tuple[int, ...] | None:
     if not shape:
         return None
     parts = shape.split(",")
-    if not all(part.strip().isdecimal() and int(part) for part in parts):
+    if not all(DIGITS.fullmatch(part.strip()) and int(part) for part in parts):
         raise FedreproError(f"--shape '{shape}' is not of the form 28,28 or 3,32,32")
     return tuple(map(int, parts))
 
@@ -172,30 +182,42 @@ def _numbers(shape: str | None) -> tuple[int, ...] | None:
 def read_counts(path: Path, files: Sequence[Path]) -> tuple[np.ndarray, tuple[str, ...]]:
     """Label counts (J, K) from csv: a row per client, a column per class, a header if you like.
 
-    A first column called `client` names the files, with or without `.pt`; otherwise rows are in
-    the order of the files. Returns the counts and what was assumed.
+    A header is a first row without a number. A first column called `client` names the files, with
+    or without `.pt`; otherwise rows are in the order of the files. Returns the counts and what was
+    assumed.
     """
+    require_file(path)
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if row]
+    except (OSError, ValueError, csv.Error) as error:
         raise FedreproError(f"{path} cannot be read ({one_line(error)})") from None
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if row]
     by_name = bool(rows) and rows[0][0].lower() == CLIENT
-    body = rows[1:] if by_name or len(rows) == len(files) + 1 else rows
+    body = rows[1:] if by_name or (rows and not any(map(_is_number, rows[0]))) else rows
     if len(body) != len(files):
         raise FedreproError(
-            f"{path} has {len(body)} rows of counts for {len(files)} models; give a row for each"
+            f"{path} has {len(body)} rows of counts for {len(files)} models; give a row for each, "
+            "and names of classes that are no numbers if there is a header"
         )
     if by_name:
         body = [_row_of(file, body, path) for file in files]
         said: tuple[str, ...] = ()
     else:
         said = (f"label counts: rows are taken in the order of the files, {files[0]} first",)
-    if len({len(row) for row in body}) > 1 or not all(c.isdecimal() for row in body for c in row):
+    if len({len(row) for row in body}) > 1 or not all(COUNT.fullmatch(c) for r in body for c in r):
         raise FedreproError(
-            f"{path} must hold whole numbers, as many in each row: examples of each class"
+            f"{path} must hold whole numbers of at most 13 digits, as many in each row: examples "
+            "of each class"
         )
     return np.array([[int(cell) for cell in row] for row in body], np.int64), said
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def _row_of(file: Path, rows: Sequence[list[str]], path: Path) -> list[str]:

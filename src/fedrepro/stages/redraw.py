@@ -8,7 +8,6 @@ to be made anew.
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from fedrepro.core.artifacts import (
     write_table,
 )
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.temporary import temporary_folder
 from fedrepro.numbers.about import command_of, said
 from fedrepro.numbers.files import (
     RUN,
@@ -56,10 +56,10 @@ def redraw(
     config has now.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         for key in keys:
-            _draw(plan, key, open_recorded(target / scale, source or key, scale), Path(folder))
-        done = record(scale, keys, Path(folder), target)
+            _draw(plan, key, open_recorded(target / scale, source or key, scale), folder)
+        done = record(scale, keys, folder, target)
     for key in keys:
         _forget(target / scale / key, open_recorded(target / scale, key, scale))
     return done

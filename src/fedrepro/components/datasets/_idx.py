@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from fedrepro.core.artifacts import damaged, saying_disk_errors
-from fedrepro.data.archive import decompressed, temporary_folder
+from fedrepro.core.temporary import temporary_folder
+from fedrepro.data.archive import decompressed
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.stratify import training_rows
 

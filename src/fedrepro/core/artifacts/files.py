@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ TREES = ("seed=", "dataset=")  # how the first of a tree's folders begins
 def atomic(path: Path | str) -> Iterator[Path]:
     """A temporary name beside `path`, renamed to it at the end; nothing stays if the body fails.
 
-    Temporary files that a killed process left for the same target are removed. Errors:
-    FedreproError for a disk that is full or must not be written to.
+    Links are followed. Temporary files that a killed process left for the same target are removed.
+    Errors: FedreproError for a disk that is full or must not be written to, and for what is there
+    and is no file.
     """
-    path = Path(path)
+    path = target_of(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with saying_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,6 +42,39 @@ def atomic(path: Path | str) -> Iterator[Path]:
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+
+
+def target_of(path: Path | str) -> Path:
+    """The file that is written under this name: itself, or where a link leads.
+
+    Errors: FedreproError for what is there and is no regular file, which renaming would replace.
+    """
+    target = Path(path)
+    try:
+        if target.is_symlink():
+            target = Path(os.path.realpath(target))
+        mode = os.stat(target).st_mode
+    except (FileNotFoundError, NotADirectoryError):  # nothing yet; making its folder says the rest
+        return target
+    except OSError as error:
+        why = one_line(error.strerror).lower()
+        raise FedreproError(f"cannot write {path} ({why}); name a file") from error
+    if not stat.S_ISREG(mode):
+        raise FedreproError(f"cannot write {path}: it is {_kind(mode)} and no file; name another")
+    return target
+
+
+def require_file(path: Path | str) -> None:
+    """Refuse what is there and is no regular file: a pipe would let its reader wait for ever."""
+    with contextlib.suppress(OSError):  # what is not there is said by who opens it
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            raise FedreproError(f"cannot read {path}: it is {_kind(mode)} and no file")
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
 
 
 @contextlib.contextmanager

@@ -1,0 +1,136 @@
+"""`fedrepro doctor`: what this machine is, whether it computes right, and what is missing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.machine.facts import facts
+from fedrepro.machine.libraries import libraries
+from fedrepro.machine.observation import Observation, why
+from fedrepro.machine.products import products
+
+if TYPE_CHECKING:
+    from fedrepro.data.table import DatasetTable
+
+WIDTH = 19  # of the names of what is found
+SECONDS = 120  # for each line of what computes; all take some seconds, a minute under QEMU
+ASKED: tuple[Callable[[], Iterator[Observation]], ...] = (libraries, products)
+
+
+def examine(say: Callable[[str], None]) -> int:
+    """Say what is found as it is found, and in the last line whether all is well: 0, or 1."""
+    wrong: dict[str, None] = {}
+    for part in PARTS:
+        for one in safely(part):
+            say(f"{one.what:{WIDTH}}{one.words}")
+            if one.wrong:
+                wrong[one.what] = None
+    say(f"Not all is well: see {', '.join(wrong)}." if wrong else "All is well.")
+    return int(bool(wrong))
+
+
+def safely(part: Callable[[], Iterator[Observation]]) -> Iterator[Observation]:
+    """What a part finds; an error in it is one more finding: a machine may lack anything."""
+    try:
+        yield from part()
+    except Exception as error:
+        yield Observation(part.__name__, f"cannot be told ({why(error)})", wrong=True)
+
+
+def computing(seconds: float = SECONDS) -> Iterator[Observation]:
+    """What libraries say and compute, asked in a process of its own, which may crash or hang.
+
+    It is forked, not started anew, so that an emulator that runs this process runs it too.
+    """
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(there,), daemon=True)
+    process.start()
+    there.close()
+    try:
+        while here.poll(seconds):
+            one = here.recv()
+            if one is None:
+                return
+            yield one
+        words = f"gave no answer for {seconds:g} s: is the machine busy, or a disk not there?"
+    except EOFError:
+        process.join()
+        words = _ended(process.exitcode or 0)
+    finally:
+        process.kill()
+        process.join()
+        here.close()
+    yield Observation("libraries", words, wrong=True)
+
+
+def _answer(there: Connection) -> None:
+    for ask in ASKED:
+        for one in safely(ask):
+            there.send(one)
+    there.send(None)
+
+
+def _ended(code: int) -> str:
+    """Why a process ended that should have gone on."""
+    if code == -signal.SIGILL:
+        return "have an instruction that this processor does not know: install builds for it"
+    if code == -signal.SIGKILL:
+        return "were killed by the system, which does that when there is not enough memory"
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+    return f"broke down ({how}) in the line after the last: run `make env` again"
+
+
+def data_sets() -> Iterator[Observation]:
+    """Which raw files a mirror, or an earlier download, has; by their size alone."""
+    from fedrepro.cli.data import RESOURCES
+    from fedrepro.data.table import read_dataset_table
+
+    try:
+        folder, table = _mirror(), read_dataset_table()
+    except FedreproError as error:
+        yield Observation("data", str(error), wrong=True)
+        return
+    if not folder:
+        yield Observation("mirror", "none is set: FEDREPRO_MIRROR names one")
+    elif not Path(folder).is_dir():
+        yield Observation("mirror", f"{folder} is not there: mend FEDREPRO_MIRROR", wrong=True)
+    else:
+        yield from _held("mirror", table, Path(folder), mirror=True)
+    yield from _held("downloads", table, RESOURCES, mirror=False)
+
+
+def _mirror() -> str:
+    from fedrepro.planning.config import load_config
+
+    return load_config().mirror_folder()
+
+
+def _held(what: str, table: DatasetTable, folder: Path, mirror: bool) -> Iterator[Observation]:
+    """Data sets with how many of their files are there, and files of a size that none has."""
+    found = []
+    for name in dict.fromkeys(row.name for row in table.rows):
+        files, there = table.files(name), 0
+        for file in files:
+            forms = table.forms(name, file)
+            places = dict.fromkeys(row.place if mirror else f"{name}/{file}" for row in forms)
+            paths = [path for place in places if (path := folder / place).is_file()]
+            there += bool(paths)
+            sizes = {row.bytes for row in forms}
+            for path in paths:
+                if None not in sizes and path.stat().st_size not in sizes:
+                    words = f"{path} has not the size that {table.path} states: delete it"
+                    yield Observation(what, words, wrong=True)
+        if there:
+            of_all = "" if there == len(files) else f" ({there} of {len(files)} files)"
+            found.append(name + of_all)
+    yield Observation(what, f"{folder}: {', '.join(found) or 'no data set'}")
+
+
+PARTS: tuple[Callable[[], Iterator[Observation]], ...] = (facts, computing, data_sets)

@@ -1,0 +1,65 @@
+"""Temporary folders of which nothing stays: one that a killed process left goes at a next start.
+
+A folder is locked by the process that works in it, and a lock ends with its process, however that
+ends. So a folder without a lock is nobody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedrepro.core.artifacts import one_line
+from fedrepro.core.errors import FedreproError
+
+PREFIX = "fedrepro.tmp-"
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder that is gone afterwards. Errors: FedreproError if there is no place for one."""
+    try:
+        remove_left()
+        folder, held = _locked_folder()
+    except OSError as error:
+        raise FedreproError(
+            f"no temporary folder can be made ({one_line(error)}): free some space there, or set "
+            "TMPDIR to a folder on another disk, and start again"
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
+def remove_left() -> None:
+    """Remove the folders of processes of this user that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # another process is as fast, or works in it
+            found = os.lstat(folder)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                continue
+            held = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+def _locked_folder() -> tuple[Path, int]:
+    """A new folder, and the descriptor that locks it."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        held = os.open(folder, os.O_RDONLY)
+        fcntl.flock(held, fcntl.LOCK_EX)
+        if folder.exists():
+            return folder, held
+        os.close(held)  # another process took it for one that was left, before it was locked

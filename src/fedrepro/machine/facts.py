@@ -1,0 +1,145 @@
+"""Processor, memory, disk and cluster, as the system tells them; nothing is computed.
+
+Who asks may be on a machine that lacks nearly everything, so what cannot be found out is said in
+words and raises nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fedrepro.core.provenance import versions
+from fedrepro.machine.observation import Observation
+
+GIB = 2**30
+LEAST_FREE = GIB  # of disk; a run that begins with less is soon stopped by it
+# by which libraries choose how to compute, on x86-64 and on ARM
+FLAGS = (
+    *("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
+    *("amx_tile", "asimd", "asimdhp", "bf16", "sve", "sve2"),
+)
+CPUINFO = Path("/proc/cpuinfo")
+MEMINFO = Path("/proc/meminfo")
+CGROUPS = Path("/sys/fs/cgroup")
+SLURM_SECONDS = 5  # to wait for its controller
+
+
+def facts() -> Iterator[Observation]:
+    """Versions, processor, cores, memory, disk and SLURM."""
+    yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
+    yield Observation(
+        "versions", ", ".join(f"{name} {found}" for name, found in versions().items())
+    )
+    yield processor()
+    yield cores()
+    yield memory()
+    yield from disk()
+    yield slurm()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _line(text: str, *names: str) -> str:
+    """What follows the first of these names that begins a line."""
+    for name in names:
+        found = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
+        if found:
+            return found[1].strip()
+    return ""
+
+
+def kernel_flags(cpuinfo: Path | None = None) -> frozenset[str]:
+    """What the kernel says that the processor can; empty where it does not tell.
+
+    An emulator that plays another processor may show the real one here.
+    """
+    return frozenset(_line(_text(cpuinfo or CPUINFO), "flags", "Features").split())
+
+
+def processor(cpuinfo: Path | None = None) -> Observation:
+    """Its name, and those of its flags that decide how libraries compute."""
+    cpuinfo = cpuinfo or CPUINFO
+    name = _line(_text(cpuinfo), "model name", "Hardware") or platform.processor()
+    flags = kernel_flags(cpuinfo)
+    told = " ".join(flag for flag in FLAGS if flag in flags) or "none that matter"
+    words = told if flags else f"{cpuinfo} does not tell its flags"
+    return Observation("processor", f"{name or 'without a name'} ({words})")
+
+
+def cores() -> Observation:
+    """How many there are, and how many this process may use."""
+    there = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
+    fewer = f", {usable} of them for this process" if usable < there else ""
+    return Observation("cores", f"{there}{fewer}")
+
+
+def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observation:
+    """All of it, what is free, and what a container or a batch job is limited to."""
+    text = _text(meminfo or MEMINFO)
+    total, free = (_line(text, name).split() for name in ("MemTotal", "MemAvailable"))
+    if total:
+        words = f"{int(total[0]) * 1024 / GIB:.1f} GiB"
+    else:
+        try:
+            words = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIB:.1f} GiB"
+        except (ValueError, OSError):
+            return Observation("memory", "the system does not tell")
+    if free:
+        words += f", {int(free[0]) * 1024 / GIB:.1f} free"
+    limits = [_text((cgroups or CGROUPS) / name).strip() for name in LIMITS]
+    limit = min((int(value) for value in limits if value.isdecimal()), default=0)
+    if total and 0 < limit < int(total[0]) * 1024:
+        words += f", limited to {limit / GIB:.1f}"
+    return Observation("memory", words)
+
+
+LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two kinds of control groups
+
+
+def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
+    """Free room for results and for temporary files."""
+    for what, folder in (("results", "."), ("temporary files", tempfile.gettempdir())):
+        try:
+            free = shutil.disk_usage(folder).free
+        except OSError as error:
+            yield Observation("disk", f"none for {what}: {error.strerror}", wrong=True)
+            continue
+        words = f"{free / GIB:.1f} GiB free for {what}"
+        short = f": too little, {least / GIB:.0f} are needed; free some, or start elsewhere"
+        yield Observation("disk", words + (short if free < least else ""), free < least)
+
+
+def slurm() -> Observation:
+    """Whether jobs can be submitted to SLURM here, and whether it keeps account of them."""
+    if not shutil.which("sbatch"):
+        return Observation("SLURM", "none")
+    try:
+        told = subprocess.run(
+            ["scontrol", "show", "config"],
+            capture_output=True,
+            text=True,
+            timeout=SLURM_SECONDS,
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return Observation("SLURM", f"sbatch is there, but scontrol does not answer ({error})")
+    kind = re.search(r"^AccountingStorageType\s*=\s*(\S+)", told, re.MULTILINE)
+    version = re.search(r"^SLURM_VERSION\s*=\s*(\S+)", told, re.MULTILINE)
+    if kind is None:
+        return Observation("SLURM", "sbatch is there, but its controller does not answer")
+    without = kind[1].endswith("none") or kind[1] == "(null)"
+    return Observation("SLURM", f"{version[1] if version else 'of unknown version'}, " + (
+        "without accounting" if without else "with accounting"
+    ))  # fmt: skip

@@ -1,0 +1,90 @@
+"""Temporary folders: gone with their process, or with the next one if it was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from fedrepro.core import temporary
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.temporary import PREFIX, remove_left, temporary_folder
+
+CODE = """
+import time
+from fedrepro.core.temporary import temporary_folder
+with temporary_folder() as folder:
+    (folder / "half").write_text("half")
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+def test_what_a_killed_process_left_goes_at_the_next_start(place):
+    words = [sys.executable, "-c", CODE]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        folder = other.stdout.readline().strip()
+        with temporary_folder() as own:  # that of a process that lives stays
+            assert sorted(os.listdir(place)) == sorted([os.path.basename(folder), own.name])
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+    assert os.listdir(folder) == ["half"]
+    with temporary_folder() as own:
+        assert os.listdir(place) == [own.name]
+    assert os.listdir(place) == []
+
+
+def test_what_is_no_folder_or_of_others_stays(place, monkeypatch):
+    (place / f"{PREFIX}file").write_text("x")
+    (place / "elsewhere").mkdir()
+    (place / f"{PREFIX}link").symlink_to("elsewhere")
+    (place / f"{PREFIX}theirs").mkdir()
+    before = sorted(os.listdir(place))
+    with monkeypatch.context() as other:
+        other.setattr(temporary.os, "getuid", lambda: os.geteuid() + 1)
+        remove_left()
+    assert sorted(os.listdir(place)) == before
+    remove_left()
+    assert sorted(os.listdir(place)) == [name for name in before if not name.endswith("theirs")]
+
+
+def test_a_folder_that_another_took_for_left_is_made_anew(place, monkeypatch):
+    made = []
+
+    def hurried(**given):
+        made.append(mkdtemp(**given))
+        if len(made) == 1:
+            os.rmdir(made[0])
+            os.mkdir(made[0])
+            held = os.open
+            monkeypatch.setattr(
+                temporary.os, "open", lambda *words: (held(*words), os.rmdir(made[0]))[0]
+            )
+        else:
+            monkeypatch.undo()
+        return made[-1]
+
+    mkdtemp = tempfile.mkdtemp
+    monkeypatch.setattr(tempfile, "mkdtemp", hurried)
+    with temporary_folder() as own:
+        assert str(own) == made[1]
+
+
+def test_without_a_place_there_is_a_sentence(monkeypatch):
+    def full(**_given):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(FedreproError, match="no temporary folder can be made"), temporary_folder():
+        pass
