@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -69,6 +70,31 @@ def sentences() -> Iterator[str]:
 
 @pytest.mark.parametrize("sentence", list(sentences()))
 def test_a_sentence_is_that_of_the_record(sentence):
+    assert sentence in FLAT
+
+
+def of_ranges() -> Iterator[str]:
+    """Table 1, IID, B = 10, with pixels in two ranges."""
+    rows = pd.read_csv(RECORD / "table-1-iid-10.csv").query("metric == 'rounds_to_target'")
+    ours = rows.pivot(index="fraction", columns="case", values="mean")
+    printed = of("IID, B = 10")["printed"]
+    ranges = [f"MNIST, pixels {one}" for one in ("−0.5 to 0.5", "0 to 1")]
+    for fraction, row in ours.iterrows():
+        cells = [f"{printed[fraction]:g}", *(f"{row[one]:.1f}" for one in ranges)]
+        yield f"| {fraction:g} | {' | '.join(cells)} |"
+    away = np.log(ours[ranges].div(printed, axis=0)).abs()
+    centred, stored = away.mean()
+    yield f"it is {centred:.3f} for −0.5 to 0.5 and {stored:.3f} for 0 to 1"
+    yield f"within {100 * (ours[ranges[0]] / printed - 1).abs().max():.0f} % of the printed rounds"
+    tried = pd.read_csv(RECORD / "table-1-iid-10.choice.csv")
+    tried["rate"] = tried["value"].str.rpartition(", ")[2].astype(float)
+    high = tried[(tried["case"] == ranges[0]) & (tried["rate"] >= 0.316)]
+    assert (high["test_mean"] < 0.97).all()
+    assert (tried[tried["chosen"] & (tried["case"] == ranges[1])]["rate"] >= 0.316).sum() == 4
+
+
+@pytest.mark.parametrize("sentence", list(of_ranges()))
+def test_what_is_said_of_the_range_of_pixels_is_in_the_record(sentence):
     assert sentence in FLAT
 
 
