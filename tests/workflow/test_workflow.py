@@ -178,6 +178,9 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(finished, 
     (scenario,) = {path.relative_to(folder).parents[2] for path in trained}
     assert len(trained) == 4
     same_models(finished / scenario / "trials=0-1/clients=0-1/local.parquet", trained)
+    run(folder, f"{SMALL}.models")  # made again from the files of single clients
+    kept = json.loads((folder / f"{SMALL}.models/models.json").read_text())["models"]
+    assert [one["trial"] for one in kept] == [0, 1]
 
 
 def rows_of(path: Path) -> set[str]:

@@ -179,6 +179,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exhibit": {"required": True, "help": "paper/name, such as pfnm/figure-2a"},
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
     "trials_per_job": {"default": "auto", "help": "trials in a file, as the workflow has it"},
+    "clients_per_job": {"default": "all", "help": "clients in a file, as the workflow has it"},
     "maps": {"type": Path, "help": "folder of the drawings of partitions"},
     "graphs": {"type": Path, "nargs": "*", "default": [], "help": "folder of those of graphs"},
 }
@@ -290,11 +291,14 @@ def _simulate(options: Options) -> None:
 
 
 def _plan(options: Options) -> Any:
-    from fedrepro.planning.config import load_config, load_exhibits, read_config
+    from fedrepro.planning.config import Granularity, load_config, load_exhibits, read_config
     from fedrepro.planning.plan import Plan
 
-    size = options.trials_per_job
-    job = {"trials_per_job": int(size) if size.isdecimal() and len(size) < 8 else size}
+    given = {name: getattr(options, name) for name in Granularity.model_fields if name in options}
+    job = {
+        name: int(size) if size.isdecimal() and len(size) < 8 else size
+        for name, size in given.items()
+    }
     changes = {"seed": options.seed, "granularity": job}
     config = read_config(load_config().model_dump() | changes, "the options of a stage")
     return Plan(config, load_exhibits(), options.scale)
@@ -400,7 +404,10 @@ STAGES: dict[str, Stage] = {
     ),
     "models": (
         "the chosen global models of an exhibit's one-shot methods",
-        _with("scale", "seed", "trials_per_job", "exhibit", "reports", "device", "out"),
+        _with(
+            "scale", "seed", "trials_per_job", "clients_per_job", "exhibit", "reports", "device",
+            "out",
+        ),  # fmt: skip
         _models,
     ),
     "claims": (
