@@ -353,6 +353,7 @@ def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
 
 
 COMPUTE = ("data", "members", "trials", "seed", "device", "out", "timings")
+OF_PLAN = ("scale", "seed", "trials_per_job")
 IN_ROUNDS = ("method", "checkpoint_seconds", "measure_every", "evaluate", "follow", *COMPUTE)
 
 STAGES: dict[str, Stage] = {
@@ -394,20 +395,17 @@ STAGES: dict[str, Stage] = {
     ),
     "tokens": (
         "the full text behind names in paths that had to be shortened",
-        _with("scale", "seed", "trials_per_job", "out"),
+        _with(*OF_PLAN, "out"),
         _tokens,
     ),
     "exhibit": (
         "one figure with its tables",
-        _with("scale", "seed", "trials_per_job", "exhibit", "out"),
+        _with(*OF_PLAN, "exhibit", "out"),
         _exhibit,
     ),
     "models": (
         "the chosen global models of an exhibit's one-shot methods",
-        _with(
-            "scale", "seed", "trials_per_job", "clients_per_job", "exhibit", "reports", "device",
-            "out",
-        ),  # fmt: skip
+        _with(*OF_PLAN, "clients_per_job", "exhibit", "reports", "device", "out"),
         _models,
     ),
     "claims": (
@@ -417,17 +415,17 @@ STAGES: dict[str, Stage] = {
     ),
     "report": (
         "the page of a scale",
-        _with("scale", "seed", "trials_per_job", "exhibits", "maps", "claims", "graphs", "out"),
+        _with(*OF_PLAN, "exhibits", "maps", "claims", "graphs", "out"),
         _report,
     ),
     "partition-maps": (
         "drawings of the partitions that exhibits are about",
-        _with("scale", "seed", "trials_per_job", "exhibits", "out"),
+        _with(*OF_PLAN, "exhibits", "out"),
         _partition_maps,
     ),
     "graph-maps": (
         "drawings of the graphs that exhibits are about",
-        _with("scale", "seed", "trials_per_job", "exhibits", "out"),
+        _with(*OF_PLAN, "exhibits", "out"),
         _graph_maps,
     ),
 }
