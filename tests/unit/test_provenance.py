@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_rooms import imported
 from test_stages import SCENARIO, compute, data, local, rounds, stage, train  # noqa: F401
 
 from fedrepro.core import provenance, sources
@@ -166,11 +168,55 @@ def test_the_table_names_only_what_there_is():
     names = sources.on_disk()
     for part in sources.OTHER:
         assert any(name.startswith(part) for name in names), part
+    assert set(sources.COMPUTING) <= set(names)
+    assert not [name for name in sources.COMPUTING if not name.startswith(tuple(sources.OTHER))]
 
 
 def test_a_digest_tells_names_and_contents_apart():
     files = [{"a": b"bc"}, {"ab": b"c"}, {"a": b"b", "c": b""}, {"a": b"", "b": b"c"}, {}]
     assert len({sources.digest(one) for one in files}) == len(files)
+
+
+STAGES = ("data", "train", "aggregate", "federate", "peer", "simulate")  # that compute
+
+
+def test_what_counts_is_what_computing_stages_import():
+    """With all components, which are found by their folder; the files, by name."""
+    begin = [f"fedrepro.stages.{name}" for name in STAGES]
+    begin += [name for name in map(module_of, PACKAGE.rglob("*.py")) if ".components." in name]
+    needed = {str(path.relative_to(PACKAGE)) for path in imported_by(begin)}
+    counted = {name for name in sources.on_disk() if name.endswith(".py")}
+    counted = {name for name in counted if sources.computes(name)}
+    assert sorted(counted - needed) == [], "counted, and no computing stage loads them"
+    assert sorted(needed - counted) == [], "left out, and computing stages load them"
+
+
+def test_to_edit_how_verdicts_are_found_is_no_matter_for_what_computes(package):
+    before = asked(package)
+    for name in ("numbers/printed.py", "numbers/claims/judging.py", "planning/measures.py"):
+        edit(package / name)
+    after = asked(package)
+    assert after["computing"] == before["computing"]
+    assert after["whole"] != before["whole"]
+
+
+def module_of(path):
+    inner = path.relative_to(PACKAGE.parent).with_suffix("")
+    return ".".join(inner.parts).removesuffix(".__init__")
+
+
+def imported_by(names):
+    """The files of the package that these modules import, they themselves among them."""
+    files = {module_of(path): path for path in PACKAGE.rglob("*.py")}
+    found, left = set(), list(names)
+    while left:
+        words = left.pop().split(".")
+        for count in range(1, len(words) + 1):
+            path = files.get(".".join(words[:count]))
+            if path and path not in found:
+                found.add(path)
+                left += imported(ast.parse(path.read_text(encoding="utf-8")))
+    return found
 
 
 def test_computing_stages_load_nothing_that_is_left_out_of_the_digest(tmp_path):

@@ -178,6 +178,9 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(finished, 
     (scenario,) = {path.relative_to(folder).parents[2] for path in trained}
     assert len(trained) == 4
     same_models(finished / scenario / "trials=0-1/clients=0-1/local.parquet", trained)
+    run(folder, f"{SMALL}.models")  # made again from the files of single clients
+    kept = json.loads((folder / f"{SMALL}.models/models.json").read_text())["models"]
+    assert [one["trial"] for one in kept] == [0, 1]
 
 
 def rows_of(path: Path) -> set[str]:
@@ -399,7 +402,8 @@ def test_a_job_that_failed_is_given_more_memory_and_time(tmp_path):
     done = snakemake(
         folder, "--profile", "profiles/slurm", "--executor", "cluster-generic",
         "--cluster-generic-submit-cmd", "sh submit",
-        "--seconds-between-status-checks", "1",  # at the end it waits for the profile's half minute
+        # at the end it waits for the profile's half minute
+        "--seconds-between-status-checks", "1", "--max-status-checks-per-second", "10",
         "results/tiny/datasets/dataset=digits",
     )  # fmt: skip
     assert done.returncode != 0
@@ -407,6 +411,22 @@ def test_a_job_that_failed_is_given_more_memory_and_time(tmp_path):
     given = [json.loads(line.partition(" = ")[2])["resources"] for line in lines]
     assert [one["mem_mb"] for one in given] == [3000, 6000, 9000]
     assert [one["runtime"] for one in given] == [120, 240, 360]
+
+
+def test_a_machine_without_slurm_is_told_before_any_job(tmp_path):
+    """And no lock stays."""
+    folder = checkout(tmp_path / "nowhere")
+    pytest.importorskip("snakemake_executor_plugin_slurm")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for name in ("bash", "sh", "which"):
+        (tools / name).symlink_to(shutil.which(name) or "")
+    words = ["--profile", "profiles/slurm", "results/tiny/datasets/dataset=digits"]
+    done = snakemake(folder, *words, PATH=f"{tools}{os.pathsep}{BIN}")
+    assert done.returncode != 0
+    assert "there is no sbatch here" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not list(folder.glob(".snakemake/locks/*"))
 
 
 def commands(folder: Path, *words: str) -> set[str]:

@@ -1,11 +1,12 @@
 """What the rules ask the plan: names of inputs, and the full tokens behind the names in paths."""
 
+import os
 import sys
 from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import hand_over, kept, preload, put_on_path, say_again
+from fedrepro.cli import hand_over, kept, preload, put_on_path, say_again, slurm
 from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
     SCALES,
@@ -41,6 +42,12 @@ hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds)
 
 
 onstart:
+    if workflow.is_main_process and workflow.executor_plugin.name == "slurm":
+        try:
+            for sentence in slurm.begin(workflow.executor_settings, os.getcwd()):
+                print(f"fedrepro: {sentence}", file=sys.stderr)
+        except FedreproError as error:
+            raise WorkflowError(str(error)) from None
     if workflow.is_main_process:
         kept.keep()
     # for jobs of this machine only: elsewhere the environment of a job may be another one

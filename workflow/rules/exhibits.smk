@@ -86,11 +86,13 @@ rule models:
     params:
         seed=CONFIG.seed,
         trials=CONFIG.granularity.trials_per_job,
+        clients=CONFIG.granularity.clients_per_job,
         device=CONFIG.device,
     message:
         "keeping the chosen models of {wildcards.paper} {wildcards.exhibit}"
     shell:
         "fedrepro stage models --scale {wildcards.scale} --seed {params.seed}"
-        " --trials-per-job {params.trials} --exhibit {wildcards.paper}/{wildcards.exhibit}"
+        " --trials-per-job {params.trials} --clients-per-job {params.clients}"
+        " --exhibit {wildcards.paper}/{wildcards.exhibit}"
         " --reports reports/{wildcards.scale} --device {params.device} --threads {threads}"
         " --out {output:q} 2> {log:q}"

@@ -179,6 +179,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "exhibit": {"required": True, "help": "paper/name, such as pfnm/figure-2a"},
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
     "trials_per_job": {"default": "auto", "help": "trials in a file, as the workflow has it"},
+    "clients_per_job": {"default": "all", "help": "clients in a file, as the workflow has it"},
     "maps": {"type": Path, "help": "folder of the drawings of partitions"},
     "graphs": {"type": Path, "nargs": "*", "default": [], "help": "folder of those of graphs"},
 }
@@ -290,11 +291,14 @@ def _simulate(options: Options) -> None:
 
 
 def _plan(options: Options) -> Any:
-    from fedrepro.planning.config import load_config, load_exhibits, read_config
+    from fedrepro.planning.config import Granularity, load_config, load_exhibits, read_config
     from fedrepro.planning.plan import Plan
 
-    size = options.trials_per_job
-    job = {"trials_per_job": int(size) if size.isdecimal() and len(size) < 8 else size}
+    given = {name: getattr(options, name) for name in Granularity.model_fields if name in options}
+    job = {
+        name: int(size) if size.isdecimal() and len(size) < 8 else size
+        for name, size in given.items()
+    }
     changes = {"seed": options.seed, "granularity": job}
     config = read_config(load_config().model_dump() | changes, "the options of a stage")
     return Plan(config, load_exhibits(), options.scale)
@@ -349,6 +353,7 @@ def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
 
 
 COMPUTE = ("data", "members", "trials", "seed", "device", "out", "timings")
+OF_PLAN = ("scale", "seed", "trials_per_job")
 IN_ROUNDS = ("method", "checkpoint_seconds", "measure_every", "evaluate", "follow", *COMPUTE)
 
 STAGES: dict[str, Stage] = {
@@ -390,17 +395,17 @@ STAGES: dict[str, Stage] = {
     ),
     "tokens": (
         "the full text behind names in paths that had to be shortened",
-        _with("scale", "seed", "trials_per_job", "out"),
+        _with(*OF_PLAN, "out"),
         _tokens,
     ),
     "exhibit": (
         "one figure with its tables",
-        _with("scale", "seed", "trials_per_job", "exhibit", "out"),
+        _with(*OF_PLAN, "exhibit", "out"),
         _exhibit,
     ),
     "models": (
         "the chosen global models of an exhibit's one-shot methods",
-        _with("scale", "seed", "trials_per_job", "exhibit", "reports", "device", "out"),
+        _with(*OF_PLAN, "clients_per_job", "exhibit", "reports", "device", "out"),
         _models,
     ),
     "claims": (
@@ -410,17 +415,17 @@ STAGES: dict[str, Stage] = {
     ),
     "report": (
         "the page of a scale",
-        _with("scale", "seed", "trials_per_job", "exhibits", "maps", "claims", "graphs", "out"),
+        _with(*OF_PLAN, "exhibits", "maps", "claims", "graphs", "out"),
         _report,
     ),
     "partition-maps": (
         "drawings of the partitions that exhibits are about",
-        _with("scale", "seed", "trials_per_job", "exhibits", "out"),
+        _with(*OF_PLAN, "exhibits", "out"),
         _partition_maps,
     ),
     "graph-maps": (
         "drawings of the graphs that exhibits are about",
-        _with("scale", "seed", "trials_per_job", "exhibits", "out"),
+        _with(*OF_PLAN, "exhibits", "out"),
         _graph_maps,
     ),
 }

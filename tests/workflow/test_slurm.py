@@ -1,0 +1,192 @@
+"""The slurm profile on a real SLURM, started here: what goes wrong on clusters, and how it ends.
+
+Jobs are real ones; trouble comes before their own work, once each. Needs root, and of Debian's
+packages slurm-wlm and munge, slurmdbd and mariadb-server where accounts of jobs are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import loaded
+import pytest
+from cluster import DATABASE, Cluster, lacking, until
+from test_workflow import BIN, checkout, environment
+
+from fedrepro.core.artifacts import read_models
+from fedrepro.data.prepared import load_prepared
+
+pytestmark = [
+    pytest.mark.workflow,
+    pytest.mark.skipif(bool(lacking()), reason=f"no SLURM of its own: {lacking()}"),
+]
+pytest.importorskip("snakemake_executor_plugin_slurm")
+
+# Snakemake that looks at its jobs every second: the plugin looks less and less often
+EAGER = """
+from snakemake.cli import main
+from snakemake_executor_plugin_slurm import Executor
+Executor.next_seconds_between_status_checks = property(lambda self: 1, lambda self, seconds: None)
+main()
+"""
+# in place of `fedrepro`: trouble for this stage and client, unless it was met before
+TROUBLED = """#!/bin/sh
+for word; do [ "$before" = --clients ] && client=$word; before=$word; done
+for trouble in {folder}/$2$client.*; do
+  met={folder}/met/${{trouble##*/}}
+  [ -e "$trouble" ] && mkdir "$met" 2> {folder}/error || continue
+  echo "$SLURM_JOB_ID" > "$met/part" && mv "$met/part" "$met/job"
+  sh "$trouble"
+  exit 1
+done
+exec {own} "$@"
+"""
+SRUN = """#!/bin/sh
+SLURM_CONF={config} exec {own} "$@"
+"""
+# counts as 4 GB, of which 64 MB are there: the same pages again and again
+HUNGRY = """
+import mmap, tempfile, time
+file = tempfile.TemporaryFile()
+file.truncate(1 << 26)
+kept = [mmap.mmap(file.fileno(), 1 << 26, prot=mmap.PROT_READ) for _ in range(64)]
+read = [sum(one[::4096]) for one in kept]
+time.sleep(600)
+"""
+WAIT = "exec sleep 600"
+BUSY = 400  # seconds that a step may take where much else runs
+MODELS = (
+    "results/tiny/seed=0/models/dataset=digits/partition=dirichlet+clients~4/model=mlp"
+    "/training=adam+epochs~1/trials=0/clients={client}/local.parquet"
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with tempfile.TemporaryDirectory(prefix="slurm-") as folder, Cluster(Path(folder)) as made:
+        yield made
+    assert not list(made.processes())
+
+
+class Site:
+    """A clone whose jobs meet trouble."""
+
+    def __init__(self, folder: Path, cluster: Cluster) -> None:
+        self.folder, self.cluster = checkout(folder), cluster
+        self.trouble = folder.with_name(f"{folder.name}-trouble")
+        first = self.trouble / "bin"  # on the path
+        first.mkdir(parents=True)
+        (first / "fedrepro").write_text(TROUBLED.format(folder=self.trouble, own=BIN / "fedrepro"))
+        # the plugin takes the variable from the environment, as if it were one of a job
+        (first / "srun").write_text(SRUN.format(config=cluster.config, own=shutil.which("srun")))
+        for made in first.iterdir():
+            made.chmod(0o755)
+        (self.trouble / "met").mkdir()
+        (self.trouble / "hungry.py").write_text(HUNGRY)
+        own = environment(SLURM_CONF=str(cluster.config))
+        self.env = {**own, "PATH": os.pathsep.join((str(first), str(BIN), own["PATH"]))}
+
+    def meets(self, *names: str, what: str = WAIT) -> None:
+        for name in names:
+            (self.trouble / name).write_text(what)
+
+    def job(self, name: str) -> str:
+        """The SLURM job that has met this trouble."""
+        place = self.trouble / f"met/{name}/job"
+        until(place.exists, BUSY)
+        return place.read_text().strip()
+
+    def start(self, *targets: str) -> subprocess.Popen[str]:
+        said = (self.folder / "said").open("a")
+        words = ["--profile", "profiles/slurm", "--latency-wait", "5"]
+        words += ["--seconds-between-status-checks", "1", "--max-status-checks-per-second", "1"]
+        words += ["--slurm-init-seconds-before-status-checks", "1"]
+        return subprocess.Popen(
+            [sys.executable, "-c", EAGER, *words, "--", *targets],
+            cwd=self.folder, env=self.env, stdout=said, stderr=said, text=True,
+        )  # fmt: skip
+
+    def said(self) -> str:
+        return (self.folder / "said").read_text()
+
+    def ends_well(self, process: subprocess.Popen[str]) -> str:
+        assert process.wait(BUSY) == 0, self.said()[-6000:]
+        return self.said()
+
+
+def attempts(cluster: Cluster, rule: str) -> list[list[str]]:
+    """State, time and memory of each job of a rule, in the order of submission."""
+    rows = cluster.jobs("T", "l", "m", "k")
+    return [row[1:4] for row in rows if row[4].startswith(f"rule_{rule}_wildcards")]
+
+
+def test_jobs_that_meet_trouble_are_tried_again(cluster, tmp_path):
+    """Without accounts: a login that ends, a node that dies, jobs cancelled, timed out, requeued or
+    out of memory."""
+    site = Site(tmp_path / "clone", cluster)
+    targets = [MODELS.format(client=client) for client in range(4)]
+    site.meets(
+        "prepare.login", "prepare.node", "train0.cancelled", "train1.late", "train3.requeued"
+    )
+    site.meets("train2.hungry", what=f"exec {sys.executable} {site.trouble / 'hungry.py'}")
+
+    first = site.start(*targets)
+    left = site.job("prepare.login")
+    first.kill()
+    first.wait()
+    assert cluster.state(left) == "RUNNING"
+    unlocked = loaded.snakemake(site.folder, ["--unlock"], site.env)
+    assert unlocked.returncode == 0, unlocked.stderr
+
+    second = site.start(*targets)
+    lost = site.job("prepare.node")
+    assert cluster.state(left) == "CANCELLED"
+    cluster.lose_node()
+    until(lambda: cluster.state(lost) == "PENDING")
+    cluster.start_node()
+    wanted = "train0.cancelled", "train1.late", "train2.hungry", "train3.requeued"
+    cancelled, late, hungry, again = map(site.job, wanted)
+    cluster.ask("scancel", cancelled)
+    cluster.ask("scontrol", "update", f"jobid={late}", "endtime=now+1")
+    cluster.ask("scontrol", "requeue", again)
+    said = site.ends_well(second)
+
+    assert "fedrepro: an earlier run in this folder left jobs with SLURM (1)" in said
+    assert [row[0] for row in attempts(cluster, "prepare")] == ["CANCELLED", "COMPLETED"]
+    states = {job: cluster.state(job) for job in (cancelled, late, hungry, lost, again)}
+    assert states.pop(hungry) in ("FAILED", "OUT_OF_MEMORY")
+    assert states == {
+        cancelled: "CANCELLED", late: "TIMEOUT", lost: "COMPLETED", again: "COMPLETED"
+    }  # fmt: skip
+    (log,) = site.folder.glob(f".snakemake/slurm_logs/rule_train/*/{hungry}.log")
+    assert "exceeded memory limit" in log.read_text()
+    trained = attempts(cluster, "train")
+    assert [row[2] for row in trained[:4]] == ["3000M"] * 4
+    assert trained[4:] == [["COMPLETED", "8:00:00", "6000M"]] * 3
+    for job in (lost, again):
+        assert " Restarts=1 " in cluster.ask("scontrol", "--oneliner", "show", "job", job)
+    read_models([site.folder / target for target in targets], [0])
+
+
+@pytest.mark.skipif(bool(lacking(DATABASE)), reason=f"no accounts of jobs: {lacking(DATABASE)}")
+def test_a_run_that_needs_accounts_goes_on_when_they_were_away(cluster, tmp_path):
+    """Where SLURM soon forgets jobs; the plugin would forget them too, and wait for ever."""
+    cluster.begin_with_accounts("MinJobAge=60\n")
+    site = Site(tmp_path / "clone", cluster)
+    site.meets("prepare.away")
+    target = "results/tiny/datasets/dataset=digits"
+    run = site.start(target)
+    job = site.job("prepare.away")
+    cluster.stop("slurmdbd")
+    time.sleep(8)  # it asks in vain every second
+    cluster.start_accounts()
+    cluster.ask("scontrol", "requeue", job)
+    assert "fedrepro: SLURM forgets a job 60 s after its end here" in site.ends_well(run)
+    load_prepared(site.folder / target)
