@@ -210,6 +210,7 @@ def test_the_accuracy_at_each_client_is_told(linear):
     own = Prepare(CONVEX.meta["prepare"], linear.models, info, Rng(0))(CONVEX.spec(LOOSE))
     assert told(found)["accuracy_client_1"] == own["prepared"].models[2].accuracy
     strict = told(made(linear, CONVEX, epsilon=1.0, points=40))
+    assert np.mean([strict[f"radius_client_{j}"] for j in range(1, 5)]) == strict["radius"]
     each = [strict[f"accuracy_client_{j}"] for j in range(1, 5)]
     assert strict["clients_met"] == sum(value >= 1.0 for value in each) < 4
 

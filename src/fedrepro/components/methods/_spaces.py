@@ -67,20 +67,32 @@ AsPublished = Annotated[
     ),
 ]
 
-METRICS = {
-    "common_point": Metric("common point: 1 there is one, 0 there is none (proven)", "", 0, 1, 0),
-    "empty_spaces": Metric("clients whose own model is not good enough", "clients", 0, None, -1),
-    "capped_spaces": Metric("clients whose radius reached the largest", "clients", 0, None, -1),
-    "objective": Metric("what the point lacks of lying in all spaces", "radius", 0, None, -1),
-    "descent_steps": Metric("steps of the descent to a common point", "steps", 0, None, 0),
-    "start_inside": Metric("1 if the mean of the models lies in all spaces", "", 0, 1, 0),
-    "radius": Metric("radius of a client's space, mean over clients", "L2", 0, None, 0),
-    "reach": Metric("least factor on all radii at which the spaces meet", "factor", 0, None, 0),
-    "clients_met": Metric("clients at which the point is good enough", "clients", 0, None, 1),
-} | {
-    name: Metric(f"accuracy at client {j} of the point", "share of its examples", 0, 1, 1)
-    for j, name in enumerate(OF_CLIENTS, start=1)
-}
+RADII = tuple(name.replace("accuracy", "radius") for name in OF_CLIENTS)
+METRICS = (
+    {
+        "common_point": Metric(
+            "common point: 1 there is one, 0 there is none (proven)", "", 0, 1, 0
+        ),
+        "empty_spaces": Metric(
+            "clients whose own model is not good enough", "clients", 0, None, -1
+        ),
+        "capped_spaces": Metric("clients whose radius reached the largest", "clients", 0, None, -1),
+        "objective": Metric("what the point lacks of lying in all spaces", "radius", 0, None, -1),
+        "descent_steps": Metric("steps of the descent to a common point", "steps", 0, None, 0),
+        "start_inside": Metric("1 if the mean of the models lies in all spaces", "", 0, 1, 0),
+        "radius": Metric("radius of a client's space, mean over clients", "L2", 0, None, 0),
+        "reach": Metric("least factor on all radii at which the spaces meet", "factor", 0, None, 0),
+        "clients_met": Metric("clients at which the point is good enough", "clients", 0, None, 1),
+    }
+    | {
+        name: Metric(f"accuracy at client {j} of the point", "share of its examples", 0, 1, 1)
+        for j, name in enumerate(OF_CLIENTS, start=1)
+    }
+    | {
+        name: Metric(f"radius of the space of client {j}", "L2", 0, None, 0)
+        for j, name in enumerate(RADII, start=1)
+    }
+)
 
 BALL = np.ones((1, 1), np.float32)  # relative radii that are all alike
 
@@ -191,6 +203,7 @@ class GoodEnough:
         met = np.greater_equal(reached, accuracies)
         told["clients_met"] = float(met.sum())
         told |= dict(zip(OF_CLIENTS, reached, strict=False))
+        told |= dict(zip(RADII, own.radii.tolist(), strict=False))
         return found, told
 
 
