@@ -22,7 +22,7 @@ PRINTED = read_published(ROOT / "config/published/gems.csv")
 NUMBERS = [v for v in PRINTED if v.exhibit.startswith("table-") and v.metric != SETTING]
 SETTINGS = [v for v in PRINTED if v.metric == SETTING]
 # what costs seconds a trial, and what is beyond the paper
-MORE_TRIALS = {"table-1-mnist", "table-5-mnist", "figure-6"} | {
+MORE_TRIALS = {"table-5-mnist", "figure-6"} | {
     *("equal-steps", "equal-steps-networks", "two-epsilons", "clients-at-points", "equal-epochs")
 }
 DATA = ("mnist", "cifar10", "ham10000")
