@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 HEIGHT = 3.3  # inches
 REACH = 0.38  # half the width of a column
-GOOD, SHORT, BAR = "#0072B2", "#D55E00", "#000000"
-MEANT = {"o": "good enough at a client", "x": "not good enough"}
+MARKS = (("o", "#0072B2", "good enough at a client"), ("x", "#D55E00", "not good enough"))
+BAR = "#000000"
 
 
 def accuracy_of_clients(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
@@ -50,10 +50,9 @@ def accuracy_of_clients(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         axes.set_title(f"{LETTERS[at]}  {measure.label}", loc="left")
         axes.set_xlabel(name_of(key), labelpad=1)
     panels[0].set_ylabel("accuracy of the point at a client (%)", labelpad=2)
-    look = {"linestyle": "", "markersize": 4}
     handles = [
-        Line2D([], [], marker=marker, color=color, label=MEANT[marker], **look)
-        for marker, color in zip(MEANT, (GOOD, SHORT), strict=True)
+        Line2D([], [], linestyle="", markersize=4, marker=marker, color=color, label=said)
+        for marker, color, said in MARKS
     ]
     asked = Line2D([], [], color=BAR, linewidth=1.2, label="what a space asks for (ε)")
     legend(drawn, [*handles, asked], 0.08, 1)
@@ -68,7 +67,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, key: str) -> None:
         each = list(of_clients(own))
         for j, values in enumerate(each):
             middle = column + REACH * (2 * (j + 0.5) / len(each) - 1)
-            for good, marker, color in ((True, "o", GOOD), (False, "x", SHORT)):
+            for good, (marker, color, _) in zip((True, False), MARKS, strict=True):
                 shown = values[(values >= bar) == good]
                 axes.plot([middle] * len(shown), shown, marker, color=color, markersize=2.6)
         axes.plot([column - REACH, column + REACH], [bar, bar], color=BAR, linewidth=1.2)
