@@ -98,3 +98,47 @@ def test_what_cannot_be_such_a_map_is_a_sentence(change, told):
 def test_a_method_that_does_not_say_whether_spaces_meet_is_refused():
     with pytest.raises(FedreproError, match="'pfnm' does not say"):
         small(methods=[METHOD], **SETTINGS)
+
+
+CLIENTS = {
+    "drawing": "accuracy-of-clients",
+    "partition": {"name": "by_label"},
+    "model": {"name": "logistic"},
+    "dataset": {"name": "digits", "validation": 400},
+    "sweep": {"partition.clients": [2]},
+}
+ASKED = {"name": "gems_convex", "epsilon": [0.5, 0.9], "show": ["epsilon"]}
+
+
+def test_a_mark_says_whether_the_point_is_good_enough_at_a_client():
+    exhibit = small(methods=[ASKED], **CLIENTS)
+    (method,) = [measure.label for measure in exhibit.measures]
+    head = {"method": method, "split": "", "mean": 0.0, "sd": 0.0}
+    each = {"accuracy_client_1": "0.5 0.95", "accuracy_client_2": "0.4 0.9"}
+    numbers = pd.DataFrame(
+        head | {"epsilon": bar, "metric": name, "by_trial": values}
+        for bar in (0.5, 0.9)
+        for name, values in each.items()
+    )
+    with rules():
+        (axes,) = figure(exhibit, numbers).axes
+    marks = {(line.get_marker(), float(y)) for line in axes.lines for y in line.get_ydata()}
+    assert {y for marker, y in marks if marker == "o"} == {0.5, 0.95, 0.9}
+    assert {y for marker, y in marks if marker == "x"} == {0.4, 0.5}
+    assert {y for marker, y in marks if marker == "None"} == {0.5, 0.9}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"methods": [ASKED | {"epsilon": 0.5, "show": []}]}, "values of one parameter"),
+        (
+            {"methods": [METHOD | {"gamma0": 1.0, "show": ["sigma2"]}], "model": {"name": "mlp"}},
+            "accuracy of its model at single clients",
+        ),
+        ({"sweep": {"partition.clients": [2, 5]}}, "at one point of its sweep"),
+    ],
+)
+def test_what_has_no_accuracies_of_clients_is_a_sentence(change, told):
+    with pytest.raises(FedreproError, match=told):
+        small(**{"methods": [ASKED], **CLIENTS, **change})

@@ -184,6 +184,37 @@ def test_settings_that_share_spaces_get_what_they_would_alone(linear):
         assert np.array_equal(together.tensors["weight0"], alone.tensors["weight0"])
 
 
+@pytest.mark.parametrize("space", ["ball", "ellipsoid"])
+def test_every_model_within_a_proven_radius_is_good_enough(near, space):
+    """Also the one that is moved straight against the examples; a drawn radius goes further."""
+    info = allowed(near.info, CONVEX)
+    spec = CONVEX.spec({"space": space, "epsilon": 0.5, "radii": "proven", "points": 40})
+    spaces = Prepare(CONVEX.meta["prepare"], near.models, info, Rng(0))(spec)["prepared"]
+    drawn = made(near, CONVEX, space=space, epsilon=0.5, points=40)
+    found = CONVEX.fn(near.models, info, rng=Rng(0), **spec.values, prepared=spaces)
+    assert 0 < told(found)["radius"] < told(drawn)["radius"]
+    for j, model in enumerate(spaces.models):
+        radius = spaces.radius(j, 0.5).value
+        against = np.eye(CLASSES)[model.labels] - 1 / CLASSES
+        away = -(model.with_ones.T @ against) * model.shape**2
+        worst = model.centre + radius * away / np.linalg.norm(away / model.shape)
+        assert model.accuracy_at(worst) >= 0.5
+        further = model.centre + 40 * radius * away / np.linalg.norm(away / model.shape)
+        assert model.accuracy_at(further) < 0.5
+
+
+def test_the_accuracy_at_each_client_is_told(linear):
+    """Of one client's own model it is that of its examples; the bar of each says who is met."""
+    found = made(only(linear, 2), CONVEX, **LOOSE)
+    info = allowed(linear.info, CONVEX)
+    own = Prepare(CONVEX.meta["prepare"], linear.models, info, Rng(0))(CONVEX.spec(LOOSE))
+    assert told(found)["accuracy_client_1"] == own["prepared"].models[2].accuracy
+    strict = told(made(linear, CONVEX, epsilon=1.0, points=40))
+    assert np.mean([strict[f"radius_client_{j}"] for j in range(1, 5)]) == strict["radius"]
+    each = [strict[f"accuracy_client_{j}"] for j in range(1, 5)]
+    assert strict["clients_met"] == sum(value >= 1.0 for value in each) < 4
+
+
 @pytest.mark.parametrize(("space", "numbers"), [("ball", 1), ("ellipsoid", 21)])
 def test_a_client_sends_its_model_and_its_radii_once(linear, space, numbers):
     sent = made(linear, CONVEX, space=space, **LOOSE).traffic
@@ -246,6 +277,21 @@ def test_units_of_one_client_merge_where_much_is_allowed(neural):
     found = made(only(neural, 1), NEURAL, **SMALL | {"epsilon_hidden": 50.0})
     assert told(found)["merged_units"] == 1
     assert found.tensors["weight0"].shape[2] < 8
+
+
+def test_random_units_are_as_many_as_merging_gave(neural):
+    values = SMALL | {"epsilon_hidden": 0.5, "clusters": 5}
+    merged, drawn, untrained = (
+        made(neural, NEURAL, **values, units=units).tensors["weight0"][0]
+        for units in ("merged", "drawn", "untrained")
+    )
+    assert merged.shape == drawn.shape == untrained.shape
+    own = np.hstack(list(neural.models.tensors["weight0"]))
+    held = [{tuple(unit) for unit in layer.T} for layer in (own, merged, drawn, untrained)]
+    assert held[2] <= held[0]
+    assert len(held[2]) == drawn.shape[1]
+    assert not held[1] >= held[2]
+    assert not held[0] & held[3]
 
 
 def test_where_clusters_merge_whole_the_authors_code_loses_one(neural):

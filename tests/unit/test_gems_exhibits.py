@@ -21,6 +21,10 @@ CLAIMS = load_claims(ROOT / "config/published/gems.yaml").claims
 PRINTED = read_published(ROOT / "config/published/gems.csv")
 NUMBERS = [v for v in PRINTED if v.exhibit.startswith("table-") and v.metric != SETTING]
 SETTINGS = [v for v in PRINTED if v.metric == SETTING]
+# what costs seconds a trial, and what is beyond the paper
+MORE_TRIALS = {"table-5-mnist", "figure-6"} | {
+    *("equal-steps", "equal-steps-networks", "two-epsilons", "clients-at-points", "equal-epochs")
+}
 DATA = ("mnist", "cifar10", "ham10000")
 
 
@@ -34,7 +38,7 @@ def exhibit(name, scale="paper"):
 
 
 def test_every_claim_is_there_with_a_bound():
-    assert [claim.id for claim in CLAIMS] == [f"G{n}" for n in range(1, 32)]
+    assert [claim.id for claim in CLAIMS] == [f"G{n}" for n in range(1, 39)]
     assert not [claim.id for claim in CLAIMS if claim.untested]
 
 
@@ -68,7 +72,7 @@ def test_what_the_paper_prints_of_its_settings_is_taken_over(value):
 
 def test_every_exhibit_has_the_papers_trials_training_and_networks():
     for name, own in plan().exhibits.items():
-        assert set(own.trials.values()) == {5}, name
+        assert {5} <= set(own.trials.values()) or name.partition("/")[2] in MORE_TRIALS, name
         for point in own.points:
             training = point.scenario.training
             assert (training["lr"], training["batch_size"]) == (0.001, 32), name

@@ -10,6 +10,7 @@ import pandas as pd
 from fedrepro.drawings.accuracy_and_size import accuracy_and_size
 from fedrepro.drawings.bounds import errors_and_bounds
 from fedrepro.drawings.canvas import data_title, image_of, rules
+from fedrepro.drawings.clients import accuracy_of_clients
 from fedrepro.drawings.common_points import common_points
 from fedrepro.drawings.confusion import confusion
 from fedrepro.drawings.graphs import accuracy_and_graph
@@ -29,6 +30,7 @@ DRAWINGS: dict[str, Callable[[Exhibit, pd.DataFrame], Figure]] = {
     "accuracy-and-graph": accuracy_and_graph,
     "accuracy-and-size": accuracy_and_size,
     "accuracy-close-up": accuracy_close_up,
+    "accuracy-of-clients": accuracy_of_clients,
     "accuracy-panels": accuracy_panels,
     "accuracy-against-rounds": accuracy_against_rounds,
     "accuracy-against-size": accuracy_against_size,

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
-from fedrepro.core.metrics import TIMES, metrics_of
+from fedrepro.core.metrics import OF_CLIENTS, TIMES, metrics_of
 
 CASE = "case"
 PANELS = 8  # letters and columns that a figure has room for
@@ -120,6 +120,17 @@ def _common_points(
     if COMMON_POINT not in metrics_of(measure.spec):
         yield f"whether spaces have a common point is not known: '{measure.spec.name}' does not say"
     yield from _numbers_shown(measure)
+
+
+def _clients(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
+    if len(points) > 1 or len(measures) > PANELS:
+        yield f"it has a panel for each of at most {PANELS} methods, at one point of its sweep"
+    for measure in measures:
+        if len(measure.show) != 1:
+            yield f"'{measure.label}' has to show the values of one parameter (show: [...])"
+        if OF_CLIENTS[0] not in metrics_of(measure.spec):
+            yield f"'{measure.label}' does not tell the accuracy of its model at single clients"
+        yield from _numbers_shown(measure)
 
 
 def _heat_maps(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
@@ -288,6 +299,7 @@ DRAWINGS: dict[str, Reasons] = {
     "accuracy-and-graph": _graph,
     "accuracy-and-size": _one_scenario,
     "accuracy-close-up": _one_scenario,
+    "accuracy-of-clients": _clients,
     "accuracy-panels": _panels,
     "accuracy-against-rounds": _rounds,
     "accuracy-against-size": _against_size,

@@ -228,6 +228,7 @@ Drawing = Literal[
     "accuracy-and-graph",
     "accuracy-and-size",
     "accuracy-close-up",
+    "accuracy-of-clients",
     "accuracy-panels",
     "accuracy-against-rounds",
     "accuracy-against-size",

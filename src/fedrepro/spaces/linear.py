@@ -49,6 +49,11 @@ class Softmax:
         """Of the centre."""
         return float((self.logits.argmax(axis=1) == self.labels).mean())
 
+    def accuracy_at(self, point: np.ndarray) -> float:
+        """Of another model on these examples; point: (D + 1, K)."""
+        logits = self.with_ones @ point.astype(np.float32)
+        return float((logits.argmax(axis=1) == self.labels).mean())
+
 
 @dataclass(frozen=True)
 class RightWithin:
@@ -79,6 +84,29 @@ def ball(kept: RightWithin, given: Softmax, accuracy: float, search: Bisection) 
     if given.accuracy < accuracy:
         return EMPTY
     return bisected(lambda r: bool((kept.accuracies(r) >= accuracy).all()), search)
+
+
+def proven_ball(given: Softmax, accuracy: float) -> Radius:
+    """A radius within which every model has this accuracy: nothing is drawn.
+
+    By Cauchy and Schwarz a model at distance R moves no logit further from another than R times
+    |x| over both classes' radii, so an example stays right up to a distance of its own; the radius
+    is that of the last example that has to. It is no more than the true one, which may be larger
+    because one model does not move all examples at once.
+    """
+    if given.accuracy < accuracy:
+        return EMPTY
+    squares = given.with_ones.astype(np.float64) ** 2
+    shape = np.broadcast_to(given.shape.astype(np.float64), given.centre.shape)
+    moved = squares @ shape**2  # of each logit: (n, K)
+    own = np.arange(len(given.labels)), given.labels
+    logits = given.logits.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        reach = (logits[own][:, None] - logits) / np.sqrt(moved[own][:, None] + moved)
+    reach[own] = np.inf
+    nearest = np.sort(reach.min(axis=1))[::-1]
+    needed = max(1, int(np.ceil(accuracy * len(nearest) - 1e-9)))
+    return Radius(max(0.0, float(nearest[needed - 1])))
 
 
 def ball_of_fresh_draws(

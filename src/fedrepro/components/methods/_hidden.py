@@ -162,10 +162,17 @@ class CommonLayers:
 
 
 Trained = Callable[[Mapping[str, np.ndarray], int], Mapping[str, np.ndarray]]
+# units that stand in the place of as many that merging gave
+Instead = Callable[[LayerSpaces, Merged], Merged]
 
 
 def common_layers(
-    lowest: LayerSpaces, depth: int, merging: Merging, trained: Trained, rng: Rng
+    lowest: LayerSpaces,
+    depth: int,
+    merging: Merging,
+    trained: Trained,
+    rng: Rng,
+    instead: Instead | None = None,
 ) -> CommonLayers:
     """Merge layer after layer from the lowest, and train what is above each anew.
 
@@ -177,6 +184,8 @@ def common_layers(
     merged_layers, radii, sent, spaces = [], list[Radius](), Traffic(), lowest
     for layer in range(depth):
         found = merging.of(spaces, rng)
+        if instead is not None:
+            found = instead(spaces, found)
         merged_layers.append(found)
         radii += spaces.radii(merging.epsilon)
         sent += exchanged(spaces, found)

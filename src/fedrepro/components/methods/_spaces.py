@@ -10,11 +10,18 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedrepro.core.metrics import Metric
+from fedrepro.core.metrics import OF_CLIENTS, Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.spaces.certificate import certified
-from fedrepro.spaces.linear import RightWithin, Softmax, ball, ball_of_fresh_draws, right_within
+from fedrepro.spaces.linear import (
+    RightWithin,
+    Softmax,
+    ball,
+    ball_of_fresh_draws,
+    proven_ball,
+    right_within,
+)
 from fedrepro.spaces.meeting import (
     Array,
     Descent,
@@ -32,6 +39,13 @@ log = logging.getLogger(__name__)
 Draws = Annotated[
     Literal["shared", "fresh"],
     Arg("directions that points are drawn along: the same for every radius, or new ones for each"),
+]
+Proof = Annotated[
+    Literal["drawn", "proven"],
+    Arg(
+        "how a radius is found: the largest at which no drawn point failed, or one within which "
+        "every model is good enough"
+    ),
 ]
 Points = Annotated[
     int, Arg("points drawn from the surface of each radius", "points", least=1, most=20_000)
@@ -53,16 +67,32 @@ AsPublished = Annotated[
     ),
 ]
 
-METRICS = {
-    "common_point": Metric("common point: 1 there is one, 0 there is none (proven)", "", 0, 1, 0),
-    "empty_spaces": Metric("clients whose own model is not good enough", "clients", 0, None, -1),
-    "capped_spaces": Metric("clients whose radius reached the largest", "clients", 0, None, -1),
-    "objective": Metric("what the point lacks of lying in all spaces", "radius", 0, None, -1),
-    "descent_steps": Metric("steps of the descent to a common point", "steps", 0, None, 0),
-    "start_inside": Metric("1 if the mean of the models lies in all spaces", "", 0, 1, 0),
-    "radius": Metric("radius of a client's space, mean over clients", "L2", 0, None, 0),
-    "reach": Metric("least factor on all radii at which the spaces meet", "factor", 0, None, 0),
-}
+RADII = tuple(name.replace("accuracy", "radius") for name in OF_CLIENTS)
+METRICS = (
+    {
+        "common_point": Metric(
+            "common point: 1 there is one, 0 there is none (proven)", "", 0, 1, 0
+        ),
+        "empty_spaces": Metric(
+            "clients whose own model is not good enough", "clients", 0, None, -1
+        ),
+        "capped_spaces": Metric("clients whose radius reached the largest", "clients", 0, None, -1),
+        "objective": Metric("what the point lacks of lying in all spaces", "radius", 0, None, -1),
+        "descent_steps": Metric("steps of the descent to a common point", "steps", 0, None, 0),
+        "start_inside": Metric("1 if the mean of the models lies in all spaces", "", 0, 1, 0),
+        "radius": Metric("radius of a client's space, mean over clients", "L2", 0, None, 0),
+        "reach": Metric("least factor on all radii at which the spaces meet", "factor", 0, None, 0),
+        "clients_met": Metric("clients at which the point is good enough", "clients", 0, None, 1),
+    }
+    | {
+        name: Metric(f"accuracy at client {j} of the point", "share of its examples", 0, 1, 1)
+        for j, name in enumerate(OF_CLIENTS, start=1)
+    }
+    | {
+        name: Metric(f"radius of the space of client {j}", "L2", 0, None, 0)
+        for j, name in enumerate(RADII, start=1)
+    }
+)
 
 BALL = np.ones((1, 1), np.float32)  # relative radii that are all alike
 
@@ -121,6 +151,7 @@ class GoodEnough:
     places: Sequence[Rng]
     search: Bisection
     draws: str
+    radii: str = "drawn"
     known: dict[tuple[int, float], Radius] = field(default_factory=dict)
 
     @cached_property
@@ -145,6 +176,8 @@ class GoodEnough:
 
     def _searched(self, client: int, accuracy: float) -> Radius:
         model = self.models[client]
+        if self.radii == "proven":
+            return proven_ball(model, accuracy)
         if self.draws == "shared":
             return ball(self.kept[client], model, accuracy, self.search)
         return ball_of_fresh_draws(model, _directions(self.places[client]), accuracy, self.search)
@@ -165,7 +198,13 @@ class GoodEnough:
         )
         point, told = search.point_of(own)
         told["capped_spaces"] = float(sum(radius.capped for radius in radii))
-        return point.reshape(self.models[0].centre.shape), told
+        found = point.reshape(self.models[0].centre.shape)
+        reached = [model.accuracy_at(found) for model in self.models]
+        met = np.greater_equal(reached, accuracies)
+        told["clients_met"] = float(met.sum())
+        told |= dict(zip(OF_CLIENTS, reached, strict=False))
+        told |= dict(zip(RADII, own.radii.tolist(), strict=False))
+        return found, told
 
 
 def _directions(place: Rng) -> np.random.Generator:

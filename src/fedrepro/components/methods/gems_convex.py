@@ -20,6 +20,7 @@ from fedrepro.components.methods._spaces import (
     Largest,
     Point,
     Points,
+    Proof,
     lowest_layers,
     tensors_of_layer,
 )
@@ -38,6 +39,7 @@ def good_enough(
     rng: Rng,
     space: str,
     draws: str,
+    radii: str,
     points: int,
     r_max: float,
     delta: float,
@@ -53,7 +55,7 @@ def good_enough(
         if space == "ellipsoid":
             shape = _ellipsoid(inputs, centre, places[j], c_min, fisher_examples)
         models.append(Softmax(inputs, labels, centre, shape))
-    return GoodEnough(models, places, Bisection(r_max, delta, points), draws)
+    return GoodEnough(models, places, Bisection(r_max, delta, points), draws, radii)
 
 
 def _ellipsoid(inputs: Floats, centre: Floats, place: Rng, c_min: float, examples: int) -> Floats:
@@ -98,6 +100,7 @@ def gems_convex(
     ] = 200,
     point: Point = "descent",
     draws: Draws = "shared",
+    radii: Proof = "drawn",
     points: Points = 500,
     r_max: Largest = 4000.0,
     delta: Delta = 0.01,

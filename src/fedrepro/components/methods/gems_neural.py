@@ -39,7 +39,9 @@ from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.networks.dense import dense_spec, widths
+from fedrepro.networks.predict import network_of
 from fedrepro.spaces.linear import Softmax
+from fedrepro.spaces.merging import Merged
 from fedrepro.spaces.search import Bisection
 from fedrepro.spaces.units import Deviation, HiddenUnits
 
@@ -60,6 +62,13 @@ Merge = Annotated[
     Arg(
         "units of a cluster that become one: all that meet those before them, or again and again a "
         "tuple of units of different clients"
+    ),
+]
+Which = Annotated[
+    Literal["merged", "drawn", "untrained"],
+    Arg(
+        "units of the common layers: those that merging gives; as many of the clients' own, drawn "
+        "at random; or as many that nobody has trained"
     ),
 ]
 Place = Annotated[
@@ -130,6 +139,30 @@ class Retraining:
         return found
 
 
+@dataclass(frozen=True)
+class AtRandom:
+    """As many units as merging gave, drawn from the clients' own or started anew."""
+
+    info: ClientInfo
+    rng: Rng
+    trained: bool
+
+    def __call__(self, spaces: LayerSpaces, found: Merged) -> Merged:
+        """What stands in the place of `found`. Controls, so that what merging adds can be seen."""
+        count, inputs = found.units.shape[0], found.units.shape[1] - 1
+        if self.trained:
+            drawn = self.rng.stream(f"gems-random-units-{spaces.layer}")
+            chosen = np.sort(drawn.permutation(len(spaces.units.centres))[:count])
+            return Merged(spaces.units.centres[chosen], 0, count, 0)
+        from fedrepro.training.clients import own_starts
+        from fedrepro.training.settings import settings_of
+
+        network = network_of(dense_spec((count,)), (inputs,), 1)
+        place = self.rng.at(round=spaces.layer)
+        start = own_starts(network, settings_of(self.info.training), [place])
+        return Merged(lowest_layers(start)[0].T.astype(np.float64), 0, 0, 0)
+
+
 @method(
     "gems_neural",
     kind="one_shot",
@@ -150,6 +183,7 @@ def gems_neural(
     clusters: Clusters = 1,
     epsilon_final: EpsilonFinal = 0.7,
     merge: Merge = "greedy",
+    units: Which = "merged",
     deviation: Place = "outside",
     head_epochs: HeadEpochs = 10,
     head_patience: HeadPatience = 3,
@@ -172,7 +206,8 @@ def gems_neural(
     merging = Merging(epsilon_hidden, clusters, merge, search)
     layers = widths(clients.tensors)
     trained = Retraining(info.clients, rng, layers, head_epochs, head_patience, head_lr, head_sd)
-    hidden = common_layers(prepared, len(layers), merging, trained, rng)
+    instead = None if units == "merged" else AtRandom(info, rng, units == "drawn")
+    hidden = common_layers(prepared, len(layers), merging, trained, rng, instead)
     labels = [info.clients.validation(j)[1] for j in range(clients.clients)]
     models = map(Softmax, hidden.inputs, labels, hidden.heads, [BALL] * clients.clients)
     judged = GoodEnough(list(models), prepared.places, prepared.search, draws)

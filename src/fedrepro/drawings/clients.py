@@ -1,0 +1,85 @@
+"""Drawing accuracy-of-clients: what a common point is worth at each client, beside what it should.
+
+A panel for each method, a column for each accuracy ε that its spaces ask for, and in it a mark for
+each client and trial; a line across the column is ε.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.core.metrics import OF_CLIENTS
+from fedrepro.drawings.canvas import (
+    final,
+    grid_of,
+    headings,
+    legend,
+    name_of,
+    new_figure,
+    percent,
+    select,
+)
+from fedrepro.drawings.panels import LETTERS
+from fedrepro.planning.plan import Exhibit
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HEIGHT = 3.3  # inches
+REACH = 0.38  # half the width of a column
+MARKS = (("o", "#0072B2", "good enough at a client"), ("x", "#D55E00", "not good enough"))
+BAR = "#000000"
+
+
+def accuracy_of_clients(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+    """Clients from left to right within a column."""
+    from matplotlib.lines import Line2D
+
+    rows = final(numbers)
+    drawn = new_figure(HEIGHT)
+    margins = {"left": 0.48, "right": 0.12, "top": 0.72, "bottom": 0.8}
+    (panels,) = grid_of(drawn, 1, len(exhibit.measures), across=0.4, **margins)
+    for at, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
+        (key,) = measure.show
+        _panel(axes, rows[rows["method"] == measure.label], key)
+        axes.set_title(f"{LETTERS[at]}  {measure.label}", loc="left")
+        axes.set_xlabel(name_of(key), labelpad=1)
+    panels[0].set_ylabel("accuracy of the point at a client (%)", labelpad=2)
+    handles = [
+        Line2D([], [], linestyle="", markersize=4, marker=marker, color=color, label=said)
+        for marker, color, said in MARKS
+    ]
+    asked = Line2D([], [], color=BAR, linewidth=1.2, label="what a space asks for (ε)")
+    legend(drawn, [*handles, asked], 0.08, 1)
+    headings(drawn, exhibit)
+    return drawn
+
+
+def _panel(axes: Axes, rows: pd.DataFrame, key: str) -> None:
+    bars = sorted(rows[key].astype(float).unique().tolist())
+    for column, bar in enumerate(bars):
+        own = rows[rows[key].astype(float) == bar]
+        each = list(of_clients(own))
+        for j, values in enumerate(each):
+            middle = column + REACH * (2 * (j + 0.5) / len(each) - 1)
+            for good, (marker, color, _) in zip((True, False), MARKS, strict=True):
+                shown = values[(values >= bar) == good]
+                axes.plot([middle] * len(shown), shown, marker, color=color, markersize=2.6)
+        axes.plot([column - REACH, column + REACH], [bar, bar], color=BAR, linewidth=1.2)
+    axes.set_xticks(range(len(bars)), [f"{bar:g}" for bar in bars])
+    axes.set_ylim(-0.02, 1.02)
+    percent(axes)
+
+
+def of_clients(rows: pd.DataFrame) -> Iterator[np.ndarray]:
+    """The accuracies at each client in turn, one for each trial."""
+    for name in OF_CLIENTS:
+        own = select(rows, name, "")
+        if own.empty:
+            return
+        yield np.array([float(value) for value in str(own["by_trial"].iloc[0]).split()])
