@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 SIZE_HEIGHT = 3.0  # inches
 PANEL = 1.75  # inches, height of a panel of accuracy against size
+WIDE_PANELS = 3  # of a row, above which a panel is too narrow for a long label
 APART = 16  # points between two named settings of a path
 BESIDE = 5  # points between marks of one size
 ROUND = (10, 20, 50, 100, 200, 500, 1000, 2000)
@@ -125,8 +126,9 @@ def accuracy_against_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
             place = f"{axis.symbol} = {value}"
             axes.set_title(f"{case}, {place}" if case else place, loc="left")
         row[0].set_ylabel("test accuracy (%)", labelpad=2)
+    whose = " of the global model" if len(values) <= WIDE_PANELS else ""
     for axes in grid[-1]:
-        axes.set_xlabel(f"{SIZES[exhibit.settings.size].title.lower()} of the global model")
+        axes.set_xlabel(SIZES[exhibit.settings.size].title.lower() + whose)
     legend(drawn, handles_of(exhibit.measures, look), 0.06, rows)
     headings(drawn, exhibit)
     return drawn
