@@ -20,7 +20,7 @@ from fedrepro.training.terms import GaussianPrior, with_prior
 
 METHODS = components("method")
 NODES, WEIGHTS = 5, 40
-UNEVEN = np.array([[0.25, 0.75], [0.75, 0.25]])
+UNEVEN = np.array([[0.25, 0.75], [0.4, 0.6]])  # who hears more than it is heard
 
 
 def beliefs(nodes=NODES, seed=0):
@@ -66,7 +66,8 @@ def test_who_knows_more_counts_more_but_not_among_plain_means():
     even = np.full((2, 2), 0.5)
     assert consensus(even, mean, deviation)[0].max() < 1e-3
     assert mean_of_means(even, mean, deviation)[0].tolist() == [[0.5], [0.5]]
-    two = (consensus(even, mean, deviation)[1], mean_of_means(even, mean, deviation)[1])
+    assert mean_of_means(UNEVEN, mean, deviation)[0].tolist() == [[0.75], [0.6]]
+    two = (consensus(UNEVEN, mean, deviation)[1], mean_of_means(UNEVEN, mean, deviation)[1])
     assert np.array_equal(*two)
 
 
