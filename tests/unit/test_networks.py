@@ -24,7 +24,7 @@ from fedrepro.training.minibatches import Task
 from fedrepro.training.paths import choose, possible
 from fedrepro.training.representation import RepresentationMatching
 from fedrepro.training.settings import settings_of
-from fedrepro.training.terms import Entropy, GaussianPrior, Proximal
+from fedrepro.training.terms import Entropy, GaussianPrior, Proximal, with_prior
 
 CLASSES = 4
 SIZES = [21, 3, 16, 8, 1]  # whole minibatches of 8, short ones, less than one
@@ -640,5 +640,10 @@ def test_a_standard_deviation_is_taken_where_its_squares_are_numbers(name, value
         with pytest.raises(FedreproError, match=f"'{name}' must be"):
             model.spec({name: value})
     else:
-        network = network_of(model.spec({name: value}), (6,), CLASSES)
-        assert all(np.isfinite(p.start) for p in network.parameters.values())
+        net, given = network_of(model.spec({name: value}), (6,), CLASSES), procedure("adam")
+        examples, tasks = problem("variational", torch.float32)
+        start = starts(net, given, tasks, torch.float32)
+        terms = with_prior(net, [] if name == "prior_sd" else [GaussianPrior()])
+        found = train(net, examples, [replace(task, steps=1) for task in tasks], given, start,
+                      terms=terms)  # fmt: skip
+        assert found.finite.all()
