@@ -1,13 +1,17 @@
 """Change the code at random places, one at a time, and see whether a test notices.
 
-    python tools/mutants.py trace FOLDER            # which tests call which functions: 10 minutes
-    python tools/mutants.py try FOLDER --count 300  # seconds to a minute for each change
+    python tools/mutants.py trace FOLDER            # which tests call which functions: 15 minutes
+    python tools/mutants.py try FOLDER --count 300  # a second or two for each change
+    python tools/mutants.py again FOLDER            # those that survived, with the tests of today
 
 FOLDER is new, outside the repository: a copy of it that is changed there, and what was found, in
 found.jsonl. Changes are drawn by a seed from all places of the rooms below, so the first n are a
 random sample for every n, and a second `try` goes on after the last. A change is noticed if a test
-that calls the changed function fails or takes ten times as long. What its tests take in all is
+that calls the changed function fails, or takes ten times as long. What its tests take in all is
 limited, the nearest first, so that more may survive here than would with every test.
+
+Code of functions is replaced in a copy of a process that has loaded all tests. What then survives
+is tried once more in a new process with the changed file, as is what stands outside of functions.
 
 Left alone is what cannot matter to a result: messages, annotations, `strict=` of zip and options of
 dataclasses.
@@ -18,8 +22,7 @@ from __future__ import annotations
 import argparse
 import ast
 import compileall
-import contextlib
-import importlib
+import gc
 import json
 import math
 import os
@@ -32,19 +35,16 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("core", "beliefs", "matching", "numbers", "training")
-HEAVY = (
-    "matplotlib.pyplot", "networkx", "numba", "numpy", "pandas", "pyarrow.parquet", "pydantic",
-    "pytest", "hypothesis", "rich", "scipy.optimize", "scipy.stats", "sklearn.datasets", "torch",
-    "typer", "torch.func", "ot", "snakemake",
-)  # fmt: skip
+LATER = ("numba",)  # functions of files with these words are compiled when they are loaded
 
 # --------------------------------------------------------------------------------- changes
 
@@ -65,6 +65,7 @@ class Change:
     file: str
     line: int
     function: tuple[str, int]  # its name and first line; ("", 0) in the body of a module
+    outer: tuple[str, int]  # the outermost function around it, likewise
     start: int
     end: int
     text: str
@@ -79,18 +80,21 @@ def changes(file: Path, root: Path) -> Iterator[Change]:
         starts.append(starts[-1] + len(line.encode()))
     data = source.encode()
 
-    def walk(node: ast.AST, function: tuple[str, int]) -> Iterator[Change]:
+    def walk(node: ast.AST, function: tuple[str, int], outer: tuple[str, int]) -> Iterator[Change]:
         for place, text in altered(node):
             first = starts[place.lineno - 1] + place.col_offset
             last = starts[place.end_lineno - 1] + place.end_col_offset
             name, was = str(file.relative_to(root)), data[first:last].decode()
-            yield Change(name, place.lineno, function, first, last, text, was)
-        if isinstance(node, ast.FunctionDef):
-            function = (node.name, [*node.decorator_list, node][0].lineno)
+            yield Change(name, place.lineno, function, outer, first, last, text, was)
+        inside = [] if not isinstance(node, ast.FunctionDef) else node.body
+        own = (node.name, [*node.decorator_list, node][0].lineno) if inside else ("", 0)
         for child in children(node):
-            yield from walk(child, function)
+            if child in inside:
+                yield from walk(child, own, outer if outer[0] else own)
+            else:  # defaults and decorators belong to what is around
+                yield from walk(child, function, outer)
 
-    yield from walk(ast.parse(source), ("", 0))
+    yield from walk(ast.parse(source), ("", 0), ("", 0))
 
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
@@ -288,90 +292,162 @@ class Tests:
         return chosen
 
 
-class Attempt:
-    """A run of tests on a tree with one change, in a process of its own."""
+def changed(change: Change, tree: Path) -> bytes:
+    good = (tree / change.file).read_bytes()
+    return good[: change.start] + change.text.encode() + good[change.end :]
 
-    def __init__(self, change: Change, tests: list[str], folder: Path, place: int, most: float):
-        self.change, self.tests = change, tests
-        self.whole, self.tree = folder / "tree", folder / f"tree-{place}"
-        self.temporary = folder / f"temporary-{place}"
-        self.log = folder / f"log-{place}"
-        if not self.tree.exists():
-            shutil.copytree(self.whole, self.tree, symlinks=True)
-        good = (self.whole / change.file).read_bytes()
-        bad = good[: change.start] + change.text.encode() + good[change.end :]
-        (self.tree / change.file).write_bytes(bad)
-        self.began = time.monotonic()
-        self.end_by = self.began + 60 + 10 * most
-        self.process = os.fork()
-        if not self.process:
-            self._run(b"numba" in good)
 
-    def _run(self, compiled: bool) -> None:
-        code = 99
+def code_of(whole: CodeType, name: str, line: int) -> Iterator[CodeType]:
+    """The code of a function in the code of its module."""
+    if (whole.co_name, whole.co_firstlineno) == (name, line):
+        yield whole
+    for constant in whole.co_consts:
+        if isinstance(constant, CodeType):
+            yield from code_of(constant, name, line)
+
+
+def replace_code(change: Change, tree: Path) -> None:
+    """Give the function its changed code in this process. Errors: LookupError."""
+    path = str(tree / change.file)
+    code = next(code_of(compile(changed(change, tree), path, "exec"), *change.outer))
+    count = 0
+    for found in gc.get_objects():
+        if type(found) is FunctionType:
+            old = found.__code__
+            if old.co_filename == path and (old.co_name, old.co_firstlineno) == change.outer:
+                found.__code__ = code
+                count += 1
+    if not count:
+        raise LookupError(path)
+
+
+class Trials:
+    """A plugin of pytest that tries changes in copies of the process that has loaded all tests."""
+
+    def __init__(self, folder: Path, todo: list[Change], tests: Tests, options, file) -> None:
+        self.folder, self.tree, self.todo, self.tests = folder, folder / "tree", todo, tests
+        self.options, self.file = options, file
+        self.rows: list[dict] = []
+        self.failed: list[str] = []
+
+    def pytest_runtest_logreport(self, report) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        running: dict[int, tuple] = {}
+        todo = self.todo[::-1]
+        while todo or running:
+            for place in range(self.options.at_once):
+                if place not in running and todo:
+                    change = todo.pop()
+                    near = self.tests.near(change, self.tree, self.options.seconds)
+                    near = [name for name in near if name in items]
+                    running[place] = self._begin(session, change, near, items, place)
+            for place, (change, near, process, out, began) in list(running.items()):
+                code = process.poll()
+                late = time.monotonic() > began + 60 + 10 * self.options.seconds
+                if code is None and not late:
+                    continue
+                if code is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+                if isinstance(process, Copy) and code != 1:
+                    running[place] = self._anew(change, near, place)
+                    continue
+                del running[place]
+                self._end(change, near, code, out, began, isinstance(process, Copy), place)
+            time.sleep(0.05)
+        return True
+
+    def _begin(self, session, change: Change, near: list[str], items: dict, place: int) -> tuple:
+        text = (self.tree / change.file).read_text()
+        if not change.outer[0] or not near or any(word in text for word in LATER):
+            return self._anew(change, near, place)
+        out, began = self.folder / f"out-{place}", time.monotonic()
+        process = os.fork()
+        if process:
+            return change, near, Copy(process), out, began
+        code = 9
         try:
             os.setsid()
-            with self.log.open("w") as file:
-                os.dup2(file.fileno(), 1)
-                os.dup2(file.fileno(), 2)
-            inside(self.tree, self.temporary)
-            sys.dont_write_bytecode = True
-            os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-            if compiled:
-                import numba
-
-                numba.config.CACHE_DIR = os.environ["NUMBA_CACHE_DIR"] = str(self.temporary)
-            options = ["-x", "-q", "-n0", "-pno:cacheprovider", "--tb=line"]
-            code = int(pytest.main([*options, *self.tests]))
+            temporary = self.folder / f"temporary-{place}"
+            inside(self.tree, temporary)
+            os.environ["FEDREPRO_TESTS_FOLDER"] = str(temporary)
+            replace_code(change, self.tree)
+            self.failed.clear()
+            chosen = [items[name] for name in near]
+            for item, later in zip(chosen, [*chosen[1:], None], strict=True):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=later)
+                if self.failed:
+                    out.write_text(self.failed[0])
+                    break
+            code = int(bool(self.failed))
+        except BaseException as error:
+            out.write_text(f"{type(error).__name__}: {error}")
         finally:
             os._exit(code)
 
-    def outcome(self) -> str | None:
-        """What came of it; None while it runs."""
-        ended, status = os.waitpid(self.process, os.WNOHANG)
-        if not ended and time.monotonic() < self.end_by:
-            return None
-        if not ended:
-            os.killpg(self.process, signal.SIGKILL)
-            os.waitpid(self.process, 0)
-        shutil.copy2(self.whole / self.change.file, self.tree / self.change.file)
-        shutil.rmtree(self.temporary, ignore_errors=True)
-        if not ended:
-            return "endless"
-        words = {0: "survived", 5: "survived", 4: "not tried"}  # 4: a test is not there
-        return words.get(os.waitstatus_to_exitcode(status), "noticed")
+    def _anew(self, change: Change, near: list[str], place: int) -> tuple:
+        """In a new process, with the changed file."""
+        tree, out = self.folder / f"tree-{place}", self.folder / f"out-{place}"
+        if not tree.exists():
+            shutil.copytree(self.tree, tree, symlinks=True)
+        (tree / change.file).write_bytes(changed(change, tree))
+        temporary = self.folder / f"temporary-{place}"
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        more = {"PYTHONPATH": str(tree / "src"), "TMPDIR": str(temporary)}
+        more |= {"PYTHONDONTWRITEBYTECODE": "1"}
+        if "numba" in (tree / change.file).read_text():  # it keeps what it compiled by its file
+            more["NUMBA_CACHE_DIR"] = str(temporary)
+        env = {k: v for k, v in os.environ.items() if k != "FEDREPRO_TESTS_FOLDER"} | more
+        words = ["-m", "pytest", "-xqn0", "-pno:cacheprovider", "--tb=line", *near]
+        words = words if near else ["-c", "pass"]
+        with out.open("w") as file:
+            process = subprocess.Popen(
+                [sys.executable, *words], cwd=tree, env=env, stdout=file, stderr=file,
+                start_new_session=True,
+            )  # fmt: skip
+        return change, near, process, out, time.monotonic()
 
-    def row(self, outcome: str) -> dict[str, object]:
-        said = self.log.read_text(errors="replace").splitlines()
-        by = [line for line in said if line.startswith(("FAILED", "ERROR"))]
-        seconds = round(time.monotonic() - self.began, 1)
-        more = {"outcome": outcome, "by": by[:1], "tests": len(self.tests), "seconds": seconds}
-        return asdict(self.change) | more
+    def _end(self, change, near, code, out, began, copied, place) -> None:
+        shutil.rmtree(self.folder / f"temporary-{place}", ignore_errors=True)
+        if copied:
+            by = [out.read_text()]
+        else:
+            shutil.copy2(self.tree / change.file, self.folder / f"tree-{place}" / change.file)
+            said = out.read_text(errors="replace").splitlines()
+            by = [line for line in said if line.startswith(("FAILED", "ERROR"))][:1]
+        words = {0: "survived", 4: "not tried", None: "endless"}  # 4: a test is not there
+        row = asdict(change) | {
+            "outcome": words.get(code, "noticed"), "by": by, "tests": len(near),
+            "seconds": round(time.monotonic() - began, 1),
+        }  # fmt: skip
+        self.rows.append(row)
+        print(json.dumps(row), file=self.file, flush=True)
+        line = f"{len(self.rows)}/{len(self.todo)} {row['outcome']:9} {said_of(row)}"
+        with (self.folder / "log").open("a") as log:
+            print(line, file=log)
 
 
-def attempts(
-    folder: Path, todo: list[Change], near: Callable[[Change], list[str]], at_once: int, most: float
-) -> Iterator[dict[str, object]]:
-    """Try changes, some at once; rows in the order in which they end."""
-    for name in HEAVY:  # each process has them from this one
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
-    running: dict[int, Attempt] = {}
-    todo = todo[::-1]
-    while todo or running:
-        for place in range(at_once):
-            if place not in running and todo:
-                change = todo.pop()
-                tests = near(change)
-                if tests:
-                    running[place] = Attempt(change, tests, folder, place, most)
-                else:
-                    yield asdict(change) | {"outcome": "survived", "by": ["no test calls it"]}
-        for place, attempt in list(running.items()):
-            outcome = attempt.outcome()
-            if outcome is not None:
-                yield running.pop(place).row(outcome)
-        time.sleep(0.1)
+class Copy:
+    """A forked process, asked as one of subprocess is."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.code = pid, None
+
+    def poll(self) -> int | None:
+        if self.code is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self.code = os.waitstatus_to_exitcode(status) if ended else None
+        return self.code
+
+    def wait(self) -> None:
+        os.waitpid(self.pid, 0)
+        self.code = -signal.SIGKILL
 
 
 def interval(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
@@ -396,40 +472,45 @@ def told(rows: list[dict]) -> str:
 
 
 def try_all(folder: Path, options: argparse.Namespace) -> None:
-    out, whole = folder / "found.jsonl", folder / "tree"
+    out, tree = folder / "found.jsonl", folder / "tree"
     rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    tests = Tests.read(folder / "calls.json")
-    drawn = sample(whole, options.seed)[: options.count]
-    done = {(row["file"], row["start"], row["end"]) for row in rows}
-    todo = [change for change in drawn if (change.file, change.start, change.end) not in done]
-
-    def near(change: Change) -> list[str]:
-        return tests.near(change, whole, options.seconds)
-
+    done = {(row["file"], row["start"], row["end"], row["text"]) for row in rows}
+    drawn = sample(tree, options.seed)[: options.count]
+    todo = [c for c in drawn if (c.file, c.start, c.end, c.text) not in done]
     with out.open("a") as file:
-        for row in attempts(folder, todo, near, options.at_once, options.seconds):
-            rows.append(row)
-            print(json.dumps(row), file=file, flush=True)
-            print(f"{len(rows)}/{len(drawn)} {row['outcome']:9} {said(row)}", flush=True)
-    print(told(rows))
+        print(told(rows + tried(folder, todo, options, file)))
 
 
 def again(folder: Path, options: argparse.Namespace) -> None:
-    """Those that survived once more, with tests as they are now."""
+    """Those that survived once more, with tests as they are now; all calls of them count."""
     rows = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
-    names = [field.name for field in fields(Change)]
-    left = [
-        Change(**{name: row[name] for name in names})
+    todo = [
+        Change(**{field.name: _whole(row[field.name]) for field in fields(Change)})
         for row in rows
-        if row["outcome"] == "survived" and options.only in row["file"]
+        if row["outcome"] == "survived"
     ]
     for tree in sorted(folder.glob("tree*")):
         shutil.copytree(ROOT / "tests", tree / "tests", dirs_exist_ok=True)
-    for row in attempts(folder, left, lambda change: options.tests, options.at_once, 60.0):
-        print(f"{row['outcome']:9} {said(row)}  {row['by']}", flush=True)
+    with (folder / "again.jsonl").open("w") as file:
+        found = tried(folder, todo, options, file)
+    print(told([row for row in rows if row["outcome"] != "survived"] + found))
 
 
-def said(row: dict) -> str:
+def _whole(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def tried(folder: Path, todo: list[Change], options: argparse.Namespace, file) -> list[dict]:
+    tree = folder / "tree"
+    inside(tree, folder / "temporary")
+    tests = Tests.read(folder / "calls.json")
+    names = options.tests or sorted({name.partition("::")[0] for name in tests.seconds})
+    trials = Trials(folder, todo, tests, options, file)
+    pytest.main(["-n0", "-q", "-pno:cacheprovider", *names], plugins=[trials])
+    return trials.rows
+
+
+def said_of(row: dict) -> str:
     return f"{row['file']}:{row['line']}  {' '.join(row['was'].split())}  ->  {row['text']}"
 
 
@@ -442,7 +523,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="which changes")
     parser.add_argument("--seconds", type=float, default=40, help="of tests for each change")
     parser.add_argument("--at-once", type=int, default=2, help="changes tried at the same time")
-    parser.add_argument("--only", default="", help="again: files whose name has this in it")
     options = parser.parse_args()
     folder = options.folder.resolve()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
