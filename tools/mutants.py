@@ -36,7 +36,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -118,6 +118,8 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
 def altered(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
     """What can stand in the place of a node, or of its condition."""
     match node:
+        case ast.If(test=ast.Name("TYPE_CHECKING")):
+            return
         case ast.Compare(ops=[op]):
             yield node, _with(node, ops=[OTHER_WAY[type(op)]()])
         case ast.BinOp(op=ast.MatMult()):
@@ -337,39 +339,46 @@ class Trials:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session) -> bool:
         items = {item.nodeid: item for item in session.items}
-        running: dict[int, tuple] = {}
-        todo = self.todo[::-1]
-        while todo or running:
+        running: dict[int, Attempt] = {}
+        todo, anew = self.todo[::-1], []  # what needs a new process comes last
+        while todo or anew or running:
             for place in range(self.options.at_once):
-                if place not in running and todo:
+                while place not in running and todo:
                     change = todo.pop()
                     near = self.tests.near(change, self.tree, self.options.seconds)
                     near = [name for name in near if name in items]
-                    running[place] = self._begin(session, change, near, items, place)
-            for place, (change, near, process, out, began) in list(running.items()):
-                code = process.poll()
-                late = time.monotonic() > began + 60 + 10 * self.options.seconds
-                if code is None and not late:
+                    if self._in_a_copy(change, near):
+                        running[place] = self._begin(change, [items[n] for n in near], place)
+                    else:
+                        anew.insert(0, (change, near))
+                if place not in running and anew:
+                    running[place] = self._anew(*anew.pop(), place)
+            for place, attempt in list(running.items()):
+                code = attempt.process.poll()
+                if code is None and time.monotonic() < attempt.began + 60 + 10 * attempt.most:
                     continue
                 if code is None:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
-                if isinstance(process, Copy) and code != 1:
-                    running[place] = self._anew(change, near, place)
-                    continue
+                    os.killpg(attempt.process.pid, signal.SIGKILL)
+                    attempt.process.wait()
                 del running[place]
-                self._end(change, near, code, out, began, isinstance(process, Copy), place)
+                shutil.rmtree(self.folder / f"temporary-{place}", ignore_errors=True)
+                if attempt.copied and code != 1:
+                    anew.insert(0, (attempt.change, attempt.near))
+                    self._log(f"{'':9} {code!s:9} {said_of(asdict(attempt.change))}")
+                else:
+                    self._end(attempt, code, place)
             time.sleep(0.05)
         return True
 
-    def _begin(self, session, change: Change, near: list[str], items: dict, place: int) -> tuple:
+    def _in_a_copy(self, change: Change, near: list[str]) -> bool:
         text = (self.tree / change.file).read_text()
-        if not change.outer[0] or not near or any(word in text for word in LATER):
-            return self._anew(change, near, place)
-        out, began = self.folder / f"out-{place}", time.monotonic()
+        return bool(change.outer[0] and near and not any(word in text for word in LATER))
+
+    def _begin(self, change: Change, chosen: list, place: int) -> Attempt:
+        out, near = self.folder / f"out-{place}", [item.nodeid for item in chosen]
         process = os.fork()
         if process:
-            return change, near, Copy(process), out, began
+            return Attempt(change, near, Copy(process), out, self.options.seconds)
         code = 9
         try:
             os.setsid()
@@ -378,7 +387,6 @@ class Trials:
             os.environ["FEDREPRO_TESTS_FOLDER"] = str(temporary)
             replace_code(change, self.tree)
             self.failed.clear()
-            chosen = [items[name] for name in near]
             for item, later in zip(chosen, [*chosen[1:], None], strict=True):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=later)
                 if self.failed:
@@ -390,7 +398,7 @@ class Trials:
         finally:
             os._exit(code)
 
-    def _anew(self, change: Change, near: list[str], place: int) -> tuple:
+    def _anew(self, change: Change, near: list[str], place: int) -> Attempt:
         """In a new process, with the changed file."""
         tree, out = self.folder / f"tree-{place}", self.folder / f"out-{place}"
         if not tree.exists():
@@ -404,33 +412,50 @@ class Trials:
         if "numba" in (tree / change.file).read_text():  # it keeps what it compiled by its file
             more["NUMBA_CACHE_DIR"] = str(temporary)
         env = {k: v for k, v in os.environ.items() if k != "FEDREPRO_TESTS_FOLDER"} | more
-        words = ["-m", "pytest", "-xqn0", "-pno:cacheprovider", "--tb=line", *near]
+        words = ["-m", "pytest", "-xq", "-n0", "-pno:cacheprovider", "--tb=line", *near]
         words = words if near else ["-c", "pass"]
         with out.open("w") as file:
             process = subprocess.Popen(
                 [sys.executable, *words], cwd=tree, env=env, stdout=file, stderr=file,
                 start_new_session=True,
             )  # fmt: skip
-        return change, near, process, out, time.monotonic()
+        return Attempt(change, near, process, out, self.options.seconds)
 
-    def _end(self, change, near, code, out, began, copied, place) -> None:
-        shutil.rmtree(self.folder / f"temporary-{place}", ignore_errors=True)
-        if copied:
-            by = [out.read_text()]
+    def _end(self, attempt: Attempt, code: int | None, place: int) -> None:
+        change = attempt.change
+        if attempt.copied:
+            by = [attempt.out.read_text()]
         else:
             shutil.copy2(self.tree / change.file, self.folder / f"tree-{place}" / change.file)
-            said = out.read_text(errors="replace").splitlines()
+            said = attempt.out.read_text(errors="replace").splitlines()
             by = [line for line in said if line.startswith(("FAILED", "ERROR"))][:1]
         words = {0: "survived", 4: "not tried", None: "endless"}  # 4: a test is not there
-        row = asdict(change) | {
-            "outcome": words.get(code, "noticed"), "by": by, "tests": len(near),
-            "seconds": round(time.monotonic() - began, 1),
-        }  # fmt: skip
+        seconds = round(time.monotonic() - attempt.began, 1)
+        more = {"by": by, "tests": len(attempt.near), "seconds": seconds}
+        row = asdict(change) | {"outcome": words.get(code, "noticed")} | more
         self.rows.append(row)
         print(json.dumps(row), file=self.file, flush=True)
-        line = f"{len(self.rows)}/{len(self.todo)} {row['outcome']:9} {said_of(row)}"
+        self._log(f"{len(self.rows)}/{len(self.todo)} {row['outcome']:9} {said_of(row)}")
+
+    def _log(self, line: str) -> None:
         with (self.folder / "log").open("a") as log:
             print(line, file=log)
+
+
+@dataclass
+class Attempt:
+    """Tests that run with a change, since when, and for how long at most."""
+
+    change: Change
+    near: list[str]
+    process: Copy | subprocess.Popen
+    out: Path
+    most: float
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def copied(self) -> bool:
+        return isinstance(self.process, Copy)
 
 
 class Copy:
@@ -485,7 +510,7 @@ def again(folder: Path, options: argparse.Namespace) -> None:
     """Those that survived once more, with tests as they are now; all calls of them count."""
     rows = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
     todo = [
-        Change(**{field.name: _whole(row[field.name]) for field in fields(Change)})
+        Change(**{one.name: _whole(row[one.name]) for one in fields(Change)})
         for row in rows
         if row["outcome"] == "survived"
     ]
