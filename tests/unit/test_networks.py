@@ -20,6 +20,7 @@ from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout
+from fedrepro.training.gradients import observed_hits
 from fedrepro.training.minibatches import Task
 from fedrepro.training.paths import choose, possible
 from fedrepro.training.representation import RepresentationMatching
@@ -647,3 +648,13 @@ def test_a_standard_deviation_is_taken_where_its_squares_are_numbers(name, value
         found = train(net, examples, [replace(task, steps=1) for task in tasks], given, start,
                       terms=terms)  # fmt: skip
         assert found.finite.all()
+
+
+def test_of_shares_the_largest_is_the_right_class():
+    """Two models, three examples of which the last is filled, four classes."""
+    right = torch.tensor([[0, 3, 1], [2, 2, 1]])
+    shares = 0.1 + 0.6 * torch.nn.functional.one_hot(right, 4)
+    logits = torch.nn.functional.one_hot(torch.tensor([[0, 3, 1], [2, 0, 1]]), 4).float()
+    weight = torch.tensor([[0.5, 0.5, 0.0]]).expand(2, 3)
+    for y in (right, shares):
+        assert observed_hits(logits, y, weight).tolist() == [2, 1]
