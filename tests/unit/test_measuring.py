@@ -61,9 +61,13 @@ def test_more_is_never_reached_sooner(accuracies: list[float], target: float) ->
     assert (found == math.inf) == (max(accuracies) < target)
 
 
-def test_sizes_are_counts_or_megabytes_in_words() -> None:
-    said = {"hidden_units": (225, "225 units"), "parameters": (178_885, "178,885 parameters"),
-            "megabytes": (178_885, "0.716 MB")}  # fmt: skip
-    assert {
-        name: (value, size_text(value, SIZES[name])) for name, (value, _) in said.items()
-    } == said
+@pytest.mark.parametrize(
+    ("size", "value", "text"),
+    [
+        ("hidden_units", 225, "225 units"),
+        ("parameters", 178_885, "178,885 parameters"),
+        ("megabytes", 178_885, "0.716 MB"),
+    ],
+)
+def test_sizes_are_counts_or_megabytes_in_words(size: str, value: float, text: str) -> None:
+    assert size_text(value, SIZES[size]) == text
