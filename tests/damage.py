@@ -29,7 +29,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -43,10 +43,12 @@ from fedrepro.cli.documents import recorded_costs  # noqa: E402
 from fedrepro.core import artifacts  # noqa: E402
 from fedrepro.core.artifacts import load_state, read_models  # noqa: E402
 from fedrepro.core.errors import FedreproError  # noqa: E402
+from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.data.download import raw_sources  # noqa: E402
 from fedrepro.data.membership import read_partition  # noqa: E402
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared  # noqa: E402
 from fedrepro.data.table import COLUMNS, read_dataset_table  # noqa: E402
+from fedrepro.numbers.confusion import read_confusions  # noqa: E402
 from fedrepro.numbers.files import FIGURE  # noqa: E402
 from fedrepro.numbers.summary import csv_text, read_metrics, summarise  # noqa: E402
 from fedrepro.numbers.times import exhibit_seconds, spent  # noqa: E402
@@ -63,6 +65,7 @@ from fedrepro.stages import (  # noqa: E402
     exhibit,
     federate,
     maps,
+    peer,
     progress,
     rounds_job,
     train,
@@ -72,6 +75,7 @@ from fedrepro.stages.rounds_job import RoundsInputs  # noqa: E402
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
 OUTCOMES = ("found", "nothing", "silent", "trace")
 RAW = "digits.gz"
+GRAPHS = ("ring", "star")
 
 Read = Callable[[], object]
 
@@ -100,6 +104,8 @@ def make_run() -> Plan:
                 if not Path(path).exists():
                     _compute(plan, run, block, Path(path))
         exhibit.run(key, plan, Path(plan.paths.exhibit(key, "")))
+    for graph in GRAPHS:
+        _compute_on(plan, graph)
     maps.run(plan, KEYS, Path(plan.paths.partition_maps))
     published = Path("config/published/pfnm.yaml")
     claims.run(published, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
@@ -131,6 +137,25 @@ def _compute(plan: Plan, run: Run, trials: TrialBlock, out: Path) -> None:
             timings = path.with_name("timings.parquet")
             train.run(scenario, folder, members, trials, clients, seed, "cpu", path, timings)
     aggregate.run(scenario, run.method, folder, members, models, trials, seed, "cpu", out, times)
+
+
+def _compute_on(plan: Plan, graph: str) -> None:
+    """A job of a method among the nodes of a graph, on data that are there."""
+    scenario, trials = plan.exhibit(KEYS[0]).points[0].scenario, plan.blocks(2)[0]
+    members = Path(plan.partition_file(scenario.dataset, scenario.partition, trials))
+    out = _among_nodes(graph, "metrics.parquet")
+    with keeping_checkpoints():
+        given = RoundsInputs(
+            replace(scenario, graph=parse_token("graph", graph)),
+            parse_token("method", "gossip_sgd+rounds~2"),
+            Path(plan.paths.dataset(scenario.dataset)),
+            members, trials, 0, "cpu", 0.0, out, out.with_name("timings.parquet"),
+        )  # fmt: skip
+        peer.run(given, out.with_name("confusion.parquet"), out.with_name("nodes.pt"))
+
+
+def _among_nodes(graph: str, name: str) -> Path:
+    return Path(f"results/tiny/seed=0/nodes/graph={graph}", name)
 
 
 @contextlib.contextmanager
@@ -174,6 +199,7 @@ def kinds(plan: Plan) -> Iterator[Kind]:
     trained = local[0].with_name("timings.parquet")
     yield Kind("timings of training", trained, lambda: exhibit_seconds(times), tuple(times[:2]))
     yield from _state_kinds(plan, one)
+    yield from _kinds_among_nodes()
     yield from _report_kinds(plan)
     yield from _record_kinds()
     raw = Path("raw")
@@ -204,6 +230,19 @@ def _state_kinds(plan: Plan, one) -> Iterator[Kind]:
     path = folder / "checkpoints" / "trial-0.pt"
     others = (folder / "checkpoints" / "trial-1.pt", folder / "global.pt")
     yield Kind("checkpoint", path, lambda: _resumed(path), others)
+
+
+def _kinds_among_nodes() -> Iterator[Kind]:
+    nodes, other = (_among_nodes(graph, "nodes.pt") for graph in GRAPHS)
+    yield Kind("nodes.pt", nodes, lambda: _state(nodes), (other,))
+    kept, also = (one.with_name("checkpoints") / "trial-0.pt" for one in (nodes, other))
+    yield Kind("checkpoint of nodes", kept, lambda: _resumed(kept), (also, nodes))
+    tables = [one.with_name("confusion.parquet") for one in (nodes, other)]
+    metrics = nodes.with_name("metrics.parquet")
+    yield Kind(
+        "confusion.parquet", tables[0], lambda: read_confusions([metrics]).to_csv(),
+        (tables[1], metrics),
+    )  # fmt: skip
 
 
 def _report_kinds(plan: Plan) -> Iterator[Kind]:

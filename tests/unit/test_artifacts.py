@@ -24,6 +24,7 @@ from fedrepro.core.artifacts import (
     read_json,
     read_models,
     read_provenance,
+    read_source,
     read_table,
     save_state,
     target_of,
@@ -173,8 +174,9 @@ def test_a_table_of_another_kind_or_schema_is_a_sentence(tmp_path):
     table = pq.read_table(path)
     newer = {**table.schema.metadata, b"fedrepro.schema": b"99"}
     pq.write_table(table.replace_schema_metadata(newer), path)
-    with pytest.raises(FedreproError, match="schema version 99, this fedrepro reads"):
-        read_table(path, "metrics")
+    for read in (lambda: read_table(path, "metrics"), lambda: read_source(path)):
+        with pytest.raises(FedreproError, match="schema version 99, this fedrepro reads"):
+            read()
     pq.write_table(pa.table({"x": [1]}), path)
     with pytest.raises(FedreproError, match="holds no fedrepro table"):
         read_table(path, "metrics")
@@ -220,8 +222,10 @@ def test_a_damaged_state_is_a_sentence_and_never_runs_code(tmp_path):
     with pytest.raises(FedreproError, match="missing or damaged"):
         load_state(tmp_path / "a.pt")
     (tmp_path / "b.pt").write_bytes(pickle.dumps(os.system))
-    with pytest.raises(FedreproError, match="missing or damaged"):
-        load_state(tmp_path / "b.pt")
+    save_state(tmp_path / "c.pt", os.system)  # whose checksum is right
+    for name in ("b.pt", "c.pt"):
+        with pytest.raises(FedreproError, match="missing or damaged"):
+            load_state(tmp_path / name)
 
 
 # ------------------------------------------------------------------------------------ checksums

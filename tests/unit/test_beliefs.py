@@ -172,6 +172,10 @@ def test_the_bounds_of_case_a():
     """W = [[.25, .75], [.75, .25]]: eigenvalue -1/2, S_W = 1."""
     assert printed_bound(problem(), -0.5) == pytest.approx(1597, abs=1)
     assert corrected_bound(problem(), 1.0) == pytest.approx(4060, abs=1)
+    # where mixing takes longest, and where there is next to nothing to tell
+    assert corrected_bound(problem(), 1e4) == pytest.approx(4 * C * 1e4 / (EVIDENCE / 2))
+    found = corrected_bound(problem(range=1e-3), 1.0)
+    assert found == pytest.approx(2 * np.log(2 * 4) / (EVIDENCE / 2))
 
 
 def test_the_rate_is_that_of_the_parameter_that_is_hardest_to_tell():

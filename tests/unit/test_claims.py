@@ -367,11 +367,14 @@ def test_single_rounds_are_judged_by_the_last_one_or_by_their_mean():
 
 
 @pytest.mark.parametrize(
-    ("held", "broken", "wanted"),
-    [(4, 3, "holds"), (3, 3, "undecided"), (3, 4, "refuted")],
-)
-def test_most_points_are_more_than_half(held, broken, wanted):
-    means = [0.9] * held + [0.1] * broken + [0.5] * (7 - held - broken)
+    ("held", "broken", "points", "wanted"),
+    [
+        (4, 3, 7, "holds"), (3, 3, 7, "undecided"), (3, 4, 7, "refuted"),
+        (3, 3, 6, "refuted"), (3, 2, 6, "undecided"), (4, 2, 6, "holds"),
+    ],
+)  # fmt: skip
+def test_most_points_are_more_than_half(held, broken, points, wanted):
+    means = [0.9] * held + [0.1] * broken + [0.5] * (points - held - broken)
     numbers = {"x": table(*(({"clients": at}, "A", mean) for at, mean in enumerate(means)))}
     assert judged(check(form="value", points="most", above=0.5), numbers).verdict == wanted
 

@@ -20,7 +20,7 @@ from fedrepro.training.terms import GaussianPrior, with_prior
 
 METHODS = components("method")
 NODES, WEIGHTS = 5, 40
-UNEVEN = np.array([[0.25, 0.75], [0.75, 0.25]])
+UNEVEN = np.array([[0.25, 0.75], [0.4, 0.6]])  # who hears more than it is heard
 
 
 def beliefs(nodes=NODES, seed=0):
@@ -66,7 +66,8 @@ def test_who_knows_more_counts_more_but_not_among_plain_means():
     even = np.full((2, 2), 0.5)
     assert consensus(even, mean, deviation)[0].max() < 1e-3
     assert mean_of_means(even, mean, deviation)[0].tolist() == [[0.5], [0.5]]
-    two = (consensus(even, mean, deviation)[1], mean_of_means(even, mean, deviation)[1])
+    assert mean_of_means(UNEVEN, mean, deviation)[0].tolist() == [[0.75], [0.6]]
+    two = (consensus(UNEVEN, mean, deviation)[1], mean_of_means(UNEVEN, mean, deviation)[1])
     assert np.array_equal(*two)
 
 
@@ -161,12 +162,12 @@ def test_the_first_prior_is_the_models_and_the_next_one_what_was_heard(given):
     assert spreads(2, prior_sd=0.2, spread=0.02) == pytest.approx(once, rel=0.05)
 
 
-@pytest.mark.parametrize(("examples", "visits"), [("reused", 1), ("once", 6)])
-def test_the_divergence_weighs_as_often_as_examples_are_visited(given, examples, visits):
-    """Six rounds of whole epochs: counted once, an example has a sixth of its likelihood."""
+@pytest.mark.parametrize(("examples", "visited"), [("reused", 4 * 8), ("once", 30 / 6)])
+def test_the_divergence_weighs_as_often_as_examples_are_visited(given, examples, visited):
+    """Of 30, all in a round, and six rounds: counted once, each has a sixth of its likelihood."""
     made = METHODS["variational_consensus"].fn(rounds=6, divergence=0.7, examples=examples)
     term = made._prior(given.clients.network, first=False)
-    assert term.share(32, minibatches=4, batch_size=8) == pytest.approx(0.7 * visits / 32)
+    assert term.share(30, minibatches=4, batch_size=8) == pytest.approx(0.7 / visited)
 
 
 def test_a_model_with_a_prior_is_trained_with_it(given):

@@ -350,21 +350,30 @@ def test_an_unknown_split_is_named(tmp_path: Path) -> None:
         load_prepared(tmp_path).labels("tests")
 
 
+NOT_FINITE = np.zeros((12, 2, 3), np.float32)
+NOT_FINITE[[4, 9], 1, 2] = np.nan, np.inf
+
+
 @pytest.mark.parametrize(
     ("part", "bad", "words"),
     [
-        ("x", np.zeros((12, 2, 3)), "test inputs are float64"),
+        ("x", np.zeros((12, 2, 3)), "test inputs float64"),
         ("x", np.zeros((11, 2, 3), np.uint8), "for 12 labels"),
-        ("y", np.zeros(12, np.int32), "test labels are int32"),
+        ("x", NOT_FINITE, "not finite, in 2 of 12 examples, the first of them number 4"),
+        ("x", -NOT_FINITE, "not finite, in 2 of 12 examples"),
+        ("y", np.zeros(12, np.int32), "test labels int32"),
+        ("y", np.full(12, "seven"), r"test labels <U5 .* number its classes from 0"),
         ("y", np.full(12, 10), "outside 0 .. 9"),
         ("y", np.full(12, -1), "outside 0 .. 9"),
+        ("y", [1] * 12, r"no array y\['test'\]"),
+        ("x", None, r"no array x\['test'\]"),
     ],
 )
 def test_arrays_of_another_form_are_refused(part: str, bad: np.ndarray, words: str) -> None:
     good = small_arrays()
     parts = {"x": dict(good.x), "y": dict(good.y)}
     parts[part]["test"] = bad
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(FedreproError, match=f"the data set has .*{words}.*; mend what"):
         Arrays(**{**vars(good), **parts})
 
 
@@ -455,6 +464,15 @@ def test_numbers_and_targets_are_kept_as_they_are(tmp_path: Path) -> None:
         assert np.array_equal(data.labels(split), arrays.y[split])
     data.inputs("train")[:] = 0
     assert np.array_equal(data.raw("train"), arrays.x["train"])
+    unknown = {**arrays.y, "train": np.array([0, 0, np.inf, 0, 0], np.float32)}
+    with pytest.raises(
+        FedreproError, match="train targets that are not finite, in 1 of 5 examples"
+    ):
+        Arrays(**{**vars(arrays), "y": unknown})
+
+
+NOTHING = {split: np.zeros((0, 2, 3), np.uint8) for split in SPLITS}
+NOTHING_LABELLED = {split: np.zeros(0, np.int64) for split in SPLITS}
 
 
 @pytest.mark.parametrize(
@@ -463,15 +481,18 @@ def test_numbers_and_targets_are_kept_as_they_are(tmp_path: Path) -> None:
         ({"kind": "song"}, "of kind 'song' with 10 classes"),
         ({"kind": "regression"}, "of kind 'regression' with 10 classes"),
         ({"classes": ()}, "of kind 'image' with 0 classes"),
-        ({"groups": {"test": np.zeros(12, np.int32)}}, "groups lie outside -1 .. -1"),
-        ({"groups": {"test": np.zeros(12, np.int64)}}, "test groups are int64"),
+        ({"groups": {"test": np.zeros(12, np.int32)}}, "groups that lie outside -1 .. -1"),
+        ({"groups": {"test": np.zeros(12, np.int64)}}, "test groups int64"),
         ({"groups": {"test": np.zeros(11, np.int32)}}, r"not int32 \(12,\)"),
+        ({"scale": 0.0}, r"scale 0.0 and shape \(2, 3\): none may be zero"),
+        ({"shape": (0, 3)}, r"scale 16.0 and shape \(0, 3\): none may be zero"),
+        ({"x": NOTHING, "y": NOTHING_LABELLED}, "no train examples"),
     ],
 )
 def test_kinds_and_groups_of_another_form_are_refused(
     changes: dict[str, object], words: str
 ) -> None:
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(FedreproError, match=words):
         Arrays(**{**vars(small_arrays()), **changes})
 
 

@@ -90,6 +90,9 @@ def test_controls_predict_by_draws_with_the_accuracy_of_means_beside():
     one = {metric: value for metric, _, value in measure(models[0], {"test": split}, draws)}
     assert one["accuracy"] == pytest.approx(correct(models[0], split, draws).mean())
     assert one["accuracy_of_means"] == pytest.approx(correct(models[0], split).mean())
+    by_means = {metric: value for metric, _, value in measure(models[0], {"test": split})}
+    assert by_means["accuracy"] == one["accuracy_of_means"]
+    assert by_means["forward_passes"] == 1
 
 
 def test_a_mixture_of_beliefs_is_that_of_their_predictions():

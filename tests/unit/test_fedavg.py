@@ -142,8 +142,8 @@ def test_fedadam_takes_the_printed_step(given):
 
 def test_rates_fall_geometrically_from_the_first_round_to_the_last(given):
     made = METHODS["fedavg"].fn(rounds=5, last_lr=0.01)
-    rates = [made._lr(1.0, done) for done in range(5)]
-    assert rates == pytest.approx([1.0, 10**-0.5, 0.1, 10**-1.5, 0.01])
+    rates = [made._lr(100.0, done) for done in range(5)]
+    assert rates == pytest.approx([100, 10, 1, 0.1, 0.01])
     assert METHODS["fedavg"].fn()._lr(1.0, 3) is None
 
 
@@ -154,17 +154,20 @@ def test_steps_fall_geometrically_too_and_are_whole(given):
     assert METHODS["fedavg"].fn()._steps(0) is None
 
 
-def test_clients_take_the_steps_of_the_round(given, monkeypatch):
-    counts, average = [], Clients.average
+def test_clients_take_the_steps_of_the_round_at_its_rate(given, monkeypatch):
+    counts, rates, average = [], [], Clients.average
 
-    def counted(self, *words, steps, **values):
+    def counted(self, *words, steps, lr, **values):
         counts.append(steps)
-        return average(self, *words, steps=steps, **values)
+        rates.append(lr)
+        return average(self, *words, steps=steps, lr=lr, **values)
 
     monkeypatch.setattr(Clients, "average", counted)
-    made = METHODS["fedavg"].fn(rounds=4, steps=20, last_steps=3)
+    first = given.clients.settings.lr
+    made = METHODS["fedavg"].fn(rounds=4, steps=20, last_steps=3, last_lr=first / 8)
     states(made, given.clients, given.info)
     assert counts == [20, 11, 6, 3]
+    assert rates == pytest.approx([first, first / 2, first / 4, first / 8])
 
 
 def test_last_steps_without_first_ones_are_refused():

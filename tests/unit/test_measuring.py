@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring, rounds_to_target
+from fedrepro.core.metrics import SIZES, size_text
 
 
 @given(st.one_of(st.none(), st.integers(1, 10_000)), st.one_of(st.none(), st.floats(0.01, 0.99)))
@@ -58,3 +59,15 @@ def test_more_is_never_reached_sooner(accuracies: list[float], target: float) ->
     found = rounds_to_target(rounds, accuracies, target)
     assert found <= rounds_to_target(rounds, accuracies, min(1, target + 0.05))
     assert (found == math.inf) == (max(accuracies) < target)
+
+
+@pytest.mark.parametrize(
+    ("size", "value", "text"),
+    [
+        ("hidden_units", 225, "225 units"),
+        ("parameters", 178_885, "178,885 parameters"),
+        ("megabytes", 178_885, "0.716 MB"),
+    ],
+)
+def test_sizes_are_counts_or_megabytes_in_words(size: str, value: float, text: str) -> None:
+    assert size_text(value, SIZES[size]) == text

@@ -20,11 +20,12 @@ from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout
+from fedrepro.training.gradients import observed_hits
 from fedrepro.training.minibatches import Task
 from fedrepro.training.paths import choose, possible
 from fedrepro.training.representation import RepresentationMatching
 from fedrepro.training.settings import settings_of
-from fedrepro.training.terms import Entropy, GaussianPrior, Proximal
+from fedrepro.training.terms import Entropy, GaussianPrior, Proximal, with_prior
 
 CLASSES = 4
 SIZES = [21, 3, 16, 8, 1]  # whole minibatches of 8, short ones, less than one
@@ -640,5 +641,20 @@ def test_a_standard_deviation_is_taken_where_its_squares_are_numbers(name, value
         with pytest.raises(FedreproError, match=f"'{name}' must be"):
             model.spec({name: value})
     else:
-        network = network_of(model.spec({name: value}), (6,), CLASSES)
-        assert all(np.isfinite(p.start) for p in network.parameters.values())
+        net, given = network_of(model.spec({name: value}), (6,), CLASSES), procedure("adam")
+        examples, tasks = problem("variational", torch.float32)
+        start = starts(net, given, tasks, torch.float32)
+        terms = with_prior(net, [] if name == "prior_sd" else [GaussianPrior()])
+        found = train(net, examples, [replace(task, steps=1) for task in tasks], given, start,
+                      terms=terms)  # fmt: skip
+        assert found.finite.all()
+
+
+def test_of_shares_the_largest_is_the_right_class():
+    """Two models, three examples of which the last is filled, four classes."""
+    right = torch.tensor([[0, 3, 1], [2, 2, 1]])
+    shares = 0.1 + 0.6 * torch.nn.functional.one_hot(right, 4)
+    logits = torch.nn.functional.one_hot(torch.tensor([[0, 3, 1], [2, 0, 1]]), 4).float()
+    weight = torch.tensor([[0.5, 0.5, 0.0]]).expand(2, 3)
+    for y in (right, shares):
+        assert observed_hits(logits, y, weight).tolist() == [2, 1]

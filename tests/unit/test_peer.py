@@ -146,6 +146,8 @@ def test_calibration_is_the_gap_between_confidence_and_accuracy():
     half = np.array([[1.0, 0.0], [1.0, 0.0], [0.3, 0.7], [0.7, 0.3]])
     assert calibration_error(half, labels) == pytest.approx((0 + 2 * abs(0.5 - 0.7)) / 4)
     assert scored(np.array([[1.0, 0.0]]), np.array([1]))["nll"] < 100
+    three = scored(np.array([[1.0, 0.0], [0.2, 0.8], [0.9, 0.1]]), np.array([0, 1, 1]))
+    assert three["accuracy"] == pytest.approx(2 / 3)
 
 
 # ------------------------------------------------------------------- beliefs over the weights

@@ -171,7 +171,7 @@ def test_a_metric_without_a_tolerance_is_shown_and_not_judged():
 # --------------------------------------------------------------------------------------- tables
 
 
-def numbers_of(exhibit, accuracy: dict[str, float]) -> pd.DataFrame:
+def numbers_of(exhibit, accuracy: dict[str, float], sd: float = 0.0) -> pd.DataFrame:
     """The numbers of an exhibit in which each method has one accuracy everywhere."""
     rows = [
         {
@@ -180,7 +180,7 @@ def numbers_of(exhibit, accuracy: dict[str, float]) -> pd.DataFrame:
             "metric": "accuracy",
             "split": "test",
             "mean": accuracy[measure.label],
-            "sd": 0.0,
+            "sd": sd,
             "trials": 2,
             "by_trial": "",
             "setting": measure.spec.token,
@@ -191,8 +191,8 @@ def numbers_of(exhibit, accuracy: dict[str, float]) -> pd.DataFrame:
     return read_csv(csv_text(pd.DataFrame(rows)))
 
 
-def beside(exhibit, *values, stand_ins=None) -> pd.DataFrame:
-    numbers = numbers_of(exhibit, {"A": 0.905, "E": 0.95, "alone": 0.5})
+def beside(exhibit, *values, stand_ins=None, sd=0.0) -> pd.DataFrame:
+    numbers = numbers_of(exhibit, {"A": 0.905, "E": 0.95, "alone": 0.5}, sd)
     return printed_rows(exhibit, values, numbers, stand_ins or {})
 
 
@@ -203,6 +203,9 @@ def test_ours_stands_beside_what_is_printed_with_the_difference():
     assert row["mean"] == 0.905
     assert row["difference"] == pytest.approx(0.005)
     assert (row["tolerance"], row["verdict"]) == (0.01, "reproduced")
+    # 0.05 away; twice the standard error of two trials is below that for the smaller spread alone
+    words = [beside(exhibit, value(method="E"), sd=sd)["verdict"].item() for sd in (0.035, 0.036)]
+    assert words == ["better", "reproduced"]
 
 
 def test_the_tolerance_that_was_used_stands_in_the_csv_with_the_word_without_its_bound():

@@ -11,7 +11,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import Pass
 from fedrepro.training.clients import own_starts
-from fedrepro.training.representation import RepresentationMatching
 from fedrepro.training.terms import Proximal
 
 HERE = Rng(0).at(round=2)
@@ -97,22 +96,27 @@ def test_private_tensors_of_a_failed_client_are_those_it_had(clients, start):
 
 
 def test_the_pull_to_the_received_weights_leaves_private_tensors_alone(clients, start):
-    term = RepresentationMatching(0.0)
-    drawn = [term.initial(clients.network, Rng(0, client=j)) for j in range(clients.count)]
-    private = {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
-    # both move by weight decay alone, which is the same for them with and without the pull
-    one = clients.train(start, HERE, epochs=1, terms=[term], private=private)
-    two = clients.train(start, HERE, epochs=1, terms=[term, Proximal(0.5)], private=private)
-    assert all(np.array_equal(one.private[name], two.private[name]) for name in private)
+    class Apart(Offset):
+        """One that the network has no part in, so that it moves as if there were none."""
+
+        def loss(self, look):
+            return 5 * ((look.tensors["shift"] - 2) ** 2).sum(1)
+
+    private = shifts(clients)
+    one = clients.train(start, HERE, epochs=1, terms=[Apart()], private=private)
+    two = clients.train(start, HERE, epochs=1, terms=[Apart(), Proximal(0.5)], private=private)
+    assert (one.private["shift"] > private["shift"]).all()
+    assert np.array_equal(one.private["shift"], two.private["shift"])
     assert not np.array_equal(one.tensors["weight0"], two.tensors["weight0"])
 
 
 def test_terms_see_what_was_received(clients, start):
-    seen = []
+    seen, now = [], []
 
     class Look(Offset):
         def loss(self, look):
             seen.append({name: value.clone() for name, value in look.start.items()})
+            now.append({name: value.detach().clone() for name, value in look.tensors.items()})
             assert isinstance(look.run, Pass)
             return super().loss(look)
 
@@ -122,6 +126,10 @@ def test_terms_see_what_was_received(clients, start):
     for received in seen:
         assert torch.equal(received["shift"][0], torch.from_numpy(private["shift"][1]))
         assert torch.equal(received["weight0"][0], torch.from_numpy(start["weight0"][0]))
+    for name in ("shift", "weight0"):  # which are the same as they are now in the first step alone
+        same = [torch.equal(one[name], two[name]) for one, two in zip(seen, now, strict=True)]
+        assert same == [True] + [False] * (len(seen) - 1)
+    assert len(seen) > 1
 
 
 def test_private_tensors_are_asked_for_by_name_and_shape(clients, start):

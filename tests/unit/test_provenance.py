@@ -17,6 +17,7 @@ from test_stages import SCENARIO, compute, data, local, rounds, stage, train  # 
 from fedrepro.core import provenance, sources
 from fedrepro.core.artifacts import load_state, read_json, read_models
 from fedrepro.core.provenance import Loaded, Sources, origin, origins, provenance_of
+from fedrepro.core.registry import components
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
@@ -360,3 +361,14 @@ def test_a_gpu_has_its_name_and_no_number(monkeypatch):
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "H200")
     names = [provenance.device_in_words(device) for device in ("cpu", "cuda:0", "cuda:3")]
     assert names == ["cpu", "cuda (H200)", "cuda (H200)"]
+
+
+def test_a_component_is_named_by_its_file_as_it_was_loaded(monkeypatch):
+    """Whatever is on disk by now; a file of one's own, elsewhere, as it is on disk."""
+    here, nothing = components("method")["average"], Sources("", "")
+    inside = os.path.relpath(here.file, sources.PACKAGE)
+    known = Loaded(nothing, nothing, {inside: "as loaded"})
+    monkeypatch.setattr(provenance, "loaded", lambda: known)
+    assert provenance.file_of(here) == f"{here.version} as loaded"
+    other = components("method")["local"]
+    assert provenance.file_of(other) == f"{other.version} {sources.digest_of_file(other.file)}"

@@ -178,9 +178,11 @@ def test_ham10000_needs_a_photograph_for_every_row(tmp_path: Path) -> None:
     table.write_text(good.replace('"nv"', '"new"'))
     with pytest.raises(FedreproError, match="other classes than those of HAM10000"):
         arrays_of(token, tmp_path)
-    table.write_text("nothing")
-    with pytest.raises(FedreproError, match="not the table of HAM10000"):
-        arrays_of(token, tmp_path)
+    # of another form, and with a field of more letters than there may be
+    for bad in ("nothing", good.replace("HAM_0_000", "0" * 200_000)):
+        table.write_text(bad)
+        with pytest.raises(FedreproError, match="not the table of HAM10000"):
+            arrays_of(token, tmp_path)
 
 
 # ---------------------------------------------------------------------------------- shakespeare

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from problems import problem
 
-from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, Traffic
 from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
@@ -327,11 +327,16 @@ def test_what_is_costly_is_made_once_for_all_settings_that_share_it(stages, tmp_
 
 
 @pytest.mark.parametrize(
-    ("kind", "prepared"), [("one_shot", False), ("one_shot", True), ("control", 0)]
-)
+    ("kind", "prepared", "declared"),
+    [("one_shot", False, False), ("one_shot", True, False), ("control", False, False),
+     ("one_shot", True, True), ("control", True, True)],
+)  # fmt: skip
 def test_what_clients_do_for_a_one_shot_method_is_a_cost(
-    stages, tmp_path, monkeypatch, kind, prepared
+    stages, tmp_path, monkeypatch, kind, prepared, declared
 ):
+    handed = set()
+    said = {"traffic": Traffic(5, 6, 70, 80), "exchanges": 3} if declared else {}
+
     def ask(clients, info, *, rng):
         return info.clients.evaluate({k: v[:1] for k, v in clients.tensors.items()})
 
@@ -345,7 +350,9 @@ def test_what_clients_do_for_a_one_shot_method_is_a_cost(
     ) -> GlobalModel:
         if prepared is None:
             ask(clients, info, rng=rng)
-        return GlobalModel(clients.model, {k: v[[client]] for k, v in clients.tensors.items()})
+        handed.update(name for name, value in vars(info).items() if value is not None)
+        tensors = {k: v[[client]] for k, v in clients.tensors.items()}
+        return GlobalModel(clients.model, tensors, **said)
 
     needs = frozenset({"client_evaluation"})
     meta = {**ONE_SHOT, "needs": needs, "kind": kind, "prepare": ask if prepared else None}
@@ -357,8 +364,14 @@ def test_what_clients_do_for_a_one_shot_method_is_a_cost(
     words = ["--method", "asking+client~0@2", "--local", tmp_path / "local"]
     assert stages("aggregate", *words, *out, "--out", tmp_path / "m") == 0
     frame = read_table(tmp_path / "m", "metrics").to_pandas()
-    # four models up; and one down to each client, which sends two numbers back
+    assert handed == {"training", "device", "clients"}  # what it declared, and where it computes
     counted = kind == "one_shot"
+    if declared:  # the method knows better, and a control's exchanges do not count
+        assert set(final(frame, "messages")) == {5 + 6}
+        assert set(final(frame, "rounds")) == {counted * 3}
+        assert set(final(frame, "bytes_up") + 1j * final(frame, "bytes_down")) == {70 + 80j}
+        return
+    # four models up; and one down to each client, which sends two numbers back
     assert set(final(frame, "messages")) == {counted * (4 + 4 + 4)}
     assert set(final(frame, "rounds")) == {counted * 2}
     assert set(final(frame, "bytes_up") - final(frame, "bytes_down")) == {counted * 4 * 2 * 4}

@@ -86,12 +86,20 @@ class Arrays:
     group_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Errors: FedreproError for arrays of another form, or with numbers that are not finite."""
         if self.kind not in KINDS or bool(self.classes) == (self.kind == "regression"):
-            raise ValueError(f"a data set of kind '{self.kind}' with {len(self.classes)} classes")
+            raise _wrong(f"is of kind '{self.kind}' with {len(self.classes)} classes")
+        if not (0 < self.scale < np.inf and all(self.shape)):
+            raise _wrong(f"has scale {self.scale} and shape {self.shape}: none may be zero")
         for split in SPLITS:
+            for name, parts in {"x": self.x, "y": self.y}.items():
+                if not isinstance(parts.get(split), np.ndarray):
+                    raise _wrong(f"has no array {name}['{split}']: give one, which may be empty")
             self._check_inputs(split)
             self._check_labels(split)
             self._check_groups(split)
+            if split != "validation" and not self.y[split].size:
+                raise _wrong(f"has no {split} examples")
 
     def group(self, split: str) -> np.ndarray:
         """int32 (N,), -1 throughout where the data set has no groups."""
@@ -101,23 +109,46 @@ class Arrays:
 
     def _check_inputs(self, split: str) -> None:
         x, y = self.x[split], self.y[split]
-        if x.dtype not in (np.uint8, np.float32) or x.shape != (y.size, *self.shape):
-            raise ValueError(f"{split} inputs are {x.dtype} {x.shape}, for {y.size} labels")
+        wanted = (y.size, *self.shape)
+        if x.dtype not in (np.uint8, np.float32) or x.shape != wanted:
+            raise _wrong(
+                f"has {split} inputs {x.dtype} {x.shape}, for {y.size} labels: make them uint8 or "
+                f"float32 {wanted}"
+            )
+        _require_finite(x, f"{split} inputs")
 
     def _check_labels(self, split: str) -> None:
         y = self.y[split]
         expected = np.dtype(np.int64 if self.classes else np.float32)
         if y.dtype != expected or y.ndim != 1:
-            raise ValueError(f"{split} labels are {y.dtype} {y.shape}, not {expected} (N,)")
+            raise _wrong(
+                f"has {split} labels {y.dtype} {y.shape}, not {expected} (N,): number its classes "
+                "from 0, and name them in `classes`"
+            )
         if self.classes and y.size and (y.min() < 0 or y.max() >= len(self.classes)):
-            raise ValueError(f"{split} labels lie outside 0 .. {len(self.classes) - 1}")
+            raise _wrong(f"has {split} labels that lie outside 0 .. {len(self.classes) - 1}")
+        _require_finite(y, f"{split} targets")
 
     def _check_groups(self, split: str) -> None:
         g, count = self.group(split), self.y[split].size
         if g.dtype != np.int32 or g.shape != (count,):
-            raise ValueError(f"{split} groups are {g.dtype} {g.shape}, not int32 ({count},)")
+            raise _wrong(f"has {split} groups {g.dtype} {g.shape}, not int32 ({count},)")
         if g.size and (g.min() < -1 or g.max() >= len(self.group_names)):
-            raise ValueError(f"{split} groups lie outside -1 .. {len(self.group_names) - 1}")
+            raise _wrong(f"has {split} groups that lie outside -1 .. {len(self.group_names) - 1}")
+
+
+def _wrong(what: str) -> FedreproError:
+    return FedreproError(f"the data set {what}; mend what its component returns")
+
+
+def _require_finite(array: np.ndarray, what: str) -> None:
+    """Only an array that is not finite is copied to find out where."""
+    if array.size and array.dtype.kind == "f" and not np.isfinite([array.min(), array.max()]).all():
+        bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
+        raise _wrong(
+            f"has {what} that are not finite, in {bad.size} of {len(array)} examples, the first of "
+            f"them number {bad[0]}"
+        )
 
 
 @dataclass(frozen=True)

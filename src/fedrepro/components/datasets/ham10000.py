@@ -216,7 +216,7 @@ def _metadata(path: Path) -> dict[str, tuple[str, str]]:
             lines = file.read().splitlines()
         reader = csv.DictReader(lines, delimiter="\t" if "\t" in lines[0] else ",")
         found = {row["image_id"]: (row["lesion_id"], row["dx"]) for row in reader}
-    except (OSError, ValueError, KeyError, IndexError) as error:
+    except (OSError, ValueError, KeyError, IndexError, csv.Error) as error:
         raise damaged(path, "it is not the table of HAM10000 that it should be") from error
     if not found:
         raise damaged(path, "it is not the table of HAM10000 that it should be")
