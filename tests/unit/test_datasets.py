@@ -486,7 +486,6 @@ NOTHING_LABELLED = {split: np.zeros(0, np.int64) for split in SPLITS}
         ({"groups": {"test": np.zeros(11, np.int32)}}, r"not int32 \(12,\)"),
         ({"scale": 0.0}, r"scale 0.0 and shape \(2, 3\): none may be zero"),
         ({"shape": (0, 3)}, r"scale 16.0 and shape \(0, 3\): none may be zero"),
-        ({"x": NOTHING, "y": NOTHING_LABELLED}, "no train examples"),
     ],
 )
 def test_kinds_and_groups_of_another_form_are_refused(
@@ -494,6 +493,16 @@ def test_kinds_and_groups_of_another_form_are_refused(
 ) -> None:
     with pytest.raises(FedreproError, match=words):
         Arrays(**{**vars(small_arrays()), **changes})
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_data_set_without_examples_to_train_or_to_test_is_refused(tmp_path, split) -> None:
+    arrays = small_arrays()
+    x = {**arrays.x, split: NOTHING[split]}
+    y = {**arrays.y, split: NOTHING_LABELLED[split]}
+    with pytest.raises(FedreproError, match=f"the data set has no {split} examples"):
+        prepare(tmp_path, Arrays(**{**vars(arrays), "x": x, "y": y}))
+    assert not list(tmp_path.iterdir())
 
 
 # ------------------------------------------------------------------------- table and components

@@ -118,7 +118,6 @@ def finished() -> Path:
 
 SMALL = "reports/tiny/pfnm/figure-2b"
 LESS = """
-    paired: true
     methods:
       - {name: pfnm, label: PFNM, sigma2: *sigma2, choose: pooled_train}
       - {name: downpour_sgd, label: D-SGD, trials: 1, paired_with: PFNM}

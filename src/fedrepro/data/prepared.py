@@ -98,8 +98,6 @@ class Arrays:
             self._check_inputs(split)
             self._check_labels(split)
             self._check_groups(split)
-            if split != "validation" and not self.y[split].size:
-                raise _wrong(f"has no {split} examples")
 
     def group(self, split: str) -> np.ndarray:
         """int32 (N,), -1 throughout where the data set has no groups."""
@@ -267,7 +265,11 @@ def write_prepared(
     """Write the prepared form of the data set `spec`; `dataset.json` appears last.
 
     sources: what is known of the raw files (`download.raw_sources`), empty if there are none.
+    Errors: FedreproError if there are no training or no test examples.
     """
+    for split in ("train", "test"):
+        if not arrays.y[split].size:
+            raise _wrong(f"has no {split} examples")
     folder = Path(folder)
     # while arrays are being replaced the folder must not pass for a finished one
     target_of(folder / "dataset.json").unlink(missing_ok=True)
