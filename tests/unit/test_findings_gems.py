@@ -330,6 +330,26 @@ def controls() -> Iterator[str]:
     ]
     said = ", ".join(f"{one:.1f}" for one in own[:4])
     yield f"have {said} and {own[4]:.1f}, in the mean {np.mean(own):.1f} (20 trials"
+    table, lead = "random-units", {}
+    for case in (TWO, THREE, FIVE):
+        cells = [
+            percent(table, name + after, case=case)
+            for one, after in ((" tuned", ", tuned"), ("", ""))
+            for name, after in (("GEMS", one), ("Units drawn", after), ("Units untrained", after))
+        ]
+        yield f"| {case} | {' | '.join(cells)} |"
+        lead[case] = ahead(table, "GEMS tuned", "Units drawn, tuned", case=case)
+    two, three, five = (f"{value} ({interval})" for value, interval in lead.values())
+    yield f"{five.replace(' (', ' points (')} with five clients, and by {two} and {three} with two"
+    value, interval = ahead(table, "Units untrained", "GEMS", case=FIVE)
+    yield f"by {value} points ({interval})"
+    assert set(trials(table, "GEMS, the code's rule", "hidden_units", case=TWO)) == {100.0}
+    equal, alone = (
+        [percent("equal-epochs", "Averaged", case=f"J = {n}, {how}") for n in (2, 3)]
+        for how in ("40 epochs", "each stops")
+    )
+    yield f"logistic models has {equal[0]} (printed 78.0) and {equal[1]} (70.5), where each"
+    yield f"stops by itself {alone[0]} and {alone[1]}"
     first = trials("figure-6", "GEMS", "common_point", epsilon_first="0.95", epsilon="0.3")
     other = trials("figure-6", "GEMS", "common_point", epsilon_first="0.3", epsilon="0.95")
     assert first.all()
