@@ -50,8 +50,9 @@ $(READY): $(PACKAGES)
 	@$(LOCKED) sh -ec 'rm -f .venv/.fedrepro-*; $(PIP) --no-build-isolation --no-deps -e .; \
 	  .venv/bin/python -c "from fedrepro.cli.preload import load; load()"; touch $@'
 
+# one worker more than cores, since tests of the workflow wait for most of their time
 test: env
-	@.venv/bin/python -m pytest -n $(CORES) --dist worksteal --durations 10 --lines 90
+	@.venv/bin/python -m pytest -n $$(($(CORES) + 1)) --dist worksteal --durations 10 --lines 90
 
 lint: env
 	@.venv/bin/ruff check .
