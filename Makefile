@@ -23,7 +23,7 @@ MOVED := $(shell grep -qsF "$$(cd -P .venv 2>/dev/null && pwd -P)" .venv/bin/act
 unexport PYTHONDONTWRITEBYTECODE
 PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --no-compile
 
-.PHONY: quick all env test lint bench bench-peers clean help FORCE
+.PHONY: quick all site env test lint bench bench-peers clean help FORCE
 
 quick: env
 	@$(LOCKED) $(SNAKEMAKE) $(BARS)
@@ -32,6 +32,9 @@ quick: env
 all: env
 	@$(LOCKED) $(SNAKEMAKE) $(BARS) --config exhibits=all
 	@$(REPORT)
+
+site: env
+	@$(LOCKED) .venv/bin/fedrepro site
 
 env: $(READY)
 
@@ -82,6 +85,7 @@ clean:
 help:
 	@echo "make         environment, then the report at quick scale: reports/quick/index.html"
 	@echo "make all     the same with every exhibit, not only the headline ones"
+	@echo "make site    the pages of the record, from what is there alone: site/index.html"
 	@echo "make env     the environment alone, in .venv"
 	@echo "make test    all tests; at least 90 % of the lines in src must be covered"
 	@echo "make lint    style, types and workflow checks"

@@ -64,13 +64,27 @@ def options(doc: str | None, runs: int = RUNS) -> argparse.ArgumentParser:
     )
     parser.add_argument("--runs", type=int, default=runs, help="runs of each contender")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the json files")
+    parser.add_argument(PORTABLE, action="store_true", help="name the AVX2 branch of each library")
     return parser
 
 
+PORTABLE = "--portable"
+AVX2 = {
+    "MKL_CBWR": "AVX2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "OPENBLAS_CORETYPE": "HASWELL",
+    "NUMBA_CPU_NAME": "haswell",
+    "NUMBA_CPU_FEATURES": "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt,+sse4.2",
+}
+
+
 def one_thread() -> None:
-    """Must come before NumPy and torch are loaded, which read these once."""
+    """Must come before NumPy and torch are loaded, which read these once; so are branches named."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
+    if PORTABLE in sys.argv:
+        os.environ.update(AVX2)
 
 
 class Clock:
@@ -139,6 +153,11 @@ def times_faster(measured: Mapping[str, list[Timed]], ours: str, theirs: str) ->
     return statistics.median(other.seconds / own.seconds for other, own in pairs)
 
 
+def fastest(measured: Mapping[str, list[Timed]], names: list[str]) -> str:
+    """Which of these contenders takes least."""
+    return min(names, key=lambda name: median(measured[name]))
+
+
 def conclude(
     name: str,
     folder: Path,
@@ -171,6 +190,8 @@ def conclude(
         "machine": machine(),
     }
     folder.mkdir(parents=True, exist_ok=True)
+    if PORTABLE in sys.argv:
+        name += "-portable"
     (folder / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
     return int(not all(target.met for target in targets))
 

@@ -3,14 +3,14 @@
     .venv/bin/fedrepro bench paths [--device cpu|cuda] [--write]
 
 Eight clients with five minibatches each are trained on made-up data by every path that can train
-the network: gradients written out by hand, one stacked pass with grouped convolutions, or one
-model after another. What a step costs does not depend on the values. --write puts the fastest of
-each kind into src/fedrepro/training/paths.json. The engine's own
-choice may cost at most a tenth more than the fastest path.
+the network: the compiled loop, one stacked pass with grouped convolutions, or one model after
+another. What a step costs does not depend on the values. --write puts the fastest of each kind into
+src/fedrepro/training/paths.json. The engine's own choice may cost at most a tenth more than the
+fastest path.
 
 On the CPU, beliefs are trained as peers do, by Adam with what was received as prior, at two sizes
-of minibatches: by hand, model after model, and as the bare float32 products of such a step, all by
-processor time.
+of minibatches: compiled, by automatic differentiation, and as the bare float32 products of such a
+step, all by processor time.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import harness
 
 harness.one_thread()
 
+import bare  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
@@ -36,15 +37,17 @@ from fedrepro.training.engine import train  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402
 from fedrepro.training.paths import StepPath, choose, possible  # noqa: E402
+from fedrepro.training.procedure import Procedure  # noqa: E402
 from fedrepro.training.settings import settings_of  # noqa: E402
 from fedrepro.training.terms import GaussianPrior  # noqa: E402
 
 TABLE = harness.ROOT / "src" / "fedrepro" / "training" / "paths.json"
 CLIENTS, STEPS = 8, 5
 SLACK = 1.1
-# minibatches of beliefs, by how much hand is to be faster than loop, and how much slower than
-# products it may be
-BELIEFS = {64: (2.5, 5.0), 128: (2.0, None)}
+SETTINGS = settings_of(parse_token("training", "sgd"))
+# minibatches of beliefs, by how much the compiled loop is to be faster than loop, and how much
+# slower than products it may be
+BELIEFS = {64: (2.5, 3.0), 128: (2.0, None)}
 BELIEF_STEPS = 40
 
 
@@ -125,43 +128,30 @@ def beliefs(
             )
         )
 
-    hand, loop, bare = (f"beliefs of {batch}, {what}" for what in ("hand", "loop", "products"))
+    ours, loop, products = (f"beliefs of {batch}, {what}" for what in ("compiled", "loop", "MKL"))
     contenders = {
-        hand: trained("hand"),
+        ours: trained("compiled"),
         loop: trained("loop"),
-        bare: harness.by_processor_time(products(batch)),
+        products: harness.by_processor_time(
+            bare.repeated(
+                bare.of_network(batch, (784, 400, 10)), BELIEF_STEPS, bare.LIBRARIES["MKL"]
+            )
+        ),
     }
     faster, slower = BELIEFS[batch]
 
     def targets(measured: Measured) -> list[harness.Target]:
         found = [
             harness.Target(
-                f"{hand} against loop", harness.times_faster(measured, hand, loop), faster
+                f"{ours} against loop", harness.times_faster(measured, ours, loop), faster
             )
         ]
         if slower is not None:
-            ratio = harness.times_faster(measured, bare, hand)
-            found.append(harness.Target(f"{hand} against products", ratio, slower, at_least=False))
+            ratio = harness.times_faster(measured, products, ours)
+            found.append(harness.Target(f"{ours} against products", ratio, slower, at_least=False))
         return found
 
     return contenders, targets
-
-
-def products(batch: int) -> Callable[[], None]:
-    """The five products of a step of 784-400-10, as many times as a run has steps."""
-    x, hidden = torch.rand(batch, 784), torch.rand(batch, 400)
-    below, above = torch.randn(784, 400), torch.randn(400, 10)
-    error, last = torch.randn(batch, 400), torch.randn(batch, 10)
-
-    def run() -> None:
-        for _ in range(BELIEF_STEPS):
-            torch.mm(x, below)
-            torch.mm(hidden, above)
-            torch.mm(hidden.t(), last)
-            torch.mm(last, above.t())
-            torch.mm(x.t(), error)
-
-    return run
 
 
 def main() -> int:
@@ -176,11 +166,11 @@ def main() -> int:
         kind = case.network.kind
         contenders = {
             path: harness.timed(contender(case, path, given.device))
-            for path in possible(case.network, (), given.device)
+            for path in possible(Procedure(case.network, SETTINGS), given.device)
         }
         found = harness.in_turn(contenders, given.runs)
         fastest[kind] = min(found, key=lambda path: harness.median(found[path]))
-        chosen = choose(case.network, given.device, ())
+        chosen = choose(Procedure(case.network, SETTINGS), given.device)
         slower = harness.median(found[chosen]) / harness.median(found[fastest[kind]])
         targets.append(
             harness.Target(

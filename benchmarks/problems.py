@@ -49,7 +49,7 @@ WORKLOADS = {
         },
         clients=1000,
         examples=100,
-        targets={"pfl": 3.0, "flower": 20.0},
+        targets={"pfl": 10.0, "flower": 60.0},
     ),
     "cifar-cnn": Workload(
         "cifar10",
@@ -83,7 +83,7 @@ OWN_WORKLOADS = {
         },
         clients=100,
         examples=600,
-        targets={"products": 2.0},
+        targets={"products": 0.95},
     ),
     "rm-mlp": Workload(
         "mnist",
@@ -98,7 +98,7 @@ OWN_WORKLOADS = {
         },
         clients=10,
         examples=1280,
-        targets={"products": 2.0, "products with matching": 2.3},
+        targets={"products": 1.3, "products with matching": 1.3},
     ),
     "rm-cifar": Workload(
         "cifar10",

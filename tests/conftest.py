@@ -20,6 +20,8 @@ import once  # noqa: E402
 import pytest  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
+import fedrepro  # noqa: E402, F401  # before any library that it names branches to
+
 # a machine that is busy with other work must not fail a property
 settings.register_profile("fedrepro", deadline=None)
 # more of every property: pytest tests/unit/test_fuzz_*.py --hypothesis-profile long
@@ -142,11 +144,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, pytest.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Spread tests of the workflow over the workers, each of which is given a run of tests.
 
-    All of them with one worker would be what the others wait for at the end. One makes the run that
-    many of them share, and meanwhile the others take what does not need it.
+    All of them with one worker would be what the others wait for at the end. The first makes the
+    run that many of them share, and meanwhile the others take what does not need it. The last
+    begins with those on a SLURM, which wait for most of their time, and share one.
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
-    slow = [item for item in items if item.get_closest_marker("workflow")]
+    marked = [item for item in items if item.get_closest_marker("workflow")]
+    on_cluster = [item for item in marked if "cluster" in getattr(item, "fixturenames", ())]
+    slow = [item for item in marked if item not in on_cluster]
     sharing = [item for item in slow if "finished" in getattr(item, "fixturenames", ())]
     slow = [*sharing[:1], *(item for item in slow if item not in sharing), *sharing[1:]]
     others = [item for item in items if not item.get_closest_marker("workflow")]
@@ -154,5 +159,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [
         item
         for at in range(workers)
-        for item in (*slow[at::workers], *others[at * share : (at + 1) * share])
+        for item in (
+            *(on_cluster if at == workers - 1 else ()),
+            *slow[at::workers],
+            *others[at * share : (at + 1) * share],
+        )
     ]

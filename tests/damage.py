@@ -49,7 +49,7 @@ from fedrepro.data.membership import read_partition  # noqa: E402
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared  # noqa: E402
 from fedrepro.data.table import COLUMNS, read_dataset_table  # noqa: E402
 from fedrepro.numbers.confusion import read_confusions  # noqa: E402
-from fedrepro.numbers.files import FIGURE  # noqa: E402
+from fedrepro.numbers.files import FIGURE, read_claims  # noqa: E402
 from fedrepro.numbers.summary import csv_text, read_metrics, summarise  # noqa: E402
 from fedrepro.numbers.times import exhibit_seconds, spent  # noqa: E402
 from fedrepro.planning.config import Config, load_exhibits  # noqa: E402
@@ -57,7 +57,8 @@ from fedrepro.planning.paths import TrialBlock  # noqa: E402
 from fedrepro.planning.plan import Plan, Run  # noqa: E402
 from fedrepro.record.compare import compare  # noqa: E402
 from fedrepro.record.keep import RECORD, record  # noqa: E402
-from fedrepro.report.page import load, load_claims, load_maps, page  # noqa: E402
+from fedrepro.site.pages import paper_page  # noqa: E402
+from fedrepro.site.reading import claims_of, maps_of, read_reports  # noqa: E402
 from fedrepro.stages import (  # noqa: E402
     aggregate,
     claims,
@@ -262,11 +263,13 @@ def _report_kinds(plan: Plan) -> Iterator[Kind]:
     others = (Path(f"{other}.csv"),)
     yield Kind("exhibit.csv, claims", Path(f"{base}.csv"), judged, others)
     table = folder / "pfnm" / "claims.csv"
-    yield Kind("claims.csv", table, lambda: load_claims([table]), others)
+    yield Kind("claims.csv", table, lambda: claims_of(read_claims(table)), others)
     beside = table.with_suffix(".json")
-    yield Kind("claims.json", beside, lambda: load_claims([table]), (Path(f"{base}.json"),))
+    yield Kind(
+        "claims.json", beside, lambda: claims_of(read_claims(table)), (Path(f"{base}.json"),)
+    )
     drawn = Path(plan.paths.partition_maps)
-    yield Kind("maps.json", drawn / "maps.json", lambda: load_maps(drawn), (beside,))
+    yield Kind("maps.json", drawn / "maps.json", lambda: maps_of(drawn), (beside,))
 
 
 def _record_kinds() -> Iterator[Kind]:
@@ -326,7 +329,8 @@ def _resumed(path: Path) -> object:
 
 
 def _page() -> object:
-    return page("tiny", [load(Path("reports/tiny"), KEYS[0], "tiny")])
+    (paper,) = read_reports(Path("reports/tiny"), "tiny", KEYS[:1]).papers
+    return paper_page(paper, "", (), frozenset())
 
 
 def _recorded() -> object:

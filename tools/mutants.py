@@ -1,28 +1,31 @@
 """Change the code at random places, one at a time, and see whether a test notices.
 
-    python tools/mutants.py trace FOLDER            # which tests call which functions: 15 minutes
-    python tools/mutants.py try FOLDER --count 300  # a second or two for each change
+    python tools/mutants.py trace FOLDER            # which tests call which functions
+    python tools/mutants.py try FOLDER --count 100  # some ten seconds for each change
     python tools/mutants.py again FOLDER            # those that survived, with the tests of today
 
 FOLDER is new, outside the repository: a copy of it that is changed there, and what was found, in
 found.jsonl. Changes are drawn by a seed from all places of the rooms below, so the first n are a
-random sample for every n, and a second `try` goes on after the last. A change is noticed if a test
-that calls the changed function fails, or takes ten times as long. What its tests take in all is
-limited, the nearest first, so that more may survive here than would with every test.
-
-Code of functions is replaced in a copy of a process that has loaded all tests. What then survives
-is tried once more in a new process with the changed file, as is what stands outside of functions.
+random sample for every n, and a second `try` goes on after the last. Each is tried in a process of
+its own. It is noticed if a test that calls the changed function fails, or takes ten times as long.
+What its tests take in all is limited, the nearest first, so that more may survive here than would
+with every test. Tests given by name are traced, or tried, in the place of all of tests/unit; a
+second `trace` adds to the first.
 
 Left alone is what cannot matter to a result: messages, annotations, `strict=` of zip and options of
-dataclasses.
+dataclasses. A line of EQUIVALENT names a change that no test can notice, and why; it is counted
+apart.
+
+No tool that there is does this: cosmic-ray runs one and the same command for every change, and
+mutmut leaves out what stands outside of functions and puts a decorator on every function, which
+Numba, and components that are read by their signatures, do not bear.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import compileall
-import gc
+import csv
 import json
 import math
 import os
@@ -35,16 +38,18 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from types import CodeType, FunctionType
+from queue import SimpleQueue
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("core", "beliefs", "matching", "numbers", "training")
-LATER = ("numba",)  # functions of files with these words are compiled when they are loaded
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.csv")
+THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 # --------------------------------------------------------------------------------- changes
 
@@ -150,11 +155,11 @@ def _with(node: ast.expr, **fields: object) -> str:
     return f"({ast.unparse(type(node)(**given))})"
 
 
-def sample(root: Path, seed: int) -> list[Change]:
-    """All changes of the rooms, in random order."""
+def sample(root: Path, seed: int, without: Sequence[str] = ()) -> list[Change]:
+    """All changes of the rooms but for files of these names, in random order."""
     package = root / "src" / "fedrepro"
     files = sorted(file for room in ROOMS for file in (package / room).rglob("*.py"))
-    found = [change for file in files for change in changes(file, root)]
+    found = [c for file in files if file.name not in without for c in changes(file, root)]
     random.Random(seed).shuffle(found)
     return found
 
@@ -213,33 +218,29 @@ class Calls:
 
     def pytest_sessionfinish(self) -> None:
         good = {name: found for name, found in self.tests.items() if name not in self.bad}
-        self.out.write_text(json.dumps(good))
+        before = json.loads(self.out.read_text()) if self.out.exists() else {}
+        self.out.write_text(json.dumps(before | good))
 
 
 def copied(tree: Path) -> None:
     """The files of the repository, as they are, with the environment."""
-    names = subprocess.check_output(["git", "ls-files", "-z"], cwd=ROOT, text=True)
-    for name in names.split("\0")[:-1]:
+    asked = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    for name in subprocess.check_output(asked, cwd=ROOT, text=True).split("\0")[:-1]:
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_file():
             shutil.copy2(ROOT / name, tree / name)
-    (tree / ".venv").symlink_to((ROOT / ".venv").resolve())
-    compileall.compile_dir(tree / "src", quiet=1)
+    if not (tree / ".venv").exists():
+        (tree / ".venv").symlink_to((ROOT / ".venv").resolve())
 
 
-def inside(tree: Path, temporary: Path) -> None:
-    """Let this process work in a tree."""
-    temporary.mkdir(parents=True, exist_ok=True)
+def trace(folder: Path, tests: list[str]) -> int:
+    tree, temporary = folder / "tree", folder / "temporary"
+    copied(tree)
+    temporary.mkdir(exist_ok=True)
     os.chdir(tree)
     sys.path.insert(0, str(tree / "src"))
     os.environ.update(PYTHONPATH=str(tree / "src"), TMPDIR=str(temporary))
     tempfile.tempdir = None
-
-
-def trace(folder: Path, tests: list[str]) -> int:
-    tree = folder / "tree"
-    copied(tree)
-    inside(tree, folder / "temporary")
     calls = Calls(tree, folder / "calls.json")
     return int(pytest.main(["-n", "0", "-q", *(tests or ["tests/unit"])], plugins=[calls]))
 
@@ -257,8 +258,10 @@ class Tests:
     of_file: dict[str, set[str]]
 
     @classmethod
-    def read(cls, path: Path) -> Tests:
-        found = json.loads(path.read_text())
+    def read(cls, path: Path, files: Sequence[str]) -> Tests:
+        """files: only those of these files, if there are any."""
+        whole = json.loads(path.read_text())
+        found = {k: v for k, v in whole.items() if not files or k.partition("::")[0] in files}
         of_function, of_file = defaultdict(set), defaultdict(set)
         for test, row in found.items():
             for file, name, line in row["calls"]:
@@ -294,185 +297,96 @@ class Tests:
         return chosen
 
 
-def changed(change: Change, tree: Path) -> bytes:
-    good = (tree / change.file).read_bytes()
-    return good[: change.start] + change.text.encode() + good[change.end :]
-
-
-def code_of(whole: CodeType, name: str, line: int) -> Iterator[CodeType]:
-    """The code of a function in the code of its module."""
-    if (whole.co_name, whole.co_firstlineno) == (name, line):
-        yield whole
-    for constant in whole.co_consts:
-        if isinstance(constant, CodeType):
-            yield from code_of(constant, name, line)
-
-
-def replace_code(change: Change, tree: Path) -> None:
-    """Give the function its changed code in this process. Errors: LookupError."""
-    path = str(tree / change.file)
-    code = next(code_of(compile(changed(change, tree), path, "exec"), *change.outer))
-    count = 0
-    for found in gc.get_objects():
-        if type(found) is FunctionType:
-            old = found.__code__
-            if old.co_filename == path and (old.co_name, old.co_firstlineno) == change.outer:
-                found.__code__ = code
-                count += 1
-    if not count:
-        raise LookupError(path)
-
-
-class Trials:
-    """A plugin of pytest that tries changes in copies of the process that has loaded all tests."""
-
-    def __init__(self, folder: Path, todo: list[Change], tests: Tests, options, file) -> None:
-        self.folder, self.tree, self.todo, self.tests = folder, folder / "tree", todo, tests
-        self.options, self.file = options, file
-        self.rows: list[dict] = []
-        self.failed: list[str] = []
-
-    def pytest_runtest_logreport(self, report) -> None:
-        if report.failed:
-            self.failed.append(report.nodeid)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session) -> bool:
-        items = {item.nodeid: item for item in session.items}
-        running: dict[int, Attempt] = {}
-        todo, anew = self.todo[::-1], []  # what needs a new process comes last
-        while todo or anew or running:
-            for place in range(self.options.at_once):
-                while place not in running and todo:
-                    change = todo.pop()
-                    near = self.tests.near(change, self.tree, self.options.seconds)
-                    near = [name for name in near if name in items]
-                    if self._in_a_copy(change, near):
-                        running[place] = self._begin(change, [items[n] for n in near], place)
-                    else:
-                        anew.insert(0, (change, near))
-                if place not in running and anew:
-                    running[place] = self._anew(*anew.pop(), place)
-            for place, attempt in list(running.items()):
-                code = attempt.process.poll()
-                if code is None and time.monotonic() < attempt.began + 60 + 10 * attempt.most:
-                    continue
-                if code is None:
-                    os.killpg(attempt.process.pid, signal.SIGKILL)
-                    attempt.process.wait()
-                del running[place]
-                shutil.rmtree(self.folder / f"temporary-{place}", ignore_errors=True)
-                if attempt.copied and code != 1:
-                    anew.insert(0, (attempt.change, attempt.near))
-                    self._log(f"{'':9} {code!s:9} {said_of(asdict(attempt.change))}")
-                else:
-                    self._end(attempt, code, place)
-            time.sleep(0.05)
-        return True
-
-    def _in_a_copy(self, change: Change, near: list[str]) -> bool:
-        text = (self.tree / change.file).read_text()
-        return bool(change.outer[0] and near and not any(word in text for word in LATER))
-
-    def _begin(self, change: Change, chosen: list, place: int) -> Attempt:
-        out, near = self.folder / f"out-{place}", [item.nodeid for item in chosen]
-        process = os.fork()
-        if process:
-            return Attempt(change, near, Copy(process), out, self.options.seconds)
-        code = 9
+def outcome_of(change: Change, near: list[str], tree: Path, most: float) -> tuple[str, str]:
+    """What becomes of a change that is made in this tree, and the first words of why."""
+    path = tree / change.file
+    good = path.read_bytes()
+    if good[change.start : change.end] != change.was.encode():
+        return "moved", "the file has changed since it was drawn"
+    with tempfile.TemporaryDirectory(prefix="fedrepro-mutant-") as temporary:
+        own = {"PYTHONPATH": str(tree / "src"), "TMPDIR": temporary, "PYTHONDONTWRITEBYTECODE": "1"}
+        if b"numba" in good:  # it keeps what it compiled by its file
+            own["NUMBA_CACHE_DIR"] = temporary
+        command = [sys.executable, "-m", "pytest", "-xq", "-n0", "-pno:cacheprovider", "--tb=line"]
+        path.write_bytes(good[: change.start] + change.text.encode() + good[change.end :])
+        run = subprocess.Popen(
+            [*command, *near] if near else [sys.executable, "-c", "pass"],
+            cwd=tree, env=os.environ | THREADS | own, text=True, errors="replace",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
         try:
-            os.setsid()
-            temporary = self.folder / f"temporary-{place}"
-            inside(self.tree, temporary)
-            os.environ["FEDREPRO_TESTS_FOLDER"] = str(temporary)
-            replace_code(change, self.tree)
-            self.failed.clear()
-            for item, later in zip(chosen, [*chosen[1:], None], strict=True):
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=later)
-                if self.failed:
-                    out.write_text(self.failed[0])
-                    break
-            code = int(bool(self.failed))
-        except BaseException as error:
-            out.write_text(f"{type(error).__name__}: {error}")
+            said, _ = run.communicate(timeout=60 + 10 * most)
+        except subprocess.TimeoutExpired:
+            return "endless", ""
         finally:
-            os._exit(code)
-
-    def _anew(self, change: Change, near: list[str], place: int) -> Attempt:
-        """In a new process, with the changed file."""
-        tree, out = self.folder / f"tree-{place}", self.folder / f"out-{place}"
-        if not tree.exists():
-            shutil.copytree(self.tree, tree, symlinks=True)
-        (tree / change.file).write_bytes(changed(change, tree))
-        temporary = self.folder / f"temporary-{place}"
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        more = {"PYTHONPATH": str(tree / "src"), "TMPDIR": str(temporary)}
-        more |= {"PYTHONDONTWRITEBYTECODE": "1"}
-        if "numba" in (tree / change.file).read_text():  # it keeps what it compiled by its file
-            more["NUMBA_CACHE_DIR"] = str(temporary)
-        env = {k: v for k, v in os.environ.items() if k != "FEDREPRO_TESTS_FOLDER"} | more
-        words = ["-m", "pytest", "-xq", "-n0", "-pno:cacheprovider", "--tb=line", *near]
-        words = words if near else ["-c", "pass"]
-        with out.open("w") as file:
-            process = subprocess.Popen(
-                [sys.executable, *words], cwd=tree, env=env, stdout=file, stderr=file,
-                start_new_session=True,
-            )  # fmt: skip
-        return Attempt(change, near, process, out, self.options.seconds)
-
-    def _end(self, attempt: Attempt, code: int | None, place: int) -> None:
-        change = attempt.change
-        if attempt.copied:
-            by = [attempt.out.read_text()]
-        else:
-            shutil.copy2(self.tree / change.file, self.folder / f"tree-{place}" / change.file)
-            said = attempt.out.read_text(errors="replace").splitlines()
-            by = [line for line in said if line.startswith(("FAILED", "ERROR"))][:1]
-        words = {0: "survived", 4: "not tried", None: "endless"}  # 4: a test is not there
-        seconds = round(time.monotonic() - attempt.began, 1)
-        more = {"by": by, "tests": len(attempt.near), "seconds": seconds}
-        row = asdict(change) | {"outcome": words.get(code, "noticed")} | more
-        self.rows.append(row)
-        print(json.dumps(row), file=self.file, flush=True)
-        self._log(f"{len(self.rows)}/{len(self.todo)} {row['outcome']:9} {said_of(row)}")
-
-    def _log(self, line: str) -> None:
-        with (self.folder / "log").open("a") as log:
-            print(line, file=log)
+            if run.poll() is None:
+                os.killpg(run.pid, signal.SIGKILL)
+                run.wait()
+            path.write_bytes(good)
+    why = next((line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))), "")
+    # 4: a test is not there
+    return {0: "survived", 4: "not tried"}.get(run.returncode, "noticed"), why
 
 
-@dataclass
-class Attempt:
-    """Tests that run with a change, since when, and for how long at most."""
+def tried(folder: Path, todo: list[Change], options: argparse.Namespace, out: Path) -> list[dict]:
+    tests = Tests.read(folder / "calls.json", options.tests)
+    trees: SimpleQueue[Path] = SimpleQueue()
+    for place in range(options.at_once):
+        tree = folder / f"tree-{place}"
+        shutil.rmtree(tree, ignore_errors=True)
+        shutil.copytree(folder / "tree", tree, symlinks=True)
+        trees.put(tree)
 
-    change: Change
-    near: list[str]
-    process: Copy | subprocess.Popen
-    out: Path
-    most: float
-    began: float = field(default_factory=time.monotonic)
+    def one(change: Change) -> dict:
+        tree, began = trees.get(), time.monotonic()
+        near = tests.near(change, tree, options.seconds)
+        try:
+            outcome, by = outcome_of(change, near, tree, options.seconds)
+        finally:
+            trees.put(tree)
+        seconds = round(time.monotonic() - began, 1)
+        row = asdict(change) | {
+            "outcome": outcome, "by": by, "tests": len(near), "seconds": seconds
+        }  # fmt: skip
+        with out.open("a") as file:
+            print(json.dumps(row), file=file)
+        print(f"{outcome:9} {said_of(row)}", flush=True)
+        return row
 
-    @property
-    def copied(self) -> bool:
-        return isinstance(self.process, Copy)
+    with ThreadPoolExecutor(options.at_once) as pool:
+        return list(pool.map(one, todo))
 
 
-class Copy:
-    """A forked process, asked as one of subprocess is."""
+def rows_of(out: Path) -> list[dict]:
+    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
-    def __init__(self, pid: int) -> None:
-        self.pid, self.code = pid, None
 
-    def poll(self) -> int | None:
-        if self.code is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self.code = os.waitstatus_to_exitcode(status) if ended else None
-        return self.code
+def try_all(folder: Path, options: argparse.Namespace) -> None:
+    out = folder / "found.jsonl"
+    rows = rows_of(out)
+    done = {(row["file"], row["start"], row["end"], row["text"]) for row in rows}
+    drawn = sample(folder / "tree", options.seed, options.without)[: options.count]
+    todo = [c for c in drawn if (c.file, c.start, c.end, c.text) not in done]
+    print(told(rows + tried(folder, todo, options, out), folder / "tree"))
 
-    def wait(self) -> None:
-        os.waitpid(self.pid, 0)
-        self.code = -signal.SIGKILL
+
+def again(folder: Path, options: argparse.Namespace) -> None:
+    """Those that survived once more, with tests as they are now; all calls of them count."""
+    rows, out = rows_of(folder / "found.jsonl"), folder / "again.jsonl"
+    todo = [
+        Change(**{one.name: _whole(row[one.name]) for one in fields(Change)})
+        for row in rows
+        if row["outcome"] == "survived"
+    ]
+    shutil.copytree(ROOT / "tests", folder / "tree" / "tests", dirs_exist_ok=True)
+    out.unlink(missing_ok=True)
+    found = tried(folder, todo, options, out)
+    rest = [row for row in rows if row["outcome"] != "survived"]
+    print(told(rest + found, folder / "tree"))
+
+
+def _whole(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def interval(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
@@ -483,9 +397,22 @@ def interval(count: int, of: int, z: float = 1.96) -> tuple[float, float]:
     return 100 * (middle - half), 100 * (middle + half)
 
 
-def told(rows: list[dict]) -> str:
-    """The share that survives, in each room and in all."""
-    lines = []
+def is_equivalent(row: dict, tree: Path) -> bool:
+    """Whether it is known that no test can notice a change; a line in `tree` says which it is."""
+    with EQUIVALENT.open(newline="", encoding="utf-8") as file:
+        known = {
+            (one["file"], one["line"], one["was"], one["text"]) for one in csv.DictReader(file)
+        }
+    line = (tree / row["file"]).read_text(encoding="utf-8").splitlines()[row["line"] - 1]
+    return (row["file"], line.strip(), " ".join(row["was"].split()), row["text"]) in known
+
+
+def told(rows: list[dict], tree: Path) -> str:
+    """The share that survives, in each room and in all; what is equivalent is counted apart."""
+    tried = [row for row in rows if row["outcome"] not in ("moved", "not tried")]
+    counted = [row for row in tried if not is_equivalent(row, tree)]
+    lines = [f"{len(tried) - len(counted)} are known to be equivalent and left out"]
+    rows = counted
     for room in (*ROOMS, ""):
         own = [row for row in rows if row["file"].startswith(f"src/fedrepro/{room}")]
         left = sum(row["outcome"] == "survived" for row in own)
@@ -494,45 +421,6 @@ def told(rows: list[dict]) -> str:
             share = f"{100 * left / len(own):.1f} % ({low:.1f} to {high:.1f})"
             lines.append(f"{room or 'all':10} {left:4} of {len(own):4} survive: {share}")
     return "\n".join(lines)
-
-
-def try_all(folder: Path, options: argparse.Namespace) -> None:
-    out, tree = folder / "found.jsonl", folder / "tree"
-    rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
-    done = {(row["file"], row["start"], row["end"], row["text"]) for row in rows}
-    drawn = sample(tree, options.seed)[: options.count]
-    todo = [c for c in drawn if (c.file, c.start, c.end, c.text) not in done]
-    with out.open("a") as file:
-        print(told(rows + tried(folder, todo, options, file)))
-
-
-def again(folder: Path, options: argparse.Namespace) -> None:
-    """Those that survived once more, with tests as they are now; all calls of them count."""
-    rows = [json.loads(line) for line in (folder / "found.jsonl").read_text().splitlines()]
-    todo = [
-        Change(**{one.name: _whole(row[one.name]) for one in fields(Change)})
-        for row in rows
-        if row["outcome"] == "survived"
-    ]
-    for tree in sorted(folder.glob("tree*")):
-        shutil.copytree(ROOT / "tests", tree / "tests", dirs_exist_ok=True)
-    with (folder / "again.jsonl").open("w") as file:
-        found = tried(folder, todo, options, file)
-    print(told([row for row in rows if row["outcome"] != "survived"] + found))
-
-
-def _whole(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def tried(folder: Path, todo: list[Change], options: argparse.Namespace, file) -> list[dict]:
-    tree = folder / "tree"
-    inside(tree, folder / "temporary")
-    tests = Tests.read(folder / "calls.json")
-    names = options.tests or sorted({name.partition("::")[0] for name in tests.seconds})
-    trials = Trials(folder, todo, tests, options, file)
-    pytest.main(["-n0", "-q", "-pno:cacheprovider", *names], plugins=[trials])
-    return trials.rows
 
 
 def said_of(row: dict) -> str:
@@ -544,14 +432,15 @@ def main() -> None:
     parser.add_argument("step", choices=("trace", "try", "again"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("tests", nargs="*", help="files of tests; all of tests/unit, if none")
-    parser.add_argument("--count", type=int, default=300, help="changes to try")
+    parser.add_argument("--count", type=int, default=100, help="changes to try")
     parser.add_argument("--seed", type=int, default=0, help="which changes")
     parser.add_argument("--seconds", type=float, default=40, help="of tests for each change")
     parser.add_argument("--at-once", type=int, default=2, help="changes tried at the same time")
+    parser.add_argument("--without", nargs="*", default=(), help="names of files to leave out")
     options = parser.parse_args()
     folder = options.folder.resolve()
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-        os.environ[name] = "1"
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ.update(THREADS)
     if options.step == "trace":
         sys.exit(trace(folder, options.tests))
     (try_all if options.step == "try" else again)(folder, options)

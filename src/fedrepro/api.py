@@ -14,6 +14,7 @@ and `Clients`, who keep their data, do what is declared.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -49,12 +50,15 @@ NEEDS = {
     "client_validation": "candidate weights evaluated by the clients on validation examples",
     "client_inputs": "training inputs of single clients",
     "client_labels": "training labels of single clients",
+    "client_answers": "numbers that clients compute on their own examples and send",
     "client_validation_examples": "validation examples of single clients, on which the clients "
     "work by themselves",
     "public_examples": "a labelled sample at the server that no client holds",
     "public_sample": "a labelled sample of the clients' validation examples in one place, on which "
     "the model is tuned",
     "server_validation": "validation examples at the server that no client holds",
+    "public_inputs": "inputs of another data set at the server, without labels",
+    "start": "the weights that all clients started from",
 }
 
 # What choosing one setting of a sweep reads, beside what the method itself is handed.
@@ -65,6 +69,8 @@ DISCLOSED = {
     "client_validation": "each client's own validation examples, by which a setting is chosen",
     "public": "labelled examples that everybody may see, by which a setting is chosen",
 }
+
+BUDGET = 8  # settings of a method that a comparison of many methods tries
 
 Over = Literal["end", "best", "area", "half", "race"]
 
@@ -193,8 +199,9 @@ class ClientInfo:
 
     example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
     pooled_labels: int64 (N,); the same of the public sample and of the server's validation
-    examples. clients: those of a one-shot method that lets them train or evaluate once more.
-    `training` is the scenario's local training procedure, `device` where to compute.
+    examples. clients: those of a one-shot method that lets them train, evaluate or answer once
+    more. start: tensors (1, *shape) that all clients started from. `training` is the scenario's
+    local training procedure, `device` where to compute.
     """
 
     training: Spec
@@ -208,6 +215,7 @@ class ClientInfo:
     validation_inputs: np.ndarray | None = None
     validation_labels: np.ndarray | None = None
     clients: Clients | None = None
+    start: Mapping[str, np.ndarray] | None = None
 
 
 @dataclass(frozen=True)
@@ -256,11 +264,12 @@ class GlobalModel:
     sum to one if the mixture is one of probabilities, or None for a single network. The prediction
     is argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. ties: if given, networks vote
     instead, each with its weights for the class that it predicts, and this is the random place that
-    decides between classes with equally many votes. diagnostics: named numbers that
-    become metrics, of METRICS or declared by the method. traffic: all that a one-shot method sent,
-    if it is not every client's model once and what `Clients` counted. exchanges: those of all
-    clients with the server, if they are not one, and one more for what clients did beside. layers:
-    what the clients' state dicts call the layers, if the models came as such.
+    decides between classes with equally many votes. gate: if given, the prediction is argmax of
+    what this small network makes of all logits instead, see `networks.gates`. diagnostics: named
+    numbers that become metrics, of METRICS or declared by the method. traffic: all that a one-shot
+    method sent, if it is not every client's model once and what `Clients` counted. exchanges: those
+    of all clients with the server, if they are not one, and one more for what clients did beside.
+    layers: what the clients' state dicts call the layers, if the models came as such.
     """
 
     model: Spec
@@ -271,6 +280,7 @@ class GlobalModel:
     exchanges: int | None = None
     layers: tuple[str, ...] | None = None
     ties: Rng | None = None
+    gate: Mapping[str, np.ndarray] | None = None
 
     @property
     def networks(self) -> int:
@@ -279,7 +289,8 @@ class GlobalModel:
     @property
     def finite(self) -> bool:
         """Whether all weights are numbers: a model that is not predicts nothing."""
-        return all(bool(np.isfinite(value).all()) for value in self.tensors.values())
+        held = [*self.tensors.values(), *(self.gate or {}).values()]
+        return all(bool(np.isfinite(value).all()) for value in held)
 
     def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
         """The network as plain PyTorch loads it: torch tensors, float32, weights as (out, in).
@@ -380,6 +391,9 @@ def method(
     scenario: Mapping[str, str | Mapping[str, Any]] | None = None,
     metrics: Mapping[str, Metric] | None = None,
     prepare: Callable[..., Any] | None = None,
+    sends: str = "",
+    one_start: bool = False,
+    grid: Mapping[str, Sequence[Any]] | None = None,
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
@@ -390,11 +404,29 @@ def method(
     the training). metrics: what it reports that METRICS does not have. prepare: of a one-shot
     method, a function of (clients, info, *, rng, and some of its parameters) that is called once
     for all settings of a trial with equal values of those; what it returns is handed over as
-    `prepared`.
+    `prepared`. sends: what clients send beside their models, in a phrase; it belongs to the need
+    `client_answers`. one_start: whether it combines only models that trained from the same start.
+    grid: values of its parameters that a comparison may try, BUDGET settings at most, the same
+    for all methods. Errors: FedreproError for a need that there is not, for answers without that
+    phrase, and for a larger grid.
     """
-    strangers = set(needs) - set(NEEDS)
+    strangers = sorted(set(needs) - set(NEEDS))
     if strangers:
-        raise ValueError(f"method {name!r} needs something unknown: {sorted(strangers)}")
+        raise FedreproError(
+            f"method '{name}' needs '{strangers[0]}', which nobody can give: known needs are "
+            f"{', '.join(sorted(NEEDS))}"
+        )
+    if ("client_answers" in needs) != bool(sends):
+        raise FedreproError(
+            f"method '{name}' must say in a phrase what clients answer (sends=…) if it needs "
+            "client_answers, and only then"
+        )
+    tried = math.prod(len(values) for values in (grid or {}).values())
+    if tried > BUDGET:
+        raise FedreproError(
+            f"method '{name}' declares a grid of {tried} settings, and comparisons try {BUDGET} of "
+            "any method: leave some out"
+        )
     taken = set(metrics or ()) & set(METRICS)
     if taken:
         raise ValueError(f"method {name!r} declares metrics that are there: {sorted(taken)}")
@@ -411,4 +443,7 @@ def method(
         scenario=dict(scenario or {}),
         metrics=dict(metrics or {}),
         prepare=prepare,
+        sends=sends,
+        one_start=one_start or "start" in needs,
+        grid=dict(grid or {}),
     )

@@ -54,6 +54,8 @@ def allowed(info, item):
     for part in ASIDE:
         if part.need in item.meta["needs"] and part.at != "clients":
             keep |= {f"{part.parameter}_{what}" for what in ("inputs", "labels")}
+    if "public_inputs" in item.meta["needs"]:
+        keep |= {"public_inputs"}
     gone = {f.name: None for f in fields(info) if f.name not in keep}
     return replace(info, **gone)
 

@@ -11,11 +11,28 @@ import pandas as pd
 
 from fedrepro.numbers.claims.intervals import half_width
 from fedrepro.numbers.summary import read_csv
+from fedrepro.record.sentences import without_links
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/findings/pfnm.md"
+# of each paper, its page and those that it leads to, in the order in which they are read
+PARTS = {
+    "pfnm": ("", "-why-claims-fail", "-at-equal-size", "-deep", "-more"),
+    "gems": ("", "-controls", "-why-claims-fail", "-settings"),
+    "p2p": ("", "-what-came-out"),
+    "fedavg": ("", "-rounds"),
+    "rm": ("",),
+}
+
+
+def told(paper: str) -> str:
+    """All that the pages of a paper's findings say, with numbers as plain text."""
+    pages = [ROOT / f"docs/findings/{paper}{part}.md" for part in PARTS[paper]]
+    return without_links("\n".join(page.read_text() for page in pages))
+
+
 RECORD = ROOT / "reports/record/paper/pfnm"
-FLAT = " ".join(PAGE.read_text().split())
+FLAT = " ".join(told("pfnm").split())
 DEAD = ROOT / "docs/findings/pfnm-dead-units.csv"
 J = (5, 10, 15, 20, 25, 30)
 DEPTHS = tuple("@".join(["50"] * depth) for depth in range(1, 7))

@@ -77,6 +77,7 @@ def fitting(name: str, labels: np.ndarray, clients: int) -> Spec:
         "one_class": {"clients": classes},
         "by_label": {"clients": min(clients, classes)},
         "label_lists": {"lists": [str(label) for label in range(classes)]},
+        "labels_each": {"clients": max(clients, classes), "each": min(2, classes)},
         "natural": {"clients": 3},
     }
     return spec_of(name, **{"clients": clients, **fits.get(name, {})})

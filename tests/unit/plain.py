@@ -13,7 +13,7 @@ from fedrepro.training.noise import noise_of
 
 def mlp(w, x, noise, layers, dropout=0.0, batch=8):
     for i in range(layers):
-        x = x @ w[f"weight{i}"] + w[f"bias{i}"]
+        x = x @ w[f"weight{i}"] + w.get(f"bias{i}", 0)
         if i < layers - 1:
             x = torch.relu(x)
             if dropout:
@@ -37,12 +37,12 @@ def variational(w, x, noise, layers):
 def cnn(w, x, shape, convolutions, padding, pool_every, dense_layers):
     x = x.view(len(x), *shape)
     for i in range(convolutions):
-        x = torch.relu(functional.conv2d(x, w[f"weight{i}"], w[f"bias{i}"], padding=padding))
+        x = torch.relu(functional.conv2d(x, w[f"weight{i}"], w.get(f"bias{i}"), padding=padding))
         if (i + 1) % pool_every == 0:
             x = functional.max_pool2d(x, 2)
     x = x.flatten(1)
     for i in range(convolutions, convolutions + dense_layers):
-        x = x @ w[f"weight{i}"] + w[f"bias{i}"]
+        x = x @ w[f"weight{i}"] + w.get(f"bias{i}", 0)
         x = torch.relu(x) if i < convolutions + dense_layers - 1 else x
     return x
 

@@ -70,7 +70,7 @@ def problem(
     counts = np.stack([np.bincount(labels[r], minlength=CLASSES) for r in rows])
     own = Examples(*map(torch.from_numpy, blobs(seed=2)))
     data = ClientData(examples, rows, [r[::2] for r in rows], own)
-    clients = Clients(model, network, settings, data)
+    clients = Clients(model, network, settings, data, own=trained.tensors)
     return Problem(
         inputs,
         labels,
@@ -86,6 +86,8 @@ def problem(
             pooled_labels=labels,
             validation_inputs=at_server,
             validation_labels=server_labels,
+            public_inputs=blobs(seed=3)[0][:60],
             clients=clients,
+            start=own_starts(network, settings, [Rng(0)]),
         ),
     )

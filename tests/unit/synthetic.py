@@ -29,6 +29,7 @@ ORIGIN = {
     "revision": REVISION,
     "digest": "12" * 16,
     "versions": {"torch": "2"},
+    "arithmetic": "portable",
     "device": "cpu",
     "machine": {"system": "Linux", "cpu": "of the files", "cores": 3, "python": "3.11.7"},
 }

@@ -400,3 +400,31 @@ def test_the_recorded_files_name_their_origin_under_the_same_key():
     paths = sorted((Path(__file__).parents[2] / "reports/record").rglob("*.parquet"))
     assert paths
     assert all(read_provenance(read_table(path, "metrics")) for path in paths)
+
+
+@pytest.mark.parametrize("pieces", [(150,), (1, 149), (63, 1, 86), (64, 86), (50, 50, 50)])
+def test_models_are_written_in_groups_of_equal_size_however_they_come(tmp_path, pieces):
+    """So the bytes of a file do not depend on how training was cut into companies."""
+    path, done = tmp_path / "models.parquet", 0
+    with artifacts.model_writer(path, SOURCE) as writer:
+        for count in pieces:
+            place = list(range(done, done + count))
+            tensors = {"w": np.arange(done, done + count, dtype=np.float32)[:, None]}
+            writer.write([0] * count, place, [1] * count, tensors)
+            done += count
+    groups = pq.ParquetFile(path).metadata
+    rows = [groups.row_group(i).num_rows for i in range(groups.num_row_groups)]
+    assert rows == [64, 64, 22]
+    found = artifacts.read_models([path], [0])[0]
+    assert found.tensors["w"].ravel().tolist() == list(range(150))
+
+
+def test_numbers_within_lists_are_stored_by_bytes_and_texts_by_dictionary(tmp_path):
+    """What of a model file is large: without it files of weights are a fifth larger."""
+    path = tmp_path / "models.parquet"
+    some_models(path)
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    stored = {column.path_in_schema: column.encodings for column in columns}
+    assert "BYTE_STREAM_SPLIT" in stored["values.list.element"]
+    assert [name for name, how in stored.items() if "RLE_DICTIONARY" in how] == ["tensor"]

@@ -204,7 +204,17 @@ def test_the_excess_risk_of_corollary_1_as_printed_is_exceeded():
     assert excess <= corrected_excess_risk(1, divergence)
 
 
+def test_excess_risks_by_hand():
+    assert printed_excess_risk(3, 0.25) == pytest.approx(0.75)  # 3 · 0.5 / 2
+    assert corrected_excess_risk(3, 0.5) == pytest.approx(3)  # 3 sqrt(2 · 0.5)
+
+
 def test_the_mended_excess_risk_is_never_exceeded(draws):
     for p, q in draws.dirichlet(np.ones(4), size=(200, 2)):
         divergence = float((p * np.log(p / q)).sum())
         assert abs(p - q).sum() <= corrected_excess_risk(1, divergence)
+
+
+def test_an_estimate_leads_by_more_than_rounding():
+    logs = np.array([[finite.TIE, 0.0], [3 * finite.TIE, 0.0], [0.0, 0.0]])
+    assert finite.learnt(logs, truth=0).tolist() == [False, True, False]

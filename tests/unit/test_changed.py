@@ -13,7 +13,7 @@ from fedrepro.core.artifacts import read_provenance, read_table, write_table
 from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import components
 from fedrepro.planning import changed
-from fedrepro.planning.changed import changed_components, component_files
+from fedrepro.planning.changed import _stamp, changed_components, component_files
 
 __all__ = ["workplace"]
 
@@ -49,7 +49,7 @@ def changing(monkeypatch, name):
 
 def test_a_file_says_which_components_computed_it(computed):
     (path,) = computed.run_files(next(r for r in computed.runs if r.method.name == "pfnm"), 1)
-    found = dict(component_files(path))
+    found = dict(component_files(_stamp(path)))
     assert found == read_provenance(read_table(path, "metrics"))["component_files"]
     assert set(found) == {
         *("dataset digits", "partition homogeneous", "model mlp", "training adam", "method pfnm")
@@ -59,7 +59,7 @@ def test_a_file_says_which_components_computed_it(computed):
 
 def test_nothing_is_said_while_nothing_changed(computed):
     assert changed_components(computed) == []
-    assert list(component_files("nowhere.parquet")) == []
+    assert list(component_files(_stamp("nowhere.parquet"))) == []
 
 
 def test_a_changed_file_is_said_once_with_how_many_runs_stay(computed, monkeypatch):

@@ -192,6 +192,8 @@ def test_a_change_may_be_that_of_what_one_method_has_above_another():
     places = [({"clients": j}, "A", a) for j, a in ((2, 0.9), (10, 0.7))]
     places += [({"clients": j}, "B", b) for j, b in ((2, 0.8), (10, 0.65))]
     found = check(form="change", along="clients", minus="B", below=0)
+    assert " minus B along clients, " in found.words
+    assert "minus" not in check(form="change", along="clients", below=0).words
     assert values(found, {"x": table(*places)}) == pytest.approx([0.05 - 0.1])
 
 

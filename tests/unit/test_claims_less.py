@@ -149,14 +149,13 @@ def test_without_any_rows_a_claim_is_as_before_or_incomplete(data):
     assert verdict_of(name, numbers) in (full(name), "incomplete")
 
 
-@pytest.mark.parametrize("trials", [3, 5])
-def test_fewer_trials_than_the_rules_ask_for_decide_nothing(trials):
-    rules = Rules(trials=trials, holm=False)
+def test_fewer_trials_than_the_rules_ask_for_decide_nothing():
+    rules = Rules(trials=3, holm=False)
     for name, claim in CLAIMS.items():
         numbers = {}
         for exhibit in NAMED[name]:
             frame = recorded(exhibit).frame.copy()
-            frame["by_trial"] = [" ".join(t.split()[: trials - 1]) for t in frame["by_trial"]]
+            frame["by_trial"] = [" ".join(t.split()[:2]) for t in frame["by_trial"]]
             numbers[exhibit] = Numbers(frame, recorded(exhibit).grid, recorded(exhibit).every)
         assert verdict_of(name, numbers, rules) == "incomplete", claim.id
 

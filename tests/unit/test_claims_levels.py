@@ -13,12 +13,14 @@ scatter, which is what tempts to pick the wildest.
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from claim_tables import LOOSE, check, of_series
 from scipy.stats import binom, ttest_1samp
 
+from fedrepro.numbers.claims.cells import Numbers
 from fedrepro.numbers.claims.form import Bounds
-from fedrepro.numbers.claims.intervals import correlation
+from fedrepro.numbers.claims.intervals import Contrast, correlation
 from fedrepro.numbers.claims.judging import Rules, breaks, decide, keeps
 from fedrepro.numbers.claims.statements import mean_over_points
 
@@ -342,3 +344,28 @@ def test_an_effect_that_is_there_is_found():
     held, refuted = wrong(check(form="spread", over=["sigma2"], at_most=12), numbers)
     assert held > 0.95 * REPLICATES
     assert refuted == 0
+
+
+def test_contrasts_that_are_repeated_keep_their_means_and_sds():
+    """Once over they are as they were; four times over, as many trials and equal moments."""
+    rng = np.random.default_rng(17)
+    contrast = Contrast(rng.normal(2, 1, (5, 1)), rng.normal(1, 3, (5, 2)))
+    once = contrast.repeated(1)
+    assert np.allclose(once.gains, contrast.gains)
+    assert np.allclose(once.rivals, contrast.rivals)
+    many = contrast.repeated(4)
+    assert many.trials == 20
+    for new, old in ((many.gains, contrast.gains), (many.rivals, contrast.rivals)):
+        assert np.allclose(new.mean(0), old.mean(0))
+        assert np.allclose(new.std(0, ddof=1), old.std(0, ddof=1))
+        # trials go in the same order, wider about their mean
+        assert np.allclose(np.corrcoef(new[:5, 0], old[:, 0])[0, 1], 1)
+
+
+def test_rounds_that_should_have_been_measured_are_named():
+    """The first and the last one always, and every third between."""
+    numbers = Numbers(pd.DataFrame(), every={"A": 3})
+    assert numbers.due("A", [1, 3, 6, 8]) == []
+    assert numbers.due("A", [3, 8]) == [1, 6]
+    assert numbers.due("A", [8]) == [1, 3, 6]
+    assert numbers.due("A", []) == numbers.due("B", [8]) == []

@@ -7,11 +7,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from synthetic import KEY, draw, plan, plausible, undrawn, workplace
-from test_report import Nesting
+from test_pages import FOLDER, Nesting
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.report.page import interval, load_claims, page
-from fedrepro.stages import claims, report
+from fedrepro.numbers.files import read_claims
+from fedrepro.site.claims import claims_html, interval
+from fedrepro.site.pages import paper_page
+from fedrepro.site.reading import claims_of, read_reports
+from fedrepro.stages import claims
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
@@ -29,7 +32,7 @@ def judged(values=plausible, exhibits=BOTH, published=LOOSE) -> dict[str, list[d
     assert "  trials: 5\n" in text
     LOOSE.write_text(text.replace("  trials: 5\n", "  trials: 2\n"))
     claims.run(published, exhibits, Path("reports/tiny"), OUT)
-    return {checks[0]["claim"]: checks for checks in load_claims([OUT])["pfnm"]}
+    return {checks[0]["claim"]: checks for checks in claims_of(read_claims(OUT))}
 
 
 def lifted(amount):
@@ -83,22 +86,21 @@ def test_equal_numbers_give_equal_bytes():
 
 def test_the_page_shows_every_claim_with_its_numbers():
     judged()
-    made = plan()
-    report.run(made, [KEY], Path(made.paths.index), None, [OUT])
-    html = Path(made.paths.index).read_text()
+    (paper,) = read_reports(FOLDER, "tiny", [KEY]).papers
+    html = paper_page(paper, "", (), frozenset())
     Nesting(html)
-    assert 'id="claims-pfnm"' in html
-    assert "not a judgement of the paper" in html
+    assert 'id="claims"' in html
+    assert "Stand-in data." in html
     assert "33 claims: " in html
     for number in ("1", "2a", "2b", *range(3, 25)):
-        assert f'<th scope="row">P{number}</th>' in html
+        assert f'id="p{number}"' in html
 
 
 def test_the_page_says_what_is_missing_and_which_bounds_came_late():
     judged(exhibits=[KEY])
-    html = page("tiny", [], [], load_claims([OUT]))
+    html = claims_html(claims_of(read_claims(OUT)))
     assert "missing: figure-2b" in html
-    assert html.count("Written after first numbers were there.") == 18
+    assert html.count("its bound was written when first numbers were there") == 18
 
 
 @pytest.mark.parametrize(
@@ -115,16 +117,18 @@ def test_a_table_without_a_value_for_each_trial_is_a_sentence(column, value):
 
 
 def test_a_page_without_claims_has_no_section_for_them():
-    assert "Claims of" not in page("tiny", [])
+    draw(plan())
+    (paper,) = read_reports(FOLDER, "tiny", [KEY]).papers
+    assert "## Claims" not in paper_page(paper, "", (), frozenset())
 
 
 @pytest.mark.parametrize(
     ("row", "text"),
     [
-        ({"value": "0.5", "low": "0.4", "high": "0.6"}, "0.5 (0.4 … 0.6)"),
+        ({"value": "0.5", "low": "0.4", "high": "0.6"}, "0.5 (0.4 to 0.6)"),
         (
             {"value": "0.5", "low": "0.4", "high": "0.6", "confidence": "0.995"},
-            "0.5 (0.4 … 0.6 at 99.5 %)",
+            "0.5 (0.4 to 0.6 at 99.5 %)",
         ),
         ({"value": "1", "low": "1", "high": "1"}, "1"),
         ({"value": "0.5", "low": "", "high": ""}, "0.5, error unknown"),

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from fedrepro.cli import main as entry
-from fedrepro.cli import people, put_on_path
+from fedrepro.cli import printing, put_on_path
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -63,7 +63,7 @@ def test_a_pipe_gets_whole_lines(columns):
 def test_a_narrow_terminal_gets_every_letter(monkeypatch):
     screen = io.StringIO()
     monkeypatch.setattr(
-        people, "console", Console(file=screen, width=60, force_terminal=True, highlight=False)
+        printing, "console", Console(file=screen, width=60, force_terminal=True, highlight=False)
     )
     assert main(["exhibits"]) == 0
     assert main(["methods"]) == 0

@@ -12,6 +12,9 @@ from problems import problem
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.training.clients import own_starts
+from fedrepro.training.engine import train
+from fedrepro.training.ledger import models_sent
+from fedrepro.training.minibatches import Task
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +63,45 @@ def test_a_client_trains_the_same_in_any_company(clients, start):
     for name, value in whole.tensors.items():
         assert np.array_equal(value[[2, 0]], some.tensors[name])
         assert np.array_equal(value[:1], fewer.tensors[name])
+
+
+def test_a_gradient_costs_a_model_each_way(clients, start):
+    """What the harness writes down as traffic of methods in which clients take one step."""
+    clients, ledger = clients.holding(lambda j, n: np.arange(5)), clients.ledger
+    weights = {name: value[:1] for name, value in start.items()}
+    ledger.begin()
+    found = clients.gradients(weights, [0, 2])
+    assert {len(value) for value in found.values()} == {2}
+    assert ledger.traffic == models_sent(clients.network, up=2, down=2)
+    ledger.begin()
+    clients.gradients(weights)
+    assert ledger.traffic == models_sent(clients.network, up=clients.count, down=clients.count)
+
+
+def test_what_goes_on_where_rounds_left_off_takes_the_examples_as_local_training_does(clients):
+    """Minibatch by minibatch, in any rounds, it is one training without rounds."""
+    clients = clients.holding(lambda j, n: np.arange(16))  # two minibatches of 8
+    rngs = [Rng(0).at(client=j) for j in range(clients.count)]
+    begin = own_starts(clients.network, clients.settings, rngs)
+    tasks = [Task(rows, rng) for rows, rng in zip(clients.data.rows, rngs, strict=True)]
+    whole = train(
+        clients.network,
+        clients.data.examples,
+        tasks,
+        replace(clients.settings, epochs=1),
+        begin,
+    ).tensors
+    here = Rng(0).at(round=4)
+    found = clients.train(begin, here, epochs=1, done=0, steps=2).tensors
+    for name, value in whole.items():
+        assert np.array_equal(found[name], value)
+    second = clients.train(begin, here, epochs=1, done=2, steps=2).tensors
+    assert any(not np.array_equal(second[name], value) for name, value in whole.items())
+
+
+def test_gradients_together_need_equally_many_examples(clients, start):
+    weights = {name: value[:1] for name, value in start.items()}
+    unlike = clients.holding(lambda j, n: np.arange(5 + (j == 1)))
+    with pytest.raises(FedreproError, match="on equally many examples each"):
+        unlike.gradients(weights, [0, 1])
+    assert unlike.gradients(weights, [0, 2])

@@ -252,6 +252,34 @@ def test_convolutions_are_read_with_the_model_they_are():
         LocalModels.from_state_dicts(states, model=token)
 
 
+def test_networks_without_biases_are_read_and_written_without():
+    own = nn.Sequential(nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 3, bias=False))
+    models = LocalModels.from_state_dicts([own.state_dict()] * 2, label_counts=np.ones((2, 3)))
+    assert models.model.token == "mlp+bias~false+hidden~5"
+    assert set(models.tensors) == {"weight0", "weight1"}
+    for method in ("average", "weight_matching", "c2m3"):
+        found = fedrepro.combine(models, method).state_dict()
+        assert found.keys() == own.state_dict().keys()
+        assert all(torch.allclose(found[k], v, atol=1e-6) for k, v in own.state_dict().items())
+    with pytest.raises(FedreproError, match="these networks have no biases"):
+        fedrepro.combine(models, "pfnm")
+
+
+@pytest.mark.parametrize(
+    ("bias", "token"), [(True, "mlp+bias~false+hidden~5"), (False, "mlp+hidden~5")]
+)
+def test_a_model_that_says_otherwise_of_biases_is_refused(bias, token):
+    own = nn.Sequential(nn.Linear(6, 5, bias=bias), nn.ReLU(), nn.Linear(5, 3, bias=bias))
+    with pytest.raises(FedreproError, match=f"bias~{str(bias).lower()} in the model"):
+        LocalModels.from_state_dicts([own.state_dict()], model=token)
+
+
+def test_clients_of_whom_some_have_biases_are_refused():
+    one, two = (nn.Sequential(nn.Linear(6, 5, bias=b), nn.Linear(5, 3, bias=b)) for b in (0, 1))
+    with pytest.raises(FedreproError, match="has layers without biases, and others have them"):
+        LocalModels.from_state_dicts([one.state_dict(), two.state_dict()])
+
+
 # ------------------------------------------------------------------------- what is refused
 
 

@@ -103,6 +103,19 @@ def test_nodes_that_agree_go_on_agreeing(given):
         assert np.allclose(value, found["after"][name], rtol=1e-6), name
 
 
+def test_held_spreads_stay_as_they_are_and_make_consensus_one_of_means(given):
+    peers, found = with_model(given), {}
+    for name in ("variational_consensus", "consensus_of_means"):
+        made = METHODS[name].fn(rounds=3, spreads="held")
+        start = made.init(peers, given.info, Rng(0))["before"]
+        found[name] = after(made, peers, given.info, 3)["before"]
+        for tensor, value in start.items():
+            held = tensor.endswith("_spread")
+            assert (value.tobytes() == found[name][tensor].tobytes()) == held, tensor
+    one, other = found.values()
+    assert all(np.allclose(one[tensor], other[tensor], atol=1e-4) for tensor in one)
+
+
 def test_an_exchange_is_that_of_each_weight(given):
     peers = with_model(given)
     rng = np.random.default_rng(0)

@@ -27,7 +27,7 @@ from contract import (
 )
 from problems import CLASSES, problem
 
-from fedrepro.api import BELIEFS, NEEDS
+from fedrepro.api import BELIEFS, BUDGET, NEEDS
 from fedrepro.core.artifacts import load_state, save_state
 from fedrepro.core.metrics import metrics_of
 from fedrepro.core.rng import Rng
@@ -56,6 +56,16 @@ def test_a_method_says_what_it_is(name):
     assert meta["label"]
     assert METHODS[name].doc
     assert "test" in meta["evaluate"]
+
+
+@pytest.mark.parametrize("name", [name for name, item in METHODS.items() if item.meta["grid"]])
+def test_the_settings_that_a_comparison_tries_are_settings(name):
+    grid = METHODS[name].meta["grid"]
+    settings = list(
+        METHODS[name].spec({key: list(values) for key, values in grid.items()}).expand()
+    )
+    assert 1 < len(settings) <= BUDGET
+    assert METHODS[name].spec() in settings  # the default is one of them
 
 
 @pytest.mark.parametrize("name", ONE_SHOT)

@@ -53,7 +53,7 @@ def test_what_is_apart_is_not_among_the_judged_and_scatter_is_counted_both_ways(
         "Judged: 1 reproduced, 1 worse, 1 worse in one trial.",
         "Counted apart: 1 calibrated (1 reproduced).",
         "Not judged: 1 not run, 1 set-up open.",
-        "With no bound on our own scatter 2 instead of 1 would be reproduced.",
+        "Were our own scatter allowed for in full, 2 instead of 1 would be reproduced.",
     ]
 
 
@@ -73,14 +73,14 @@ def test_claims_are_counted_by_when_their_bounds_were_fixed():
         "5 claims: 2 hold, 1 refuted, 1 undecided, 1 no verdict.",
         "Of the 3 that hold, are refuted or depend, 2 have bounds that were fixed before their "
         "numbers.",
-        "Near to identities, by how the methods are defined: X3.",
-        "Decided by less than a hundredth of the bound: X1.",
+        "Nearly true by how the methods are defined: X3.",
+        "Decided by a hair, less than a hundredth of the bound: X1.",
         by_chance(3),
     ]
 
 
 def test_by_chance_half_of_the_error_is_on_each_side():
-    assert "1.0 would hold and 1.0 be refuted by chance" in by_chance(40)
+    assert "at most 1.0 of these 40 claims hold and 1.0 are refuted" in by_chance(40)
 
 
 def numbers(*means, rounds=()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ PAGE = (ROOT / "docs" / "data.md").read_text()
 
 
 def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     (tmp_path / "moons.py").write_text(code)
     (tmp_path / "config").symlink_to(ROOT / "config")
     # a second folder of the package stands for the file in src/fedrepro/datasets
@@ -30,6 +31,32 @@ def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
     assert "moons: Two moons" in run.stdout
     assert "train: 1,000 (upper: 500, lower: 500)" in run.stdout
     assert "natural groups: 2" in run.stdout
+
+
+def test_the_example_of_a_csv_of_ones_own_works(tmp_path: Path) -> None:
+    _, code = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    (tmp_path / "flowers.py").write_text(code)
+    (tmp_path / "config").mkdir()
+    table = (ROOT / "config" / "datasets.csv").read_text()
+    (row,) = re.findall(r"^    (flowers,.*)$", PAGE, re.M)
+    (tmp_path / "config" / "datasets.csv").write_text(f"{table}{row}\n")
+    (tmp_path / "config" / "config.yaml").write_text("scale: quick\nmirror: mine\n")
+    (tmp_path / "mine" / "flowers").mkdir(parents=True)
+    lines = [f"{i / 7},{'rose' if i % 3 else 'lily'},{i % 5}" for i in range(90)]
+    file = tmp_path / "mine" / "flowers" / "flowers.csv"
+    file.write_text("\n".join(["length,kind,width", *lines]))
+    start = (
+        "import sys, fedrepro.components.datasets as found; found.__path__.append(sys.argv[1])\n"
+        "from fedrepro.cli.main import main\n"
+        "sys.exit(main(['data', 'fetch', 'flowers']) or main(['data', 'list']))\n"
+    )
+    command = [sys.executable, "-c", start, str(tmp_path)]
+    env = {k: v for k, v in os.environ.items() if k != "FEDREPRO_MIRROR"}
+    run = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert "train: 70 (lily: 23, rose: 47)" in run.stdout
 
 
 def test_every_data_set_and_extractor_has_its_place() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -23,6 +24,9 @@ from fedrepro.core.artifacts import write_json, write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.claims.table import COLUMNS
 from fedrepro.numbers.files import sha256_of
+from fedrepro.record.sentences import without_links
+
+ROOT = Path(__file__).parents[2]
 
 ROW = dict.fromkeys(COLUMNS, "")
 
@@ -185,3 +189,13 @@ def test_parts_of_a_page_are_replaced_each_by_its_own():
     assert twice == (
         f"a\n{FROM}\n\nnew verdicts\n\n{TO}\nb\n{FROM_PRINTED}\n\nnew numbers\n\n{TO}\nc\n"
     )
+
+
+def test_no_page_that_is_written_by_hand_is_long():
+    """1,500 words a page of findings without tables and generated parts; README has 150 lines."""
+    generated = re.compile(r"<!-- [^>]*fedrepro documents -->.*?<!-- to here -->", re.DOTALL)
+    for path in (ROOT / "docs/findings").glob("*.md"):
+        text = generated.sub("", without_links(path.read_text()))
+        lines = [line for line in text.splitlines() if not line.startswith("|")]
+        assert sum(len(line.split()) for line in lines) <= 1500, path
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150

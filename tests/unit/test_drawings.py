@@ -24,7 +24,8 @@ from fedrepro.drawings.sizes import BESIDE, paths_of
 from fedrepro.drawings.tables import html
 from fedrepro.numbers.pairing import as_shown
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
-from fedrepro.report.page import load, page
+from fedrepro.site.pages import paper_page
+from fedrepro.site.reading import read_reports
 from fedrepro.stages.exhibit import exhibit_table
 
 __all__ = ["workplace"]
@@ -256,13 +257,17 @@ def written(name):
 
 def test_the_page_has_a_table_in_the_place_of_a_figure():
     draw(plan(), "pfnm/erratum-options")
-    shown = load(Path("reports/tiny"), "pfnm/erratum-options", "tiny")
-    made = page("tiny", [shown])
-    assert shown.fragment in made
+    made = page_of("erratum-options")
+    assert '<table class="numbers">' in made
     assert "erratum-options.svg" not in made
     assert not Path("reports/tiny/pfnm/erratum-options.svg").exists()
-    for suffix in ("html", "md", "tex", "printed.csv"):
+    for suffix in ("csv", "choice.csv", "printed.csv"):
         assert f"pfnm/erratum-options.{suffix}" in made
+
+
+def page_of(name: str) -> str:
+    (paper,) = read_reports(Path("reports/tiny"), "tiny", [f"pfnm/{name}"]).papers
+    return paper_page(paper, "", (), frozenset())
 
 
 def test_headings_say_what_the_sweep_holds():
@@ -285,10 +290,7 @@ def test_maps_need_a_method_that_shows_its_settings():
 @pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_the_stage_and_the_page_take_every_kind(name):
     base = draw(plan(), f"pfnm/{name}")
-    shown = load(Path("reports/tiny"), f"pfnm/{name}", "tiny")
-    assert (shown.table is None) == (shown.combinations > 40)
-    made = page("tiny", [shown])
-    assert f"pfnm/{name}.svg" in made
+    assert f"pfnm/{name}.svg" in page_of(name)
     assert Path(f"{base}.svg").stat().st_size > 1000
 
 

@@ -11,10 +11,17 @@ from synthetic import KEY, draw, made_once, plan, undrawn, workplace
 from fedrepro.cli.documents import recorded_verdicts
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.files import FIGURE, RUN, open_exhibit, open_recorded, sha256_of
+from fedrepro.numbers.files import (
+    FIGURE,
+    RUN,
+    open_exhibit,
+    open_recorded,
+    read_claims,
+    sha256_of,
+)
 from fedrepro.record.compare import compare
 from fedrepro.record.keep import RECORD, exhibits_in, record
-from fedrepro.report.page import load, load_claims, load_maps
+from fedrepro.site.reading import claims_of, maps_of, read_reports
 from fedrepro.stages import claims
 
 __all__ = ["undrawn", "workplace"]
@@ -69,7 +76,7 @@ def test_what_is_not_the_exhibits_is_a_sentence_on_the_page_and_for_claims(suffi
     }
     Path(f"{base}{suffix}").write_bytes(bad[how])
     with pytest.raises(FedreproError, match="figure-2a"):
-        load(FOLDER, KEY, "tiny")
+        read_reports(FOLDER, "tiny", [KEY])
     if suffix != ".choice.csv":
         with pytest.raises(FedreproError, match="figure-2a"):
             claims.run(PUBLISHED, [KEY], FOLDER, Path("out/pfnm/claims.csv"))
@@ -111,22 +118,22 @@ def test_verdicts_that_are_not_those_of_their_json_are_a_sentence(bad):
     draw(plan())
     path = FOLDER / "pfnm/claims.csv"
     claims.run(PUBLISHED, [KEY], FOLDER, path)
-    assert load_claims([path])["pfnm"]
+    assert claims_of(read_claims(path))
     good = path.read_bytes()
     path.write_bytes(bad)
-    for read in (lambda: load_claims([path]), lambda: recorded_verdicts(path)):
+    for read in (lambda: claims_of(read_claims(path)), lambda: recorded_verdicts(path)):
         with pytest.raises(FedreproError, match=r"claims\.csv cannot be read"):
             read()
     path.write_bytes(good)
     path.with_suffix(".json").write_bytes(bad)
     with pytest.raises(FedreproError, match=r"claims\.json cannot be read"):
-        load_claims([path])
+        claims_of(read_claims(path))
 
 
 @pytest.mark.parametrize("bad", ["", "[]", "{}", '{"partitions": 3}', "[[", '{"schema": 2}'])
 def test_a_list_of_drawings_that_is_none_says_what_to_delete(tmp_path, bad):
     (tmp_path / "maps.json").write_text(bad)
     with pytest.raises(FedreproError, match=f"delete the folder {tmp_path}"):
-        load_maps(tmp_path)
+        maps_of(tmp_path)
     write_json(tmp_path / "maps.json", {"schema": 2, "partitions": []})
-    assert load_maps(tmp_path) == []
+    assert maps_of(tmp_path) == []

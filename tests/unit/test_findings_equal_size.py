@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from findings import between
+from findings import between, told
 
 from fedrepro.numbers.claims.intervals import half_width
 from fedrepro.numbers.summary import read_csv
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/findings/pfnm.md"
 RECORD = ROOT / "reports/record/paper/pfnm"
 SIZED = (
     "PFNM", "k-means of units", "OT fusion", "best clients", "clients at random",
@@ -105,7 +104,7 @@ def recorded(name: str) -> pd.DataFrame:
 @pytest.mark.parametrize("table", [accuracies, differences])
 @pytest.mark.parametrize("name", EXHIBITS)
 def test_the_tables_are_those_of_the_record(name, table):
-    text = PAGE.read_text()
+    text = told("pfnm")
     for row in table(recorded(name)):
         assert row in text
 
@@ -244,7 +243,7 @@ def of_photographs() -> Iterator[str]:
     "part", [sentences, of_two_layers, of_photographs], ids=lambda part: part.__name__
 )
 def test_sentences_are_those_of_the_record(part):
-    flat = " ".join(PAGE.read_text().split())
+    flat = " ".join(told("pfnm").split())
     assert [sentence for sentence in part() if sentence not in flat] == []
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from findings import told
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.registry import components
@@ -20,7 +21,7 @@ from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper/p2p"
-FLAT = " ".join((ROOT / "docs/findings/p2p.md").read_text().split())
+FLAT = " ".join(told("p2p").split())
 FILES = {"p2p": load_exhibits(ROOT / "config/exhibits")["p2p"]}
 
 
@@ -115,9 +116,10 @@ def samples() -> Iterator[str]:
     needed = {(row["case"], row["nodes"]): row["mean"] for row in rows.to_dict("records")}
     three = [needed[case, 2] for case in MATRICES]
     yield f"after {min(three):.0f} to {max(three):.0f} samples on the three matrices"
-    for case in ("complete", "ring", "star"):
+    titles = {"complete": "complete graph", "ring": "ring", "star": "star, whose hub counts little"}
+    for case, title in titles.items():
         few, more, many = (f"{needed[case, n]:.0f}" for n in (4, 16, 64))
-        yield f"{few}, {more} and {many} on the {case}"
+        yield f"| {title} | {few} | {more} | {many} |"
     bounds = of("theorem-1", round=None, case="ring", nodes=64).set_index("metric")["mean"]
     more = bounds["bound_printed"] / bounds["bound_corrected"]
     yield f"asks for {round(more, -1):.0f} times as many as the mended one"

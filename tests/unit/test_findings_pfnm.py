@@ -15,7 +15,6 @@ from findings import (
     DEAD,
     DEPTHS,
     FLAT,
-    PAGE,
     RECORD,
     UNITS,
     J,
@@ -33,13 +32,14 @@ from findings import (
     recorded,
     row,
     tables,
+    told,
     trials,
     units,
 )
 
 from fedrepro.numbers.claims.intervals import half_width
 
-TEXT = PAGE.read_text()
+TEXT = told("pfnm")
 MNIST, CIFAR = "MNIST, heterogeneous", "CIFAR-10, heterogeneous"
 SIZES = "matching-or-size"
 OWN = {"homogeneous": "figure-2a", "heterogeneous": "figure-2b"}
@@ -400,23 +400,7 @@ def streaming() -> Iterator[str]:
     )
 
 
-def lead() -> Iterator[str]:
-    level = max(abs(x) for x in measured("figure-2a", "PFNM", "U-Ens"))
-    yield f"the ensemble of all clients, to {level:.1f} points"
-    ahead = [points(over_clients(f"figure-2{p}", "W-Ens", "PFNM")) for p in "bd"]
-    yield f"leads by {ahead[0]} points on MNIST and {ahead[1]} on CIFAR-10"
-    at = {"case": "homogeneous", "clients": 25}
-    few = percent("equal-size", "PFNM", **at, units=400)
-    every = percent("equal-size", "concatenation", **at)
-    usual = percent("figure-2a", "PFNM", clients=25), units("figure-2a", "PFNM", clients=25)
-    yield f"400 have {few} %, the {usual[1]} that training accuracy takes {usual[0]}, and all of"
-    yield f"and all of them {every}"
-    several = [-100 * apart("figure-3d", "PFNM", "U-Ens", hidden=h).mean() for h in DEPTHS[1:]]
-    yield f"PFNM is {between(several, 0)} points behind the uniform ensemble. Not known"
-
-
 PARTS: tuple[Callable[[], Iterator[str]], ...] = (
-    lead,
     figure_2,
     photographs,
     choices,

@@ -75,7 +75,7 @@ def claims() -> Iterator[str]:
             ("concatenation", {}),
         )
     ]
-    yield f"have {sized[0]} %, 400 have {sized[1]} and all {sized[2]} (*At equal size*)"
+    yield f"have {sized[0]} %, 400 have {sized[1]} and all {sized[2]}"
     finer = [
         100 * float(row["value"])
         for row in rows

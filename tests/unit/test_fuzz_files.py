@@ -40,7 +40,7 @@ from fedrepro.data.archive import decompressed, unpacked
 from fedrepro.data.prepared import SPLITS, load_prepared, write_prepared
 from fedrepro.data.table import read_dataset_table
 from fedrepro.numbers.files import open_exhibit, read_claims, write_claims, write_exhibit
-from fedrepro.report.page import load_maps
+from fedrepro.site.reading import maps_of
 
 ROOT = Path(__file__).parents[2]
 Reads = dict[str, Callable[[], object]]
@@ -97,7 +97,7 @@ def reads(made: Path) -> Reads:
         "data": data,
         "tiny/p/f": exhibit,
         "tiny/p/claims": lambda: read_claims(made / "tiny/p/claims.csv"),
-        "maps.json": lambda: load_maps(made),
+        "maps.json": lambda: maps_of(made),
     }
 
 

@@ -21,7 +21,8 @@ from fedrepro.core.registry import KINDS, components, parse_token, read_token
 from fedrepro.drawings import draw as draw_module
 from fedrepro.planning.config import SCALES, Config, load_config, load_exhibits, merge, read_config
 from fedrepro.planning.plan import Plan
-from fedrepro.report.page import load, page
+from fedrepro.site.pages import paper_page
+from fedrepro.site.reading import read_reports
 
 __all__ = ["workplace"]
 
@@ -154,7 +155,8 @@ def test_what_can_be_planned_can_be_drawn_and_shown(workplace, without_png, give
     if plan is None:
         return
     draw(plan, f"pfnm/{name}")
-    page("tiny", [load(Path("reports/tiny"), f"pfnm/{name}", "tiny")])
+    (paper,) = read_reports(Path("reports/tiny"), "tiny", [f"pfnm/{name}"]).papers
+    paper_page(paper, "", (), frozenset())
 
 
 @some(150)

@@ -2,7 +2,8 @@
 
 Paths leave out defaults, so a component whose results change under the same version would go on
 serving old files. `python tests/unit/test_golden.py` writes the numbers anew, after the version
-was raised. Floating-point numbers are compared to 1e-3, so that other hardware passes.
+was raised. Floating-point numbers are compared to 1e-3, so that other hardware passes; in
+portable arithmetic all bytes are compared as well (`golden_bytes.json`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden.json"
 sys.path.insert(0, str(Path(__file__).parent))
 
+import exact  # noqa: E402
 from contract import made_of, problem_for  # noqa: E402
 from mirror import IS_HERE, real_arrays  # noqa: E402
 from pictures import pictures, random_vgg16  # noqa: E402
@@ -64,7 +66,7 @@ COSINES, SINES = (wave(np.arange(BLOCK) * ANGLE) for wave in (np.cos, np.sin))
 def of_dataset(item):
     arrays = real_arrays(item.name + SMALLER.get(item.name, ""))
     splits = ("train", "test")
-    return summary(*(thinned(a[s]) for s in splits for a in (arrays.x, arrays.y)))
+    return [*(thinned(a[s]) for s in splits for a in (arrays.x, arrays.y))]
 
 
 def thinned(array):
@@ -75,7 +77,7 @@ def thinned(array):
 def of_feature(item):
     with random_vgg16():
         found = item.fn(pictures(), **item.spec().values)
-    return summary(found["train"], found["test"])
+    return [found["train"], found["test"]]
 
 
 def of_partition(item):
@@ -83,12 +85,12 @@ def of_partition(item):
     examples = TrainingLabels(np.arange(600) * 7 % 10, 10, groups, tuple("abcdefghijkl"))
     values = {p.name: 4 for p in item.params.values() if p.required}
     split = item.fn(examples, Rng(0), **item.spec(values).own)
-    return summary(split.owner, *(split.noise,) * (split.noise is not None))
+    return [split.owner, *(split.noise,) * (split.noise is not None)]
 
 
 def of_model(item):
     network = item.fn((8, 8) if item.name == "cnn" else (5,), 3, **item.spec().values)
-    return summary(*network.initial(Rng(0), 0.1, 0.1).values())
+    return [*network.initial(Rng(0), 0.1, 0.1).values()]
 
 
 def of_training(item):
@@ -101,23 +103,21 @@ def of_training(item):
     settings = settings_of(item.spec({"epochs": 2}))
     start = own_starts(given.network, settings, [Rng(0)])
     tasks = [Task(rows, Rng(0, client=j)) for j, rows in enumerate(given.data.rows)]
-    return summary(
-        *train(given.network, given.data.examples, tasks, settings, start).tensors.values()
-    )
+    return [*train(given.network, given.data.examples, tasks, settings, start).tensors.values()]
 
 
 def of_graph(item):
     values = {"rows": ["0.5_0.5_0", "0.5_0_0.5", "0_1_0"], "csv": "one-way"}
     required = {p.name: values[p.name] for p in item.params.values() if p.required}
     clients = {"matrix": 3, "file": 4}.get(item.name, 9)
-    return summary(weights_of(item.spec(required), clients, Rng(0)))
+    return [weights_of(item.spec(required), clients, Rng(0))]
 
 
 def of_simulation(item):
     found = item.fn(rng=Rng(0), **item.spec({"steps": 40, "repeats": 4}).values)
     numbers = [*found.rounds.values(), found.ended]
     names = dict.fromkeys(name for one in numbers for name in one)
-    return summary(*(np.stack([one[name] for one in numbers if name in one]) for name in names))
+    return [*(np.stack([one[name] for one in numbers if name in one]) for name in names)]
 
 
 def of_method(item):
@@ -130,7 +130,7 @@ def of_method(item):
         state = made.init(peers, given.info, Rng(0))
         state, _ = made.round(state, peers, given.info, Rng(0).at(round=0))
         found = made.beliefs(state, peers)
-        return summary(*(value for name in BELIEFS for value in found[name].values()))
+        return [*(value for name in BELIEFS for value in found[name].values())]
     if item.meta["kind"] == "federated":
         made = item.fn(**values)
         state = made.init(given.clients, given.info, Rng(0))
@@ -142,7 +142,7 @@ def of_method(item):
         info = replace(given.info, training=short)
         found = made_of(item, given.models, info, values)
         models = found if isinstance(found, list) else [found]
-    return summary(*(value for model in models for value in model.tensors.values()))
+    return [*(value for model in models for value in model.tensors.values())]
 
 
 SMALLER = {"shakespeare": "+stride~100", "ham10000": "+size~16"}
@@ -163,9 +163,11 @@ def can_be_measured(kind: str, name: str) -> bool:
     return kind != "dataset" or name in EMBEDDED or IS_HERE
 
 
-def measured(kind: str, name: str) -> dict[str, object]:
+def measured(kind: str, name: str) -> tuple[dict[str, object], str]:
+    """Version and numbers, and the digest of the arrays that they are of."""
     item = components(kind)[name]
-    return {"version": item.version, "numbers": NUMBERS[kind](item)}
+    arrays = NUMBERS[kind](item)
+    return {"version": item.version, "numbers": summary(*arrays)}, exact.digest(arrays)
 
 
 def alike(kept: list[float], now: list[float]) -> bool:
@@ -188,13 +190,15 @@ def test_results_change_only_with_the_version(kind, name):
     if str(components(kind)[name].version).startswith(DEV):
         pytest.skip("it is in development")
     kept = json.loads(GOLDEN.read_text()).get(f"{kind} {name}")
-    now = measured(kind, name)
+    now, digest = measured(kind, name)
     hint = "raise its version, then run: python tests/unit/test_golden.py"
     assert kept is not None, f"{kind} '{name}' is new; {hint}"
     assert kept["version"] == now["version"], f"{kind} '{name}' has a new version; {hint}"
     assert alike(kept["numbers"], now["numbers"]), (
         f"results of {kind} '{name}' changed under version {now['version']}; {hint}"
     )
+    if exact.PORTABLE:
+        assert digest == exact.kept().get(f"{kind} {name}"), f"{kind} {name}; {exact.HINT}"
 
 
 def test_nothing_golden_is_left_of_components_that_are_gone():
@@ -213,6 +217,6 @@ if __name__ == "__main__":
     for kind, name in ALL:
         # without the real data its numbers stay as they are
         if can_be_measured(kind, name):
-            lines[f"{kind} {name}"] = measured(kind, name)
+            lines[f"{kind} {name}"] = measured(kind, name)[0]
     lines = {key: lines[key] for key in (f"{kind} {name}" for kind, name in ALL)}
     GOLDEN.write_text(json.dumps(lines, indent=1) + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from small_exhibits import file_of
-from test_report import Nesting
+from test_pages import Nesting
 
 from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_json
@@ -15,7 +15,8 @@ from fedrepro.drawings.graph_map import figure, map_of, render, words
 from fedrepro.graphs.places import PLACES, rectangle
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
-from fedrepro.report.page import load_graphs, page
+from fedrepro.site.pages import drawings_page
+from fedrepro.site.reading import Reports, graphs_of
 from fedrepro.stages import maps as stage
 
 MATRIX = "matrix+rows~0.45_0.55@0.70_0.30"
@@ -162,12 +163,12 @@ def test_all_graphs_are_drawn_by_one_stage_and_shown_on_the_page(tmp_path):
     assert sorted(path.name for path in out.iterdir()) == [
         "graphs.json", "ring--2.svg", "ring--4.svg",
     ]  # fmt: skip
-    shown = Nesting(page("quick", [], graphs=load_graphs(out)))
-    assert {"id": "graphs"} in shown.all("section")
+    shown = Nesting(drawings_page(Reports("quick", [], graphs=graphs_of(out))))
     images = shown.all("img")
-    assert [image["src"] for image in images] == ["graphs/ring--2.svg", "graphs/ring--4.svg"]
+    assert [image["src"] for image in images] == [
+        f"shown/graphs/ring--{nodes}.svg" for nodes in (2, 4)
+    ]
     assert all("Nodes and edges" in image["alt"] for image in images)
     text = " ".join(shown.text.split())
     for entry in read_json(out / "graphs.json")["graphs"]:
         assert entry["words"] in text
-    assert "graphs" not in {a.get("id") for a in Nesting(page("quick", [])).all("section")}

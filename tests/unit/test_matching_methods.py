@@ -10,15 +10,17 @@ from contract import METHODS, allowed, asked_by, states
 from problems import problem
 from small_exhibits import small
 
+from fedrepro.components.methods._representation import RepresentationMatching, require_matchable
 from fedrepro.components.methods.fedavg import drawn
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
-from fedrepro.networks.network import Network
+from fedrepro.networks.network import Network, dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.clients import Clients
-from fedrepro.training.representation import RepresentationMatching, require_matchable
+from fedrepro.training.procedure import Procedure
+from fedrepro.training.settings import Settings
 
 NAMES = ("representation_matching", "adaptive_matching")
 SMALL = {"adaptive_matching": {"lrs": (0.005, 0.01), "step_counts": (2, 4)}}
@@ -88,6 +90,13 @@ def test_maps_of_images_have_the_kernel_of_the_convolution_that_they_undo():
     assert shapes["match0_weight"] == (1, 2, 3, 3)
     assert shapes["match1_weight"] == (2, 4, 5, 5)
     assert RepresentationMatching(kernel=7).shapes(network)["match1_weight"] == (2, 4, 7, 7)
+
+
+def test_matching_is_what_the_paper_prints_unless_told_otherwise():
+    assert RepresentationMatching() == RepresentationMatching(1.0, "sum", None, "above")
+    # a sum over examples, so a step on all of them can be taken in pieces
+    whole = Settings("sgd", 0.05, 0.0, None, 1, 0.1, 0.1, False)
+    Procedure(dense((4, 3, 2)), whole, [RepresentationMatching()]).require_pieces()
 
 
 # ------------------------------------------------------------------------------------- refusals

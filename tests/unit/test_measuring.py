@@ -35,6 +35,9 @@ def test_auto_measures_every_early_round_and_few_late_ones() -> None:
     assert 180 <= len(due) <= 210
     gaps = [b - a for a, b in itertools.pairwise(due)]
     assert max(gaps) <= 1000 * 0.02 + 1
+    # after round 50 the first one beyond each further two percent
+    later = {math.ceil(50 * 1.02**k) for k in range(1, 152)}
+    assert set(due[50:]) == {*later, 1000}
 
 
 @given(st.integers(1, 40), st.integers(1, 200))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fedrepro.components.methods._representation import RepresentationMatching, _centred
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
@@ -23,7 +25,7 @@ from fedrepro.training.flat import Layout
 from fedrepro.training.gradients import observed_hits
 from fedrepro.training.minibatches import Task
 from fedrepro.training.paths import choose, possible
-from fedrepro.training.representation import RepresentationMatching
+from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
 from fedrepro.training.terms import Entropy, GaussianPrior, Proximal, with_prior
 
@@ -58,6 +60,18 @@ MODELS = {
         {"channels": [3, 4], "kernel": 3, "padding": "valid", "pool_every": 2, "hidden": [6]},
         (3, 9, 9),
         lambda w, x, n: plain.cnn(w, x, (3, 9, 9), 2, 0, 2, 2),
+    ),
+    "mlp-bias-free": (
+        "mlp",
+        {"hidden": [7, 5], "bias": False},
+        (6,),
+        lambda w, x, n: plain.mlp(w, x, n, 3),
+    ),
+    "cnn-bias-free": (
+        "cnn",
+        {"channels": [3, 5], "hidden": [6], "bias": False},
+        (8, 8),
+        lambda w, x, n: plain.cnn(w, x, (1, 8, 8), 2, 2, 1, 2),
     ),
     "char-lstm": (
         "char_lstm",
@@ -141,7 +155,7 @@ def test_every_path_equals_a_plain_loop_per_client(name, dtype, tolerance, optim
     net = network(name)
     examples, tasks = problem(name, dtype)
     start = starts(net, given, tasks, dtype)
-    for path in possible(net, ()):
+    for path in ways(net, ()):
         for block in (1, 2, 5):
             found = train(net, examples, tasks, given, start, path=path, block=block)
             check(name, examples, tasks, given, start, found, tolerance)
@@ -248,7 +262,7 @@ PRIORS = {
 }
 
 
-@pytest.mark.parametrize("path", ["loop", "grouped", "hand"])
+@pytest.mark.parametrize("path", ["loop", "grouped", "compiled"])
 @pytest.mark.parametrize("case", PRIORS)
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize("name", ["variational", "variational-deep"])
@@ -291,7 +305,7 @@ def test_the_prior_of_variational_weights_is_the_divergence_of_normal_distributi
         check(name, examples, [task], given, own, one, 1e-10, extra(task, prior))
 
 
-@pytest.mark.parametrize("path", ["loop", "hand"])
+@pytest.mark.parametrize("path", ["loop", "compiled"])
 def test_at_the_prior_the_divergence_has_no_gradient(path):
     """Not even by rounding, however much it weighs: then the data alone move the weights."""
     given, net = procedure(lr=0.1), network("variational")
@@ -302,7 +316,7 @@ def test_at_the_prior_the_divergence_has_no_gradient(path):
         train(net, examples, tasks, given, start, terms=terms, path=path).tensors
         for terms in ([], [GaussianPrior(1e6)])
     ]
-    tolerance = 0 if path == "hand" else 1e-3
+    tolerance = 0 if path == "compiled" else 1e-3
     for key, value in runs[0].items():
         assert np.abs(value - runs[1][key]).max() <= tolerance, key
 
@@ -452,6 +466,14 @@ PUBLISHED = [
         10,
         1_626_442,
     ),
+    # FedFisher's LeNet: 25·6 + 150·16 + 256·120 + 120·84 + 84·10
+    (
+        "cnn",
+        {"channels": [6, 16], "hidden": [120, 84], "padding": "valid", "bias": False},
+        (28, 28),
+        10,
+        44_190,
+    ),
     # 2 × (784·400 + 400 + 400·10 + 10)
     ("variational_mlp", {}, (28, 28), 10, 636_020),
 ]
@@ -463,18 +485,29 @@ def test_networks_have_the_papers_numbers_of_parameters(model, values, shape, cl
     assert Layout(found.shapes).numbers == count
 
 
+def chosen(net, device, terms):
+    return choose(Procedure(net, procedure("sgd"), terms), device)
+
+
+def ways(net, terms, device="cpu"):
+    return possible(Procedure(net, procedure("sgd"), terms), device)
+
+
 class Weighed(Entropy):
     """A term of a method's own."""
 
 
 def test_terms_that_are_not_written_out_are_differentiated_automatically():
     net, matching = network("mlp"), RepresentationMatching()
-    assert choose(net, "cpu", ()) == "hand"
-    assert choose(net, "cpu", (Entropy(), matching)) == "hand"
-    assert choose(net, "cpu", (Entropy(), Weighed())) == "grouped"
-    assert choose(net, "cpu", (matching, matching)) == "grouped"
-    assert choose(network("mlp-dropout"), "cpu", (Entropy(),)) == "hand"
-    assert choose(network("mlp-dropout"), "cpu", (matching,)) == "grouped"
+    assert chosen(net, "cpu", ()) == "compiled"
+    assert chosen(net, "cpu", (Entropy(), matching)) == "compiled"
+    assert chosen(net, "cpu", (Entropy(), Weighed())) == "loop"
+    assert chosen(net, "cpu", (matching, matching)) == "loop"
+    assert chosen(network("mlp-dropout"), "cpu", (Entropy(),)) == "compiled"
+    assert chosen(network("mlp-dropout"), "cpu", (matching,)) == "loop"
+    assert chosen(net, "cuda", ()) == "grouped"
+    moved = replace(procedure("sgd"), augment="crop_flip")
+    assert choose(Procedure(net, moved), "cpu") == "loop"
 
 
 WRITTEN_OUT = {
@@ -500,19 +533,19 @@ def test_gradients_written_out_are_those_of_automatic_differentiation(moved, nam
         if isinstance(term, RepresentationMatching):
             drawn = [term.initial(net, task.rng) for task in tasks]
             private = {k: np.stack([o[k] for o in drawn]).astype(np.float64) for k in drawn[0]}
-    hand, automatic = (
+    ours, automatic = (
         train(
             net, examples, tasks, given, start,
             terms=WRITTEN_OUT[terms], private=private, path=path,
         )
-        for path in ("hand", "grouped")
+        for path in ("compiled", "grouped")
     )  # fmt: skip
-    assert np.abs(hand.loss - automatic.loss).max() < 1e-10
+    assert np.abs(ours.loss - automatic.loss).max() < 1e-10
     for name, value in (automatic.tensors | automatic.private).items():
-        own = (hand.tensors | hand.private)[name]
+        own = (ours.tensors | ours.private)[name]
         assert np.abs(own - value).max() < 1e-10, name
     if private:
-        assert any(np.abs(hand.private[k] - private[k]).max() > 1e-3 for k in private)
+        assert any(np.abs(ours.private[k] - private[k]).max() > 1e-3 for k in private)
 
 
 @pytest.mark.parametrize("terms", [[Entropy(1.3)], [RepresentationMatching(0.1)]])
@@ -536,8 +569,12 @@ def test_bytes_of_written_out_terms_do_not_depend_on_the_block(terms):
 def test_a_path_that_cannot_train_a_network_is_a_sentence():
     given, net = procedure(), network("fedavg-cnn")
     examples, tasks = problem("fedavg-cnn", torch.float32)
-    with pytest.raises(FedreproError, match="path 'hand' cannot train this convolutional network"):
-        train(net, examples, tasks, given, starts(net, given, tasks, torch.float32), path="hand")
+    with pytest.raises(
+        FedreproError, match="path 'compiled' cannot train this convolutional network"
+    ):
+        train(
+            net, examples, tasks, given, starts(net, given, tasks, torch.float32), path="compiled"
+        )
 
 
 @pytest.mark.parametrize("predict", ["last", "all"])
@@ -613,24 +650,20 @@ def test_products_are_weights_times_the_places_they_are_laid_on(model, values, s
     assert network.products == expected
 
 
-def test_beliefs_are_trained_by_hand_on_the_cpu_alone():
-    """There is no buffer that NumPy could write to on a GPU."""
+def test_beliefs_are_compiled_on_the_cpu_alone():
     net = network("variational")
-    assert choose(net, "cpu", [GaussianPrior(), Entropy()]) == "hand"
-    assert choose(net, "cuda", [GaussianPrior()]) == "grouped"
-    assert "hand" not in possible(net, (), "cuda")
-    assert "hand" in possible(network("mlp"), (), "cuda")
-    assert "hand" not in possible(net, [GaussianPrior(), GaussianPrior()])
+    assert chosen(net, "cpu", [GaussianPrior(), Entropy()]) == "compiled"
+    assert chosen(net, "cuda", [GaussianPrior()]) == "grouped"
+    assert "compiled" not in ways(net, (), "cuda")
+    assert "compiled" not in ways(net, [GaussianPrior(), GaussianPrior()])
     mixed = replace(net, layers=(*net.layers[:-1], network("mlp").layers[-1]))
-    assert "hand" not in possible(mixed, ())
+    assert "compiled" not in ways(mixed, ())
 
 
-def test_without_numba_beliefs_are_differentiated_automatically(monkeypatch):
+def test_without_numba_all_is_differentiated_automatically(monkeypatch):
     monkeypatch.setattr(paths, "find_spec", lambda name: None)
-    net = network("variational")
-    assert "hand" not in possible(net, [GaussianPrior()])
-    assert choose(net, "cpu", [GaussianPrior()]) == "grouped"
-    assert "hand" in possible(network("mlp"), ())
+    assert chosen(network("variational"), "cpu", [GaussianPrior()]) == "loop"
+    assert chosen(network("mlp"), "cpu", ()) == "loop"
 
 
 @pytest.mark.parametrize("value", [1e-9, 1e-300, 100.0, 1e9])
@@ -658,3 +691,16 @@ def test_of_shares_the_largest_is_the_right_class():
     weight = torch.tensor([[0.5, 0.5, 0.0]]).expand(2, 3)
     for y in (right, shares):
         assert observed_hits(logits, y, weight).tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("size", [(2, 3), (3, 2), (4, 3), (3, 4), (5, 1), (1, 5), (3, 3)])
+def test_images_are_cut_or_filled_around_their_middle(size):
+    """To 3 rows and columns: what is cut or filled is the same on both sides, or one more after."""
+    value = torch.arange(1, 1 + math.prod(size), dtype=torch.float64).reshape(1, 1, *size)
+    found = _centred(value, (1, 3, 3))[0, 0].numpy()
+    wanted = np.zeros((3, 3))
+    for i, j in np.ndindex(*size):
+        row, column = i + (3 - size[0]) // 2, j + (3 - size[1]) // 2
+        if 0 <= row < 3 and 0 <= column < 3:
+            wanted[row, column] = value[0, 0, i, j]
+    assert (found == wanted).all()

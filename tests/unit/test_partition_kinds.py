@@ -90,6 +90,53 @@ def test_a_tiny_alpha_gives_each_class_to_one_client(alpha: float) -> None:
     assert np.bincount(owner).size == 3
 
 
+def test_shares_per_client_have_the_expected_counts() -> None:
+    """Of class k client i expects 1/J; its own q_i has E[q²] as a Dirichlet distribution over K."""
+    labels = np.repeat(np.arange(10), 1000)
+    shares = []
+    for trial in range(200):
+        owner = split_of("dirichlet_clients", labels, 4, Rng(0, trial=trial), alpha=0.5).owner
+        counts = np.bincount(labels * 4 + owner, minlength=40).reshape(10, 4)
+        shares.append(counts / 1000)
+    assert np.mean(shares, axis=(0, 1)) == pytest.approx(np.full(4, 0.25), abs=0.02)
+    # a client's examples are even over classes on average, because classes are whole
+    own = np.array(shares) / np.sum(shares, axis=1, keepdims=True)
+    assert own.mean((0, 2)) == pytest.approx(np.full(10, 0.1), abs=0.02)
+
+
+def test_of_a_single_class_clients_share_alike_where_shares_are_drawn_per_client() -> None:
+    """q_i of one class is 1 for each client; `dirichlet` draws who gets how much of it."""
+    owner = split_of("dirichlet_clients", np.zeros(400, int), 4, Rng(3), alpha=0.1).owner
+    assert np.bincount(owner).tolist() == [100] * 4
+
+
+@pytest.mark.parametrize("alpha", [1e-300, 1e-9, 1e-3])
+def test_a_tiny_alpha_per_client_leaves_no_number_that_is_none(alpha: float) -> None:
+    labels = np.arange(900) % 30
+    owner = split_of("dirichlet_clients", labels, 3, Rng(0), alpha=alpha).owner
+    holders = np.array([np.unique(owner[labels == k]).size for k in range(30)])
+    assert holders.mean() < 1.1
+
+
+@pytest.mark.parametrize(("clients", "labels"), [(10, 2), (5, 3), (20, 1), (4, 10)])
+def test_each_client_holds_so_many_labels_its_own_number_among_them(
+    clients: int, labels: int
+) -> None:
+    given = np.arange(2000) % 10
+    owner = split_of("labels_each", given, clients, Rng(1), each=labels).owner
+    for client, held in enumerate(classes_of(owner, given)):
+        assert len(held) == labels
+        assert client % 10 in held
+    for label in range(10):
+        sizes = np.unique(owner[(given == label) & (owner != NOBODY)], return_counts=True)[1]
+        assert sizes.size == 0 or sizes.max() - sizes.min() <= 1
+
+
+def test_more_labels_than_classes_are_refused() -> None:
+    with pytest.raises(FedreproError, match="lower `each` to 3"):
+        split_of("labels_each", np.arange(30) % 3, 2, Rng(0), each=4)
+
+
 def test_a_large_alpha_gives_equal_shares() -> None:
     labels = np.repeat(np.arange(3), 1000)
     owner = split_of("dirichlet", labels, 4, Rng(0), alpha=1e6).owner

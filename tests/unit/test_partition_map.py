@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from partitioned import spec_of
-from test_report import Nesting
+from test_pages import Nesting
 
 from fedrepro.cli.draw import draw_partition, partition_map
 from fedrepro.cli.main import main
@@ -29,7 +29,8 @@ from fedrepro.drawings.partition_map import (
 )
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
-from fedrepro.report.page import load_maps, page
+from fedrepro.site.pages import drawings_page
+from fedrepro.site.reading import Reports, maps_of
 from fedrepro.stages import maps as stage
 
 ROOT = Path(__file__).parents[2]
@@ -232,19 +233,16 @@ def test_all_drawings_are_made_by_one_stage_and_shown_on_the_page(workplace):
     made = plan()
     out = drawn_maps(made)
     assert len(list(out.iterdir())) == 5
-    html = page("tiny", [], load_maps(out))
-    shown = Nesting(html)
+    shown = Nesting(drawings_page(Reports("tiny", [], maps=maps_of(out))))
     images = shown.all("img")
     assert len(images) == 4
     for image in images:
-        assert (out.parent / image["src"]).exists()
+        assert (out.parent / image["src"].removeprefix("shown/")).exists()
         assert "Map of clients and classes" in image["alt"]
-    assert {"id": "partitions"} in shown.all("section")
     text = " ".join(shown.text.split())
     for entry in read_json(out / "maps.json")["partitions"]:
         assert entry["words"] in text
         assert f"{entry['skew']['distance_mean']:.3f}" in text
-    assert "partitions" not in {a.get("id") for a in Nesting(page("tiny", [])).all("section")}
 
 
 def test_png_is_as_wide_as_a_page():

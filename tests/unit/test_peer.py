@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from fedrepro.core.spec import Component
 from fedrepro.core.states import unpacked
 from fedrepro.data.prepared import load_prepared
 from fedrepro.networks.predict import draws_of, network_of
-from fedrepro.numbers.beliefs import calibration_error, scored
+from fedrepro.numbers.beliefs import calibration_error, scored, spreads, strange
 from fedrepro.training.peers import Peers
 
 CLIENTS = 4
@@ -137,6 +138,36 @@ def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
     assert rows["messages"] == 6 * rows["edges"]
     assert rows["bytes_up"] == rows["bytes_down"] == rows["messages"] * 4 * numbers
     assert (rows["rounds"], rows["parameters"], rows["hidden_units"]) == (6, numbers, 10)
+
+
+def test_spreads_are_quantiles_of_the_softplus_of_what_is_trained():
+    """Softplus of 0 is log 2, and of a large number the number itself."""
+    network = network_of(components("model")["variational_mlp"].spec({"hidden": [3]}), (2,), 2)
+    own = {
+        name: np.full(item.shape, 0.0 if item.role == "spread" else 77.0, np.float32)
+        for name, item in network.parameters.items()
+    }
+    assert list(spreads(network, own).values()) == [pytest.approx(math.log(2))] * 3
+    wide = {name: value + 50 for name, value in own.items()}
+    assert list(spreads(network, wide).values()) == [pytest.approx(50)] * 3
+    plain = network_of(components("model")["mlp"].spec({"hidden": [3]}), (2,), 2)
+    assert spreads(plain, {}) == {}
+
+
+def test_the_first_node_that_is_not_finite_is_named_with_what_of_it():
+    network = network_of(components("model")["variational_mlp"].spec({"hidden": [3]}), (2,), 2)
+    whole = {n: np.zeros((4, *i.shape), np.float32) for n, i in network.parameters.items()}
+    assert strange(network, whole) is None
+    for role, word in (("spread", "spread"), ("weight", "mean")):
+        name = next(
+            n for n, i in network.parameters.items() if (i.role == "spread") == (role == "spread")
+        )
+        value = whole[name].copy()
+        value[2].flat[-1], value[3].flat[0] = np.inf, np.nan
+        assert strange(network, whole | {name: value}) == (2, word)
+    plain = network_of(components("model")["mlp"].spec({"hidden": [3]}), (2,), 2)
+    name, item = next(iter(plain.parameters.items()))
+    assert strange(plain, {name: np.full((1, *item.shape), np.nan)}) == (0, "weight")
 
 
 def test_calibration_is_the_gap_between_confidence_and_accuracy():

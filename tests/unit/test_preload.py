@@ -224,7 +224,12 @@ def test_more_threads_and_gpus_are_not_handed_over():
 
 
 def test_a_job_of_another_environment_runs_where_it_is(workflow, monkeypatch):
-    monkeypatch.setattr(preloaded, "identity", lambda digest: "another")
+    monkeypatch.setattr(preloaded, "identity", lambda *about: "another")
+    assert preloaded.run_preloaded(["stage", "--help"]) is None
+
+
+def test_a_job_of_other_arithmetic_runs_where_it_is(workflow, monkeypatch):
+    monkeypatch.setattr(preloaded.arithmetic, "named", lambda wish: f"{wish} here")
     assert preloaded.run_preloaded(["stage", "--help"]) is None
 
 

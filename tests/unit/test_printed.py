@@ -29,7 +29,8 @@ from fedrepro.numbers.printed import (
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
-from fedrepro.report.page import load, page
+from fedrepro.site.pages import paper_page
+from fedrepro.site.reading import read_reports
 from fedrepro.stages import exhibit as stage
 
 __all__ = ["workplace"]
@@ -250,6 +251,8 @@ def test_other_data_are_a_stand_in_and_a_cell_that_is_not_there_is_not_run():
     ("split", "method", "printed", "told"),
     [
         ("trials", "all", 2, "taken over"),
+        ("trials", "all", 1, "taken over"),
+        ("trials", "all", 3, "differs"),
         ("model.hidden", "all", 50, "taken over"),
         ("training.lr", "all", 0.5, "differs"),
         ("method.sigma2", "P", 0.1, "taken over"),
@@ -436,7 +439,7 @@ def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatc
         assert "as printed" in text
     printed = read_csv(Path(f"{base}.printed.csv").read_text())
     assert printed["verdict"].tolist() == ["reproduced"]
-    shown = load(Path(base).parents[1], "small/x", "paper")
-    assert shown.is_table
-    assert "printed 93.00: reproduced" in shown.fragment
-    assert "<dd>1 printed value. Judged: 1 reproduced. With no bound" in page("paper", [shown])
+    (paper,) = read_reports(Path(base).parents[1], "paper", ["small/x"]).papers
+    html = paper_page(paper, "", (), frozenset())
+    assert "printed 93.00" in html
+    assert "1 printed value. Judged: 1 reproduced." in html

@@ -276,7 +276,7 @@ def files_of(data, tmp_path):  # noqa: F811
 
 def test_every_computed_file_says_where_it_comes_from(data, local, tmp_path):  # noqa: F811
     here = json.loads(json.dumps(origin()))
-    assert set(here) == {"revision", "digest", "versions", "device", "machine"}
+    assert set(here) == {"revision", "digest", "versions", "arithmetic", "device", "machine"}
     for kind, found in files_of(data, tmp_path).items():
         assert {key: found[key] for key in here} == here, kind
         assert "behind" not in found, kind
@@ -354,6 +354,7 @@ def test_features_are_said_to_be_computed_where_they_are(monkeypatch):
     monkeypatch.setattr("fedrepro.components.features._images.best_device", lambda: "cuda")
     assert _device(parse_token("dataset", "cifar10+features~vgg16")) == "cuda"
     assert _device(parse_token("dataset", "cifar10")) == "cpu"
+    assert _device(parse_token("dataset", "cifar10+features~centred")) == "cpu"
     assert _device(parse_token("dataset", "digits")) == "cpu"
 
 
@@ -372,3 +373,17 @@ def test_a_component_is_named_by_its_file_as_it_was_loaded(monkeypatch):
     assert provenance.file_of(here) == f"{here.version} as loaded"
     other = components("method")["local"]
     assert provenance.file_of(other) == f"{other.version} {sources.digest_of_file(other.file)}"
+
+
+def test_a_revision_is_a_commit_only_if_its_blobs_are_the_files():
+    """Git names a blob by the hash of 'blob', its length and its bytes; commits are as long."""
+    files = {"a.py": b"hello\n"}
+    sha1 = "ce013625030ba8dba906f756967f9e9ca394464a"  # printf 'hello\n' | git hash-object --stdin
+    sha256 = "2cf8d83d9ee29543b34a87727421fdecb7e3f3a183d337639025de576db9ebb4"
+    for digits, blob in ((40, sha1), (64, sha256)):
+        commit = "0123456789abcdef" * 4
+        named = provenance._revision(files, commit[:digits], {"a.py": blob})
+        assert named == "0123456789ab"
+        for other in ({"a.py": "0" * digits}, {"a.py": blob, "b.py": blob}, {"b.py": blob}):
+            assert provenance._revision(files, commit[:digits], other) == "0123456789ab-dirty"
+    assert provenance._revision(files, "", {}) == "unknown"

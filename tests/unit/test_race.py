@@ -34,6 +34,11 @@ def test_the_rungs_are_shares_of_the_declared_rounds():
     assert rungs(0) == ()
 
 
+@pytest.mark.parametrize("count", range(9))
+def test_half_is_rounded_up(count):
+    assert better_half([0.5] * count) == list(range((count + 1) // 2))
+
+
 def test_the_better_half_rounded_up_goes_on_and_ties_go_to_the_first():
     assert better_half([0.1, 0.5, 0.4, 0.3]) == [1, 2]
     assert better_half([0.1, 0.5, 0.4]) == [1, 2]

@@ -28,7 +28,7 @@ from synthetic import (
 from fedrepro.core.artifacts import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.files import FIGURE
-from fedrepro.record.compare import compare
+from fedrepro.record.compare import CsvDifference, _judged, compare
 from fedrepro.record.keep import RECORD, exhibits_in, record
 
 __all__ = ["undrawn", "workplace"]
@@ -370,6 +370,17 @@ def test_another_choice_is_named(made):
         f"pfnm+sigma2~0.5 was chosen for PFNM, clients {clients}, pfnm in the record"
         for clients in (2, 4)
     ]
+
+
+def test_other_numbers_of_one_portable_arithmetic_are_not_put_down_to_chance():
+    row = dict.fromkeys(CsvDifference.__dataclass_fields__) | {"errors": 1.5}
+    rows = [CsvDifference(**row), CsvDifference(**{**row, "errors": 2.5})]
+    assert "equal bytes" in _judged(rows, "portable", "portable")
+    for other in ("native", "before it was named"):
+        assert _judged(rows, "portable", other).endswith(
+            "1 of 2 are within 2 combined standard errors"
+        )
+        assert "1 of 2" in _judged(rows, other, other)
 
 
 def test_numbers_on_one_side_only_are_counted(made):

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
+from scipy import stats
 from synthetic import KEY, draw, made_once, plan, plausible, rewrite, undrawn, workplace
 
 import fedrepro
+from fedrepro.cli import printing
 from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
+from fedrepro.numbers.confusion import shares
+from fedrepro.numbers.paired import paired
+from fedrepro.numbers.results import Only, collect
 from fedrepro.numbers.summary import read_metrics
 
 __all__ = ["undrawn", "workplace"]
@@ -129,13 +138,123 @@ def test_the_command_prints_it_and_writes_csv(drawn, capsys):
     assert main(["results", "--scale", "tiny"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert "dataset: digits" in said
-    assert any(line.split()[-5:-3] == ["accuracy", "test"] for line in said)
+    cells = [[cell.strip() for cell in line.split("│")] for line in said]
+    assert any(len(row) > 4 and row[3] == "accuracy test" for row in cells)
     assert main(["results", "--scale", "tiny", "--wide", "--csv"]) == 0
     text = capsys.readouterr().out
     assert text.startswith(
         "dataset,partition,model,training,graph,clients,method,kind,setting,trials,"
     )
     assert text.count("\n") == len(fedrepro.results("tiny", wide=True)) + 1
+
+
+@pytest.mark.parametrize("wide", [[], ["--wide"]])
+def test_it_fits_a_terminal(drawn, monkeypatch, wide):
+    screen = io.StringIO()
+    console = Console(file=screen, width=80, force_terminal=True, highlight=False)
+    monkeypatch.setattr(printing, "console", console)
+    assert main(["results", "--scale", "tiny", *wide]) == 0
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    rows = [line for line in bare.splitlines() if line.startswith(("│", "┃", "┏", "└"))]
+    assert rows
+    assert max(map(len, rows)) <= 80
+    # every number of the table stands somewhere, whole
+    table = fedrepro.results("tiny")
+    numbers = {f"{value:.6g}" for value in table["mean"]}
+    assert numbers <= set(bare.replace("│", " ").split())
+
+
+def test_some_of_it_is_asked_for_by_exhibit_method_and_metric_and_sorted(drawn, capsys):
+    def asked(**only: str) -> pd.DataFrame:
+        return collect("tiny", wide=False, reports=Path("reports"), only=Only(**only)).table
+
+    whole = asked(exhibit="pfnm")
+    assert set(whole["exhibits"]) == {KEY}
+    words = ["--metric", "accuracy", "--method", "PFNM", "--exhibit", KEY, "--sort", "mean"]
+    assert main(["results", "--scale", "tiny", "--csv", *words]) == 0
+    some = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert set(some["metric"]) == {"accuracy"}
+    assert set(some["method"]) == {"PFNM"}
+    assert (some["mean"].diff().dropna() <= 0).all()
+    own = whole[(whole["method"] == "PFNM") & (whole["metric"] == "accuracy")]
+    assert 0 < len(some) == len(own) < len(whole)
+    assert len(asked(method="pfnm", metric="accuracy", sort="split")) == len(own)
+
+
+@pytest.mark.parametrize(
+    ("only", "sentence"),
+    [
+        ({"method": "PFMN"}, "did you mean 'PFNM'"),
+        ({"metric": "accurcy"}, "did you mean 'accuracy'"),
+        ({"exhibit": "pfnm/figure-9"}, "unknown exhibit 'pfnm/figure-9'"),
+        ({"sort": "median"}, "unknown column 'median'"),
+    ],
+)
+def test_what_is_not_there_is_a_sentence(drawn, only, sentence):
+    with pytest.raises(FedreproError, match=sentence):
+        collect("tiny", wide=False, reports=Path("reports"), only=Only(**only))
+
+
+# ---------------------------------------------------------------------------- two methods, paired
+
+
+def test_two_methods_are_compared_trial_by_trial(drawn):
+    found = paired("tiny", "PFNM", "downpour_sgd", Path("reports"))
+    (exhibit,) = {row.exhibit for row in found}
+    assert exhibit == KEY
+    assert len(found) == len(plan().exhibit(KEY).points)
+    for row in found:
+        clients = int(row.point["clients"])
+        both = [
+            [values(token, clients, t, "accuracy", "test") for t in range(row.trials)]
+            for token in ("pfnm+sigma2~0.5", "downpour_sgd")
+        ]
+        apart = np.subtract(*both)
+        assert row.labels == ("PFNM", "D-SGD")
+        assert row.difference == pytest.approx(apart.mean(), abs=1e-9)
+        half = stats.t.ppf(0.975, len(apart) - 1) * apart.std(ddof=1) / np.sqrt(len(apart))
+        assert (row.low, row.high) == pytest.approx((apart.mean() - half, apart.mean() + half))
+        assert row.sign == int(row.low > 0) - int(row.high < 0)
+
+
+def test_the_comparison_is_a_table_and_a_sentence(drawn, capsys):
+    assert main(["compare", "PFNM", "D-SGD", "--scale", "tiny"]) == 0
+    said = capsys.readouterr().out
+    assert f"{KEY}: clients" in said
+    last = said.splitlines()[-1]
+    counts = list(map(int, re.findall(r"at (\d+)", last)))
+    points = int(re.search(r"of (\d+) points", last)[1])
+    assert sum(counts) == points == len(plan().exhibit(KEY).points)
+
+
+def test_pairing_is_narrower_than_two_means_apart(workplace, undrawn):
+    """What methods share in a trial cancels: trials scatter by 0.1, the difference by nothing."""
+
+    def shared(token, clients, trial, metric, split):
+        return 0.5 + 0.1 * trial + 0.01 * token.startswith("pfnm")
+
+    draw(plan(), KEY, shared)
+    for row in paired("tiny", "PFNM", "D-SGD", Path("reports")):
+        assert row.difference == pytest.approx(0.01)
+        assert row.high - row.low < 1e-6
+        assert row.sign == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["PFNM", "nobody"], "unknown method 'nobody'"),
+        (["PFNM", "fedavg"], "of both PFNM and fedavg"),
+        (["PFNM", "D-SGD", "--metric", "accurcy"], "unknown metric"),
+        (["PFNM", "D-SGD", "--exhibit", "rm"], "unknown exhibit 'rm'"),
+        (["PFNM", "D-SGD", "--split", "nowhere"], "of both PFNM and D-SGD"),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_a_sentence(drawn, capsys, options, sentence):
+    assert main(["compare", *options, "--scale", "tiny"]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
 
 
 def test_the_record_is_read_as_well(capsys, monkeypatch):
@@ -159,9 +278,9 @@ def test_nothing_drawn_and_an_older_drawing_are_sentences(workplace, capsys):
     assert "was drawn with other settings than the config has now" in capsys.readouterr().err
 
 
-def test_the_lines_of_the_readme_run_as_they_are_written(workplace, capsys):
+def test_the_lines_of_the_guide_run_as_they_are_written(workplace, capsys):
     draw(plan("quick"), KEY)
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs/using.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.S)
     assert [block.split()[1] for block in blocks] == ["pandas", "duckdb"]
     pivot, every = (run_line(block) for block in blocks)
@@ -181,3 +300,16 @@ def run_line(block: str):
     names: dict[str, object] = {}
     exec(head, names)
     return eval(line.strip(), names)
+
+
+def test_what_is_confused_is_a_share_of_the_examples_of_its_class_or_group():
+    counts = np.array([[6, 2, 0], [1, 3, 4], [0, 0, 0]])
+    found = shares(counts, {"first two": (0, 1)}, "here")
+    assert (found["0 as 1"], found["0 right"]) == (2 / 8, 6 / 8)
+    assert (found["1 as 2"], found["1 right"]) == (4 / 8, 3 / 8)
+    assert (found["2 as 2"], found["2 right"]) == (0, 0)  # there are none
+    assert found["first two as first two"] == 12 / 16
+    assert found["first two as 2"] == 4 / 16
+    assert found["first two right"] == 9 / 16
+    with pytest.raises(FedreproError, match="group 'odd' has class 3, but there are the classes 0"):
+        shares(counts, {"odd": (1, 3)}, "here")

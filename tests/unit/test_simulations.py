@@ -248,19 +248,3 @@ def test_bounds_stand_where_the_csv_has_them():
     assert upright == {100, 101, 102, 200, 201, 202}
     assert len(right.lines) == 5
     assert list(right.lines[0].get_ydata()) == [11, 16]
-
-
-def test_the_page_shows_what_a_simulation_ended_with():
-    from fedrepro.report.page import Shown
-
-    rows = [
-        {"round": done, "method": "node 1", "metric": metric, "split": "", "mean": mean}
-        for metric in ("squared_error", "parameter_error")
-        for done, mean in ((None, 0.65), (1, 1.2))
-    ]
-    about = {"data": [], "columns": {"points": [], "settings": []}, "files": {}}
-    shown = Shown("p2p/x", about, pd.DataFrame(rows), pd.DataFrame())
-    table = shown.table
-    assert [row.cells for row in table.rows] == [(table.rows[0].cells[0],) * 2]
-    assert "0.65" in shown.numbers_table
-    assert "1.2" not in shown.numbers_table

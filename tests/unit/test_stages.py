@@ -142,6 +142,45 @@ def test_the_best_clients_are_found_by_a_job(data, local, tmp_path):
     assert found["best_clients"].item() in set(found["local"].dropna())
 
 
+def test_what_clients_answer_is_measured(data, local, tmp_path):
+    """Each setting of a sweep is charged for what was asked once for all of them."""
+    out = tmp_path / "m.parquet"
+    words = ["--local", local, "--method", "regmean+alpha~0.1@0.5", "--out", out]
+    assert compute("aggregate", data, tmp_path, *words, trials="0") == 0
+    frame = read_table(out, "metrics").to_pandas().set_index("metric")["value"]
+    assert frame["passes"].tolist() == [1, 1]
+    assert frame["rounds"].tolist() == [1, 1]
+    inputs = [64 + 1, 10 + 1]
+    numbers = sum(n * (n + 1) // 2 for n in inputs) + 64 * 10 + 10 + 10 * 10 + 10
+    assert frame["bytes_up"].tolist() == [3 * 4 * numbers] * 2
+    times = read_table(tmp_path / "timings.parquet", "timings").to_pandas()
+    assert times["client_seconds"][0] == times["client_seconds"][1] > 0
+    assert (times["server_seconds"] > 0).all()
+
+
+def test_the_common_start_is_handed_over(data, tmp_path):
+    """So a step of 1 along the mean of task vectors ends at the mean of the models."""
+    shared = [*SCENARIO[:-1], "adam+epochs~2+shared_init~true"]
+    assert train(data, tmp_path, trials="1", scenario=shared) == 0
+    found = []
+    for method in ("task_arithmetic", "average+weighted~false", "task_arithmetic+scale~2"):
+        words = ["--local", tmp_path / "local.parquet", "--method", method]
+        words += ["--out", tmp_path / method]
+        assert compute("aggregate", data, tmp_path, *words, scenario=shared, trials="1") == 0
+        rows = read_table(tmp_path / method, "metrics").to_pandas()
+        found.append(rows.set_index("metric")["value"]["accuracy"])
+    assert found[0] == found[1] != found[2]
+
+
+def test_inputs_of_another_data_set_are_handed_over_or_missed(data, local, tmp_path, capsys):
+    words = ["--local", local, "--method", "feddf+public_data~digits", "--out", tmp_path / "m"]
+    assert compute("aggregate", data, tmp_path, *words, "--public", data / "data", trials="0") == 0
+    rows = read_table(tmp_path / "m", "metrics").to_pandas().set_index("metric")["value"]
+    assert rows["accuracy"] > 0.3
+    assert compute("aggregate", data, tmp_path, *words, trials="0") == 2
+    assert "has inputs of another data set at the server" in capsys.readouterr().err
+
+
 def test_alone_are_all_clients_with_their_mean_and_worst(data, local, tmp_path):
     out = tmp_path / "m.parquet"
     words = ["--local", local, "--method", "local", "--out", out]

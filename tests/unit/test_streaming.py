@@ -267,3 +267,16 @@ def test_noise_moves_all_but_the_output_bias():
     for one, two in zip(still[:-1], moved[:-1], strict=True):
         assert 0 < np.abs(one - two).max() < 0.06
     assert np.array_equal(still[-1], moved[-1])
+
+
+def test_a_single_client_keeps_its_units_step_after_step():
+    rng = np.random.default_rng(8)
+    own = network(rng, (5,))
+    before = before_data([own], Variances())
+    assert (before.inputs, before.step) == (own[0].shape[0], 0)
+    assert before.layers[0].members.shape == (1, 0)
+    orders = [np.zeros((2, 1), np.int64)]
+    shares = np.ones((1, K))
+    after, (matching,) = update(before, [own], shares, Variances(), Rule(), orders)
+    assert sorted(matching.assignments[0].tolist()) == list(range(5))
+    assert after.layers[0].members.tolist() == [[1] * 5]

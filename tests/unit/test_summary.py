@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import statistics
 from pathlib import Path
 
@@ -14,12 +15,23 @@ from synthetic import KEY, SOURCE, plan, plausible, tables_of, workplace, write_
 from fedrepro.core.artifacts import read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, METRICS
-from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
+from fedrepro.numbers.summary import _cell, csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan
 
 __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory):
+    """The tables of plausible metrics, once for tests that only look at them."""
+    before = Path.cwd()
+    os.chdir(tmp_path_factory.mktemp("usual"))
+    try:
+        return summary()
+    finally:
+        os.chdir(before)
 
 
 def summary(made=None, values=plausible, key=KEY):
@@ -54,8 +66,8 @@ def replacing(metric: str, split: str, change):
     return values
 
 
-def test_columns_are_the_swept_parameter_and_then_the_numbers():
-    found = summary()
+def test_columns_are_the_swept_parameter_and_then_the_numbers(usual):
+    found = usual
     assert list(found.numbers.columns) == [
         *("clients", "method", "metric", "split", "mean", "sd", "trials", "by_trial"),
         *("setting", "paired_mean", "paired_with"),
@@ -63,8 +75,8 @@ def test_columns_are_the_swept_parameter_and_then_the_numbers():
     assert next(iter(found.choice.columns)) == "clients"
 
 
-def test_mean_and_sample_sd_are_those_over_trials():
-    numbers = summary().numbers
+def test_mean_and_sample_sd_are_those_over_trials(usual):
+    numbers = usual.numbers
     wanted = (numbers["method"] == "U-Ens") & (numbers["split"] == "test")
     row = numbers[wanted & (numbers["clients"] == 4)].iloc[0]
     values = [plausible("uniform_ensemble", 4, t, "accuracy", "test") for t in range(2)]
@@ -74,8 +86,8 @@ def test_mean_and_sample_sd_are_those_over_trials():
     assert [float(value) for value in row["by_trial"].split()] == pytest.approx(values)
 
 
-def test_a_single_trial_has_an_empty_sd():
-    numbers = summary().numbers
+def test_a_single_trial_has_an_empty_sd(usual):
+    numbers = usual.numbers
     distilled = numbers[numbers["method"] == "KD"]
     assert set(distilled["trials"]) == {1}
     assert distilled["sd"].isna().all()
@@ -92,8 +104,8 @@ def test_equal_values_have_an_sd_of_exactly_zero():
     assert set(rows["sd"].dropna()) == {0.0}
 
 
-def test_rows_of_single_rounds_and_clients_are_left_out():
-    numbers = summary().numbers
+def test_rows_of_single_rounds_and_clients_are_left_out(usual):
+    numbers = usual.numbers
     assert not numbers.duplicated(["clients", "method", "metric", "split"]).any()
 
 
@@ -106,8 +118,8 @@ def test_of_a_setting_left_out_in_some_trial_nothing_is_kept_but_in_which():
     assert own["mean"].tolist() == [0.5] * 2
 
 
-def test_order_is_point_method_metric_split():
-    numbers = summary().numbers
+def test_order_is_point_method_metric_split(usual):
+    numbers = usual.numbers
     labels = [measure.label for measure in plan().exhibit(KEY).measures]
     metrics = list(METRICS)
     places = [
@@ -117,8 +129,8 @@ def test_order_is_point_method_metric_split():
     assert places == sorted(places)
 
 
-def test_a_method_of_another_scenario_appears_at_every_point():
-    numbers = summary().numbers
+def test_a_method_of_another_scenario_appears_at_every_point(usual):
+    numbers = usual.numbers
     pooled = numbers[numbers["method"] == "pooled training"]
     two, four = (
         pooled[pooled["clients"] == j].drop(columns=["clients", "paired_mean"]) for j in (2, 4)
@@ -173,8 +185,8 @@ def test_client_train_chooses_by_the_clients_own_accuracies():
     assert chosen(summary(choosing("client_train"), best)) == ["pfnm+sigma2~0.05"] * 2
 
 
-def test_every_setting_at_every_point_is_in_the_choice_table():
-    found = summary().choice
+def test_every_setting_at_every_point_is_in_the_choice_table(usual):
+    found = usual.choice
     assert len(found) == 2 * 8
     assert found["parameter"].unique().tolist() == ["sigma2"]
     assert found["value"].tolist()[:5] == ["0.01", "0.05", "0.1", "0.5", "1"]
@@ -188,8 +200,8 @@ def test_every_setting_at_every_point_is_in_the_choice_table():
     assert row["hidden_units"] == 80.5
 
 
-def test_csv_has_unix_lines_and_reads_back_to_the_same_numbers():
-    found = summary()
+def test_csv_has_unix_lines_and_reads_back_to_the_same_numbers(usual):
+    found = usual
     text = csv_text(found.numbers)
     assert "\r" not in text
     assert csv_text(read_csv(text)) == text
@@ -197,9 +209,10 @@ def test_csv_has_unix_lines_and_reads_back_to_the_same_numbers():
         assert math.isclose(ours, read, rel_tol=1e-9)
 
 
-def test_equal_metrics_give_equal_bytes():
-    assert csv_text(summary().numbers) == csv_text(summary().numbers)
-    assert csv_text(summary().choice) == csv_text(summary().choice)
+def test_equal_metrics_give_equal_bytes(usual):
+    found = summary()
+    assert csv_text(found.numbers) == csv_text(usual.numbers)
+    assert csv_text(found.choice) == csv_text(usual.choice)
 
 
 def test_numbers_and_tidy_metrics_do_not_depend_on_how_jobs_were_cut():
@@ -297,8 +310,8 @@ def test_no_setting_with_a_criterion_is_a_sentence():
         summary(values=values)
 
 
-def test_a_choice_says_how_large_each_setting_is():
-    found = summary().choice
+def test_a_choice_says_how_large_each_setting_is(usual):
+    found = usual.choice
     assert found["hidden_units"].notna().all()
     assert "parameters" in found
 
@@ -313,3 +326,10 @@ def test_a_table_keeps_single_rounds_only_where_it_is_asked_to(kept):
     assert not ended.duplicated(["clients", "method", "metric", "split"]).any()
     if kept:
         assert set(numbers["round"].dropna()) == {1, 2, 3}
+
+
+def test_shown_values_are_numbers_as_they_are_and_anything_else_as_text():
+    found = [_cell(value) for value in (2, 0.5, True, False, "x", (1, 2), None)]
+    assert found[:2] == [2, 0.5]
+    assert found[2:5] == ["true", "false", "x"]
+    assert all(isinstance(value, str) for value in found[2:])

@@ -88,3 +88,14 @@ def test_without_a_place_there_is_a_sentence(monkeypatch):
     monkeypatch.setattr(tempfile, "mkdtemp", full)
     with pytest.raises(FedreproError, match="no temporary folder can be made"), temporary_folder():
         pass
+
+
+def test_no_file_stays_open():
+    def opened():
+        return len(os.listdir("/proc/self/fd"))
+
+    before = opened()
+    for _ in range(3):
+        with temporary_folder():
+            assert opened() == before + 1
+    assert opened() == before

@@ -14,9 +14,11 @@ from fedrepro.core.rng import Rng
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.clients import own_starts
+from fedrepro.training.dense import CompiledTrainer
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task, epoch_order, schedule
+from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
 from fedrepro.training.terms import Entropy, GaussianPrior
 
@@ -63,7 +65,7 @@ def starts(net, given, tasks):
 
 @pytest.fixture
 def small_pieces(monkeypatch):
-    monkeypatch.setattr("fedrepro.training.block.PIECE_ROWS", 7)
+    monkeypatch.setattr("fedrepro.training.procedure.PIECE_ROWS", 7)
 
 
 KINDS = ["dense", "dropout", "convolutional", "variational"]
@@ -151,22 +153,11 @@ def test_a_term_that_looks_at_a_whole_minibatch_is_refused(term):
         train(net, examples, tasks, given, starts(net, given, tasks), terms=[term])
 
 
-def test_memory_of_a_step_does_not_grow_with_the_examples(monkeypatch):
+def test_memory_of_a_step_does_not_grow_with_the_examples():
     """No more rows are gathered at once than a piece has, however many a client holds."""
-    seen = []
-    read = __import__("fedrepro.training.block", fromlist=["Reader"]).Reader.read
-
-    def spy(self, rows):
-        seen.append(rows.shape[1])
-        return read(self, rows)
-
-    monkeypatch.setattr("fedrepro.training.block.Reader.read", spy)
-    net, given = network("dense"), procedure(epochs=1)
     examples, _ = problem()
-    rows = np.arange(3000) % len(examples.inputs)
-    train(net, examples, [Task(rows, Rng(0))], given, starts(net, given, [Task(rows, Rng(0))]))
-    assert len(seen) == 24
-    assert set(seen) == {128}
+    trainer = CompiledTrainer(Procedure(network("dense"), procedure(epochs=1)), examples, False)
+    assert len(trainer.room.x) == 128 * examples.inputs.shape[1]
 
 
 def test_steps_beyond_an_epoch_have_an_order_of_their_own_in_each():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import os
 import re
@@ -11,9 +12,11 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import exact
 import loaded
 import numpy as np
 import once
@@ -133,7 +136,9 @@ def smaller(folder: Path) -> Path:
 
 
 def test_one_command_writes_the_report_with_every_figure(finished):
-    page = (finished / "reports/tiny/index.html").read_text()
+    assert "site/index.html" in (finished / "reports/tiny/index.html").read_text()
+    made = (finished / "reports/tiny/site/papers").glob("*.html")
+    page = " ".join(path.read_text() for path in made)
     for key in FIGURES:
         for suffix in SUFFIXES:
             assert (finished / f"reports/tiny/{key}{suffix}").stat().st_size > 0
@@ -147,6 +152,13 @@ def test_nothing_half_written_stays(finished):
     left = [p for p in finished.rglob("*.tmp") if ".snakemake" not in p.parts]
     assert left == []
     assert not list(finished.rglob("checkpoints"))
+
+
+@pytest.mark.skipif(not exact.PORTABLE, reason="not in portable arithmetic")
+def test_bytes_of_all_metrics_are_those_in_the_repository(finished):
+    golden = {k: v for k, v in exact.kept().items() if k.startswith("tiny ")}
+    found = {f"tiny {path}": value for path, value in exact.of_tiny(finished).items()}
+    assert sorted(k for k in {*golden, *found} if golden.get(k) != found.get(k)) == [], exact.HINT
 
 
 def test_a_second_run_does_nothing_and_says_so(finished, tmp_path):
@@ -283,15 +295,15 @@ def test_a_changed_sigma2_reruns_matching_and_drawing_only(finished, tmp_path):
     edit(folder / "config/exhibits/pfnm.yaml", "sigma2: &sigma2 [0.01,", "sigma2: &sigma2 [0.02,")
     # tokens.csv explains the short names of longer sweeps, one of which has the same grid
     said = dry_run(folder, "--printshellcmds")
-    assert rules_in(said) == {"aggregate", "exhibit", "claims", "report", "tokens"}
+    assert rules_in(said) == {"aggregate", "exhibit", "claims", "site", "tokens"}
     measured = [line for line in commands_in(said) if "stage aggregate" in line]
     assert measured
     assert all("--method pfnm+sigma2~0.02@" in line.replace("'", "") for line in measured)
 
 
-def made_anew(folder: Path) -> list[str]:
+def made_anew(folder: Path, *words: str) -> list[str]:
     """The files under results/ that a dry run would compute."""
-    found = [re.search(r"--out '?([^ ']+)", command) for command in commands(folder)]
+    found = [re.search(r"--out '?([^ ']+)", command) for command in commands(folder, *words)]
     paths = [match[1] for match in found if match]
     return [path for path in paths if path.startswith("results/") and "tokens" not in path]
 
@@ -322,7 +334,7 @@ def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path
 def test_a_changed_label_only_redraws(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
     edit(folder / "config/exhibits/pfnm.yaml", "label: W-Ens", "label: Weighted")
-    assert planned(folder) == {"exhibit", "claims", "report"}
+    assert planned(folder) == {"exhibit", "claims", "site"}
 
 
 @pytest.mark.parametrize(
@@ -330,30 +342,30 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
     [
         (
             "components/methods/pfnm.py", "version=", "version=9",
-            {"aggregate", "exhibit", "claims", "report"},
+            {"aggregate", "exhibit", "claims", "site"},
         ),
         (
             "components/methods/downpour_sgd.py",
             '"downpour_sgd", kind', '"downpour_sgd", version=9, kind',
-            {"federate", "exhibit", "claims", "report"},
+            {"federate", "exhibit", "claims", "site"},
         ),
         (
             "components/methods/downpour_sgd.py", "] = 10,", "] = 11,",
-            {"federate", "exhibit", "claims", "report"},
+            {"federate", "exhibit", "claims", "site"},
         ),
         (
             "components/partitions/dirichlet.py", "version=1", "version=9",
             {"partition", "train", "aggregate", "federate", "exhibit", "partition_maps",
-             "claims", "report"},
+             "claims", "site"},
         ),
         (
             "components/trainings/adam.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
-            {"train", "aggregate", "federate", "exhibit", "claims", "report"},
+            {"train", "aggregate", "federate", "exhibit", "claims", "site"},
         ),
         (
             "components/datasets/digits.py", "version=1", "version=9",
             {"prepare", "partition", "train", "aggregate", "tune", "federate", "peer", "exhibit",
-             "table", "partition_maps", "claims", "report"},
+             "table", "partition_maps", "claims", "site"},
         ),
     ],
 )  # fmt: skip
@@ -583,6 +595,39 @@ def test_a_truncated_artifact_is_one_sentence_and_mended_by_deleting_it(finished
     assert (folder / figure).read_bytes() == (finished / figure).read_bytes()
 
 
+def test_finished_runs_of_another_machine_are_not_computed_again(finished, tmp_path):
+    """Two of them were not finished there; here these alone are, and the numbers are the same."""
+    there, here = copy_of(finished, tmp_path), checkout(tmp_path / "here")
+    key, archive = FIGURES[1], f"reports/record/tiny/{FIGURES[1]}.runs.tar.xz"
+    left = [
+        next(there.glob(f"results/tiny/seed=0/{tree}/*=dirichlet+clients~4/**/metrics.parquet"))
+        for tree in ("metrics/dataset=digits", "federated/dataset=digits")
+    ]
+    for path in left:
+        path.unlink()
+    assert archive in fedrepro(there, "record", key, "--scale=tiny", "--unfinished")
+    (here / archive).parent.mkdir(parents=True)
+    shutil.copy(there / archive, here / archive)
+    fedrepro(here, "restore", key, "--scale=tiny")
+    figure = f"reports/tiny/{key}.csv"
+    computed = {path for path in made_anew(here, figure) if path.endswith("metrics.parquet")}
+    assert computed == {str(path.relative_to(there)) for path in left}
+    run(here, figure)
+    assert (here / figure).read_bytes() == (finished / figure).read_bytes()
+    fedrepro(here, "record", key, "--scale=tiny")
+    assert not (here / archive).exists()
+    taken = json.loads((here / archive.replace("runs.tar.xz", "run.json")).read_text())
+    assert taken["seconds"].keys() == {"train", "aggregate", "federate"}
+
+
+def fedrepro(folder: Path, *words: str) -> str:
+    done = loaded.python(
+        ["-m", "fedrepro", *words], folder, environment(PYTHONPATH=str(folder / "src"))
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
 def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
     drawn = {path: path.read_bytes() for path in folder.glob("reports/tiny/pfnm/figure-2a.*")}
@@ -602,11 +647,27 @@ def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished,
 
 
 def test_the_report_of_snakemake_holds_figures_and_claims(finished, tmp_path):
+    """The same files as the pages, each under its paper, with a caption of its own."""
     folder = copy_of(finished, tmp_path)
-    run(folder, "--report", "report.html")
-    page = (folder / "report.html").read_text()
-    for name in (*(f"{figure}.svg" for figure in FIGURES), "pfnm/claims.csv"):
-        assert Path(name).name in page
+    run(folder, "--report", "report.zip")
+    with zipfile.ZipFile(folder / "report.zip") as archive:
+        page = archive.read("report/report.html").decode()
+        held = {archive.read(name) for name in archive.namelist()}
+    results, categories = (
+        json.JSONDecoder().raw_decode(part.partition("= ")[2])[0]
+        for part in re.findall(r'<script id="(?:results|categories)">\s*(.+)', page)
+    )
+    drawn = [*(folder / "reports/tiny").glob("*/*.svg"), *folder.glob("reports/tiny/*/claims.csv")]
+    assert len(drawn) > len(FIGURES)
+    for path in drawn:
+        assert path.read_bytes() in held
+        found = results[str(path.relative_to(folder))]
+        about = json.loads(path.with_suffix(".json").read_text())
+        if path.suffix == ".svg":
+            assert found["labels"]["shows"] == about["title"]
+            first = html.escape(" ".join(about["caption"].split()[:4]), quote=False)
+            assert first in " ".join(found["caption"].split())
+    assert {"Figures", "Claims"} <= categories["PFNM"].keys()
 
 
 @needs_mirror

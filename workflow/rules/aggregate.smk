@@ -3,6 +3,7 @@ rule aggregate:
         data=data_folder,
         members=partition_file,
         models=model_files,
+        public=public_folder,
     output:
         metrics=f"results/{{scale}}/seed={{seed}}/metrics/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/metrics.parquet",
         timings=f"results/{{scale}}/seed={{seed}}/metrics/{SCENARIO_FOLDER}/methods={{methods}}/trials={{trials}}/timings.parquet",
@@ -19,7 +20,7 @@ rule aggregate:
         scenario=scenario_options,
         method=lambda wildcards: full_token(wildcards, "methods"),
         models=model_options,
-        splits=measured_splits,
+        splits=splits_and_public_inputs,
         device=CONFIG.device,
         resolved=resolved(*WITHOUT_GRAPH, "methods"),
     message:

@@ -6,8 +6,9 @@ rule claims:
         table=report(
             "reports/{scale}/{paper}/claims.csv",
             caption="../report/claims.rst",
-            category="{paper}",
-            labels={"exhibit": "claims", "scale": "{scale}"},
+            category=name_of_paper,
+            subcategory="Claims",
+            labels={"exhibit": "claims", "shows": "every claim", "scale": "{scale}"},
         ),
         about="reports/{scale}/{paper}/claims.json",
     log:

@@ -1,12 +1,14 @@
 """What the rules ask the plan: names of inputs, and the full tokens behind the names in paths."""
 
 import os
+import re
 import sys
 from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import hand_over, kept, preload, put_on_path, say_again, slurm
+from fedrepro.planning.boards import parts_of, require_frozen
 from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
     SCALES,
@@ -18,6 +20,7 @@ from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.printed import published_file, require_printed
+from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
 from fedrepro.core.registry import (
@@ -52,7 +55,8 @@ onstart:
         kept.keep()
     # for jobs of this machine only: elsewhere the environment of a job may be another one
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
-        lifeline = preload.start(sum(1 for _ in workflow.dag.needrun_jobs()))
+        jobs = sum(1 for _ in workflow.dag.needrun_jobs())
+        lifeline = preload.start(jobs, getattr(CONFIG.arithmetic, CONFIG.scale))
     # Snakemake starts at most 100 jobs a second, and looks again a second after each look: so every
     # job that ended adds a look a second, at all jobs that wait and the sizes of their inputs. Here
     # jobs wait for cores, and never for that limit.
@@ -89,7 +93,8 @@ wildcard_constraints:
     scale="tiny|quick|paper",
     seed=str(CONFIG.seed),
     paper="[a-z0-9]+",
-    exhibit=rf"(?!(?:claims|{TABLES})\.)[a-z0-9-]+",
+    exhibit=rf"(?!(?:claims|[1-9][0-9]*|{TABLES})\.)[a-z0-9-]+",
+    board="[1-9][0-9]*",
     dataset="[^/]+",
     partition="[^/]+",
     model="[^/]+",
@@ -108,6 +113,7 @@ def plan_of(scale):
     try:
         plan = Plan(CONFIG, EXHIBITS, scale)
         require_printed(plan)
+        require_frozen(plan)
         return plan
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
@@ -168,9 +174,18 @@ def resolved(*kinds):
     return meaning
 
 
+def unusual_arithmetic(wildcards):
+    """The arithmetic of a scale as options of a stage; none where it is portable."""
+    arithmetic = getattr(CONFIG.arithmetic, wildcards.scale)
+    return [] if arithmetic == "portable" else ["--arithmetic", arithmetic]
+
+
 def scenario_options(wildcards):
-    """The scenario as options of a stage."""
-    return [
+    """The scenario as options of a stage, and its arithmetic where it is not the usual one.
+
+    So to change it computes again, and what is there from before it was named stays.
+    """
+    return unusual_arithmetic(wildcards) + [
         part
         for kind in kinds_of(wildcards)
         for part in (f"--{kind}", full_token(wildcards, kind))
@@ -179,6 +194,12 @@ def scenario_options(wildcards):
 
 def data_folder(wildcards):
     return plan_of(wildcards.scale).paths.dataset(spec_of(wildcards, "dataset"))
+
+
+def public_folder(wildcards):
+    """Of the data set whose inputs a method has at the server, if it has any."""
+    found = public_data_of(spec_of(wildcards, "methods"))
+    return [plan_of(wildcards.scale).paths.dataset(found)] if found else []
 
 
 def partition_file(wildcards):
@@ -209,6 +230,13 @@ def measured_splits(wildcards, output):
         if splits
         for word in (option, *splits)
     ]
+
+
+def splits_and_public_inputs(wildcards, input, output):
+    """The same, and the folder of inputs that the server has beside; in one parameter, because
+    another command would run again what needs neither."""
+    public = ["--public", *input.public] if input.public else []
+    return [*measured_splits(wildcards, output), *public]
 
 
 def exhibit_of(wildcards):
@@ -302,6 +330,26 @@ def models_of_exhibit(wildcards):
     ]
 
 
+def labels_of(wildcards):
+    """What Snakemake's report lists of an exhibit."""
+    return {
+        "exhibit": wildcards.exhibit,
+        "shows": exhibit_of(wildcards).settings.title,
+        "scale": wildcards.scale,
+    }
+
+
+def name_of_paper(wildcards):
+    from fedrepro.site.pages import name_of
+
+    return name_of(wildcards.paper)
+
+
+def caption_of(wildcards):
+    """The caption of an exhibit for the report, where signs of reStructuredText are plain."""
+    return re.sub(r"([*_`|\\])", r"\\\1", exhibit_of(wildcards).caption)
+
+
 def exhibit_settings(wildcards):
     """Everything that the drawing depends on; a changed label redraws and recomputes nothing."""
     return exhibit_of(wildcards).settings.model_dump_json()
@@ -357,6 +405,36 @@ def claims_of_selected(wildcards):
         for paper in papers
         if Path(f"config/published/{paper}.yaml").exists()
     ]
+
+
+def parts_of_board(wildcards):
+    """The numbers of all exhibits of a leaderboard."""
+    plan, paper = plan_of(wildcards.scale), wildcards.paper
+    if wildcards.board not in plan.files[paper].boards:
+        raise WorkflowError(f"there is no leaderboard {paper}/{wildcards.board}")
+    return [
+        plan.paths.exhibit(exhibit.key, suffix)
+        for exhibit in parts_of(plan, paper, wildcards.board)
+        for suffix in (".csv", ".choice.csv", ".json")
+    ]
+
+
+def board_settings(wildcards):
+    """What a leaderboard is read by; a changed title draws it again and computes nothing."""
+    return EXHIBITS[wildcards.paper].boards[wildcards.board].model_dump_json()
+
+
+def boards_of_selected(wildcards):
+    """The leaderboards whose exhibits are all selected."""
+    plan = plan_of(wildcards.scale)
+    chosen = {exhibit.key for exhibit in plan.selected}
+    found = []
+    for paper, file in plan.files.items():
+        for version in file.boards:
+            parts = {exhibit.key for exhibit in parts_of(plan, paper, version)}
+            if parts and parts <= chosen:
+                found.append(f"reports/{wildcards.scale}/{paper}/{version}.json")
+    return found
 
 
 def selected_files(wildcards):

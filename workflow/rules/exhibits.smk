@@ -6,8 +6,9 @@ rule exhibit:
         report(
             "reports/{scale}/{paper}/{exhibit}.svg",
             caption="../report/exhibit.rst",
-            category="{paper}",
-            labels={"exhibit": "{exhibit}", "scale": "{scale}"},
+            category=name_of_paper,
+            subcategory="Figures",
+            labels=labels_of,
         ),
         multiext(
             "reports/{scale}/{paper}/{exhibit}",
@@ -26,6 +27,7 @@ rule exhibit:
         runtime=growing(20),
     params:
         settings=exhibit_settings,
+        caption=caption_of,
         seed=CONFIG.seed,
         trials=CONFIG.granularity.trials_per_job,
         out="reports/{scale}/{paper}/{exhibit}",
@@ -47,8 +49,9 @@ use rule exhibit as table with:
         report(
             "reports/{scale}/{paper}/{exhibit}.html",
             caption="../report/exhibit.rst",
-            category="{paper}",
-            labels={"exhibit": "{exhibit}", "scale": "{scale}"},
+            category=name_of_paper,
+            subcategory="Tables",
+            labels=labels_of,
         ),
         multiext(
             "reports/{scale}/{paper}/{exhibit}",
@@ -87,7 +90,9 @@ rule models:
         seed=CONFIG.seed,
         trials=CONFIG.granularity.trials_per_job,
         clients=CONFIG.granularity.clients_per_job,
-        device=CONFIG.device,
+        device=lambda wildcards: " ".join(
+            [CONFIG.device, *unusual_arithmetic(wildcards)]
+        ),
     message:
         "keeping the chosen models of {wildcards.paper} {wildcards.exhibit}"
     shell:

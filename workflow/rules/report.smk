@@ -19,18 +19,20 @@ rule tokens:
         " --trials-per-job {params.trials} --out {output:q} 2> {log:q}"
 
 
-rule report:
+rule site:
     input:
         tokens="results/{scale}/tokens.csv",
         exhibits=selected_files,
         maps="reports/{scale}/partitions",
         graphs=graph_maps_of_selected,
         claims=claims_of_selected,
+        boards=boards_of_selected,
         timings=selected_timings,
     output:
-        "reports/{scale}/index.html",
+        index="reports/{scale}/index.html",
+        pages=directory("reports/{scale}/site"),
     log:
-        "results/{scale}/logs/report.log",
+        "results/{scale}/logs/site.log",
     conda:
         "../../envs/environment.yaml"
     resources:
@@ -38,11 +40,9 @@ rule report:
         runtime=growing(20),
     params:
         exhibits=selected_keys,
-        seed=CONFIG.seed,
-        trials=CONFIG.granularity.trials_per_job,
     message:
         "writing reports/{wildcards.scale}/index.html"
     shell:
-        "fedrepro stage report --scale {wildcards.scale} --seed {params.seed}"
-        " --trials-per-job {params.trials} --exhibits {params.exhibits} --maps {input.maps:q}"
-        " --claims {input.claims:q} --graphs {input.graphs:q} --out {output:q} 2> {log:q}"
+        "fedrepro stage site --scale {wildcards.scale} --reports reports/{wildcards.scale}"
+        " --exhibits {params.exhibits} --maps {input.maps:q} --graphs {input.graphs:q}"
+        " --out {output.index:q} 2> {log:q}"

@@ -3,6 +3,7 @@ rule tune:
         data=data_folder,
         members=partition_file,
         models=model_files,
+        public=public_folder,
     output:
         metrics=f"results/{{scale}}/seed={{seed}}/tuned/{SCENARIO_FOLDER}/methods={{methods}}/tune={{tune}}/trials={{trials}}/metrics.parquet",
         timings=f"results/{{scale}}/seed={{seed}}/tuned/{SCENARIO_FOLDER}/methods={{methods}}/tune={{tune}}/trials={{trials}}/timings.parquet",
@@ -20,7 +21,7 @@ rule tune:
         method=lambda wildcards: full_token(wildcards, "methods"),
         tune=lambda wildcards: full_token(wildcards, "tune"),
         models=model_options,
-        splits=measured_splits,
+        splits=splits_and_public_inputs,
         device=CONFIG.device,
         resolved=resolved(*WITHOUT_GRAPH, "methods", "tune"),
     message:

@@ -29,6 +29,9 @@ from fedrepro.numbers.set_up import settled
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry, TableEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
+from fedrepro.record.sentences import LINK, filled
+from fedrepro.site.pages import name_of
+from fedrepro.site.verdicts import of_claims, picture
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,17 +74,27 @@ def documents() -> dict[Path, str]:
         Path("workflow/schemas/exhibits.schema.json"): _schema(ExhibitFile),
         Path("config/README.md"): readme(),
     }
+    parts: list[tuple[Path, str, Callable[[], str]]]
     parts = [(Path("docs/performance.md"), FROM, recorded_costs)]
+    parts += [(Path("docs/methods.md"), FROM, method_table)]
     for claims in sorted(RECORD.glob(f"paper/*/{CLAIMS}")):
         page = Path(f"docs/findings/{claims.parent.name}.md")
         parts.append((page, FROM_COUNTS, partial(counts, claims)))
         parts.append((page, FROM, partial(recorded_verdicts, claims)))
     for file in sorted(Path("config/published").glob("*.csv")):
-        page = Path(f"docs/findings/{file.stem}.md")
-        parts.append((page, FROM_PRINTED, partial(printed_verdicts, file.stem)))
+        for page in sorted(Path("docs/findings").glob(f"{file.stem}*.md")):
+            parts.append((page, FROM_PRINTED, partial(printed_verdicts, file.stem)))
     for path, mark, part in parts:
         if path.exists() and mark in path.read_text():
             found[path] = _with_part(found.get(path) or path.read_text(), mark, part())
+    drawn = sorted(RECORD.glob(f"paper/*/{CLAIMS}"))
+    if drawn and Path("docs/figures").is_dir():
+        told = {name_of(path.parent.name): of_claims(_claims(path)) for path in drawn}
+        found[Path("docs/figures/answer.svg")] = picture(told)
+    for path in (Path("README.md"), *sorted(Path("docs/findings").glob("*.md"))):
+        text = found.get(path) or (path.read_text(encoding="utf-8") if path.exists() else "")
+        if LINK.search(text):
+            found[path] = filled(text, RECORD)
     return found
 
 
@@ -112,6 +125,35 @@ def _costs(scale: str, key: str) -> tuple[str, ...]:
     whole = f"{sum(spent.values()) / 60:.1f} min" if spent else "–"
     memory = f"{max(run['peak_bytes'].values()) / 2**30:.2f} GiB" if run.get("peak_bytes") else "–"
     return key.partition("/")[2], str(files.about["trials"]), *stages, whole, memory
+
+
+def method_table() -> str:
+    """Methods by kind: what each does, is handed, and has sent; and how many settings are tried."""
+    heads = ["method", "what it does", "is handed", "clients send beside models", "settings"]
+    found = []
+    for kind, title in KINDS_OF_METHODS.items():
+        own = [
+            item for _, item in sorted(components("method").items()) if item.meta["kind"] == kind
+        ]
+        found += [f"### {title}\n", _table(heads, map(_method_line, own))]
+    return "\n".join(found)
+
+
+KINDS_OF_METHODS = {
+    "one_shot": "One exchange, or few",
+    "federated": "In rounds",
+    "peer": "On a graph, without a server",
+    "control": "Bounds and controls",
+}
+
+
+def _method_line(item: Component) -> tuple[str, ...]:
+    meta = item.meta
+    sees = "; ".join(NEEDS[need] for need in sorted(meta["needs"])) or "the models alone"
+    start = " Models of one start." if meta["one_start"] else ""
+    only = f" Only {', '.join(sorted(meta['models']))}." if meta["models"] else ""
+    tried = math.prod(len(values) for values in meta["grid"].values())
+    return f"`{item.name}`", item.doc + start + only, sees, meta["sends"] or "–", str(tried)
 
 
 def recorded_verdicts(claims: Path) -> str:
@@ -321,7 +363,9 @@ def _component(item: Component) -> str:
     meta = item.meta
     if item.kind == "method":
         sees = ", ".join(sorted(meta["needs"])) or "the clients' weights only"
-        lines.append(f"Kind: {meta['kind'].replace('_', '-')}. Needs: {sees}.\n")
+        also = f" Clients send beside models: {meta['sends']}." if meta["sends"] else ""
+        also += " Models of one start only." if meta["one_start"] else ""
+        lines.append(f"Kind: {meta['kind'].replace('_', '-')}. Needs: {sees}.{also}\n")
     if item.own_params:
         lines.append(_parameters(item.own_params))
     return "\n".join(lines)

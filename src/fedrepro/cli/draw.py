@@ -12,7 +12,7 @@ from fedrepro.core.registry import read_token
 from fedrepro.core.spec import Spec
 from fedrepro.core.temporary import temporary_folder
 from fedrepro.data.membership import build_partition, read_partition, write_partition
-from fedrepro.data.prepared import Prepared, load_prepared, write_prepared
+from fedrepro.data.prepared import Arrays, Prepared, load_prepared, write_prepared
 from fedrepro.data.table import raw_files
 from fedrepro.drawings import graph_map
 from fedrepro.drawings.graph_map import GraphNumbers
@@ -86,6 +86,6 @@ def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
             f"data set '{dataset.name}' is not here: {source / missing[0]} is missing; get it "
             f"with: fedrepro data fetch {dataset.name}, or give the folder of its files with --raw"
         )
-    arrays = dataset.component.fn(source, **dataset.values)
+    arrays = dataset.component.make(Arrays, source, **dataset.values)
     write_prepared(folder, arrays, dataset, provenance())
     return load_prepared(folder)

@@ -21,7 +21,7 @@ def keep(reports: Path = REPORTS, kept: Path = KEPT) -> None:
     shutil.rmtree(kept, ignore_errors=True)
     for scale in SCALES:
         for path in (reports / scale).glob("*/*.*"):
-            if path.is_file() and path.parent.name != "partitions":
+            if path.is_file() and path.parent.name not in ("partitions", "site"):
                 _link(path, kept / path.relative_to(reports))
 
 

@@ -97,9 +97,12 @@ def _there_or_here(given: list[str]) -> int:
 
 
 def _here(given: list[str]) -> int:
+    from fedrepro.core import arithmetic
     from fedrepro.core.provenance import loaded
 
     words = [word for word in given if word != DEBUG]
+    if words[:1] == ["stage"]:
+        arithmetic.named(arithmetic.of_words(words))
     loaded()  # what is stamped into files is what is loaded from here on
     if words[:1] == ["stage"]:
         from fedrepro.cli.stage import run_stage

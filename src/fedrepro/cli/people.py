@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
 
 from fedrepro.cli.data import data_app
 from fedrepro.cli.main import STOPPED
+from fedrepro.cli.own import combine, evaluate, recommend
+from fedrepro.cli.printing import say, show, table_of
 from fedrepro.core.errors import printable
 from fedrepro.core.params import LARGEST
+
+if TYPE_CHECKING:
+    from fedrepro.planning.plan import Plan
 
 app = typer.Typer(
     name="fedrepro",
@@ -30,27 +33,12 @@ app.add_typer(check_app, name="check")
 draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
-console = Console(highlight=False, markup=False)
-LONGEST = 10_000  # letters of a line that no terminal has to hold
+app.command()(combine)
+app.command()(evaluate)
+app.command()(recommend)
 MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
 
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
-
-
-def table_of(*columns: str) -> Table:
-    """An empty table; where it is too narrow, words go on in the next line and nothing is cut."""
-    return Table(*(Column(name, overflow="fold") for name in columns))
-
-
-def show(table: Table) -> None:
-    """Print a table as wide as the terminal, or as wide as it is where that is a file or a pipe."""
-    wide = Console(highlight=False, markup=False, width=LONGEST, file=console.file)
-    (console if console.is_terminal else wide).print(table)
-
-
-def say(words: str) -> None:
-    """Print a line, which the terminal wraps itself, so that what is copied from it is whole."""
-    console.print(words, soft_wrap=True)
 
 
 def run_command(argv: Sequence[str]) -> int:
@@ -96,10 +84,8 @@ def methods() -> None:
 def exhibits(scale: Scale = "quick") -> None:
     """Every figure and table, with the command that makes it."""
     from fedrepro.numbers.about import command_of
-    from fedrepro.planning.config import load_config, load_exhibits
-    from fedrepro.planning.plan import Plan
 
-    for key, exhibit in Plan(load_config(), load_exhibits(), scale).exhibits.items():
+    for key, exhibit in _plan(scale).exhibits.items():
         say(f"{key}: {exhibit.settings.title}")
         say(f"    {command_of(exhibit, scale)}")
 
@@ -183,8 +169,29 @@ def documents(
     raise typer.Exit(int(bool(check and stale)))
 
 
+@app.command()
+def site(
+    reports: Annotated[Path, typer.Option(help="reports folder, or the record")] = Path(
+        "reports/record"
+    ),
+    scale: Scale = "paper",
+    out: Annotated[Path, typer.Option(help="folder to write")] = Path("site"),
+) -> None:
+    """Write the pages of the record, or of a scale that was drawn; nothing is computed."""
+    from fedrepro.stages import site as stage
+
+    stage.run(scale, reports / scale, out)
+
+
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
+
+
+def _plan(scale: str) -> Plan:
+    from fedrepro.planning.config import load_config, load_exhibits
+    from fedrepro.planning.plan import Plan
+
+    return Plan(load_config(), load_exhibits(), scale)
 
 
 @app.command()
@@ -198,15 +205,55 @@ def record(
         "reports"
     ),
     target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="the finished runs of exhibits that are not")
+    ] = False,
 ) -> None:
     """Keep what was measured: figures, numbers, provenance, run time, under reports/record."""
     from fedrepro.record.keep import record as keep
 
+    if unfinished:
+        from fedrepro.record.unfinished import keep_runs
+
+        for key in keys or ():
+            path, finished, of = keep_runs(_plan(scale), key, target)
+            say(f"recorded: {path}, {finished} of {of} files of runs")
+        return
     done = keep(scale, keys or (), source, target)
     for warning in done.warnings:
         say(f"warning: {warning}")
     for path in done.files:
         say(f"recorded: {path}")
+
+
+@app.command()
+def crate(
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(help="recorded exhibits such as pfnm/figure-2a; none: all there are"),
+    ] = None,
+    scale: Scale = "paper",
+    source: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+    out: Annotated[Path, typer.Option(help="zip to write")] = Path("crate.zip"),
+) -> None:
+    """The record as a Provenance Run Crate: files, data, code and commands with their digests."""
+    from fedrepro.record.crate import write_crate
+
+    say(f"{out}: {write_crate(scale, keys or (), out, source)} exhibits")
+
+
+@app.command()
+def restore(
+    keys: Annotated[list[str], typer.Argument(help="exhibits such as fedavg/table-1")],
+    scale: Scale = "quick",
+    source: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+) -> None:
+    """Go on with exhibits of which `record --unfinished` kept the finished runs."""
+    from fedrepro.record.unfinished import restore_runs
+
+    for key in keys:
+        finished, of = restore_runs(_plan(scale), key, source)
+        say(f"{key}: {finished} of {of} files of runs are there")
 
 
 @app.command()
@@ -227,13 +274,24 @@ def redraw(
 
 @app.command()
 def compare(
-    key: Annotated[str, typer.Argument(help="exhibit such as pfnm/figure-2a")],
+    key: Annotated[
+        str, typer.Argument(help="exhibit such as pfnm/figure-2a, or a method if two are named")
+    ],
+    other: Annotated[
+        str | None, typer.Argument(help="the method that the first one is set beside")
+    ] = None,
     scale: Scale = "quick",
     reports: Annotated[Path, typer.Option(help="your reports")] = Path("reports"),
     recorded: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
     all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
+    exhibit: Annotated[str, typer.Option(help="of two methods: in this one, or paper, only")] = "",
+    metric: Annotated[str, typer.Option(help="of two methods: which number")] = "accuracy",
+    split: Annotated[str, typer.Option(help="of two methods: on which examples")] = "test",
 ) -> None:
-    """Your numbers beside the recorded ones, with the difference in combined standard errors."""
+    """Your numbers beside the recorded ones; or two methods, as in: compare mine fedavg."""
+    if other is not None:
+        _compare_methods(key, other, scale, reports, metric, split, exhibit)
+        return
     from fedrepro.record.compare import compare as beside
 
     found = beside(scale, key, reports, recorded)
@@ -249,48 +307,52 @@ def compare(
     say(found.verdict)
 
 
+def _compare_methods(
+    one: str, other: str, scale: str, reports: Path, metric: str, split: str, exhibit: str
+) -> None:
+    from fedrepro.numbers.paired import paired, verdict
+
+    found = paired(scale, one, other, reports, metric, split, exhibit)
+    first, second = found[0].labels
+    table = table_of("where", first, second, "difference", "95 % interval", "trials")
+    for row in found:
+        ends = f"{row.low:+.4g} to {row.high:+.4g}" if row.trials > 1 else "–"
+        numbers = (_number(row.one), _number(row.other), f"{row.difference:+.4g}")
+        place = f"{row.exhibit}: {row.where}" if row.where else row.exhibit
+        table.add_row(place, *numbers, ends, str(row.trials))
+    show(table)
+    say(verdict(found, metric))
+
+
 @app.command()
 def results(
     scale: Scale = "quick",
+    exhibit: Annotated[str, typer.Option(help="such as pfnm/figure-2a, or pfnm")] = "",
+    method: Annotated[str, typer.Option(help="its label, or its name")] = "",
+    metric: Annotated[str, typer.Option(help="such as accuracy")] = "",
+    sort: Annotated[str, typer.Option(help="column, such as mean; numbers from the largest")] = "",
     wide: Annotated[bool, typer.Option(help="a row per method, a column per metric")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
     reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
 ) -> None:
     """Every method in every scenario that a drawn exhibit shows: final values, chosen settings."""
-    from fedrepro.numbers.results import as_csv, collect, shown
+    from fedrepro.numbers.results import Only, as_csv, blocks, collect, common
 
-    found = collect(scale, wide=wide, reports=reports)
+    only = Only(exhibit, method, metric, sort)
+    found = collect(scale, wide=wide, reports=reports, only=only)
     for note in found.notes:
         typer.echo(f"note: {note}", err=True)
-    typer.echo(as_csv(found) if csv else "\n".join(shown(found)), nl=not csv)
-
-
-@app.command()
-def combine(
-    method: Annotated[str, typer.Argument(help="such as pfnm, or pfnm+sigma2~0.1")],
-    files: Annotated[list[Path], typer.Argument(help="a state dict of each client, .pt")],
-    out: Annotated[Path, typer.Option(help="file to write, .pt")],
-    labels: Annotated[
-        Path | None, typer.Option(help="examples of each client (row) and class (column), csv")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="a parameter of the method, name=value")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
-    model: Annotated[
-        str | None, typer.Option(help="token of the architecture, if it has convolutions")
-    ] = None,
-    shape: Annotated[str | None, typer.Option(help="of one example, such as 1,28,28")] = None,
-    layers: Annotated[
-        str | None, typer.Option(help="names of the layers in order, if the files leave it open")
-    ] = None,
-) -> None:
-    """Models that you trained with plain PyTorch, made into one by a one-shot method."""
-    from fedrepro.stages.combine import run
-
-    found = run(method, files, out, labels, settings or (), seed, model, shape, layers)
-    for note in found.notes:
-        say(note)
+    if csv:
+        typer.echo(as_csv(found), nl=False)
+        return
+    for line in common(found):
+        say(line)
+    for block in blocks(found):
+        say(block.heading)
+        table = table_of(*block.columns)
+        for row in block.rows:
+            table.add_row(*row)
+        show(table)
 
 
 @draw_app.callback()

@@ -32,7 +32,7 @@ from fedrepro.cli.preloaded import (
     identity,
     is_of_this_user,
 )
-from fedrepro.core import provenance, sources
+from fedrepro.core import arithmetic, provenance, sources
 from fedrepro.core.registry import KINDS, components
 from fedrepro.core.temporary import remove_left
 
@@ -54,11 +54,13 @@ MODULES = (
     "sklearn.cluster",
     "ot.lp",
     "fedrepro.stages.exhibit",
-    "fedrepro.stages.report",
+    "fedrepro.stages.site",
     "matplotlib.figure",
     "matplotlib.backends.backend_agg",
     "matplotlib.backends.backend_svg",
-    "jinja2",
+    "sphinx.application",
+    "myst_parser.parsers.sphinx_",
+    "furo",
 )
 # jemalloc's own thread sleeps, and jemalloc itself takes care of forks
 HARMLESS_THREADS = {"jemalloc_bg_thd"}
@@ -67,8 +69,10 @@ PATIENCE = 5.0  # seconds for a request to come in whole
 PR_SET_PDEATHSIG = 1
 
 
-def start(jobs: int) -> int | None:
+def start(jobs: int, wish: str = arithmetic.PORTABLE) -> int | None:
     """Start the process for this workflow and tell jobs where it is, through their environment.
+
+    wish: the arithmetic of its jobs; those of another one start by themselves.
 
     Returns the writing end of the pipe that keeps it alive, or None if so few jobs are to run that
     each may as well start by itself, it is switched off (by FEDREPRO_PRELOAD=0) or this is not
@@ -88,7 +92,7 @@ def start(jobs: int) -> int | None:
     subprocess.Popen(
         [sys.executable, "-m", "fedrepro.cli.preload", str(listener.fileno()), str(reading)],
         pass_fds=(listener.fileno(), reading),
-        env={**os.environ, **one_thread},
+        env={**os.environ, **one_thread, arithmetic.WISH: wish},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C on the terminal is for the near ends to pass on
@@ -318,10 +322,10 @@ def main(listening: int, lifeline: int) -> None:
     Sources that change while they are loaded are taken for those of no job.
     """
     listener = socket.socket(fileno=listening)
-    own = identity(provenance.loaded().whole.digest)
+    own = identity(provenance.loaded().whole.digest, arithmetic.taken())
     server = Server(listener, lifeline, own)
     load(lambda: server.serve(0))
-    if identity(sources.digest(sources.on_disk())) != own:
+    if identity(sources.digest(sources.on_disk()), arithmetic.taken()) != own:
         server.identity = "changed"
     provenance.versions()  # jobs find the answer
     gc.freeze()  # collecting in a child would copy every page it looks at

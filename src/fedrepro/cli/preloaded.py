@@ -13,7 +13,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from fedrepro.core import sources
+from fedrepro.core import arithmetic, sources
 
 SOCKET = "FEDREPRO_PRELOADED"
 STARTED = b"+"
@@ -67,21 +67,23 @@ def suits(words: Sequence[str]) -> bool:
     return options.get("--threads", "1") == "1" and options.get("--device", "cpu") == "cpu"
 
 
-def identity(digest: str) -> str:
-    """Which Python and which fedrepro, with the digest of all of its files.
+def identity(digest: str, branches: str) -> str:
+    """Which Python, which arithmetic and which fedrepro, with the digest of all of its files.
 
-    A job of another environment is not handed over, nor is one whose sources on disk are no longer
-    what the far end has loaded.
+    A job of another environment is not handed over, nor is one of other arithmetic than that which
+    the libraries of the far end have taken, nor one whose sources on disk are no longer what it
+    has loaded.
     """
-    return f"{sys.prefix}:{sources.PACKAGE}:{digest}"
+    return f"{sys.prefix}:{branches}:{sources.PACKAGE}:{digest}"
 
 
 def request(words: Sequence[str]) -> bytes:
     """A job as bytes: its length, then fields that end with a zero byte."""
     mask = os.umask(0)
     os.umask(mask)
+    branches = arithmetic.named(arithmetic.of_words(words))
     variables = [key + b"=" + value for key, value in os.environb.items()]
-    own = identity(sources.digest(sources.on_disk()))
+    own = identity(sources.digest(sources.on_disk()), branches)
     fields = [os.fsencode(own), os.fsencode(os.getcwd()), b"%d" % mask, b"%d" % len(words)]
     fields += [os.fsencode(word) for word in words] + variables
     body = b"\0".join(fields)

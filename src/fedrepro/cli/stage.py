@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,28 +26,19 @@ def run_stage(argv: Sequence[str]) -> int:
     names = parser.add_subparsers(dest="stage", required=True, metavar="NAME")
     for name, (doc, arguments, _) in STAGES.items():
         one = names.add_parser(name, help=doc, description=doc)
-        one.add_argument(
-            "--threads", type=int, default=1, help="threads of the numerical libraries"
-        )
+        one.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
         arguments(one)
     options = parser.parse_args(argv)
     _limit_threads(options.threads)
+    if getattr(options, "arithmetic", "") == "native":
+        from fedrepro.machine.products import require_right
+
+        require_right()
     STAGES[options.stage][2](options)
-    _say_what_it_took()
+    from fedrepro.core.provenance import say_what_it_took
+
+    say_what_it_took()
     return 0
-
-
-def _say_what_it_took() -> None:
-    """The last line of a job's log, by the job itself: from outside, one that a preloaded process
-    runs cannot be measured."""
-    from fedrepro.core.provenance import spent
-
-    took = spent()
-    print(
-        f"took {took['cpu_seconds']:.2f} s of processor time and, at its peak, "
-        f"{took['peak_bytes'] / 2**20:.0f} MiB of memory",
-        file=sys.stderr,
-    )
 
 
 def _limit_threads(count: int) -> None:
@@ -128,6 +118,11 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "graph": {"required": True, "help": "token of the graph"},
     "method": {"required": True, "help": "token of the method"},
     "file": {"required": True, "help": "file name, as in config/datasets.csv"},
+    "public": {
+        "type": Path,
+        "default": None,
+        "help": "folder of the data set whose inputs, without labels, the server has",
+    },
     "mirror": {
         "default": os.environ.get("FEDREPRO_MIRROR", ""),
         "help": "folder with copies of the data sets",
@@ -145,6 +140,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "trials": {"required": True, "help": "range of trials, such as 0-9, or 3"},
     "clients": {"required": True, "help": "range of clients, such as 0-24"},
     "seed": {"type": int, "default": 0, "help": "seed of every draw"},
+    "arithmetic": {
+        "default": "portable",
+        "choices": ["portable", "native"],
+        "help": "branches of the libraries: those of every x86-64 processor with AVX2, or the "
+        "widest ones of this machine",
+    },
     "device": {"default": "cpu", "choices": ["cpu", "cuda"], "help": "where to compute"},
     "checkpoint_seconds": {
         "type": float,
@@ -169,13 +170,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "required": True,
         "help": "folder of a scale's exhibits, such as reports/record/paper",
     },
-    "claims": {"type": Path, "nargs": "*", "default": [], "help": "verdicts of papers' claims"},
     "out": {"type": Path, "required": True, "help": "file or folder to write"},
     "timings": {"type": Path, "required": True, "help": "table of measured seconds to write"},
     "global_model": {"type": Path, "required": True, "help": "final models to write, .pt"},
     "confusion": {"type": Path, "required": True, "help": "table of confused classes to write"},
     "nodes": {"type": Path, "required": True, "help": "final beliefs of the nodes to write, .pt"},
     "scale": {"required": True, "help": "tiny, quick or paper"},
+    "board": {"required": True, "help": "a leaderboard, such as arena/1"},
     "exhibit": {"required": True, "help": "paper/name, such as pfnm/figure-2a"},
     "exhibits": {"nargs": "+", "required": True, "help": "paper/name of each exhibit"},
     "trials_per_job": {"default": "auto", "help": "trials in a file, as the workflow has it"},
@@ -246,6 +247,7 @@ def _aggregate(options: Options) -> None:
         options.timings,
         options.evaluate,
         _tuning(options.tune),
+        options.public,
     )
 
 
@@ -323,17 +325,23 @@ def _models(options: Options) -> None:
     chosen.run(options.exhibit, _plan(options), options.reports, options.device, options.out)
 
 
-def _report(options: Options) -> None:
-    from fedrepro.stages import report
+def _site(options: Options) -> None:
+    from fedrepro.stages import site
 
-    drawn = options.maps, options.claims, options.graphs
-    report.run(_plan(options), options.exhibits, options.out, *drawn)
+    where = options.reports, options.out
+    site.run(options.scale, *where, options.exhibits, options.maps, options.graphs)
 
 
 def _claims(options: Options) -> None:
     from fedrepro.stages import claims
 
     claims.run(options.published, options.exhibits, options.reports, options.out)
+
+
+def _board(options: Options) -> None:
+    from fedrepro.stages import board
+
+    board.run(options.board, options.scale, options.reports)
 
 
 def _partition_maps(options: Options) -> None:
@@ -352,7 +360,7 @@ def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
     return lambda parser: _add(parser, *names)
 
 
-COMPUTE = ("data", "members", "trials", "seed", "device", "out", "timings")
+COMPUTE = ("data", "members", "trials", "seed", "device", "arithmetic", "out", "timings")
 OF_PLAN = ("scale", "seed", "trials_per_job")
 IN_ROUNDS = ("method", "checkpoint_seconds", "measure_every", "evaluate", "follow", *COMPUTE)
 
@@ -375,7 +383,16 @@ STAGES: dict[str, Stage] = {
     ),
     "aggregate": (
         "one-shot methods and controls: metrics from local models",
-        _with(*WITHOUT_GRAPH, "method", "local", "local_clients", "evaluate", "tune", *COMPUTE),
+        _with(
+            *WITHOUT_GRAPH,
+            "method",
+            "local",
+            "local_clients",
+            "evaluate",
+            "tune",
+            "public",
+            *COMPUTE,
+        ),
         _aggregate,
     ),
     "federate": (
@@ -405,7 +422,7 @@ STAGES: dict[str, Stage] = {
     ),
     "models": (
         "the chosen global models of an exhibit's one-shot methods",
-        _with(*OF_PLAN, "clients_per_job", "exhibit", "reports", "device", "out"),
+        _with(*OF_PLAN, "clients_per_job", "exhibit", "reports", "device", "arithmetic", "out"),
         _models,
     ),
     "claims": (
@@ -413,10 +430,11 @@ STAGES: dict[str, Stage] = {
         _with("published", "exhibits", "reports", "out"),
         _claims,
     ),
-    "report": (
-        "the page of a scale",
-        _with(*OF_PLAN, "exhibits", "maps", "claims", "graphs", "out"),
-        _report,
+    "board": ("a leaderboard from its exhibits", _with("board", "scale", "reports"), _board),
+    "site": (
+        "the pages of a scale",
+        _with("scale", "exhibits", "reports", "maps", "graphs", "out"),
+        _site,
     ),
     "partition-maps": (
         "drawings of the partitions that exhibits are about",

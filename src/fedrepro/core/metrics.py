@@ -49,11 +49,16 @@ METRICS = {
     "messages": Metric("messages between clients and server", "messages", 0, None, -1),
     "bytes_up": Metric("sent by all clients", "bytes", 0, None, -1),
     "bytes_down": Metric("received by all clients", "bytes", 0, None, -1),
+    "passes": Metric(
+        "passes of clients over their examples beside training", "passes", 0, None, -1
+    ),
     "rounds_to_target": Metric("rounds to the target accuracy", "rounds", 0, None, -1),
     "train_loss": Metric("mean minibatch loss of the clients in a round", "nats", 0, None, -1),
     "clients_selected": Metric("clients that trained in a round", "clients", 0, None, 0),
     "updates_rejected": Metric("updates so far that were not finite", "updates", 0, None, -1),
     "seconds": Metric("measured time", "s", 0, None, -1),
+    "server_seconds": Metric("measured time at the server", "s", 0, None, -1),
+    "client_seconds": Metric("measured time of all clients beside training", "s", 0, None, -1),
     "overhead": Metric("time beyond that of plain averaging", "%", None, None, -1),
     "matched_share": Metric(
         "local hidden units that share their global unit with another client", "share", 0, 1, 0

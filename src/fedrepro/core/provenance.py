@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import fedrepro
-from fedrepro.core import sources
+from fedrepro.core import arithmetic, sources
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Component, Spec
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "scikit-learn")
 # what tells one origin from another; `changed_to` is there only if sources changed meanwhile
-ORIGIN = ("revision", "digest", "changed_to", "versions", "device", "machine")
+ORIGIN = ("revision", "digest", "changed_to", "versions", "arithmetic", "device", "machine")
 # what git sets for its hooks, about a repository that need not be the package's
 FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
@@ -161,6 +161,7 @@ def origin(device: str = "cpu") -> dict[str, Any]:
         "digest": own.digest,
         **({} if now == own.digest else {"changed_to": now}),
         "versions": versions(),
+        "arithmetic": arithmetic.taken(),
         "device": device_in_words(device),
         "machine": machine(),
     }
@@ -229,6 +230,17 @@ def spent() -> dict[str, float]:
     unit = 1 if sys.platform == "darwin" else 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     return {"cpu_seconds": time.process_time(), "peak_bytes": peak}
+
+
+def say_what_it_took() -> None:
+    """The last line of a job's log, by the job itself: from outside, one that a preloaded process
+    runs cannot be measured."""
+    took = spent()
+    print(
+        f"took {took['cpu_seconds']:.2f} s of processor time and, at its peak, "
+        f"{took['peak_bytes'] / 2**20:.0f} MiB of memory",
+        file=sys.stderr,
+    )
 
 
 @functools.cache

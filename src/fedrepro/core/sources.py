@@ -14,7 +14,7 @@ except ImportError:
     from hashlib import blake2b
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SUFFIXES = (".py", ".json", ".j2")
+SUFFIXES = (".py", ".json", ".css", ".js")
 HIDDEN = (".", "__pycache__")
 
 # What does not compute: a result that is there already cannot depend on it. All else computes, so
@@ -24,20 +24,27 @@ OTHER = {
     "__main__.py": "parses commands",
     "cli/": "parses commands",
     "core/yaml_text.py": "reads settings",
+    "data/own.py": "reads data of one's own",
     "machine/": "describes the machine",
+    "networks/starts.py": "compares models of one's own",
     "networks/state_dicts.py": "reads and writes models of one's own",
     "planning/": "plans",
     "numbers/": "makes tables of results, and judges them",
     "drawings/": "draws",
     "record/": "reports",
-    "report/": "reports",
+    "site/": "reports",
+    "stages/board.py": "judges",
     "stages/chosen.py": "keeps models that are made in the same way elsewhere",
     "stages/claims.py": "judges",
     "stages/combine.py": "combines models of one's own",
+    "stages/evaluate.py": "measures models of one's own",
     "stages/exhibit.py": "draws",
     "stages/maps.py": "draws",
+    "stages/own_data.py": "reads data of one's own",
+    "stages/own_models.py": "reads models of one's own",
     "stages/redraw.py": "draws",
-    "stages/report.py": "draws",
+    "stages/side_by_side.py": "combines models of one's own",
+    "stages/site.py": "reports",
 }
 # What lies there and computes all the same.
 COMPUTING = {

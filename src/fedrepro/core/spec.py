@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import os
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,17 @@ class Component:
         """The first paragraph of the docstring, on one line."""
         text = inspect.getdoc(self.fn) or ""
         return " ".join(text.split("\n\n")[0].split())
+
+    def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
+        """What `fn` returns. Errors: FedreproError if that is nothing, or of another type."""
+        made = self.fn(*args, **values)
+        if not isinstance(made, expected):
+            what = "nothing" if made is None else f"a {type(made).__name__}"
+            raise FedreproError(
+                f"{self.kind} '{self.name}' returns {what}: let it return {expected.__name__}, in "
+                f"{os.path.basename(self.file) or 'its function'}"
+            )
+        return made
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """A spec from a mapping, as in YAML. A list for a scalar parameter is a sweep."""

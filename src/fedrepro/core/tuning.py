@@ -61,6 +61,4 @@ def parse_tuning(token: str) -> Spec:
 
 def tuning_of(spec: Spec) -> Tuning:
     """The numbers of one setting."""
-    found = spec.component.fn(**spec.single().values)
-    assert isinstance(found, Tuning)
-    return found
+    return spec.component.make(Tuning, **spec.single().values)

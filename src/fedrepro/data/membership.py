@@ -107,7 +107,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         rng = Rng(seed, trial=trial)
         aside, rest = set_aside(len(examples), spec, rng)
         left = examples.taken(rest)
-        split = spec.component.fn(left, rng, **spec.own)
+        split = spec.component.make(Owners, left, rng, **spec.own)
         _require_full_clients(split, spec, trial)
         others = _labelled(prepared, "validation")
         followers = _followers(left, split, others, rng, "partition-validation")

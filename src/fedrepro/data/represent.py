@@ -14,7 +14,6 @@ more prepared data set, so everything after it works unchanged, and it is comput
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -47,12 +46,18 @@ def resolved_features(dataset: Spec) -> str:
     return feature_spec(text).resolved if isinstance(text, str) else ""
 
 
+def always_on_cpu(dataset: Spec) -> bool:
+    """Whether its arrays are computed on the CPU: without features, or by those that say so."""
+    text = dataset.values.get("features")
+    return not isinstance(text, str) or feature_spec(text).component.meta.get("device") == "cpu"
+
+
 def represent(images: Arrays, features: str) -> Arrays:
     """The images for `pixels`, other images, or features of them: float32 (N, *shape) or (N, D)."""
     spec = feature_spec(features)
     if spec.name == "pixels":
         return images
-    found: Mapping[str, np.ndarray] = spec.component.fn(images, **spec.values)
+    found: dict[str, np.ndarray] = spec.component.make(dict, images, **spec.values)
     x = {split: np.ascontiguousarray(found[split], np.float32) for split in SPLITS}
     if x["train"].shape[1:] == images.shape:
         return replace(images, x=x, scale=1.0, notes=(*images.notes, f"pixels by {spec.resolved}"))

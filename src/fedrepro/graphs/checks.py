@@ -34,6 +34,8 @@ def checked(rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
 
 
 def _square(rows: Sequence[Sequence[float]] | np.ndarray, who: str) -> np.ndarray:
+    if not isinstance(rows, Sequence | np.ndarray):
+        raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
     for node, row in enumerate(rows):
         if len(row) != len(rows):
             raise FedreproError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 ENOUGH = 1e-12  # of a sum, in what is left out of it
+LONG = 64  # nodes; up to so many, powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
@@ -32,15 +33,36 @@ def second_modulus(weights: np.ndarray) -> float:
 def mixing_sum(weights: np.ndarray) -> float:
     """S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|, v being stationary.
 
-    Summed until what is left, were it to shrink by the second modulus, is 1e-12 of it.
+    Summed until what is left, were it to shrink by the second modulus, is 1e-12 of it. That takes
+    190,000 powers on a ring of 300 nodes, where one row says what all others do.
     """
     step = _transient(weights)
     rate = second_modulus(weights)
+    if len(weights) > LONG and _is_circulant(weights):
+        return _sum_of_first_row(step, rate)
     power, total = step, np.abs(step).sum(1)
     while np.abs(power).sum(1).max() * rate > ENOUGH * (1 - rate) * total.max():
         power = power @ step
         total += np.abs(power).sum(1)
     return float(total.max())
+
+
+def _is_circulant(weights: np.ndarray) -> bool:
+    """Whether each row is the one above it, moved by one place: all nodes see the same."""
+    return np.array_equal(weights, np.roll(weights, (1, 1), (0, 1)))
+
+
+def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
+    """The same for the first row alone, of LONG powers at a time."""
+    rows = [step[0]]
+    while len(rows) < LONG:
+        rows.append(rows[-1] @ step)
+    powers, jump = np.stack(rows), np.linalg.matrix_power(step, LONG)
+    total = np.abs(powers).sum()
+    while np.abs(powers[-1]).sum() * rate > ENOUGH * (1 - rate) * total:
+        powers = powers @ jump
+        total += np.abs(powers).sum()
+    return float(total)
 
 
 def _transient(weights: np.ndarray) -> np.ndarray:

@@ -7,12 +7,21 @@ roundoff u, is off by at most γₙ Σ |aᵢ bᵢ| with γₙ = n u / (1 − n u
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.provenance import machine, versions
+from fedrepro.core.sources import digest_of
+from fedrepro.machine.libraries import STEERING
 from fedrepro.machine.observation import Observation, why
 
 Array = npt.NDArray[np.float32]
@@ -166,7 +175,16 @@ def _torch(device: str) -> Mapping[str, Product]:
         return torch.bmm(*(there(x).expand(2, -1, -1) for x in (a, b)))[1].cpu().numpy()
 
     name = "torch" if device == "cpu" else f"torch on {device}"
+    linear = torch.ops.mkldnn._linear_pointwise
+    by_onednn = {
+        "torch linear": lambda a, b: linear(there(a), there(b).T, None, "none", [], "").numpy()
+    }
     return {
+        **(
+            by_onednn
+            if device == "cpu" and import_module("torch.backends.mkldnn").is_available()
+            else {}
+        ),
         f"{name} mm": lambda a, b: (there(a) @ there(b)).cpu().numpy(),
         f"{name} bmm": stacked,
         f"{name} conv2d": lambda a, b: torch.conv2d(there(a), there(b)).cpu().numpy(),
@@ -214,8 +232,8 @@ def products() -> Iterator[Observation]:
             yield Observation(library, f"cannot compute ({why(error)})", wrong=True)
 
 
-def checked(name: str, product: Product) -> Observation:
-    """Whether a product is right, and on the CPU whether its bytes stay as matrices move."""
+def rightness(name: str, product: Product) -> Observation:
+    """Whether a product is right."""
     images, gpu = name.endswith("conv2d"), "cuda" in name
     if images:
         share, where = worst_convolution(product, TF32 if gpu else 0.0)
@@ -229,9 +247,16 @@ def checked(name: str, product: Product) -> Observation:
             "build of the library can be trusted: run `make env` again, or take another machine",
             wrong=True,
         )
-    words = f"right: off by at most {share:.1g} of {may}"
-    if gpu:
-        return Observation(name, words)
+    return Observation(name, f"right: off by at most {share:.1g} of {may}")
+
+
+def checked(name: str, product: Product) -> Observation:
+    """Whether a product is right, and on the CPU whether its bytes stay as matrices move."""
+    found = rightness(name, product)
+    words = found.words
+    if found.wrong or "cuda" in name:
+        return found
+    images = name.endswith("conv2d")
     moved = moved_convolution(product) if images else moved_product(product)
     if moved:
         return Observation(
@@ -241,3 +266,27 @@ def checked(name: str, product: Product) -> Observation:
             wrong=True,
         )
     return Observation(name, f"{words}; the same bytes wherever matrices lie")
+
+
+COMPUTING = ("torch linear", "torch conv2d", "numpy matmul", "scipy sgemm")
+
+
+def require_right() -> None:
+    """Check once for a machine that products by its widest branches are right.
+
+    Older builds of OpenBLAS err on some processors. Errors: FedreproError for a wrong product.
+    What was found right is remembered in the user's cache, by processor, versions and variables.
+    """
+    steering = sorted(f"{k}={v}" for k, v in os.environ.items() if STEERING.fullmatch(k))
+    about = json.dumps([machine(), versions(), steering], sort_keys=True)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    mark = cache / "fedrepro" / f"right-{digest_of(about.encode())}"
+    if mark.exists():
+        return
+    for load in (_numpy, _scipy, lambda: _torch("cpu")):
+        for name, product in load().items():
+            if name in COMPUTING and (found := rightness(name, product)).wrong:
+                raise FedreproError(f"{name}: {found.words}; or set arithmetic to portable")
+    with contextlib.suppress(OSError):  # asked again next time
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()

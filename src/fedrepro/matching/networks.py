@@ -61,8 +61,16 @@ class Variances:
 
 
 def networks_of(tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-    """The networks of J clients, float64, from stacked tensors weight0 (J, D, L), bias0, ..."""
+    """The networks of J clients, float64, from stacked tensors weight0 (J, D, L), bias0, ...
+
+    Errors: FedreproError for networks without biases, which are part of a unit here.
+    """
     names = tensor_names(len(tensors))
+    if set(names) != set(tensors):
+        raise FedreproError(
+            "units are matched by their weights and biases here, and these networks have no "
+            "biases: train them with bias: true, or take weight_matching, ot_fusion or c2m3"
+        )
     stacked = [np.asarray(tensors[name], dtype=np.float64) for name in names]
     return list(zip(*stacked, strict=True))
 

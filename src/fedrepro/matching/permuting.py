@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedrepro.matching.assign import best_columns
+from fedrepro.matching.blocks import incoming, outgoing
 from fedrepro.matching.networks import UnitArrays, hidden_layers
 from fedrepro.matching.rewards import Array, Ints
 
@@ -63,14 +64,15 @@ def agreement(model: UnitArrays, network: UnitArrays, layer: int) -> Array:
     Entry (a, b) is of unit a of the model and unit b of the network, (L, L).
     """
     way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
-    found: Array = model[way_in].T @ network[way_in] + model[way_out] @ network[way_out].T
+    found: Array = incoming(model[way_in]).T @ incoming(network[way_in])
+    found = found + outgoing(model[way_out]) @ outgoing(network[way_out]).T
     return found + np.outer(model[bias], network[bias])
 
 
 def permuted(network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
     """The network with the units of a hidden layer in another order; its outputs stay."""
     blocks = list(network)
-    blocks[2 * layer] = blocks[2 * layer][:, order]
+    blocks[2 * layer] = blocks[2 * layer][..., order]
     blocks[2 * layer + 1] = blocks[2 * layer + 1][order]
     blocks[2 * layer + 2] = blocks[2 * layer + 2][order]
     return tuple(blocks)
@@ -79,7 +81,9 @@ def permuted(network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
 def mean_network(networks: Sequence[UnitArrays], share: Array, towards: Array) -> UnitArrays:
     """The weighted mean of each weight. share: (J,); towards: (J, K), for weights to each class."""
     whole = [np.tensordot(share, np.stack(blocks), 1) for blocks in zip(*networks, strict=True)]
-    top = (towards[:, None, :] * np.stack([network[-2] for network in networks])).sum(axis=0)
+    tops = np.stack([network[-2] for network in networks])
+    each = towards.reshape(len(towards), *[1] * (tops.ndim - 2), -1)
+    top = (each * tops).sum(axis=0)
     bias = (towards * np.stack([network[-1] for network in networks])).sum(axis=0)
     return (*whole[:-2], top, bias)
 

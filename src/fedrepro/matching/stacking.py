@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedrepro.matching.blocks import incoming, outgoing
 from fedrepro.matching.networks import UnitArrays, Variances, hidden_layers
 from fedrepro.matching.rewards import Array, Ints, posterior_mean
 
@@ -69,9 +70,9 @@ def strength(network: UnitArrays, layer: int) -> Array:
     its outgoing weights by the inverse, which leaves a ReLU network's outputs as they are.
     Returns (L,).
     """
-    incoming = np.vstack([network[2 * layer], network[2 * layer + 1]])
-    product: Array = np.linalg.norm(incoming, axis=0) * np.linalg.norm(
-        network[2 * layer + 2], axis=1
+    into = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
+    product: Array = np.linalg.norm(into, axis=0) * np.linalg.norm(
+        outgoing(network[2 * layer + 2]), axis=1
     )
     return product
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedrepro.matching.blocks import incoming, outgoing
 from fedrepro.matching.networks import UnitArrays
 from fedrepro.matching.rewards import Array, Ints
 from fedrepro.matching.stacking import strength
@@ -33,16 +34,18 @@ def fused(
     ways = [network[0] for network in networks]  # into the layer, from the common units below
     for layer, width in enumerate(widths):
         biases = [network[2 * layer + 1] for network in networks]
-        units = [np.vstack(pair).T for pair in zip(ways, biases, strict=True)]
+        units = [np.vstack([incoming(w), b]).T for w, b in zip(ways, biases, strict=True)]
         ranked = [
             own[np.argsort(-strength(network, layer), kind="stable")]
             for own, network in zip(units, networks, strict=True)
         ]
         start = np.concatenate([ranked[j] for j in order])[:width]
         common, plans = barycentre(units, start, share, sweeps)
-        blocks += [common[:, :-1].T, common[:, -1]]
+        blocks += [common[:, :-1].T.reshape(*ways[0].shape[:-1], width), common[:, -1]]
+        above = [network[2 * layer + 2] for network in networks]
         ways = [
-            plan.T @ network[2 * layer + 2] for plan, network in zip(plans, networks, strict=True)
+            (plan.T @ outgoing(way)).reshape(width, *way.shape[1:])
+            for plan, way in zip(plans, above, strict=True)
         ]
     top = sum(way * own for way, own in zip(ways, towards, strict=True))
     bias = (towards * np.stack([network[-1] for network in networks])).sum(axis=0)

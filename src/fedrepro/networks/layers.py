@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from fedrepro.products.arrays import add_product, affine, multiplied
+
 if TYPE_CHECKING:
     import torch
 
@@ -132,30 +134,25 @@ class Plain:
         return shape
 
 
-def _affine(own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
-    """x @ weight + bias: (A, B, *shape) to (A, B, units)."""
-    import torch
-
-    if len(x) == 1 and run.convolution == "channels_last":
-        # The gradient of a plain product is a third faster than that of a stack of one. But it
-        # rounds otherwise, so in a stack that has shrunk to one model it stays a stack.
-        return torch.addmm(own["bias"][0], x[0].flatten(1), own["weight"][0]).unsqueeze(0)
-    return torch.baddbmm(own["bias"].unsqueeze(1), x.flatten(2), own["weight"])
+def _affine(own: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """x @ weight + bias, if there is one: (A, B, *shape) to (A, B, units)."""
+    weight = own["weight"]
+    bias = own["bias"] if "bias" in own else weight.new_zeros(len(weight), weight.shape[-1])
+    return affine(x.flatten(2), weight, bias)
 
 
 @dataclass(frozen=True)
 class Affine:
-    """x @ weight + bias over flattened inputs; weight (inputs, units), bias (units)."""
+    """x @ weight + bias over flattened inputs; weight (inputs, units), bias (units) or none."""
 
     units: int
+    biased: bool = True
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """weight and bias."""
+        """weight, and bias if there is one."""
         fan_in = math.prod(shape)
-        return {
-            "weight": Parameter((fan_in, self.units), fan_in),
-            "bias": Parameter((self.units,), fan_in, "bias"),
-        }
+        bias = {"bias": Parameter((self.units,), fan_in, "bias")} if self.biased else {}
+        return {"weight": Parameter((fan_in, self.units), fan_in), **bias}
 
     def output(self, shape: Shape) -> Shape:
         """(units,)."""
@@ -163,8 +160,8 @@ class Affine:
 
     def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
         """(A, B, *shape) to (A, B, units)."""
-        if run.descend is None:
-            return _affine(own, x, run)
+        if run.descend is None or not self.biased:
+            return _affine(own, x)
         moved: torch.Tensor = descending().apply(
             x.flatten(2), own["weight"], own["bias"], run.descend
         )
@@ -190,14 +187,14 @@ def descending() -> Any:
             # all weights lie in one buffer: as `data`, moving these does not look to the other
             # layers as if theirs had moved before their turn
             ctx.weight, ctx.rate = weight.data, rate
-            return torch.baddbmm(bias.unsqueeze(1), x, weight)
+            return multiplied(x, weight).add_(bias.unsqueeze(1))
 
         @staticmethod
         def backward(ctx: Any, error: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
             (x,) = ctx.saved_tensors
             weight = ctx.weight
-            below = error @ weight.transpose(1, 2) if ctx.needs_input_grad[0] else None
-            weight.baddbmm_(x.transpose(1, 2), error, alpha=-ctx.rate)
+            below = multiplied(error, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
+            add_product(weight, x.transpose(1, 2), error, -ctx.rate)
             return below, None, error.sum(1), None
 
     return Descending
@@ -235,7 +232,7 @@ class Variational:
             for name, mean in drawn.items():
                 deviation = softplus(own[f"{name}_spread"])
                 drawn[name] = mean + deviation * run.noise.normal(mean)
-        return _affine(drawn, x, run)
+        return _affine(drawn, x)
 
 
 class Relu(Plain):
@@ -263,19 +260,19 @@ class Dropout(Plain):
 
 @dataclass(frozen=True)
 class Convolution2d:
-    """Square convolution; weight (channels, channels of the input, kernel, kernel), bias."""
+    """Square convolution; weight (channels, channels of the input, kernel, kernel), maybe bias."""
 
     channels: int
     kernel: int
     padding: int = 0
+    biased: bool = True
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """weight and bias."""
+        """weight, and bias if there is one."""
         fan_in = shape[0] * self.kernel**2
-        return {
-            "weight": Parameter((self.channels, shape[0], self.kernel, self.kernel), fan_in),
-            "bias": Parameter((self.channels,), fan_in, "bias"),
-        }
+        kernels = (self.channels, shape[0], self.kernel, self.kernel)
+        bias = {"bias": Parameter((self.channels,), fan_in, "bias")} if self.biased else {}
+        return {"weight": Parameter(kernels, fan_in), **bias}
 
     def output(self, shape: Shape) -> Shape:
         """(channels, height, width)."""
@@ -297,7 +294,8 @@ class Convolution2d:
                 _, _, height, width = given.shape
                 given = given.as_strided(given.shape, (height * width, 1, width, 1))
             weight = weight.contiguous(memory_format=torch.channels_last)
-        out = conv2d(given, weight, own["bias"].flatten(), padding=self.padding, groups=models)
+        bias = own["bias"].flatten() if self.biased else None
+        out = conv2d(given, weight, bias, padding=self.padding, groups=models)
         return apart(out, models)
 
 

@@ -105,12 +105,15 @@ class Network:
     def sizes(self) -> tuple[int, ...] | None:
         """(inputs, hidden…, outputs) of a fully connected ReLU network, or None for others.
 
-        There may be dropout after every hidden layer.
+        There may be dropout after every hidden layer, and every layer has a bias.
         """
         turns = (Affine, Relu, Dropout) if self.dropout else (Affine, Relu)
         if any(not isinstance(layer, turns[i % len(turns)]) for i, layer in enumerate(self.layers)):
             return None
-        units = [layer.units for layer in self.layers if isinstance(layer, Affine)]
+        affine = [layer for layer in self.layers if isinstance(layer, Affine)]
+        if not all(layer.biased for layer in affine):
+            return None
+        units = [layer.units for layer in affine]
         return (math.prod(self.shape), *units)
 
     @cached_property
@@ -163,7 +166,8 @@ class Network:
         layers = []
         for layer, _, names in self.places:
             width = WIDTHS.get(type(layer))
-            changes = {width: tensors[names["bias"]].shape[-1]} if width else {}
+            out = 1 if isinstance(layer, Convolution2d) else -1
+            changes = {width: tensors[names["weight"]].shape[out]} if width else {}
             layers.append(replace(layer, **changes) if changes else layer)  # type: ignore[type-var]
         found = replace(self, layers=tuple(layers))
         given = {name: value.shape[1:] for name, value in tensors.items()}

@@ -22,9 +22,7 @@ TIE = 1e-9  # below the difference of any two shares of votes
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
     """The network that a model spec describes for examples of this shape and these classes."""
-    found = model.component.fn(shape, classes, **model.values)
-    assert isinstance(found, Network)
-    return found
+    return model.component.make(Network, shape, classes, **model.values)
 
 
 def predict_belief(

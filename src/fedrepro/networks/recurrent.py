@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.networks.layers import Parameter, Pass, Shape
+from fedrepro.products.arrays import multiplied
 
 if TYPE_CHECKING:
     import torch
@@ -134,7 +135,7 @@ def _cell() -> Any:
         ) -> torch.Tensor:
             steps, models, batch = x.shape[:3]
             units = recurrent.shape[2]
-            given = torch.baddbmm(bias.unsqueeze(1), _beside(x), weight.transpose(1, 2))
+            given = multiplied(_beside(x), weight.transpose(1, 2)).add_(bias.unsqueeze(1))
             turned = recurrent.transpose(1, 2)
             gates = _timed(given, steps).contiguous()
             states = x.new_empty(steps, models, batch, units)
@@ -142,7 +143,7 @@ def _cell() -> Any:
             for t in range(steps):
                 gate = gates[t]
                 if t:
-                    gate.baddbmm_(states[t - 1], turned)
+                    gate.add_(multiplied(states[t - 1], turned))
                 entry, forget, new, out = gate.chunk(4, -1)
                 gate[..., : 2 * units].sigmoid_()
                 new.tanh_()
@@ -176,15 +177,15 @@ def _cell() -> Any:
                 to_out.copy_(sigmoid_backward(state_error * squashed[t], out))
                 cell_error = cell_error * forget
                 if t:
-                    state_error = torch.bmm(errors[t], recurrent)
+                    state_error = multiplied(errors[t], recurrent)
             flat = _beside(errors)
             before = torch.cat([torch.zeros_like(states[:1]), states[:-1]])
             turned = flat.transpose(1, 2)
-            weight_grad = torch.bmm(turned, _beside(x))
-            recurrent_grad = torch.bmm(turned, _beside(before))
+            weight_grad = multiplied(turned, _beside(x))
+            recurrent_grad = multiplied(turned, _beside(before))
             x_grad = None
             if ctx.needs_input_grad[0]:
-                back = torch.bmm(flat, weight)
+                back = multiplied(flat, weight)
                 x_grad = _timed(back, len(x))
             return x_grad, weight_grad, recurrent_grad, flat.sum(1)
 

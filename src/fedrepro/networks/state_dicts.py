@@ -3,8 +3,8 @@
 What PyTorch lays down is taken as given: a fully connected layer keeps its weight as (out, in), a
 convolution as (channels, channels of the input, height, width), and a module lists its layers in
 the order in which they were made. What a state dict does not say is assumed, ReLU between layers,
-or refused: a weight the other way round, a layer without bias, an order that shapes and names
-leave open. Nothing is guessed from a layer that fits both ways.
+or refused: a weight the other way round, a layer without bias beside others with one, an order that
+shapes and names leave open. Nothing is guessed from a layer that fits both ways.
 """
 
 from __future__ import annotations
@@ -35,11 +35,15 @@ NUMBER = re.compile(r"\d+")
 
 @dataclass(frozen=True)
 class StoredLayer:
-    """A layer as PyTorch keeps it; weight: (out, in) or (out, in, height, width), bias: (out,)."""
+    """A layer as PyTorch keeps it; weight: (out, in) or (out, in, height, width), bias: (out,).
+
+    biased: whether it has one; else it is zeros.
+    """
 
     name: str
     weight: np.ndarray
     bias: np.ndarray
+    biased: bool = True
 
     @property
     def tensor(self) -> np.ndarray:
@@ -92,7 +96,8 @@ def stack(
     tensors = {}
     for place in range(len(first)):
         tensors[f"weight{place}"] = np.stack([own[place].tensor for own in read])
-        tensors[f"bias{place}"] = np.stack([own[place].bias for own in read])
+        if first[place].biased:
+            tensors[f"bias{place}"] = np.stack([own[place].bias for own in read])
     return StackedModels(spec, shape, classes, tensors, tuple(layer.name for layer in first))
 
 
@@ -120,14 +125,16 @@ def _stored(state: StateDict, where: str) -> list[StoredLayer]:
             )
         parts.setdefault(name, {})[part] = array
     found = []
+    biased = any("bias" in own for own in parts.values()) or len(parts) == 1
     for name, own in parts.items():
         for part in PARTS:
-            if part not in own:
+            if part not in own and (part == "weight" or biased):
                 raise FedreproError(
                     f"{where}: layer '{name}' has no {part}, and every layer needs one here; if "
                     "it was trained without, say so with one of zeros"
                 )
-        found.append(StoredLayer(name, own["weight"], own["bias"]))
+        zeros = np.zeros(len(own["weight"]), np.float32)
+        found.append(StoredLayer(name, own["weight"], own.get("bias", zeros), biased))
         _require_orientation(found[-1], where)
     return found
 
@@ -251,6 +258,12 @@ def _require_same(
     own: Sequence[StoredLayer], where: str, first: Sequence[StoredLayer], there: str
 ) -> None:
     for one, two in zip(own, first, strict=False):
+        if one.biased != two.biased:
+            without = where if two.biased else there
+            raise FedreproError(
+                f"{without} has layers without biases, and others have them; only networks of one "
+                "architecture are combined"
+            )
         if (one.name, one.weight.shape) != (two.name, two.weight.shape):
             raise FedreproError(
                 f"{where}: layer '{one.name}' has a weight of shape {one.weight.shape}, where "
@@ -274,7 +287,10 @@ def _dense_model(layers: Sequence[StoredLayer], where: str) -> Spec:
         )
     known = components("model")
     hidden = [len(layer.bias) for layer in layers[:-1]]
-    return known["mlp"].spec({"hidden": hidden}) if hidden else known["logistic"].spec()
+    bias = layers[0].biased
+    return (
+        known["mlp"].spec({"hidden": hidden, "bias": bias}) if hidden else known["logistic"].spec()
+    )
 
 
 def _inputs(layers: Sequence[StoredLayer], model: Spec, where: str) -> int:
@@ -301,6 +317,12 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
     if len(wanted) != len(layers):
         raise FedreproError(
             f"{where} has {len(layers)} layers, but model '{model.token}' has {len(wanted)}"
+        )
+    if layers[0].biased != ("bias" in wanted[0][1]):
+        have, lack = ("have", "has none") if layers[0].biased else ("lack", "has them")
+        raise FedreproError(
+            f"{where}: its layers {have} biases, and model '{model.token}' {lack}: say so with "
+            f"bias~{str(layers[0].biased).lower()} in the model"
         )
     for stored, (_, names) in zip(layers, wanted, strict=True):
         shape = network.shapes[names["weight"]]
@@ -348,7 +370,8 @@ def unstack(
     import torch
 
     places = range(sum(name.startswith("weight") for name in tensors))
-    if set(tensors) != {f"{part}{place}" for part in PARTS for place in places}:
+    held = PARTS if "bias0" in tensors else PARTS[:1]
+    if set(tensors) != {f"{part}{place}" for part in held for place in places}:
         raise FedreproError(
             f"model '{model.name}' has other layers than fully connected ones and convolutions; "
             "only these are written as a state dict"
@@ -363,9 +386,9 @@ def unstack(
     for network in range(len(tensors["weight0"])):
         state = {}
         for place, name in enumerate(names):
-            weight, bias = (tensors[f"{part}{place}"][network] for part in PARTS)
-            stored = weight.T if weight.ndim == 2 else weight
-            for part, value in (("weight", stored), ("bias", bias)):
+            for part in held:
+                value = tensors[f"{part}{place}"][network]
+                value = value.T if value.ndim == 2 else value
                 key = f"{name}.{part}" if name else part
                 state[key] = torch.from_numpy(np.array(value, np.float32, order="C"))
         found.append(state)
@@ -379,6 +402,7 @@ def _sequential_names(model: Spec, tensors: Mapping[str, np.ndarray]) -> list[st
             f"model '{model.name}' has convolutions: say what its layers are called, as in "
             "state_dict(['conv1', 'conv2', 'fc'])"
         )
-    classes = tensors[f"bias{len(tensors) // 2 - 1}"].shape[-1]
+    last = sum(name.startswith("weight") for name in tensors) - 1
+    classes = tensors[f"weight{last}"].shape[-1]
     network = network_of(model, (tensors["weight0"].shape[1],), classes)
     return [str(place) for place, layer in enumerate(network.layers) if isinstance(layer, Affine)]

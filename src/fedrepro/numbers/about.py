@@ -182,6 +182,7 @@ def _method(exhibit: Exhibit, measure: Measure) -> dict[str, Any]:
         "reference": measure.reference,
         "trials": measure.trials or exhibit.settings.trials,
         "needs": {key: NEEDS[key] for key in sorted(measure.needs)},
+        "sends": meta["sends"],
         "swept": ", ".join(measure.chosen) if measure.chosen else None,
         "discloses": {key: DISCLOSED[key] for key in sorted(measure.discloses)},
         "choice": measure.choose.name if measure.chosen and measure.choose else None,

@@ -161,11 +161,14 @@ CURVES: dict[Over, Callable[[Curve, int], float]] = {
 }
 
 
-def choose(settings: Mapping[Setting, Candidate], measure: Measure, where: str) -> Setting:
+def choose(
+    settings: Mapping[Setting, Candidate], measure: Measure, where: str, *, lost_stay: bool = False
+) -> Setting:
     """The setting with the best mean over trials of its criterion; ties go to the first.
 
     A setting whose criterion is not a number in some trial has failed and is never chosen, and
-    neither is one that a race stopped.
+    neither is one that a race stopped. lost_stay: where all failed the first stands for them, a row
+    that says so.
     """
     assert measure.choose is not None
     choice = measure.choose
@@ -173,6 +176,8 @@ def choose(settings: Mapping[Setting, Candidate], measure: Measure, where: str) 
     left = {s: candidate for s, candidate in settings.items() if candidate.stopped is None}
     means = {s: mean(candidate.criterion) for s, candidate in left.items()}
     able = {s: sign * round(value, TIE_DIGITS) for s, value in means.items() if not _lost(value)}
+    if not able and lost_stay and left:
+        return next(iter(left))
     if not able:
         raise FedreproError(
             f"{where}: {choice.metric} on the {choice.split} split, by which a setting of "

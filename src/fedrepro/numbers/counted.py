@@ -27,8 +27,8 @@ SET_UP = {
     **dict.fromkeys(DIFFERENT, BY_LESS),
 }
 LABELS = {
-    "exact": "Counts, which are exact",
-    "identity": "Near to identities, by how the methods are defined",
+    "exact": "Exact, since they are counts",
+    "identity": "Nearly true by how the methods are defined",
     "ours": "Sentences that name no outcome, judged by a predicate of ours",
 }
 
@@ -83,7 +83,7 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
     )
     if own:
         many = "as many" if free == bounded else f"{free} instead of {bounded}"
-        told.append(f"With no bound on our own scatter {many} would be reproduced.")
+        told.append(f"Were our own scatter allowed for in full, {many} would be reproduced.")
     return told
 
 
@@ -121,7 +121,7 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
             told.append(f"{said}: {', '.join(named)}.")
     hanging = [row["claim"] for row in heads if row.get("note", "").startswith("hangs")]
     if hanging:
-        told.append(f"Decided by less than a hundredth of the bound: {', '.join(hanging)}.")
+        told.append(f"Decided by a hair, less than a hundredth of the bound: {', '.join(hanging)}.")
     tested = [row for row in heads if row["verdict"] in BY_TRIALS]
     tested = [row for row in tested if row["label"] not in ("exact", "identity")]
     if tested:
@@ -138,7 +138,6 @@ def by_chance(tested: int) -> str:
     """
     most = tested * (1 - CONFIDENCE) / 2
     return (
-        f"Claims are not corrected for each other: were the truth of each of these {tested} just "
-        f"on its bound, {most:.1f} would hold and {most:.1f} be refuted by chance, and fewer where "
-        "it is not."
+        f"By chance at most {most:.1f} of these {tested} claims hold and {most:.1f} are refuted: "
+        "as many as if the truth of each lay just on its bound."
     )

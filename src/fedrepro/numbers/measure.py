@@ -10,6 +10,7 @@ import numpy as np
 
 from fedrepro.api import GlobalModel, Traffic
 from fedrepro.core.rng import Rng
+from fedrepro.networks.gates import gated
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of, predict_belief, probabilities, votes
 from fedrepro.training.examples import Examples, tensor_of
@@ -52,18 +53,22 @@ def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = No
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
-    scores = _scores(network, model, split.examples, draws)
+    scores = scores_of(network, model, split.examples, draws)
     labels = tensor_of(split.labels).to(scores.device)
     asked = network.asked(split.examples.inputs, labels).cpu().numpy()
     found: np.ndarray = scores.argmax(1).cpu().numpy() == asked
     return found.reshape(len(split.labels), -1)
 
 
-def _scores(
+def scores_of(
     network: Network, model: GlobalModel, examples: Examples, draws: Draws | None
 ) -> torch.Tensor:
-    """Class scores (N·predictions, K) of a network or a mixture."""
+    """Class scores (N·predictions, K) of a network or a mixture: its probabilities, or shares of
+    votes, or logits of a gate.
+    """
     given = network, model.tensors, model.weights, examples
+    if model.gate:
+        return gated(network, model.tensors, model.gate, examples)
     if model.ties:
         return votes(*given, model.ties)
     if network.kind != "variational" or draws is None:
@@ -137,7 +142,8 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> Values
     units = network.hidden_units(model.tensors)
     passes = samples if network.kind == "variational" else 1
     numbers: Values = [] if units is None else [("hidden_units", None, float(units))]
-    parameters = sum(value.size for value in model.tensors.values())
+    held = [*model.tensors.values(), *(model.gate or {}).values()]
+    parameters = sum(value.size for value in held)
     return [
         *numbers,
         ("parameters", None, float(parameters)),

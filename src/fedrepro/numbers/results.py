@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import METRICS
 from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec
@@ -54,24 +55,62 @@ def results(
     return collect(scale, wide=wide, reports=Path(reports)).table
 
 
-def collect(scale: str, *, wide: bool, reports: Path) -> Results:
-    """The same, with notes."""
-    plan = Plan(load_config(), load_exhibits(), scale)
+@dataclass(frozen=True)
+class Only:
+    """What of the table is asked for; nothing asks for all. exhibit: paper/name, or a paper.
+    method: its label or its name. sort: a column, texts in their order, numbers from the largest.
+    """
+
+    exhibit: str = ""
+    method: str = ""
+    metric: str = ""
+    sort: str = ""
+
+
+def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> Results:
+    """The same, with notes, or some of it. Errors: FedreproError also for what is not there."""
+    only = only or Only()
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
     notes: list[str] = []
+    for exhibit in drawn_exhibits(scale, reports, only.exhibit):
+        try:
+            _add(rows, exhibit, _rows(exhibit, reports / scale, scale))
+        except FedreproError as error:
+            notes.append(str(error))
+    table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
+    for name, asked in (("method", only.method), ("metric", only.metric)):
+        if asked and len(table):
+            fits = table[name] == asked
+            if name == "method":
+                fits |= table["setting"].str.partition("+")[0] == asked
+            if not fits.any():
+                raise unknown(name, asked, sorted(set(table[name])), "these results")
+            table = table[fits]
+    table = _wide(table) if wide else table
+    if only.sort:
+        if only.sort not in table:
+            raise unknown("column", only.sort, table.columns, "these results")
+        falls = pd.api.types.is_numeric_dtype(table[only.sort])
+        table = table.sort_values(only.sort, ascending=not falls, kind="stable")
+    return Results(table, tuple(notes))
+
+
+def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
+    """The exhibits of a scale that a folder of reports has. asked: one of them, or a paper.
+
+    Errors: FedreproError where there is none.
+    """
+    plan = Plan(load_config(), load_exhibits(), scale)
     drawn = [exhibit for exhibit in plan.exhibits.values() if _is_there(exhibit, reports / scale)]
     if not drawn:
         raise FedreproError(
             f"{reports / scale} has no exhibit to take results from; draw one, with: "
             f"snakemake --cores 2 reports/{scale}/{next(iter(plan.exhibits))}.svg"
         )
-    for exhibit in drawn:
-        try:
-            _add(rows, exhibit, _rows(exhibit, reports / scale, scale))
-        except FedreproError as error:
-            notes.append(str(error))
-    table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
-    return Results(_wide(table) if wide else table, tuple(notes))
+    found = [one for one in drawn if asked in ("", one.key, one.key.partition("/")[0])]
+    if not found:
+        raise unknown("exhibit", asked, [one.key for one in drawn], f"{reports / scale}")
+    return found
 
 
 def _is_there(exhibit: Exhibit, folder: Path) -> bool:
@@ -156,17 +195,80 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(list(cells.values()), columns=[*place, *(name for _, name in columns)])
 
 
-def shown(found: Results) -> Iterator[str]:
-    """The lines of the table for a terminal: what is the same in every row is said once."""
-    table = found.table.drop(columns=["by_trial", "exhibits"], errors="ignore").copy()
-    for name in table.columns:
-        if name in SCENARIO and table[name].nunique() == 1:
-            if table[name].iloc[0]:  # there need be no graph
-                yield f"{name}: {table[name].iloc[0]}"
-            table = table.drop(columns=name)
-    for name in table.select_dtypes(float).columns:
-        table[name] = ["" if math.isnan(value) else f"{value:.6g}" for value in table[name]]
-    yield from table.to_string(index=False).splitlines()
+ACROSS = 5  # metrics side by side, in a table as wide as a terminal
+
+
+@dataclass(frozen=True)
+class ScenarioRows:
+    """The rows of one scenario as texts. heading: what of the scenario is not that of all."""
+
+    heading: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def common(found: Results) -> list[str]:
+    """What is the same in every row, a line each: `dataset: digits`."""
+    table = found.table
+    same = [name for name in SCENARIO if table[name].nunique() == 1]
+    return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
+
+
+def blocks(found: Results) -> Iterator[ScenarioRows]:
+    """The table in pieces that a terminal is wide enough for, a scenario after another.
+
+    A sorted table keeps its order, in which a scenario may come several times.
+    """
+    table, place = found.table, [*SCENARIO, "clients"]
+    differ = [name for name in place if table[name].nunique() > 1]
+    wide = "metric" not in table
+    for _, own in itertools.groupby(
+        table.to_dict("records"), key=lambda row: tuple(row[name] for name in differ)
+    ):
+        rows = list(own)
+        heading = ", ".join(f"{name} {rows[0][name]}" for name in differ if rows[0][name] != "")
+        yield from _across(heading, rows) if wide else (_down(heading, rows),)
+
+
+def _down(heading: str, rows: Sequence[Mapping[Any, Any]]) -> ScenarioRows:
+    columns = ("method", "setting", "number", "mean", "sd", "trials")
+    return ScenarioRows(
+        heading,
+        columns,
+        tuple(
+            (
+                row["method"],
+                _parameters(row["setting"]),
+                f"{row['metric']} {row['split']}".strip(),
+                _number(row["mean"]),
+                _number(row["sd"], 3),
+                str(row["trials"]),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _across(heading: str, rows: Sequence[Mapping[Any, Any]]) -> Iterator[ScenarioRows]:
+    """Some metrics beside each other, of those that any of the rows has."""
+    names = [name for name in rows[0] if name not in (*PLACE, "trials")]
+    held = [name for name in names if not all(math.isnan(row[name]) for row in rows)]
+    for at in range(0, len(held), ACROSS):
+        some = held[at : at + ACROSS]
+        told = tuple(
+            (row["method"], _parameters(row["setting"]), *(_number(row[name]) for name in some))
+            for row in rows
+        )
+        yield ScenarioRows(heading, ("method", "setting", *some), told)
+
+
+def _parameters(setting: str) -> str:
+    """A setting's token without the name of its method, in words that lines can be cut at."""
+    return setting.partition("+")[2].replace("+", " ").replace("~", "=")
+
+
+def _number(value: float, digits: int = 6) -> str:
+    return "" if math.isnan(value) else f"{value:.{digits}g}"
 
 
 def as_csv(found: Results) -> str:

@@ -78,10 +78,12 @@ def summarise(
     exhibit: Exhibit,
     tables: Mapping[Run, pa.Table],
     confusions: Mapping[Run, pd.DataFrame] | None = None,
+    *,
+    lost_stay: bool = False,
 ) -> Summary:
     """Every number of the exhibit, and how the settings of swept methods were chosen.
 
-    confusions: of each run, where the exhibit draws them.
+    confusions: of each run, where the exhibit draws them. lost_stay: see `choose`.
     """
     frames = {run: all_rows(table) for run, table in tables.items()}
     numbers: list[dict[str, Any]] = []
@@ -98,7 +100,7 @@ def summarise(
                 settings = candidates(own, measure, trials, where)
                 chosen = group[0]
                 if measure.chosen:
-                    chosen = choose(settings, measure, where)
+                    chosen = choose(settings, measure, where, lost_stay=lost_stay)
                     rows = choice_rows(settings, measure, chosen)
                     choices += [{**place, **row} for row in rows]
                 place["method"] = measure.label

@@ -11,6 +11,7 @@ from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import STAGE_OF_TREE
 from fedrepro.numbers.series import mean, sd
+from fedrepro.planning.brought import at_hand
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.paths import FolderPieces, TrialBlock
 
@@ -23,10 +24,10 @@ FIRST = 1  # rounds that are left out of times: they also prepare memory
 METHODS = "methods="  # in a path, behind its scenario
 
 
-def timings_of(about: Mapping[str, Any]) -> list[Path]:
-    """The tables of what the runs behind an exhibit took, as its json names them."""
+def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
+    """The tables of what the runs behind an exhibit took, as its json names them from `root`."""
     folders = (folder for text in about["timings"] for folder in FolderPieces.parse(text).folders)
-    return [Path(folder, "timings.parquet") for folder in folders]
+    return [root / at_hand(str(folder / "timings.parquet"), root) for folder in folders]
 
 
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
@@ -46,13 +47,29 @@ def measured_seconds(timings: Iterable[Path]) -> dict[str, float]:
     return {stage: found[stage] for stage in STAGE_OF_TREE.values() if stage in found}
 
 
+def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
+    """Mean seconds of a trial in each of these tables, by the token of what was run.
+
+    Tables of training jobs, which run no method, tell nothing.
+    """
+    found: dict[str, list[float]] = {}
+    for path in dict.fromkeys(timings):
+        table = read_table(path, "timings")
+        own: dict[str, list[float]] = {}
+        for row in table.to_pylist() if "method" in table.column_names else ():
+            own.setdefault(row["method"], []).append(row["seconds"])
+        for token, seconds in own.items():
+            found.setdefault(token, []).append(statistics.mean(seconds))
+    return found
+
+
 def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
     """What whole jobs took by stage, local models' jobs included: measuring and reading too.
 
     `cpu_seconds` are summed over jobs, `peak_bytes` are those of the hungriest job. A stage with a
     job that did not write down what it took is left out.
     """
-    trained = [path for folder in _training(timings) for path in _training_tables(folder)]
+    trained = [path for folder in training_folders(timings) for path in training_tables(folder)]
     jobs: dict[str, list[dict[str, Any]]] = {}
     for path in dict.fromkeys([*trained, *timings]):
         jobs.setdefault(_stage(path), []).append(read_provenance(read_table(path, "timings")))
@@ -74,9 +91,9 @@ def training_seconds(timings: Sequence[Path]) -> float | None:
     times of any model are not there.
     """
     total = 0.0
-    for folder in _training(timings):
+    for folder in training_folders(timings):
         trials = set(TrialBlock.parse(folder.name.partition("=")[2]))
-        tables = [read_table(path, "timings") for path in _training_tables(folder)]
+        tables = [read_table(path, "timings") for path in training_tables(folder)]
         rows = [row for table in tables for row in table.to_pylist()]
         seconds = {(row["trial"], row["client"]): row["seconds"] for row in reversed(rows)}
         if not trials <= {trial for trial, _ in seconds}:
@@ -113,6 +130,52 @@ def times_of(
     return pd.DataFrame(rows, columns=list(columns))
 
 
+def method_times(
+    exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
+) -> pd.DataFrame:
+    """Measured times of the settings that stand in an exhibit's numbers, in its columns.
+
+    `server_seconds` and `client_seconds` of each trial, of methods whose timings have them. files:
+    the metrics of each run, beside which the timings lie.
+    """
+    import pandas as pd
+
+    chosen = {
+        (*(_text(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
+        for row in numbers.to_dict("records")
+    }
+    tables = {run: _timings(paths) for run, paths in files.items()}
+    rows: list[dict[str, Any]] = []
+    for point in exhibit.points:
+        for measure in point.measures:
+            token = chosen.get((*map(_text, point.values.values()), measure.label))
+            setting = next((s for s in measure.settings if s.token == token), None)
+            if setting is None:
+                continue
+            run, trials = point.runs[measure.label, setting], point.trials[measure.label]
+            own = tables[run].get(run.rows_of(setting), [])[:trials]
+            place = {**point.values, "method": measure.label, "split": "", "setting": token}
+            for metric in ("server_seconds", "client_seconds"):
+                seconds = [row[metric] for row in own if metric in row]
+                if len(seconds) == trials:
+                    rows.append(place | _series(metric, seconds))
+    return pd.DataFrame(rows, columns=list(numbers.columns))
+
+
+def _text(value: Any) -> str:
+    """A value of a point as numbers and csv have it."""
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def _timings(metrics: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Setting -> its rows in the timings beside these metrics, by trial."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in metrics:
+        for row in read_table(Path(path).with_name("timings.parquet"), "timings").to_pylist():
+            found.setdefault(row["method"], []).append(row)
+    return {token: sorted(rows, key=lambda row: row["trial"]) for token, rows in found.items()}
+
+
 def round_seconds(metrics: Sequence[str], trials: int) -> list[float]:
     """Seconds of single rounds, trial by trial, without the FIRST of each."""
     found: list[float] = []
@@ -142,7 +205,7 @@ def _series(metric: str, values: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def _training(timings: Sequence[Path]) -> list[Path]:
+def training_folders(timings: Sequence[Path]) -> list[Path]:
     """The folders of the local models, a block of trials each, below these one-shot jobs."""
     found: dict[Path, None] = {}
     for path in timings:
@@ -155,7 +218,7 @@ def _training(timings: Sequence[Path]) -> list[Path]:
     return list(found)
 
 
-def _training_tables(folder: Path) -> list[Path]:
+def training_tables(folder: Path) -> list[Path]:
     return sorted(folder.glob("*/timings.parquet"))
 
 

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 
+from fedrepro.core.arithmetic import PORTABLE
 from fedrepro.core.registry import components
 from fedrepro.core.sources import digest_of_file
 from fedrepro.planning.plan import Plan
@@ -17,37 +18,58 @@ from fedrepro.planning.plan import Plan
 # provenance stands in a parquet file's footer as plain text; loading pyarrow would take longer
 # than all else here
 STAMP = re.compile(rb'"component_files": (\{[^{}]*\})')
+ARITHMETIC = re.compile(rb'"arithmetic": "([^"]*)"')
 FOOTER = 1 << 16
 
 
 def changed_components(plan: Plan) -> list[str]:
-    """A sentence for each component that changed since results of a plan were computed with it.
+    """A sentence for each component that changed since results of a plan were computed with it,
+    and one if some are of other arithmetic than the plan's.
 
     The first file of every run that is there tells. Results of before these digests were kept
     tell nothing.
     """
     now: dict[str, str] = {}
     stale: dict[str, int] = {}
+    other = 0
+    wish = getattr(plan.config.arithmetic, plan.scale)
     for run, trials in plan.trials.items():
-        for name, kept in component_files(plan.run_files(run, trials)[0]):
+        stamp = _stamp(plan.run_files(run, trials)[0])
+        for name, kept in component_files(stamp):
             now[name] = now.get(name) or _now(name)
             # another version runs again by itself
             same_version = kept.split()[0] == now[name].split()[0]
             stale[name] = stale.get(name, 0) + (same_version and kept != now[name])
-    return [_sentence(name, runs, now[name]) for name, runs in sorted(stale.items()) if runs]
+        # what was computed as portable runs again by itself where native is asked for
+        other += wish == PORTABLE and run.scenario is not None and arithmetic_of(stamp) != PORTABLE
+    found = [_sentence(name, runs, now[name]) for name, runs in sorted(stale.items()) if runs]
+    return [*found, _of_other(other, plan.scale)] if other else found
 
 
-def component_files(path: str) -> Iterator[tuple[str, str]]:
-    """(kind and name, version and digest) of the components that computed a table, if it says."""
+def _stamp(path: str) -> bytes:
+    """The end of a table, where its provenance stands; empty if it is not there."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - FOOTER))
-            found = STAMP.search(file.read())
+            return file.read()
     except OSError:
-        return
+        return b""
+
+
+def component_files(stamp: bytes) -> Iterator[tuple[str, str]]:
+    """(kind and name, version and digest) of the components that computed a table, if it says."""
+    found = STAMP.search(stamp)
     if found:
         yield from json.loads(found[1]).items()
+
+
+def arithmetic_of(stamp: bytes) -> str:
+    """The arithmetic of a table; empty for one of before it was named, portable for none."""
+    found = ARITHMETIC.search(stamp)
+    if found:
+        return found[1].decode()
+    return "" if stamp else PORTABLE
 
 
 def _now(name: str) -> str:
@@ -64,4 +86,12 @@ def _sentence(name: str, runs: int, now: str) -> str:
         f"{kind} '{own}' changed in {file} since {runs} of the runs in results were computed, and "
         f"has version {now.split()[0]} still, so they stay: raise its version if results change, "
         'or work on it under version="dev"'
+    )
+
+
+def _of_other(runs: int, scale: str) -> str:
+    return (
+        f"{runs} of the runs at scale {scale} in results are not of portable arithmetic, and stay: "
+        "their last digits may differ from what other machines compute; to compute them again, "
+        "remove them"
     )

@@ -39,6 +39,17 @@ class Granularity(Strict):
     )
 
 
+Branches = Literal["portable", "native"]
+
+
+class Arithmetic(Strict):
+    """By which branches of the libraries each scale computes, from local training on."""
+
+    tiny: Branches = Field("portable", description="of scale tiny")
+    quick: Branches = Field("portable", description="of scale quick")
+    paper: Branches = Field("portable", description="of scale paper")
+
+
 class Config(Strict):
     """config/config.yaml: which scale and exhibits, how much one job does, where data come from."""
 
@@ -56,6 +67,12 @@ class Config(Strict):
         "environment variable FEDREPRO_MIRROR wins over it",
     )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where training and matching run")
+    arithmetic: Arithmetic = Field(
+        default_factory=lambda: Arithmetic.model_validate({}),
+        description="by scale, portable: the same bytes on every x86-64 processor with AVX2; "
+        "native: the widest branches of this machine, whose bytes others may not have. To change "
+        "it computes again what is trained or rests on it; docs/origin.md says what is promised",
+    )
     granularity: Granularity = Field(
         default_factory=lambda: Granularity.model_validate({}),
         description="how much one job does",
@@ -98,12 +115,46 @@ def _not_claims(name: str) -> str:
 ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_claims)]
 
 
+class Board(Strict):
+    """A leaderboard over the exhibits of a file whose names begin with its version, as in 1-mnist.
+
+    It is frozen: what was measured on one ground is not compared with what was on another. A change
+    of its ground is the next version, beside this one.
+    """
+
+    title: str = Field(description="what is compared, in a line")
+    baseline: str = Field(description="label of the method that scores 0")
+    ceiling: str = Field(description="label of the method that scores 1")
+    line: str = Field(description="label of the method that is drawn as a line to beat")
+    least_gap: float = Field(
+        0.01,
+        gt=0,
+        lt=1,
+        description="share of examples by which the ceiling has to be above the baseline; a "
+        "scenario with less has no score",
+    )
+    ground: str = Field(
+        "", description="digest of its scenarios, trials and rules of choice at scale paper"
+    )
+    data: dict[str, str] = Field(
+        default_factory=dict,
+        description="SHA-256 of the prepared arrays of each data set, by its token, at scale paper",
+    )
+
+
+Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]
+
+
 class ExhibitFile(Strict):
-    """config/exhibits/<paper>.yaml: every exhibit of a paper as data."""
+    """config/exhibits/<paper>.yaml: every exhibit of a paper, or of leaderboards, as data."""
 
     paper: str = Field(pattern="^[a-z0-9]+$", description="short name of the paper")
     title: str = Field(description="its title")
     source: str = Field(description="authors, place, year")
+    boards: dict[Version, Board] = Field(
+        default_factory=dict,
+        description="leaderboards by version, where the file is of such and of no paper",
+    )
     defaults: dict[str, Any] = Field(
         default_factory=dict, description="settings that all exhibits of the file start from"
     )
@@ -114,6 +165,10 @@ class ExhibitFile(Strict):
     def names(self, scale: str) -> list[str]:
         """The exhibits that there are at a scale."""
         return [name for name in self.exhibits if scale in self._scales(name, scale)]
+
+    def parts(self, version: str, scale: str) -> list[str]:
+        """The exhibits that a leaderboard is made of at a scale, in the order of the file."""
+        return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """The settings of one exhibit at one scale."""

@@ -24,6 +24,7 @@ from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 
 Scale = Literal["tiny", "quick", "paper"]
 RACE: Over = "race"
+GRID = "grid"  # the settings that a method declares for comparisons
 # settings are compared at the same rounds, whichever of them ended early
 TOGETHER: tuple[Over, ...] = (RACE, "half")
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
@@ -162,10 +163,11 @@ class MethodEntry(ComponentEntry):
         description="how one setting of a sweep is chosen, over all trials: a rule by its name, "
         "or the metric, the split and what is taken over rounds",
     )
-    settings: list[dict[str, Any]] = Field(
+    settings: list[dict[str, Any]] | Literal["grid"] = Field(
         default_factory=list,
         description="settings listed one by one, such as [{epochs: 1, lr: 0.1}, {epochs: 5, lr: "
-        "0.02}], where a sweep would take every combination",
+        "0.02}], where a sweep would take every combination; grid: those that the method declares "
+        "for comparisons of many methods",
     )
     training: Changes = Field(
         default_factory=dict,

@@ -11,6 +11,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.aside import ASIDE, lacking, not_validating, too_few, validating
 from fedrepro.graphs.made import weights_of
+from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.measures import Measure, in_rounds, simulated
 from fedrepro.planning.paths import Scenario, clients_of
 from fedrepro.planning.tuned import PUBLIC_SAMPLE
@@ -36,6 +37,8 @@ def require_fitting(measure: Measure, given: Scenario, own: Scenario, where: str
     given: that of the point; own: the same with what the method sets itself.
     """
     _check_model(measure.spec, given, where)
+    _check_start(measure.spec, own, where)
+    public_data_of(measure.spec)
     _check_graph(measure.spec, own, where)
     _check_validation(measure, own, where)
     _check_aside(measure, own.partition, where)
@@ -88,6 +91,15 @@ def _check_made(method: Spec, where: str) -> None:
         method.component.fn(**method.values)
     except FedreproError as error:
         raise FedreproError(f"{where}: {error}") from None
+
+
+def _check_start(method: Spec, scenario: Scenario, where: str) -> None:
+    """Errors: FedreproError for models of different starts where a method combines none such."""
+    if method.component.meta["one_start"] and not scenario.training["shared_init"]:
+        raise FedreproError(
+            f"{where}: method '{method.name}' combines models that trained from one start, and "
+            "here each client draws its own: set shared_init of the training to true"
+        )
 
 
 def _check_model(method: Spec, scenario: Scenario, where: str) -> None:

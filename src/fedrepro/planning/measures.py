@@ -17,6 +17,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.data.aside import ASIDE
+from fedrepro.planning.completed import listed, with_grid, with_measuring, with_shared
 from fedrepro.planning.entries import (
     RACE,
     TABLE,
@@ -204,9 +205,10 @@ def measures_of(
     shared = settings.parameters | (own.parameters if own else {})
     _require_shared(shared, where)
 
-    def made(listed: Sequence[MethodEntry]) -> dict[str, Measure]:
+    def made(entries: Sequence[MethodEntry]) -> dict[str, Measure]:
         usual = (own and own.measure_every) or settings.measure_every
-        given = (with_measuring(with_shared(entry, shared), usual) for entry in listed)
+        whole = (with_shared(with_grid(entry, where), shared) for entry in entries)
+        given = (with_measuring(entry, usual) for entry in whole)
         return _by_label([measure_of(entry, settings, where, at) for entry in given], where)
 
     found = made(settings.methods)
@@ -219,24 +221,6 @@ def measures_of(
     for label in found.keys() & added.keys():
         _require_same_form(found[label], added[label], case, where)
     return {label: m for label, m in (found | added).items() if label not in own.without}
-
-
-def with_shared(entry: MethodEntry, shared: Mapping[str, Any]) -> MethodEntry:
-    """The entry with what an exhibit or a case says of parameters that it has and does not set."""
-    set_by_itself = {*entry.parameters, *(key for one in entry.settings for key in one)}
-    added = {k: v for k, v in shared.items() if k in _parameters(entry) and k not in set_by_itself}
-    return entry.model_copy(update=added) if added else entry
-
-
-def with_measuring(entry: MethodEntry, every: int | str) -> MethodEntry:
-    """The entry with what its exhibit or its case says of when to measure, if it does not say."""
-    return entry.model_copy(update={"measure_every": entry.measure_every or every})
-
-
-def _parameters(entry: MethodEntry) -> Mapping[str, Any]:
-    """The parameters of a method; none of one that is unknown, which is told elsewhere."""
-    known = components("method")
-    return known[entry.name].params if entry.name in known else {}
 
 
 def _require_shared(shared: Mapping[str, Any], where: str) -> None:
@@ -317,7 +301,7 @@ def _method(entry: MethodEntry, where: str) -> Spec:
     known = components("method")
     if entry.name not in known:
         raise unknown("method", entry.name, known, where)
-    return known[entry.name].paired(entry.parameters, entry.settings, where)
+    return known[entry.name].paired(entry.parameters, listed(entry), where)
 
 
 def _settings(
@@ -367,8 +351,8 @@ def _trained(
 def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
     # one setting may be all that a case has of what others have more of
     tuned = measure.tune.swept if measure.tune else ()
-    listed = {*measure.swept, *tuned, *(key for one in entry.settings for key in one)}
-    idle = [key for key in measure.show if key not in listed]
+    there = {*measure.swept, *tuned, *(key for one in listed(entry) for key in one)}
+    idle = [key for key in measure.show if key not in there]
     if idle:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' shows every value of {idle[0]}, "

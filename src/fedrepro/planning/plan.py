@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.spec import Spec
+from fedrepro.planning.brought import at_hand
 from fedrepro.planning.config import SCALES, Config, ExhibitFile
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
 from fedrepro.planning.paths import (
@@ -192,8 +193,9 @@ class Plan:
         return Pieces(TrialBlock(0, scenario.clients - 1), each)
 
     def run_files(self, run: Run, trials: int) -> list[str]:
-        """The metrics of a run that hold this many trials."""
-        return [str(path / "metrics.parquet") for path in self.run_pieces(run, trials).folders]
+        """The metrics of a run that hold this many trials, brought ones where only these are."""
+        folders = self.run_pieces(run, trials).folders
+        return [at_hand(str(path / "metrics.parquet")) for path in folders]
 
     def run_pieces(self, run: Run, trials: int) -> FolderPieces:
         """The folders of the same, in one word."""

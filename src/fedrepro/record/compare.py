@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedrepro.core.arithmetic import PORTABLE
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.about import drawn_of
 from fedrepro.numbers.files import ExhibitFiles, open_exhibit, open_recorded
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SAME = ("mean", "sd", "trials", "setting")
+ERRORS = 2  # combined standard errors that two runs of the same differ by at most, 19 times of 20
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,10 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
     ours, theirs = mine.read(".csv"), kept.read(".csv")
     rows = _differences(mine.table(".csv"), kept.table(".csv"))
     notes = _notes(mine.about, kept.about) + _other_settings(rows)
-    return Comparison(rows, _verdict(key, rows, ours == theirs), ours == theirs, notes)
+    verdict = _verdict(key, rows, ours == theirs)
+    if any(row.difference for row in rows):
+        verdict += _judged(rows, _arithmetic(mine.about), _arithmetic(kept.about))
+    return Comparison(rows, verdict, ours == theirs, notes)
 
 
 def _kept(scale: str, key: str, recorded: Path) -> ExhibitFiles:
@@ -152,6 +157,15 @@ def _verdict(key: str, rows: Sequence[CsvDifference], same_bytes: bool) -> str:
     )
 
 
+def _judged(rows: Sequence[CsvDifference], mine: str, kept: str) -> str:
+    """By what a difference is judged: bytes in the same portable arithmetic, else the spread."""
+    if mine == kept == PORTABLE:
+        return "; both are of portable arithmetic, in which equal sources and data give equal bytes"
+    known = [row.errors for row in rows if row.errors is not None]
+    within = sum(errors <= ERRORS for errors in known)
+    return f"; {within} of {len(known)} are within {ERRORS} combined standard errors"
+
+
 def _other_settings(rows: Sequence[CsvDifference]) -> list[str]:
     """Where another setting of a sweep was chosen than in the record."""
     found = {
@@ -171,7 +185,8 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     for what in ("seed", "trials", "components"):
         if mine[what] != kept[what]:
             notes.append(f"not as in the record: {what}")
-    for what, found in (("device", _devices), ("measure_every", _intervals)):
+    asked = (("device", _devices), ("arithmetic", _arithmetic), ("measure_every", _intervals))
+    for what, found in asked:
         if found(mine) != found(kept):
             notes.append(f"not as in the record: {what} ({found(mine)}, recorded {found(kept)})")
     now, then = _versions(mine), _versions(kept)
@@ -186,6 +201,12 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
 def _devices(about: Mapping[str, Any]) -> str:
     """Where the runs computed; descriptions of before this was written down are of the CPU."""
     return " and ".join(sorted({made.get("device", "cpu") for made in about["computed"]}))
+
+
+def _arithmetic(about: Mapping[str, Any]) -> str:
+    """That of the runs; descriptions of before it was named are of MKL's products."""
+    found = {made.get("arithmetic", "before it was named") for made in about["computed"]}
+    return " and ".join(sorted(found))
 
 
 def _intervals(about: Mapping[str, Any]) -> str:

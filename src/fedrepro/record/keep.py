@@ -30,6 +30,11 @@ RECORD = REPORTS / "record"
 CLAIMS = "claims.csv"
 
 
+def runs_file(scale: str, key: str, target: Path = RECORD) -> Path:
+    """The finished runs of an exhibit that is not finished (`unfinished.py`)."""
+    return target / scale / f"{key}.runs.tar.xz"
+
+
 @dataclass(frozen=True)
 class Recorded:
     """What `record` wrote, and sentences about what a reader should know of it."""
@@ -63,8 +68,10 @@ def record(
     read = {key: _read(scale, key, source, done.warnings) for key in keys}
     for key, contents in read.items():
         done.files.extend(_write(target / scale / key, contents))
+        runs_file(scale, key, target).unlink(missing_ok=True)  # it is finished
     papers = dict.fromkeys(key.partition("/")[0] for key in keys)
     done.files.extend(path for paper in papers for path in _judge(scale, paper, target))
+    done.files.extend(path for paper in papers for path in _ranked(scale, paper, target))
     return done
 
 
@@ -79,6 +86,17 @@ def _judge(scale: str, paper: str, target: Path) -> list[Path]:
     own = [key for key in exhibits_in(target, scale) if key.startswith(f"{paper}/")]
     text = csv_text(verdicts(published, own, target / scale))
     return write_claims(target / scale / paper / CLAIMS, text)
+
+
+def _ranked(scale: str, paper: str, target: Path) -> list[Path]:
+    """The leaderboards of all exhibits that are recorded now, if there are such."""
+    from fedrepro.planning.config import load_exhibits
+    from fedrepro.record.boards import write_boards
+
+    if not Path(f"config/exhibits/{paper}.yaml").exists():
+        return []
+    file = load_exhibits()[paper]
+    return write_boards(file, scale, target / scale) if file.boards else []
 
 
 def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
@@ -119,7 +137,7 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
         return {key: files.run[key] for key in kept if key in files.run}
     about = files.about
     root = _root(Path(files.base), about["key"])
-    timings = [root / path for path in timings_of(about)]
+    timings = timings_of(about, root)
     missing = [path for path in timings if not path.exists()]
     seconds = {} if missing else exhibit_seconds(timings)
     whole = {} if missing else spent(timings)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Made, Traffic
 from fedrepro.core.artifacts import TrialModels, read_models, write_table
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
@@ -25,6 +26,8 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.core.tuning import tuning_of
 from fedrepro.data.membership import read_partition
+from fedrepro.data.prepared import load_prepared
+from fedrepro.data.unlabelled import unlabelled
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import (
@@ -38,7 +41,8 @@ from fedrepro.numbers.measure import (
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import AT_CLIENTS, TrialData, prepared_for, say
 from fedrepro.stages.devices import device_of
-from fedrepro.training.ledger import Ledger, models_sent
+from fedrepro.training.clients import own_starts
+from fedrepro.training.ledger import Ledger, Spent, models_sent
 from fedrepro.training.settings import Settings, settings_of
 from fedrepro.training.tuning import tuned
 
@@ -56,23 +60,25 @@ def run(
     timings: Path,
     evaluate: Sequence[str] = (),
     tune: Spec | None = None,
+    public: Path | None = None,
 ) -> None:
     """Measure every setting of a method in every trial of a block.
 
     evaluate: splits to measure on beside those that the method's decorator names. tune: how what
-    it makes is tuned, perhaps a sweep.
+    it makes is tuned, perhaps a sweep. public: folder of the data set whose inputs the method has
+    at the server.
     """
     prepared = prepared_for(scenario, data, partition)
     where = device_of(device)
     made = {"path": scenario.folder, "data": prepared.checksum}
     found = read_models(local_models, list(trials), made)
     table = Table(scenario.specs)
-    measured: list[tuple[int, str, float]] = []
+    measured: list[tuple[int, str, float, float, float]] = []
     for trial in trials:
         own = TrialData(prepared, read_partition(partition, trial), Rng(seed, trial), where)
-        for one in _trial(scenario, method, own, found[trial], evaluate, tune):
+        for one in _trial(scenario, method, own, found[trial], evaluate, tune, public):
             table.add(one.rows(trial))
-            measured.append((trial, one.token, one.seconds))
+            measured.append((trial, one.token, one.seconds, *one.shares))
         say(f"trial {trial}: {method.name}")
     source = provenance(
         seed,
@@ -84,7 +90,8 @@ def run(
         stand_in=prepared.stand_in,
         **({"tune": tune.resolved} if tune else {}),
     )
-    columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
+    names = ("trial", "method", "seconds", "client_seconds", "server_seconds")
+    columns = dict(zip(names, zip(*measured, strict=True), strict=True))
     write_table(timings, columns, "timings", source | spent())
     write_table(out, table.arrow(), "metrics", source)
 
@@ -93,13 +100,16 @@ def run(
 class Measured:
     """A setting in one trial: its numbers, those of single clients by metric and split, seconds.
 
-    tune, repetition: how what it made was tuned, if it was, and on which sample.
+    shares: what clients took and what the server took, with what was made once for several
+    settings, as if for this one alone. tune, repetition: how what it made was tuned, if it was, and
+    on which sample.
     """
 
     setting: Spec
     numbers: Values
     alone: Mapping[tuple[str, str | None], Sequence[float]]
     seconds: float
+    shares: tuple[float, float]
     tune: Spec | None = None
     repetition: int | None = None
 
@@ -124,30 +134,75 @@ def _trial(
     models: TrialModels,
     evaluate: Sequence[str],
     tune: Spec | None,
+    public: Path | None,
 ) -> Iterator[Measured]:
     """Every setting of a method in one trial, and after each what comes of tuning it."""
-    local, info = handed(scenario, method, own, models)
+    local, info = handed(scenario, method, own, models, public)
     meta, rng = method.component.meta, own.rng
     splits = own.splits(dict.fromkeys((*meta["evaluate"], *evaluate)))
-    network = network_of(scenario.model, local.shape, local.classes)
-    costly, ledger = Prepare(meta["prepare"], local, info, rng), ledger_of(info)
-    draws = Draws(rng)
+    costly, draws = Prepare(meta["prepare"], local, info, rng), Draws(rng)
     for setting in method.expand():
-        began = time.perf_counter()
-        extra = costly(setting)
-        ledger.begin()
-        made = setting.component.fn(local, info, rng=rng, **setting.values, **extra)
-        seconds = time.perf_counter() - began
-        further = costly.sent(setting) + ledger.traffic
-        cost = communication(*_sent(meta["kind"], local.clients, network, made, further))
-        yield Measured(setting, *_measured(made, splits, draws, models.epochs, cost), seconds)
+        done = worked(setting, local, info, rng, costly)
+        made, cost = done.made, done.cost
+        found = _measured(made, splits, draws, models.epochs, cost)
+        yield Measured(setting, *found, done.seconds, (done.further.seconds, done.server))
         for how in tune.expand() if tune else ():
             for repetition in range(tuning_of(how).repetitions):
                 began = time.perf_counter()
                 new = _tuned(made, how, repetition, own, settings_of(scenario.training))
                 seconds = time.perf_counter() - began
-                found = _measured(new, splits, draws, models.epochs, cost)
-                yield Measured(setting, *found, seconds, how, repetition)
+                again = _measured(new, splits, draws, models.epochs, cost)
+                yield Measured(setting, *again, seconds, (0.0, seconds), how, repetition)
+
+
+@dataclass(frozen=True)
+class Worked:
+    """What a setting made, and its price. seconds: of server and clients, with what was made for it
+    beforehand if that was not there yet. server: those of the server alone, with what was made for
+    it beforehand. further: what clients did beside sending their models. cost: exchanges, messages,
+    bytes and passes, as metrics.
+    """
+
+    made: Made
+    seconds: float
+    server: float
+    further: Spent
+    cost: Values
+
+
+def worked(
+    setting: Spec, local: LocalModels, info: ClientInfo, rng: Rng, costly: Prepare
+) -> Worked:
+    """Let one setting of a one-shot method or control do its work.
+
+    Errors: FedreproError for what returns something else than `Made` names.
+    """
+    began = time.perf_counter()
+    extra, ledger = costly(setting), ledger_of(info)
+    ledger.begin()
+    called = time.perf_counter()
+    made = setting.component.fn(local, info, rng=rng, **setting.values, **extra)
+    _require_models(made, setting)
+    ended = time.perf_counter()
+    further = costly.spent(setting) + ledger.spent
+    server = ended - called - ledger.spent.seconds + costly.seconds(setting)
+    network = network_of(local.model, local.shape, local.classes)
+    kind = setting.component.meta["kind"]
+    cost = communication(*_sent(kind, local.clients, network, made, further))
+    cost += [("passes", None, further.passes)] if further.passes else []
+    return Worked(made, ended - began, server, further, cost)
+
+
+def _require_models(made: Any, setting: Spec) -> None:
+    """Errors: FedreproError for anything but what `Made` names."""
+    if made is None or isinstance(made, GlobalModel):
+        return
+    if isinstance(made, Sequence) and made and all(isinstance(m, GlobalModel) for m in made):
+        return
+    raise FedreproError(
+        f"method '{setting.token}' returns a {type(made).__name__}: let it return a GlobalModel, a "
+        "list with one for each client, or None where it has none of these clients"
+    )
 
 
 def _measured(
@@ -186,7 +241,7 @@ def _tuned(made: Made, tune: Spec, repetition: int, own: TrialData, settings: Se
 
 
 def _sent(
-    kind: str, clients: int, network: Network, made: Made, further: Traffic
+    kind: str, clients: int, network: Network, made: Made, further: Spent
 ) -> tuple[int, Traffic]:
     """Exchanges and messages of a setting, as its model says or as they were.
 
@@ -197,19 +252,43 @@ def _sent(
     declared, exchanges = (own.traffic, own.exchanges) if own else (None, None)
     if kind != "one_shot":
         return 0, declared or Traffic()
-    whole = declared or models_sent(network, clients, 0) + further
-    return exchanges or 1 + int(further != Traffic()), whole
+    whole = declared or models_sent(network, clients, 0) + further.traffic
+    messages = further.traffic.messages_up + further.traffic.messages_down
+    return exchanges or 1 + (further.exchanges or int(messages > 0)), whole
 
 
 def handed(
-    scenario: Scenario, method: Spec, own: TrialData, models: TrialModels
+    scenario: Scenario,
+    method: Spec,
+    own: TrialData,
+    models: TrialModels,
+    public: Path | None = None,
 ) -> tuple[LocalModels, ClientInfo]:
-    """What a one-shot method or control is handed in one trial."""
+    """What a one-shot method or control is handed in one trial.
+
+    public: see `run`. Errors: FedreproError for a method that needs its inputs, where there is none
+    or with examples of another shape.
+    """
     shape, classes = own.prepared.shape, len(own.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
     asked = method.component.meta["needs"] & AT_CLIENTS
-    clients = own.clients(scenario, method) if asked else None
-    return local, own.info(method, scenario.training, clients)
+    clients = own.clients(scenario, method, models.tensors) if asked else None
+    info = own.info(method, scenario.training, clients)
+    if "start" in method.component.meta["needs"]:
+        network, settings = (
+            network_of(scenario.model, shape, classes),
+            settings_of(scenario.training),
+        )
+        info = replace(info, start=own_starts(network, settings, [own.rng]))
+    if "public_inputs" in method.component.meta["needs"]:
+        if public is None:
+            raise FedreproError(
+                f"method '{method.name}' has inputs of another data set at the server, and none is "
+                "given here (--public)"
+            )
+        inputs = unlabelled(load_prepared(public), shape, f"method '{method.name}'", own.rng)
+        info = replace(info, public_inputs=inputs)
+    return local, info
 
 
 @dataclass
@@ -220,25 +299,31 @@ class Prepare:
     clients: LocalModels
     info: ClientInfo
     rng: Rng
-    made: dict[tuple[Any, ...], tuple[Any, Traffic]] = field(default_factory=dict)
+    made: dict[tuple[Any, ...], tuple[Any, Spent, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> dict[str, Any]:
         """What is handed to the method beside its parameters: nothing, or `prepared`."""
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
-    def sent(self, setting: Spec) -> Traffic:
-        """What clients sent for it: a cost of each setting, as it would be without the others."""
-        return Traffic() if self.fn is None else self._made(self.fn, setting)[1]
+    def spent(self, setting: Spec) -> Spent:
+        """What clients did for it: a cost of each setting, as it would be without the others."""
+        return Spent() if self.fn is None else self._made(self.fn, setting)[1]
 
-    def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, Traffic]:
+    def seconds(self, setting: Spec) -> float:
+        """What the server took for it, a cost of each setting as well."""
+        return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
+
+    def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, Spent, float]:
         names = [name for name in inspect.signature(fn).parameters if name in setting.values]
         values = {name: setting.values[name] for name in names}
         key = tuple(values.values())
         if key not in self.made:
             ledger = ledger_of(self.info)
             ledger.begin()
+            began = time.perf_counter()
             value = fn(self.clients, self.info, rng=self.rng, **values)
-            self.made[key] = value, ledger.traffic
+            whole = time.perf_counter() - began
+            self.made[key] = value, ledger.spent, whole - ledger.spent.seconds
         return self.made[key]
 
 

@@ -27,6 +27,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import shorten
 from fedrepro.data.membership import read_partition
 from fedrepro.numbers.files import open_exhibit
+from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.stages.aggregate import Prepare, handed
@@ -112,6 +113,8 @@ def _made(
     """Trial, model and number of classes; what was read is noted in `inputs`."""
     scenario, seed = one.scenario, plan.config.seed
     data = Path(plan.paths.dataset(scenario.dataset))
+    other = public_data_of(one.setting)
+    elsewhere = Path(plan.paths.dataset(other)) if other else None
     for block in plan.blocks(one.trials):
         partition = Path(plan.partition_file(scenario.dataset, scenario.partition, block))
         prepared = prepared_for(scenario, data, partition)
@@ -123,7 +126,7 @@ def _made(
         for trial in trials:
             rng = Rng(seed, trial)
             own = TrialData(prepared, read_partition(partition, trial), rng, device)
-            local, info = handed(scenario, one.setting, own, found[trial])
+            local, info = handed(scenario, one.setting, own, found[trial], elsewhere)
             costly = Prepare(one.setting.component.meta["prepare"], local, info, rng)
             values = {**one.setting.values, **costly(one.setting)}
             model = one.setting.component.fn(local, info, rng=rng, **values)

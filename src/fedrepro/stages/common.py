@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,7 @@ AT_CLIENTS = {
     "client_validation",
     "client_inputs",
     "client_labels",
+    "client_answers",
     "client_validation_examples",
 }
 
@@ -143,8 +145,10 @@ class TrialData:
         shape, classes = self.prepared.shape, len(self.prepared.classes)
         return EvaluationSplit(examples, labels, shape, classes, rows)
 
-    def clients(self, scenario: Scenario, method: Spec) -> Clients:
-        """The clients, who do what the method declared."""
+    def clients(
+        self, scenario: Scenario, method: Spec, own: Mapping[str, np.ndarray] | None = None
+    ) -> Clients:
+        """The clients, who do what the method declared; own: the models that they trained."""
         return Clients(
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
@@ -152,6 +156,7 @@ class TrialData:
             data=ClientData(self.held, self.members.train, *self.validated),
             method=method.name,
             needs=method.component.meta["needs"],
+            own=own,
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
@@ -176,7 +181,7 @@ class TrialData:
             **self._at_server(method),
         )
 
-    def _at_server(self, method: Spec) -> dict[str, np.ndarray]:
+    def _at_server(self, method: Spec) -> dict[str, Any]:
         found = {}
         for part in ASIDE:
             if part.need in method.component.meta["needs"] and part.at != "clients":

@@ -9,8 +9,8 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.spec import Spec
 from fedrepro.data.download import fetch, raw_sources
 from fedrepro.data.membership import build_partition, write_partition
-from fedrepro.data.prepared import load_prepared, write_prepared
-from fedrepro.data.represent import resolved_features
+from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
+from fedrepro.data.represent import always_on_cpu, resolved_features
 from fedrepro.data.table import raw_files, read_dataset_table
 from fedrepro.planning.paths import TrialBlock
 from fedrepro.stages.common import say
@@ -55,7 +55,7 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
     meaning = resolved(dataset)
     files = raw_files(dataset)
     sources = raw_sources(dataset.name, files, raw, read_dataset_table()) if files else []
-    arrays = dataset.component.fn(raw, **dataset.values)
+    arrays = dataset.component.make(Arrays, raw, **dataset.values)
     source = provenance(path=dataset.token, resolved=meaning, device=_device(dataset))
     write_prepared(out, arrays, dataset, source, sources)
     say(f"{dataset.token}: {', '.join(f'{k} {len(v)}' for k, v in arrays.y.items())}")
@@ -63,7 +63,7 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
 
 def _device(dataset: Spec) -> str:
     """Where arrays are computed: features on a GPU if there is one."""
-    if resolved_features(dataset).partition(";")[0] in ("", "pixels", "centred"):
+    if always_on_cpu(dataset):
         return "cpu"
     from fedrepro.components.features._images import best_device
 

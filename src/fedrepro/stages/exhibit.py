@@ -17,7 +17,7 @@ from fedrepro.numbers.confusion import CONFUSION, read_confusions
 from fedrepro.numbers.files import TIMES, write_exhibit
 from fedrepro.numbers.printed import printed_rows, published_file, read_published
 from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
-from fedrepro.numbers.times import times_of
+from fedrepro.numbers.times import method_times, times_of
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.stages.common import say
 
@@ -38,7 +38,8 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     rows = {run: found.rows for run, found in tables.items()}
     confused = exhibit.settings.drawing == CONFUSION
     confusions = {run: read_confusions(paths) for run, paths in files.items()} if confused else {}
-    summary = summarise(exhibit, rows, confusions)
+    of_board = bool(plan.files[exhibit.paper].boards)
+    summary = summarise(exhibit, rows, confusions, lost_stay=of_board)
     numbers = csv_text(summary.numbers)
     sources = {run: found.sources for run, found in tables.items()}
     described = about(exhibit, plan, plan.files[exhibit.paper], sources)
@@ -48,6 +49,8 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
         times = csv_text(times_of(exhibit, files, list(summary.numbers.columns)))
         texts[TIMES] = times.encode()
         every = pd.concat([every, read_csv(times)], ignore_index=True)
+    elif of_board and exhibit.is_table:
+        texts[TIMES] = csv_text(method_times(exhibit, files, summary.numbers)).encode()
     write = written if exhibit.is_table else drawn
     shown = write(exhibit, described, every)
     source = {key: described[key] for key in SOURCE}

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, State, Traffic
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring, rounds_to_target
 from fedrepro.core.metrics import OF_ROUNDS, require_metric
 from fedrepro.core.racing import SPLIT, rungs
@@ -133,7 +134,7 @@ class TrialRounds:
         ledger = self.clients.ledger
         ledger.begin()
         began = time.perf_counter()
-        state = settled(self.made.init(self.clients, self.info, rng))
+        state = self._settled(self.made.init(self.clients, self.info, rng), "init")
         return Progress(
             0,
             state,
@@ -149,14 +150,17 @@ class TrialRounds:
         ledger, done = self.clients.ledger, before.done + 1
         ledger.begin()
         began = time.perf_counter()
-        new, report = self.made.round(
+        found: Any = self.made.round(
             before.state, self.clients, self.info, rng.at(round=before.done)
         )
         seconds = time.perf_counter() - began
+        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Report)):
+            raise self._wrong("round", found, "a state, which is a dict, and a Report")
+        new, report = found
         reached = before.target or (before if before.ended == REACHED else None)
         progress = Progress(
             done,
-            settled(new),
+            self._settled(new, "round"),
             before.recorded,
             before.seconds + seconds,
             before.client_seconds + ledger.seconds,
@@ -175,6 +179,17 @@ class TrialRounds:
         if reached is None and self.measuring.is_due(done, self.made.rounds):
             return self._measured(progress, report, rng)
         return self._at_rung(progress, rng) if done in rungs(self.measuring.race) else progress
+
+    def _settled(self, state: Any, step: str) -> dict[str, Any]:
+        if not isinstance(state, Mapping):
+            raise self._wrong(step, state, "a dict")
+        return settled(state)
+
+    def _wrong(self, step: str, found: object, due: str) -> FedreproError:
+        what = "nothing" if found is None else f"a {type(found).__name__}"
+        return FedreproError(
+            f"`{step}` of method '{self.method.name}' returns {what}: let it return {due}"
+        )
 
     def _at_rung(self, progress: Progress, rng: Rng) -> Progress:
         """The same with the accuracy that decides a race, where nothing else is measured."""

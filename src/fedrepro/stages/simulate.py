@@ -31,7 +31,7 @@ def run(method: Spec, trials: TrialBlock, seed: int, out: Path, timings: Path) -
     for trial in trials:
         for setting in method.expand():
             began = time.perf_counter()
-            found: Simulated = setting.component.fn(rng=Rng(seed, trial), **setting.values)
+            found = setting.component.make(Simulated, rng=Rng(seed, trial), **setting.values)
             table.add(_rows(trial, setting, found))
             measured.append((trial, setting.token, time.perf_counter() - began))
         say(f"trial {trial}: {method.name}")

@@ -2,126 +2,131 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
-from fedrepro.networks.layers import Convolution, Shape, Variational
-from fedrepro.networks.network import Network
+from fedrepro.networks.layers import Convolution, Variational
 from fedrepro.training.augment import Crops
-from fedrepro.training.drawn import DrawnGradients
 from fedrepro.training.examples import Examples, Reader
 from fedrepro.training.flat import Layout, first
-from fedrepro.training.gradients import AutogradGradients, Gradients, observed_hits, observed_losses
-from fedrepro.training.hand import HandGradients, Moved, Written
-from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
+from fedrepro.training.gradients import Gradients, observed_hits, observed_losses
+from fedrepro.training.minibatches import Chunk, Task
 from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import StepPath
-from fedrepro.training.settings import Settings
+from fedrepro.training.procedure import Given, Part, Procedure
 from fedrepro.training.stopping import EarlyStopping
-from fedrepro.training.terms import GaussianPrior, Proximal, Term
 
 if TYPE_CHECKING:
     import torch
 
 
-# A step on all of a client's examples goes through them in pieces: as many rows as keep kernels
-# busy, fewer where the activations of a model would take more than 16 MB.
-PIECE_ROWS = 128
-PIECE_FLOATS = 2**22
 # Losses take as many kernels as a layer, so they are computed for many steps at once.
 STEPS_SEEN = 32
 
 
-@dataclass(frozen=True)
-class Procedure:
-    """What is trained and how: the network, the numbers of the descent, and terms of the loss."""
+# What a step reads and writes should stay in the last cache level: weights, gradients and three
+# optimiser states.
+CPU_BLOCK_BYTES = 8 * 2**20
+BUFFERS = 5
 
-    network: Network
-    settings: Settings
-    terms: Sequence[Term | Proximal] = ()
 
-    @property
-    def losses(self) -> list[Term]:
-        """The terms that need a forward pass."""
-        return [term for term in self.terms if not isinstance(term, Proximal)]
+class BlockTrainer:
+    """Trains models by automatic differentiation: ordered by number of steps and cut into blocks
+    that fit the memory, in which the ones that still train are a shrinking prefix; or one by one.
+    """
 
-    @property
-    def pulls(self) -> list[Proximal]:
-        """The terms on the weights alone."""
-        return [term for term in self.terms if isinstance(term, Proximal)]
+    def __init__(
+        self,
+        procedure: Procedure,
+        path: StepPath,
+        examples: Examples,
+        tasks: Sequence[Task],
+        keep_gradients: bool,
+        block: int | None,
+    ) -> None:
+        self.procedure, self.path, self.examples = procedure, path, examples
+        self.inner, self.outer = Layout(procedure.network.shapes), Layout(procedure.private)
+        self.size, self.keep = self.inner.size + self.outer.size, keep_gradients
+        most = block or block_size(self.size, examples.inputs.device, len(tasks))
+        self.models = 1 if path == "loop" else min(len(tasks), most)
 
-    @property
-    def is_plain_descent(self) -> bool:
-        """Whether a step is w - lr · gradient of the loss, and nothing else."""
-        given = self.settings
-        return given.optimiser == "sgd" and not (given.momentum or given.l2 or self.pulls)
+    def parts(
+        self, tasks: Sequence[Task], given: Given, memory: Mapping[str, np.ndarray] | None
+    ) -> Iterator[Part]:
+        """Train block after block; a part is valid until the next one is asked for."""
+        settings = self.procedure.settings
+        steps = [task.total(settings.batch_size, settings.epochs) for task in tasks]
+        pieces = [self.procedure.pieces(task) for task in tasks]
+        order = np.lexsort((np.negative(pieces), np.negative(steps)))
+        if memory is not None and len(set(memory["steps"].tolist())) > 1:
+            self.models = 1  # the fused kernel of an optimiser knows one number of steps
+        rates = {settings.lr if task.lr is None else task.lr for task in tasks}
+        same = self.models == 1 or len(rates) == 1
+        trained = Block(self.procedure, self.path, self.examples, self.models, same, self.keep)
+        start = self.inner.pack(given.start)
+        reference = None if given.reference is None else self.inner.pack(given.reference)
+        for at in range(0, len(order), self.models):
+            chosen = order[at : at + self.models]
+            some, span = [tasks[i] for i in chosen], _span(chosen)
+            own = {name: value[chosen] for name, value in given.private.items()}
+            trained.begin(
+                _of(start, span),
+                self.outer.pack(own) if own else None,
+                None if reference is None else _of(reference, span),
+                {name: value[span] for name, value in (memory or {}).items()},
+                some,
+            )
+            losses, taken = trained.train(some)
+            if memory is not None:
+                trained.remember(memory, span)
+            yield self._part(trained, chosen, losses, taken)
 
-    @property
-    def private(self) -> dict[str, Shape]:
-        """Tensors of the terms, which stay with their client."""
-        return {
-            name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
-        }
+    def _part(
+        self, trained: Block, chosen: np.ndarray, losses: np.ndarray, taken: np.ndarray
+    ) -> Part:
+        count, inner = len(chosen), self.inner.size
+        flat, summed = trained.flat[:count], trained.summed
+        return Part(
+            chosen,
+            losses,
+            taken,
+            trained.finite(count),
+            {name: value.cpu().numpy() for name, value in self.inner.views(flat).items()},
+            {name: v.cpu().numpy() for name, v in self.outer.views(flat[:, inner:]).items()},
+            None
+            if summed is None
+            else {k: v.cpu().numpy() for k, v in self.inner.views(summed[:count]).items()},
+        )
 
-    def descends(self, path: StepPath, keep_gradients: bool) -> bool:
-        """Whether a step can move the weights in the products that would give their gradients."""
-        at_draws = path == "hand" and self.network.all_drawn
-        whole = self.settings.batch_size is None
-        return self.is_plain_descent and not (keep_gradients or whole or at_draws)
 
-    def layout(self, path: StepPath, keep_gradients: bool = False) -> Layout:
-        """Tensors of the network, then those of the terms, as the path wants them in memory.
+def _span(chosen: np.ndarray) -> slice | np.ndarray:
+    """The same places as a slice if they follow each other: what it takes is not copied."""
+    first, count = int(chosen[0]), len(chosen)
+    return slice(first, first + count) if (np.diff(chosen) == 1).all() else chosen
 
-        Transposed matrices of narrow layers are multiplied faster, but moved more slowly; so are
-        those that are drawn in each step.
-        """
-        moved = self.network.all_drawn or self.descends(path, keep_gradients)
-        return Layout({**self.network.shapes, **self.private}, path == "hand" and not moved)
 
-    def shares(self, tasks: Sequence[Task]) -> list[float]:
-        """Of a divergence in the loss of a minibatch, model by model; zero where there is none."""
-        priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
-        size, epochs = self.settings.batch_size, self.settings.epochs
-        if not priors or size is None:
-            return [0.0] * len(tasks)
-        return [priors[0].share(len(t.rows), t.total(size, epochs), size) for t in tasks]
+def _of(flat: np.ndarray, chosen: slice | np.ndarray) -> np.ndarray:
+    """The rows of these models; one row is that of all."""
+    return flat if len(flat) == 1 else flat[chosen]
 
-    @property
-    def rows(self) -> int:
-        """Examples that are taken at once: a minibatch, or a piece of a client's whole data."""
-        given = self.settings.batch_size
-        if given is not None:
-            return given
-        shapes = [layer.output(shape) for layer, shape, _ in self.network.places]
-        each = sum(math.prod(shape) for shape in (self.network.shape, *shapes))
-        return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
 
-    def pieces(self, task: Task) -> int:
-        """In how many pieces a step of this task is computed."""
-        return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
+def block_size(size: int, device: torch.device, models: int) -> int:
+    """Models of so many floats per block: what fits the cache on the CPU, or half the free memory
+    of the GPU. Blocks are made equally large, because a small one costs nearly as many kernels."""
+    import torch
 
-    def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
-        """All steps of these tasks, which are ordered by steps and pieces, falling."""
-        given = self.settings
-        if given.batch_size is None:
-            return whole_steps(tasks, self.rows, given.epochs)
-        return schedule(tasks, given.batch_size, given.epochs)
-
-    def require_pieces(self) -> None:
-        """An error if a term cannot be computed piece by piece where that is asked for."""
-        if self.settings.batch_size is None:
-            for term in self.losses:
-                if not term.additive:
-                    raise FedreproError(
-                        f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
-                        "it cannot be computed in pieces of all examples; give a batch_size"
-                    )
+    each = BUFFERS * size * 4
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        most = max(1, free // 2 // each)
+    else:
+        most = max(1, CPU_BLOCK_BYTES // each)
+    blocks = -(-models // most)
+    return -(-models // blocks)
 
 
 class Block:
@@ -135,7 +140,6 @@ class Block:
         self,
         procedure: Procedure,
         path: StepPath,
-        layout: Layout,
         examples: Examples,
         capacity: int,
         same_rate: bool,
@@ -143,7 +147,8 @@ class Block:
     ) -> None:
         import torch
 
-        self.procedure, self.path, self.layout = procedure, path, layout
+        self.procedure, self.path = procedure, path
+        self.layout = layout = Layout(procedure.shapes)
         self.device, self.dtype = examples.inputs.device, examples.dtype
         self.network_size = Layout(procedure.network.shapes).size
         self.flat = torch.zeros(capacity, layout.size, dtype=self.dtype, device=self.device)
@@ -151,7 +156,7 @@ class Block:
         self.summed = torch.zeros_like(self.flat) if keep_gradients else None
         whole = procedure.settings.batch_size is None
         # what differentiates automatically knows one step size
-        self.direct = procedure.descends(path, keep_gradients) and (path == "hand" or same_rate)
+        self.direct = procedure.descends(keep_gradients) and same_rate
         # descending directly writes no gradients, so there is no buffer to clear
         self.gradient = self.flat if self.direct else torch.zeros_like(self.flat)
         self.total = torch.zeros_like(self.flat) if whole else self.gradient
@@ -169,25 +174,10 @@ class Block:
         procedure = self.procedure
         weights, gradients = self.layout.views(self.flat), self.layout.views(self.gradient)
         start = self.layout.views(self.start)
-        if self.path == "hand" and procedure.network.all_drawn:
-            return DrawnGradients(
-                procedure.network, weights, gradients, procedure.rows, procedure.losses, start
-            )
-        if self.path == "hand":
-            use = Moved(weights, procedure.rows) if self.direct else Written(gradients)
-            return HandGradients(
-                procedure.network, weights, use, procedure.rows, procedure.losses, start
-            )
         alone = self.path == "loop" and self.device.type == "cpu"
         convolution: Convolution = "channels_last" if alone else "grouped"
-        return AutogradGradients(
-            procedure.network,
-            weights,
-            gradients,
-            start,
-            convolution,
-            procedure.losses,
-            self.direct,
+        return Gradients(
+            procedure.network, weights, gradients, start, convolution, procedure.losses, self.direct
         )
 
     def begin(
@@ -235,6 +225,13 @@ class Block:
         if self.crops is not None:
             self.crops.begin(tasks)
 
+    def remember(self, memory: Mapping[str, np.ndarray], span: slice | np.ndarray) -> None:
+        """Note what the optimiser remembers of the models."""
+        for name, value in self.memory.items():
+            found, kept = value.cpu().numpy(), memory[name]
+            if not np.may_share_memory(found, kept):
+                kept[span] = found
+
     def train(self, tasks: Sequence[Task]) -> tuple[np.ndarray, np.ndarray]:
         """Take every step of the tasks, or stop when no model has a finite loss any more.
 
@@ -278,9 +275,7 @@ class Block:
                 len(chunk.index), models, dtype=torch.int64, device=self.device
             )
         take = self._minibatches if chunk.whole is None else self._pieces
-        # where nothing is differentiated automatically, kernels need not look for what is
-        with torch.inference_mode(self.path == "hand"):
-            losses: np.ndarray = take(chunk, models).cpu().numpy()
+        losses: np.ndarray = take(chunk, models).cpu().numpy()
         return losses
 
     def _minibatches(self, chunk: Chunk, models: int) -> torch.Tensor:

@@ -16,6 +16,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.aside import not_validating
 from fedrepro.networks.network import Network, dense
+from fedrepro.training.asking import Answers, Question, ask
 from fedrepro.training.at_once import Evaluated, evaluated, gradients_at
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
@@ -51,7 +52,7 @@ class Clients:
 
     settings: the local training procedure. method, needs: who asks, and what it declared; all
     else is refused with a FedreproError that names the need. ledger: the harness's account of what
-    was sent and of what training gave.
+    was sent and of what training gave. own: the models that they trained, (J, *shape), if they did.
     """
 
     model: Spec
@@ -61,6 +62,7 @@ class Clients:
     method: str = ""
     needs: Collection[str] = frozenset(NEEDS)
     ledger: Ledger = field(default_factory=Ledger, compare=False)
+    own: Mapping[str, np.ndarray] | None = field(default=None, compare=False)
 
     @property
     def count(self) -> int:
@@ -282,6 +284,50 @@ class Clients:
         numbers = 2 * FLOAT_BYTES * count * len(members)
         self._send(one + Traffic(messages_up=len(members), bytes_up=numbers))
         return found
+
+    def ask(
+        self,
+        question: Question,
+        weights: Mapping[str, np.ndarray] | None = None,
+        chosen: Sequence[int] | None = None,
+        on: Literal["train", "validation"] = "train",
+    ) -> list[Answers]:
+        """What the chosen clients (all by default) answer: named arrays of each, in their order.
+
+        question(network, tensors, examples): runs at each client on its own; tensors (*shape).
+        weights: of the network there, or of some of its layers: (1, *shape), the same for all, or
+        (n, *shape); by default each client's own model. Needs client_answers; on: validation needs
+        client_validation_examples too. Bytes of the answers, those of weights that clients do not
+        have yet, seconds, and passes over the examples are counted. Errors: FedreproError for
+        answers of other kinds, and for clients that trained no model of their own.
+        """
+        self._require("ask clients", "client_answers")
+        if on == "validation":
+            self._require(
+                "ask clients about their validation examples", "client_validation_examples"
+            )
+        members = self._members(chosen)
+        given = {k: v[members] for k, v in self.own.items()} if self.own else None
+        if weights is None and given is None:
+            raise FedreproError(
+                f"method '{self.method}' asks clients about models of their own, and they trained "
+                "none: say at which weights they are to answer"
+            )
+        held = self.data.rows if on == "train" else self.data.validation
+        if not len(held):
+            raise not_validating(f"method '{self.method}'")
+        examples = self.data.examples if on == "train" else self.data.validated
+        with self.ledger.at_work():
+            found = ask(
+                self.network,
+                examples,
+                [held[j] for j in members],
+                question,
+                given if weights is None else weights,  # type: ignore[arg-type]
+                f"method '{self.method}'",
+            )
+        self.ledger.asked(len(members), found.bytes, found.passes, weights, chosen is None)
+        return found.answers
 
     def models(self, up: int, down: int) -> Traffic:
         """The traffic of sending so many models, each of the network's size."""

@@ -1,219 +1,90 @@
-"""Variational perceptrons written out by hand, on the CPU: weights are drawn, beliefs moved.
+"""Variational perceptrons in the compiled steps: weights are drawn, beliefs moved.
 
 With ε standard normal and σ = softplus(ρ) the weights θ = μ + σε of a step go through a dense
-network (`hand.py`), which gives the gradient g at θ. With c KL(q ‖ N(m, s²)) in the loss,
-
-    ∂μ = g + c (μ - m) / s²,
-    ∂ρ = (g ε + c (σ - s)(σ + s) / (s² σ)) · exp(ρ - σ),
-
-where exp(ρ - σ) is the slope of the softplus; the gradient of the divergence is exactly zero at the
-prior. Next to that the products are a small part: what costs are passes over the weights. So there
-is one for each half of a step (`passes.py`), in parts that stay in the cache, model by model, so
-that the bytes of a model cannot depend on its company. Source: P2P, eq. (8).
+network, which gives the gradient at θ; from it follow those of means and spreads. Strip by strip,
+so that what is done to a weight is done while it is in the cache. Source: P2P, eq. (8).
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from fedrepro.networks.layers import Noise
-from fedrepro.networks.network import Network
-from fedrepro.training.flat import Layout
-from fedrepro.training.hand import HandGradients, Written
-from fedrepro.training.noise import CHUNK, ModelNoise
-from fedrepro.training.terms import GaussianPrior, Term
+from fedrepro.products.compiled import (
+    Array,
+    compiled,
+    exp_of,
+    fma,
+    inner,
+    padded_to,
+    softplus_of,
+    words,
+)
+from fedrepro.training.records import Model, Net, Room
 
-if TYPE_CHECKING:
-    import torch
-
-Tensors = Mapping[str, "torch.Tensor"]
-Array = np.ndarray[Any, Any]
-
-
-class DrawnPrior(Protocol):
-    """The prior of one part of the weights, whose divergence a step descends on."""
-
-    def begin(self) -> None:
-        """Other models have taken their places."""
-        ...
-
-    def turn(self, part: DrawnPart, share: float) -> None:
-        """Gradients of means and spreads, share · KL included, from g and ε in their places."""
-        ...
+STRIP = 4096  # numbers of a model that are moved while they are in the first cache
+DRAWN = 2**15  # random numbers at a time
 
 
-@dataclass(frozen=True)
-class DrawnPart:
-    """Some weights of one tensor of one model; all are (n,).
+@inner
+def draw(net: Net, model: Model, key: Array, inside: int, room: Room) -> None:
+    """Weights of a step: θ = μ + σ ε, σ = log(1 + exp(ρ)); ε goes where ρ's gradient will be."""
+    before, noise = 0, model.gradient[net.size :]
+    for t in range(len(net.tensors)):
+        at, rows, columns = net.tensors[t]
+        for first in range(0, rows * columns, DRAWN):
+            count = min(DRAWN, rows * columns - first)
+            drawn = room.words[: -(-count // 8)]
+            words(key, inside, 0, before, drawn)
+            before += len(drawn)
+            lay_down(drawn.view(np.uint16), net.table, columns, first, count, noise[at:])
+    for first in range(0, net.size, STRIP):
+        part = slice(first, min(first + STRIP, net.size))
+        means, spreads = model.weights[part], model.weights[net.size :][part]
+        deviation, used, ours = model.deviation[part], model.used[part], noise[part]
+        for k in range(len(means)):
+            s = softplus_of(spreads[k])
+            deviation[k] = s
+            used[k] = fma(s, ours[k], means[k])
 
-    mean, spread: as trained; deviation, drawn: σ and θ of this step; at_mean, at_spread: their
-    gradients, which first are g and ε.
+
+@inner
+def lay_down(places: Array, table: Array, columns: int, first: int, count: int, out: Array) -> None:
+    """Write `count` normal numbers, two for each place of the table, where a tensor has them."""
+    row = padded_to(columns)
+    if row == columns and count % 2 == 0:
+        pairs = out[first : first + count].view(table.dtype)
+        for k in range(len(pairs)):
+            pairs[k] = table[places[k]]
+        return
+    for k in range(count):
+        pair, i = table[places[k // 2]], first + k
+        out[i // columns * row + i % columns] = pair.imag if k % 2 else pair.real
+
+
+@inner
+def turn(model: Model, size: int, first: int, last: int, share: Any) -> None:
+    """Gradients of means and spreads, from that at the weights and the noise in their places.
+
+    share: of KL(N(μ, σ²) ‖ N(m, s²)) in the loss; ∂μ = g + share (μ - m) / s² and
+    ∂ρ = (g ε + share (σ - s)(σ + s) / (s² σ)) · exp(ρ - σ), where the last factor is the slope of
+    the softplus; it is exactly zero where both deviations are equal. Source: P2P, eq. (8).
     """
-
-    mean: Array
-    spread: Array
-    deviation: Array
-    drawn: Array
-    at_mean: Array
-    at_spread: Array
-    prior: DrawnPrior
-
-    def draw(self, noise: ModelNoise, model: int) -> None:
-        """Weights of a step."""
-        noise.write(model, self.at_spread)
-        passes().draw(self.mean, self.spread, self.at_spread, self.deviation, self.drawn)
-
-    def turn(self, share: float) -> None:
-        """From the gradient at the weights to those of means and spreads."""
-        self.prior.turn(self, share)
+    means, spreads = model.weights[first:last], model.weights[size + first : size + last]
+    at_means, at_spreads = model.gradient[first:last], model.gradient[size + first : size + last]
+    deviation, prior = model.deviation[first:last], model.prior[first:last]
+    prior_deviation = model.prior_deviation[first:last]
+    for k in range(len(means)):
+        g, s, p = at_means[k], deviation[k], prior_deviation[k]
+        inverse = share / (p * p)
+        at_means[k] = fma(means[k] - prior[k], inverse, g)
+        pull = (s - p) * (s + p) * inverse / s
+        at_spreads[k] = fma(g, at_spreads[k], pull) * exp_of(spreads[k] - s)
 
 
-class ConstantPrior:
-    """N(0, sd²) for every weight."""
-
-    def __init__(self, sd: float, dtype: np.dtype[Any]) -> None:
-        self.sd, self.share = dtype.type(sd), dtype.type
-
-    def begin(self) -> None:
-        """See `DrawnPrior`."""
-
-    def turn(self, part: DrawnPart, share: float) -> None:
-        """See `DrawnPrior`."""
-        passes().turn_to_constant(
-            part.mean,
-            part.spread,
-            part.deviation,
-            self.sd,
-            self.share(share),
-            part.at_mean,
-            part.at_spread,
-        )
-
-
-class NoPrior(ConstantPrior):
-    """The data alone."""
-
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        super().__init__(1.0, dtype)
-
-    def turn(self, part: DrawnPart, share: float) -> None:
-        """See `DrawnPrior`."""
-        super().turn(part, 0.0)
-
-
-class TensorPrior:
-    """N(mean, softplus(spread)²), weight by weight; all are (n,)."""
-
-    def __init__(self, mean: Array, spread: Array) -> None:
-        self.mean, self.spread, self.share = mean, spread, mean.dtype.type
-        self.deviation = np.empty_like(spread)
-
-    def begin(self) -> None:
-        """See `DrawnPrior`."""
-        passes().softplus(self.spread, self.deviation)
-
-    def turn(self, part: DrawnPart, share: float) -> None:
-        """See `DrawnPrior`."""
-        passes().turn(
-            part.mean,
-            part.spread,
-            part.deviation,
-            self.mean,
-            self.deviation,
-            self.share(share),
-            part.at_mean,
-            part.at_spread,
-        )
-
-
-@cache
-def passes() -> ModuleType:
-    """The compiled passes: Numba takes half a second to import, so only what needs them does."""
-    from fedrepro.training import passes as found
-
-    return found
-
-
-class DrawnGradients:
-    """Gradients of a variational perceptron; weights, gradients, start: by name, (M, *shape)."""
-
-    def __init__(
-        self,
-        network: Network,
-        weights: Tensors,
-        gradients: Tensors,
-        batch: int,
-        terms: Sequence[Term],
-        start: Tensors,
-    ) -> None:
-        self.weights, self.gradients, self.start = weights, gradients, start
-        layout = Layout(network.of_means.shapes)
-        first = weights["bias0"]
-        room = (len(first), layout.size)
-        self.deviation, self.drawn = (layout.views(first.new_zeros(room)) for _ in range(2))
-        self.divergence = next((term for term in terms if isinstance(term, GaussianPrior)), None)
-        self.priors: list[TensorPrior] = []
-        self.parts = [
-            [
-                self._part(name, model, slice(at, at + CHUNK))
-                for name, shape in layout.shapes.items()
-                for at in range(0, math.prod(shape), CHUNK)
-            ]
-            for model in range(len(first))
-        ]
-        self.shares: list[float] = []
-        at_means = {name: gradients[name] for name in layout.shapes}
-        others = [term for term in terms if term is not self.divergence]
-        self.dense = HandGradients(network.of_means, self.drawn, Written(at_means), batch, others)
-
-    def begin(self, rates: Sequence[float], shares: Sequence[float]) -> None:
-        """See `Gradients`."""
-        self.shares = list(shares)
-        for parts in self.parts[: len(shares)]:
-            for part in parts:
-                part.prior.begin()
-
-    def step(
-        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
-    ) -> torch.Tensor:
-        """See `Gradients`."""
-        assert isinstance(noise, ModelNoise)
-        models = range(len(x))
-        for model in models:
-            for part in self.parts[model]:
-                part.draw(noise, model)
-        logits = self.dense.step(x, y, weight)
-        for model in models:
-            for part in self.parts[model]:
-                part.turn(self.shares[model])
-        return logits
-
-    def _part(self, name: str, model: int, rows: slice) -> DrawnPart:
-        def of(tensors: Tensors, of: str = name) -> Array:
-            found: Array = tensors[of][model].view(-1)[rows].numpy()
-            return found
-
-        spread = f"{name}_spread"
-        return DrawnPart(
-            of(self.weights),
-            of(self.weights, spread),
-            of(self.deviation),
-            of(self.drawn),
-            of(self.gradients),
-            of(self.gradients, spread),
-            self._prior(of(self.start), of(self.start, spread)),
-        )
-
-    def _prior(self, mean: Array, spread: Array) -> DrawnPrior:
-        if self.divergence is None:
-            return NoPrior(mean.dtype)
-        if self.divergence.sd is not None:
-            return ConstantPrior(self.divergence.sd, mean.dtype)
-        return TensorPrior(mean, spread)
+@compiled
+def softplus(spread: Array, out: Array) -> None:
+    """Write log(1 + exp(spread)) to `out`."""
+    for k in range(len(spread)):
+        out[k] = softplus_of(spread[k])

@@ -26,13 +26,9 @@ def first(value: torch.Tensor, count: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Layout:
-    """Names, shapes and offsets of a model's tensors in its flat buffer.
-
-    turned: matrices lie transposed in the buffer; seen from outside nothing changes.
-    """
+    """Names, shapes and offsets of a model's tensors in its flat buffer."""
 
     shapes: Mapping[str, tuple[int, ...]]
-    turned: bool = False
 
     @property
     def offsets(self) -> dict[str, int]:
@@ -57,10 +53,7 @@ class Layout:
         found = {}
         for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
             part = flat[:, at : at + math.prod(shape)]
-            if self._is_turned(shape):
-                found[name] = part.view(len(flat), *reversed(shape)).transpose(1, 2)
-            else:
-                found[name] = part.view(len(flat), *shape)
+            found[name] = part.view(len(flat), *shape)
         return found
 
     def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -68,9 +61,8 @@ class Layout:
         first = next(iter(tensors.values()))
         flat = np.zeros((len(first), self.size), first.dtype)
         for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
-            value = tensors[name].swapaxes(1, 2) if self._is_turned(shape) else tensors[name]
             part = flat[:, at : at + math.prod(shape)]
-            part[...] = value.reshape(len(first), -1)
+            part[...] = tensors[name].reshape(len(first), -1)
         return flat
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
@@ -78,12 +70,5 @@ class Layout:
         found = {}
         for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
             part = flat[:, at : at + math.prod(shape)]
-            if self._is_turned(shape):
-                turned = part.reshape(len(flat), *reversed(shape))
-                found[name] = np.ascontiguousarray(turned.swapaxes(1, 2))
-            else:
-                found[name] = part.reshape(len(flat), *shape).copy()
+            found[name] = part.reshape(len(flat), *shape).copy()
         return found
-
-    def _is_turned(self, shape: tuple[int, ...]) -> bool:
-        return self.turned and len(shape) == 2

@@ -1,19 +1,15 @@
-"""Gradients of A models at once, by the paths that the engine chooses among.
-
-Fully connected networks are written out by hand (`hand.py`). Other networks, and losses with
-further terms, are differentiated automatically, through the stacked forward pass.
-"""
+"""Gradients of A models at once by automatic differentiation, through the stacked forward pass."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
-from fedrepro.training.representation import RepresentationMatching
-from fedrepro.training.terms import Entropy, Term, TermInputs
+from fedrepro.products.exponentials import log_sum_exp
+from fedrepro.training.terms import Term, TermInputs, written
 
 if TYPE_CHECKING:
     import torch
@@ -21,30 +17,9 @@ if TYPE_CHECKING:
 Tensors = Mapping[str, "torch.Tensor"]
 
 
-class Gradients(Protocol):
-    """Writes the gradients of sum_b weight_b · CE(softmax(logits_b), target_b), plus terms.
-
-    x: (A, B, D); y: (A, B) labels or (A, B, K) shares; weight: (A, B). Returns the logits
-    (A, B, K) before the step; a term that is not finite shows in them at once where they are
-    differentiated automatically, and elsewhere in the next step, by the weights. noise: of this
-    step, None for networks that draw nothing.
-    """
-
-    def begin(self, rates: Sequence[float], shares: Sequence[float]) -> None:
-        """Other models took their places.
-
-        rates: their step sizes, for what descends at once. shares: of a divergence (`terms.py`).
-        """
-        ...
-
-    def step(
-        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
-    ) -> torch.Tensor: ...
-
-
 @dataclass
-class AutogradGradients:
-    """Automatic differentiation through the stacked forward pass.
+class Gradients:
+    """Writes the gradients of sum_b weight_b · CE(softmax(logits_b), target_b), plus terms.
 
     weights, gradients, start: (M, *shape) by name; gradients are written. direct: descend at once,
     all models by the same rate, instead of writing the gradients, which saves two passes over a
@@ -64,17 +39,24 @@ class AutogradGradients:
     @property
     def once(self) -> bool:
         """Whether every weight is used once; a method's term may use one that has moved."""
-        return all(type(term) in (Entropy, RepresentationMatching) for term in self.terms)
+        return all(written(term) in ("entropy", "matching") for term in self.terms)
 
     def begin(self, rates: Sequence[float], shares: Sequence[float]) -> None:
-        """See `Gradients`."""
+        """Other models took their places.
+
+        rates: their step sizes, for what descends at once. shares: of a divergence (`terms.py`).
+        """
         self.lr = rates[0] if self.direct else None
         self.shares = next(iter(self.weights.values())).new_tensor(shares)
 
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
     ) -> torch.Tensor:
-        """See `Gradients`."""
+        """One step. x: (A, B, D); y: (A, B) labels or (A, B, K) shares; weight: (A, B).
+
+        Returns the logits (A, B, K) before it, in which a term that is not finite shows at once.
+        noise: of this step, None for networks that draw nothing.
+        """
         import torch
 
         count = len(x)
@@ -116,10 +98,7 @@ def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -
 
 def observed_losses(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """The same for many steps, and nothing to be differentiated: (…, B, K) to (…)."""
-    import torch
-
-    # a quarter of the time of log_softmax, whose vectors are longer than ten classes
-    each = torch.logsumexp(logits, -1)
+    each = log_sum_exp(logits)
     if y.dim() < logits.dim():
         each.sub_(logits.gather(-1, y.unsqueeze(-1)).squeeze(-1))
     else:

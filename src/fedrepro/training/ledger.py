@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,21 +21,51 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
     return Traffic(up, down, up * each, down * each)
 
 
+@dataclass(frozen=True)
+class Spent:
+    """What clients sent and did: messages, exchanges with the server in which they were asked,
+    passes over their examples beside training, and seconds.
+    """
+
+    traffic: Traffic = field(default_factory=Traffic)
+    exchanges: int = 0
+    passes: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            self.traffic + other.traffic,
+            self.exchanges + other.exchanges,
+            self.passes + other.passes,
+            self.seconds + other.seconds,
+        )
+
+
 @dataclass
 class Ledger:
     """An account that `Clients` keep for the harness, which begins it anew before each round.
 
-    seconds: in which clients trained, or evaluated.
+    seconds: in which clients trained, evaluated or answered. exchanges, passes: of `Spent`, for
+    what clients were asked. held: tensors that the server sent to all of them for that.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
     losses: dict[int, list[float]] = field(default_factory=dict)
     rejected: int = 0
     seconds: float = 0.0
+    exchanges: int = 0
+    passes: float = 0.0
+    held: dict[str, np.ndarray] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Nothing has happened yet."""
         self.traffic, self.losses, self.rejected, self.seconds = Traffic(), {}, 0, 0.0
+        self.exchanges, self.passes, self.held = 0, 0.0, {}
+
+    @property
+    def spent(self) -> Spent:
+        """All of it."""
+        return Spent(self.traffic, self.exchanges, self.passes, self.seconds)
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
@@ -47,6 +77,35 @@ class Ledger:
     def sent(self, traffic: Traffic) -> None:
         """Messages went up or down."""
         self.traffic += traffic
+
+    def asked(
+        self,
+        clients: int,
+        up: int,
+        passes: float,
+        weights: Mapping[str, np.ndarray] | None,
+        all_of_them: bool = True,
+    ) -> None:
+        """Clients answered with so many bytes, after so many passes over their examples.
+
+        weights: of one model that was sent to each of them, or of one for each, or None if they
+        answered for the models that they sent, with which the answers go. What all clients have
+        from before is not sent again.
+        """
+        self.passes += passes
+        if weights is None:
+            self.sent(Traffic(bytes_up=up))
+            return
+        new = {
+            name: value
+            for name, value in weights.items()
+            if name not in self.held or not np.array_equal(self.held[name], value)
+        }
+        if all_of_them:
+            self.held |= {k: v for k, v in new.items() if len(v) == 1}
+        down = sum(v[0].nbytes for v in new.values()) * clients
+        self.exchanges += 1
+        self.sent(Traffic(clients, clients, up, down))
 
     def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
         """These clients trained; losses float64 (n,), finite bool (n,)."""

@@ -10,6 +10,8 @@ import numpy as np
 from fedrepro.core.rng import Rng
 
 CHUNK_BYTES = 16 * 2**20
+VISITED_ROWS = 2**16
+SEED = 2**64
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,59 @@ def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Ch
         active = (ends > now).sum(1)
         epoch = _before(tasks, now) // [task.per_epoch(batch_size) for task in tasks]
         yield Chunk(first, index, size, active.tolist(), epoch)
+
+
+@dataclass(frozen=True)
+class Visits:
+    """Some consecutive minibatches of one model: rows[ends[s] : ends[s + 1]] at each step.
+
+    rows: int64 (n,); ends: int64 (steps + 1,); epochs: of each part (epoch, first step in
+    it, steps).
+    """
+
+    rows: np.ndarray
+    ends: np.ndarray
+    epochs: list[tuple[int, int, int]]
+
+    def words(self, rng: Rng, purpose: str) -> tuple[np.ndarray, np.ndarray]:
+        """Keys of random words, uint64 (epochs, 2), and int64 (steps, 2), which of these each step
+        has, and its place in the epoch."""
+        keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
+        places = [
+            (part, first + step)
+            for part, (_, first, count) in enumerate(self.epochs)
+            for step in range(count)
+        ]
+        return (
+            np.array([(key % SEED, key // SEED) for key in keys], np.uint64),
+            np.array(places, np.int64),
+        )
+
+
+def visits(
+    task: Task, batch_size: int | None, epochs: int, singly: bool = False
+) -> Iterator[Visits]:
+    """All minibatches of one model, some epochs at a time, or one if singly."""
+    per_epoch, size = task.per_epoch(batch_size), batch_size or len(task.rows)
+    step = task.done
+    end = step + task.total(batch_size, epochs)
+    while step < end:
+        every: list[np.ndarray] = []
+        parts: list[tuple[int, int, int]] = []
+        ends = [0]
+        while step < end and ends[-1] < VISITED_ROWS and not (singly and parts):
+            epoch, inside = divmod(step, per_epoch)
+            count = min(per_epoch - inside, end - step)
+            rows = task.rows if batch_size is None else epoch_order(task, epoch)
+            rows = rows[inside * size : (inside + count) * size]
+            before = ends[-1]
+            ends += [before + size * k for k in range(1, count)]
+            ends.append(before + len(rows))
+            every.append(rows)
+            parts.append((epoch, inside, count))
+            step += count
+        whole = np.ascontiguousarray(every[0] if len(every) == 1 else np.concatenate(every))
+        yield Visits(whole.astype(np.int64, copy=False), np.array(ends, np.int64), parts)
 
 
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:

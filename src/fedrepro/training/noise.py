@@ -131,9 +131,12 @@ def normal_pairs(dtype: np.dtype) -> np.ndarray:
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings
-    below = np.concatenate([[0], ends - ends * np.log(ends)])  # the integral of -log
+    # functions of the C library, which NumPy replaces on some processors by others
+    logs = np.array([math.log(end) for end in ends])
+    below = np.concatenate([[0], ends - ends * logs])  # the integral of -log
     radius = np.sqrt(2 * rings * np.diff(below))
-    ring = radius * np.exp(1j * (GOLDEN * np.arange(rings) + math.pi / 8))
+    angles = [GOLDEN * ring + math.pi / 8 for ring in range(rings)]
+    ring = radius * [complex(math.cos(angle), math.sin(angle)) for angle in angles]
     found = np.outer([1, 1j, -1, -1j], ring).reshape(-1)
     return found.astype(np.result_type(dtype, np.complex64))
 

@@ -6,20 +6,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from importlib.util import find_spec
 from typing import Literal, cast, get_args
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.networks.network import Network
-from fedrepro.training.hand import by_hand
+from fedrepro.training.dense import written_out
+from fedrepro.training.procedure import Procedure
 
-# hand: written-out gradients of dense networks and of some terms; of variational ones on the CPU,
+# compiled: dense and variational networks and some terms on the CPU, one model after another,
 # where Numba is installed.
 # grouped: stacked forward pass, with grouped convolutions. loop: models one after another.
-StepPath = Literal["hand", "grouped", "loop"]
+StepPath = Literal["compiled", "grouped", "loop"]
 PATHS: tuple[StepPath, ...] = get_args(StepPath)
 
 
@@ -30,28 +29,29 @@ def table() -> dict[str, dict[str, StepPath]]:
     return cast(dict[str, dict[str, StepPath]], json.loads(text))
 
 
-def choose(network: Network, device: str, terms: Sequence[object]) -> StepPath:
-    """The path for this network; what is not written out is differentiated automatically."""
-    path = table()["cuda" if device == "cuda" else "cpu"][network.kind]
-    return path if path in possible(network, terms, device) else "grouped"
+def choose(procedure: Procedure, device: str) -> StepPath:
+    """The path for this training; what is not written out is differentiated automatically."""
+    path = table()["cuda" if device == "cuda" else "cpu"][procedure.network.kind]
+    if path in possible(procedure, device):
+        return path
+    return "grouped" if device == "cuda" else "loop"
 
 
-def possible(
-    network: Network, terms: Sequence[object], device: str = "cpu"
-) -> tuple[StepPath, ...]:
-    """The paths that can train this network there."""
-    found: list[StepPath] = ["grouped", "loop"]
-    drawn_there = device == "cpu" and find_spec("numba") is not None
-    if by_hand(network, terms) and (drawn_there or not network.all_drawn):
-        found.append("hand")
+def possible(procedure: Procedure, device: str = "cpu") -> tuple[StepPath, ...]:
+    """The paths that can train so there."""
+    found = ["grouped", "loop"]
+    known = written_out(procedure.network, procedure.losses)
+    if known and procedure.settings.augment == "none" and device == "cpu" and find_spec("numba"):
+        found.append("compiled")
     return tuple(path for path in PATHS if path in found)
 
 
-def require(path: StepPath, network: Network, terms: Sequence[object], device: str) -> StepPath:
-    """The path itself, or an error if it cannot train this network."""
-    able = possible(network, terms, device)
+def require(path: StepPath, procedure: Procedure, device: str) -> StepPath:
+    """The path itself, or an error if it cannot train so."""
+    able = possible(procedure, device)
     if path not in able:
         raise FedreproError(
-            f"path '{path}' cannot train this {network.kind} network; use {', '.join(able)}"
+            f"path '{path}' cannot train this {procedure.network.kind} network; "
+            f"use {', '.join(able)}"
         )
     return path

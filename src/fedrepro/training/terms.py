@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from fedrepro.networks.layers import Pass, Shape
 from fedrepro.networks.network import Network
+from fedrepro.products.exponentials import logarithm
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +54,31 @@ class Term(Protocol):
     def loss(self, look: TermInputs) -> torch.Tensor: ...
 
 
+class MatchingTerm(Protocol):
+    """A term whose `written` is "matching": the gaps of what maps f_j give back of activations.
+
+    reduction: "sum" or "mean" over the elements of an activation.
+    """
+
+    @property
+    def coefficient(self) -> float: ...
+    @property
+    def reduction(self) -> str: ...
+    def pairs(self, count: int) -> list[tuple[int, int]]:
+        """From which of so many activations which one is given back, counted from 0."""
+        ...
+
+
+def written(term: object) -> str:
+    """What the gradient of a term is written out as for dense networks on the CPU (`steps.py`):
+    "entropy", "divergence", "matching", or "", which is differentiated automatically.
+
+    A class says so for itself alone: one that is derived from it may compute something else.
+    """
+    found: str = vars(type(term)).get("written", "")
+    return found
+
+
 @dataclass(frozen=True)
 class Proximal:
     """coefficient · |w - start|², the pull towards the received weights of the network.
@@ -78,6 +104,7 @@ class Entropy:
     least: float = 2.0
     coefficient: float = 1.0
     over: Literal["example", "minibatch"] = "example"
+    written = "entropy"
 
     @property
     def additive(self) -> bool:
@@ -92,30 +119,13 @@ class Entropy:
         """(A,)."""
         import torch
 
-        logs = torch.log_softmax(look.run.activations[-1], -1)
-        entropy = -(logs.exp() * logs).sum(-1)
+        logits = look.run.activations[-1]
+        entropy = -(torch.softmax(logits, -1) * torch.log_softmax(logits, -1)).sum(-1)
         if self.over == "minibatch":
             short = (self.least - (entropy * look.weight).sum(1)).clamp_min(0)
         else:
             short = ((self.least - entropy).clamp_min(0) * look.weight).sum(1)
         return self.coefficient * short
-
-    def at_logits(self, logits: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """Its gradient at the logits t (A, B, K) of examples of weight one.
-
-        dH/dt_k = -p_k (log p_k + H).
-        """
-        import torch
-
-        logs = torch.log_softmax(logits, -1)
-        p = logs.exp()
-        each = p * logs
-        negative = each.sum(-1, keepdim=True)  # -H
-        if self.over == "minibatch":
-            short = (negative * weight.unsqueeze(-1)).sum(1, keepdim=True) >= -self.least
-        else:
-            short = negative >= -self.least
-        return each.addcmul_(p, negative, value=-1).mul_(self.coefficient).mul_(short)
 
 
 @dataclass(frozen=True)
@@ -132,6 +142,7 @@ class GaussianPrior:
     over: Literal["run", "client"] = "run"
     sd: float | None = None
     additive = False
+    written = "divergence"
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """None."""
@@ -157,7 +168,7 @@ class GaussianPrior:
             else:
                 away, prior = mean, torch.full_like(mean, self.sd)
             ratio = (deviation**2 + away**2) / (2 * prior**2)
-            each = (prior / deviation).log() + ratio - 0.5
+            each = logarithm(prior / deviation) + ratio - 0.5
             total = total + each.flatten(1).sum(1)
         return look.share * total
 

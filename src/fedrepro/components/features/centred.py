@@ -10,7 +10,7 @@ from fedrepro.core.registry import register
 from fedrepro.data.prepared import SPLITS, Arrays
 
 
-@register("feature", "centred", version=1)
+@register("feature", "centred", version=1, device="cpu")
 def centred(images: Arrays) -> Mapping[str, np.ndarray]:
     """The pixels themselves, each less one half. Shapes: {split: float32 (N, *shape)}.
 

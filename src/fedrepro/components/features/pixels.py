@@ -10,7 +10,7 @@ from fedrepro.core.registry import register
 from fedrepro.data.prepared import Arrays
 
 
-@register("feature", "pixels", version=1)
+@register("feature", "pixels", version=1, device="cpu")
 def pixels(images: Arrays) -> Mapping[str, np.ndarray]:
     """The pixels themselves, as the publisher stored them: no features at all.
 

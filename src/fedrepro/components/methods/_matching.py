@@ -40,13 +40,16 @@ class MatchingRounds(FedAvg):
 
     def terms(self) -> list[Term | Proximal]:
         """The matching loss comes first."""
-        from fedrepro.training.representation import RepresentationMatching
+        from fedrepro.components.methods._representation import RepresentationMatching
 
         return [RepresentationMatching(**self.matching), *super().terms()]  # type: ignore[arg-type]
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """The same, with every client's theta_i, which is drawn here once."""
-        from fedrepro.training.representation import RepresentationMatching, require_matchable
+        from fedrepro.components.methods._representation import (
+            RepresentationMatching,
+            require_matchable,
+        )
 
         require_matchable(clients.network)
         term = RepresentationMatching(**self.matching)  # type: ignore[arg-type]

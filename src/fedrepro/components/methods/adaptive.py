@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, State, Traffic, method
+from fedrepro.components.methods import _adaptive as adaptive
 from fedrepro.components.methods import fedavg
 from fedrepro.components.methods._matching import (
     MODELS,
@@ -23,7 +24,6 @@ from fedrepro.components.methods._matching import (
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.training import adaptive
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients

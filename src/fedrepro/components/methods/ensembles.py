@@ -30,7 +30,14 @@ def voting_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Glob
     return GlobalModel(clients.model, clients.tensors, weights, ties=rng)
 
 
-@method("weighted_ensemble", kind="one_shot", needs={"label_counts"}, paper="pfnm", label="W-Ens")
+@method(
+    "weighted_ensemble",
+    kind="one_shot",
+    needs={"label_counts"},
+    paper="pfnm",
+    label="W-Ens",
+    grid={"share": ("class", "client")},
+)
 def weighted_ensemble(
     clients: LocalModels,
     info: ClientInfo,

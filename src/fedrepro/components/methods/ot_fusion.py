@@ -9,9 +9,10 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.components.methods._widths import Units, asked, within_reach
 from fedrepro.components.methods.concatenation import ClassWeights
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import class_shares, networks_of, tensors_of
+from fedrepro.matching.networks import class_shares
 from fedrepro.matching.transport import fused
 
 
@@ -19,8 +20,9 @@ from fedrepro.matching.transport import fused
     "ot_fusion",
     kind="one_shot",
     needs={"label_counts"},
-    models={"mlp"},
+    models={"cnn", "mlp"},
     label="OT fusion",
+    grid={"class_weights": (False, True), "sweeps": (1, 10)},
 )
 def ot_fusion(
     clients: LocalModels,
@@ -41,8 +43,15 @@ def ot_fusion(
     all clients together have fewer units. Source: Singh and Jaggi, "Model fusion via optimal
     transport", NeurIPS 2020, by weights.
     """
+    from fedrepro.matching.blocks import blocks_of, widths_of
+
     assert info.label_counts is not None
-    if not within_reach(clients, units):
+    if units is not None and clients.model.name == "cnn":
+        raise FedreproError(
+            "method 'ot_fusion' makes convolutional networks as wide as the clients' only: leave "
+            "out units"
+        )
+    if units is not None and not within_reach(clients, units):
         return None
     order = rng.stream("ot-fusion").permutation(clients.clients)
     held = info.label_counts.sum(axis=1)
@@ -50,6 +59,8 @@ def ot_fusion(
     towards = np.tile(share[:, None], clients.classes)
     if class_weights:
         towards = class_shares(info.label_counts)
-    networks = networks_of(clients.tensors)
-    made = fused(networks, asked(clients, units), share, towards, order, sweeps)
-    return GlobalModel(clients.model, tensors_of(made))
+    blocks = blocks_of(clients.model, clients.shape, clients.classes)
+    networks = blocks.networks(clients.tensors)
+    own = widths_of(networks[0]) if units is None else asked(clients, units)
+    made = fused(networks, own, share, towards, order, sweeps)
+    return GlobalModel(clients.model, blocks.tensors(made))

@@ -44,6 +44,10 @@ Counted = Annotated[
     ),
 ]
 Kept = Annotated[bool, Arg("the optimiser remembers over exchanges")]
+Spreads = Annotated[
+    Literal["learnt", "held"],
+    Arg("of the weights: learnt, or put back after each exchange to those at the start"),
+]
 
 Mix = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -74,8 +78,9 @@ class VariationalConsensus:
         divergence: Divergence = 1.0,
         examples: Counted = "reused",
         keep_optimiser: Kept = True,
+        spreads: Spreads = "learnt",
     ) -> None:
-        self.rounds, self.epochs, self.steps = rounds, epochs, steps
+        self.rounds, self.epochs, self.steps, self.spreads = rounds, epochs, steps, spreads
         self.divergence, self.examples, self.keeps = divergence, examples, keep_optimiser
 
     def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
@@ -104,7 +109,13 @@ class VariationalConsensus:
             done=None if self.steps is None else rng.round * self.steps,
         )
         _require_finite(trained, rng)
-        return {"before": trained.tensors, "memory": trained.memory}, Report()
+        before = trained.tensors
+        if self.spreads == "held":
+            roles = {name: one.role for name, one in peers.network.parameters.items()}
+            before = {
+                k: state["before"][k] if roles[k] == "spread" else v for k, v in before.items()
+            }
+        return {"before": before, "memory": trained.memory}, Report()
 
     def beliefs(self, state: State, peers: Peers) -> Mapping[str, Tensors]:
         """What nodes believe before and after they have heard their neighbours."""

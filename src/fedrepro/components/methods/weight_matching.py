@@ -10,7 +10,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.components.methods.concatenation import ClassWeights
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import class_shares, networks_of, tensors_of
+from fedrepro.matching.networks import class_shares
 from fedrepro.matching.permuting import in_step, mean_network
 
 
@@ -18,8 +18,9 @@ from fedrepro.matching.permuting import in_step, mean_network
     "weight_matching",
     kind="one_shot",
     needs={"label_counts"},
-    models={"mlp"},
+    models={"cnn", "mlp"},
     label="weight matching",
+    grid={"class_weights": (False, True)},
 )
 def weight_matching(
     clients: LocalModels,
@@ -32,14 +33,18 @@ def weight_matching(
     """sum_j (n_j / n) P_j w_j, P_j the permutation of units that fits the mean of the others.
 
     Clients are matched in turn, in random order, until none moves. The network is as wide as a
-    client's. With class weights the weights to class k count by the clients' shares of it. Source:
-    Ainsworth, Hayase, Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
+    client's; channels of convolutions are units. With class weights the weights to class k count by
+    the clients' shares of it. Source: Ainsworth, Hayase, Srinivasa, "Git Re-Basin", ICLR 2023,
+    algorithm 3 (many models).
     """
+    from fedrepro.matching.blocks import blocks_of
+
     assert info.label_counts is not None
     held = info.label_counts.sum(axis=1)
     share = held / held.sum()
     towards = np.tile(share[:, None], clients.classes)
     if class_weights:
         towards = class_shares(info.label_counts)
-    matched = in_step(networks_of(clients.tensors), sweeps, rng.stream("weight-matching"))
-    return GlobalModel(clients.model, tensors_of(mean_network(matched, share, towards)))
+    blocks = blocks_of(clients.model, clients.shape, clients.classes)
+    matched = in_step(blocks.networks(clients.tensors), sweeps, rng.stream("weight-matching"))
+    return GlobalModel(clients.model, blocks.tensors(mean_network(matched, share, towards)))

@@ -18,6 +18,7 @@ def mlp(
     *,
     hidden: Annotated[tuple[int, ...], Arg("units of each hidden layer", "units", least=1)] = (50,),
     dropout: Annotated[float, Arg("share of hidden units left out", least=0, most=0.95)] = 0.0,
+    bias: Annotated[bool, Arg("whether layers have biases", later=True)] = True,
 ) -> Network:
     """Fully connected ReLU layers. Source: PFNM, section 3 (one hidden layer of 50 units).
 
@@ -25,7 +26,7 @@ def mlp(
     """
     layers: list[Layer] = []
     for units in hidden:
-        layers += [Affine(units), Relu()]
+        layers += [Affine(units, bias), Relu()]
         if dropout:
             layers.append(Dropout(dropout))
-    return Network((math.prod(shape),), (*layers, Affine(classes)))
+    return Network((math.prod(shape),), (*layers, Affine(classes, bias)))

@@ -1,0 +1,328 @@
+"""Commands for models of one's own: combining them, and measuring what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from glob import glob
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrepro.cli.printing import say, show, table_of, wide
+from fedrepro.core.errors import FedreproError
+
+if TYPE_CHECKING:
+    from fedrepro.stages.evaluate import Evaluation
+    from fedrepro.stages.own_models import OwnFiles
+    from fedrepro.stages.side_by_side import AppliedMethod
+
+ALL = "all"
+MOST_CLASSES = 30  # of a confusion matrix that is printed
+
+Model = Annotated[
+    str | None, typer.Option(help="token of the architecture, if it has convolutions")
+]
+ShapeText = Annotated[str | None, typer.Option(help="of one example, such as 1,28,28")]
+Layers = Annotated[
+    str | None, typer.Option(help="names of the layers in order, if the files leave it open")
+]
+LabelColumn = Annotated[str, typer.Option(help="column of a csv that holds the class")]
+Divide = Annotated[
+    float, typer.Option(help="what inputs are divided by, such as 255 for stored pixels")
+]
+
+
+def combine(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            help="a method, such as pfnm or pfnm+sigma2~0.1, unless --method names it; then a "
+            "state dict of each client, .pt",
+            metavar="[METHOD] FILES...",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="file to write, .pt; of all methods a new folder")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="the method; all: every one that can be applied, in a table")
+    ] = None,
+    evaluate: Annotated[
+        Path | None, typer.Option(help="examples to measure on and for nothing else, npz or csv")
+    ] = None,
+    validation: Annotated[
+        list[Path] | None,
+        typer.Option(help="examples that methods may choose by; one file, or one of each client"),
+    ] = None,
+    clients_data: Annotated[
+        str | None,
+        typer.Option(
+            help="training examples of each client: files with commas between, or a "
+            "pattern in quotation marks, in the order of the models"
+        ),
+    ] = None,
+    public: Annotated[
+        Path | None, typer.Option(help="examples whose inputs the server has, without labels")
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option(help="state dict that all clients started from, .pt")
+    ] = None,
+    same_start: Annotated[
+        bool, typer.Option("--same-start", help="the models trained from one start: do not look")
+    ] = False,
+    labels: Annotated[
+        Path | None, typer.Option(help="examples of each client (row) and class (column), csv")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="a parameter of the method, name=value")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
+    training: Annotated[
+        str, typer.Option(help="token of the procedure by which methods train that do")
+    ] = "adam",
+    model: Model = None,
+    shape: ShapeText = None,
+    layers: Layers = None,
+    label_column: LabelColumn = "label",
+    divide: Divide = 1.0,
+) -> None:
+    """Models that you trained with plain PyTorch, made into one; or all ways to do so, compared."""
+    from fedrepro.stages.own_models import OwnFiles
+
+    name, files = (method, words) if method else (words[0], words[1:])
+    given = OwnFiles(
+        models=[Path(word) for word in files],
+        model=model,
+        shape=shape,
+        layers=layers,
+        labels=labels,
+        data=_listed(clients_data),
+        validation=validation or (),
+        public=public,
+        evaluate=evaluate,
+        start=start,
+        one_start=same_start,
+        label=label_column,
+        divide=divide,
+        training=training,
+    )
+    if name == ALL:
+        if settings:
+            raise FedreproError(
+                "--set is of one method, and --method all has them all: leave it out"
+            )
+        _all(given, out, seed)
+        return
+    if out is None:
+        raise FedreproError("say by --out which file to write, such as --out global.pt")
+    from fedrepro.stages.combine import run
+
+    for note in run(name, given, out, settings or (), seed).notes:
+        say(note)
+    if evaluate is not None:
+        _evaluated([out], given, False)
+
+
+def _listed(text: str | None) -> list[Path]:
+    """Files with commas between, or those that a pattern fits, in the order of their names."""
+    if not text:
+        return []
+    found: list[Path] = []
+    for part in text.split(","):
+        fits = sorted(map(Path, glob(part))) if any(c in part for c in "*?[") else [Path(part)]
+        if not fits:
+            raise FedreproError(f"--clients-data: no file fits '{part}'")
+        found += fits
+    return found
+
+
+def _all(files: OwnFiles, out: Path | None, seed: int) -> None:
+    from rich.box import SIMPLE_HEAD
+
+    from fedrepro.numbers.costs import times
+    from fedrepro.stages.side_by_side import run_all
+
+    found = run_all(files, out, seed)
+    for note in found.notes:
+        say(note)
+    beside = wide()
+    heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "parameters")
+    table = table_of(*heads, *(["sees"] if beside else []))
+    for column in table.columns[1 : len(heads)]:
+        column.no_wrap = True  # words of methods go on in the next line, not numbers
+    if not beside:
+        table.box = SIMPLE_HEAD
+    for entry in found.applied:
+        sent = entry.numbers["bytes_up"]
+        table.add_row(
+            entry.called,
+            f"{100 * entry.numbers['accuracy']:.1f} %",
+            f"{sent / 1e6:.3g}",
+            times(sent, sent / entry.sent).removesuffix(" ×") if sent else "",
+            f"{entry.numbers['rounds']:.0f}",
+            f"{entry.numbers.get('passes', 0):.3g}",
+            f"{entry.seconds:.2f}",
+            _size(entry),
+            *([entry.sees] if beside else []),
+        )
+    show(table)
+    say(
+        "MB sent: by all clients; ×: how often all their models once; rounds: exchanges with the "
+        "server; passes: of clients over their examples, beside training; s: of server and "
+        "clients, over all settings tried"
+    )
+    if not beside:
+        _seen(found.applied)
+    for entry in found.left_out:
+        say(f"not applied: {entry.item.name} {entry.why}")
+    say(_others())
+    if out is not None:
+        say(f"{out}: the model of each method, and {out}/table.csv with every column")
+
+
+def _seen(entries: Sequence[AppliedMethod]) -> None:
+    """What methods see beyond weights, a line for all that see the same."""
+    groups: dict[str, list[str]] = {}
+    for entry in entries:
+        groups.setdefault(entry.sees, []).append(entry.called)
+    for sees, names in groups.items():
+        say(f"sees {sees}: {', '.join(names)}")
+
+
+def _size(entry: AppliedMethod) -> str:
+    several = int(entry.numbers["forward_passes"])
+    held = f"{entry.numbers['parameters']:,.0f}"
+    return held if several == 1 else f"{held} in {several}"
+
+
+def _others() -> str:
+    """The methods that train from the beginning, in a sentence."""
+    from fedrepro.core.kinds import METHOD_KINDS
+    from fedrepro.core.registry import components
+
+    kinds = METHOD_KINDS.items()
+    others = {name for name, kind in kinds if kind.stage != "aggregate"}
+    names = [
+        name for name, item in sorted(components("method").items()) if item.meta["kind"] in others
+    ]
+    return (
+        f"{len(names)} further methods combine no trained models, but train in rounds or are "
+        f"simulations: {', '.join(names)}"
+    )
+
+
+def evaluate(
+    models: Annotated[
+        list[Path], typer.Argument(help="state dicts of plain PyTorch, or what combine wrote, .pt")
+    ],
+    data: Annotated[Path, typer.Option(help="labelled examples, npz or csv")],
+    confusion: Annotated[
+        bool, typer.Option("--confusion", help="which class is taken for which")
+    ] = False,
+    model: Model = None,
+    shape: ShapeText = None,
+    layers: Layers = None,
+    label_column: LabelColumn = "label",
+    divide: Divide = 1.0,
+) -> None:
+    """Accuracy, loss and each class of models of your own, on data of your own."""
+    from fedrepro.stages.own_models import OwnFiles
+
+    given = OwnFiles(models, model, shape, layers, evaluate=data, label=label_column, divide=divide)
+    _evaluated(models, given, confusion)
+
+
+def _evaluated(models: list[Path], files: OwnFiles, confusion: bool) -> None:
+    from fedrepro.stages.evaluate import evaluations
+
+    found, notes = evaluations(models, files)
+    for note in notes:
+        say(note)
+    table = table_of("model", "accuracy", "loss", "worst class", "parameters")
+    for one in found:
+        at = one.worst
+        worst = f"{100 * one.right[at]:.1f} % of class {at}"
+        loss = "–" if one.loss is None else f"{one.loss:.4f}"
+        size = f"{one.parameters:,}" + (f" in {one.networks}" if one.networks > 1 else "")
+        table.add_row(one.name, f"{100 * one.accuracy:.2f} %", loss, worst, size)
+    show(table)
+    say(f"on {found[0].confusion.sum():,} examples; loss in nats an example")
+    for one in found:
+        (_confusion if confusion else _classes)(one)
+
+
+def _classes(one: Evaluation) -> None:
+    """How many of each class a model gets right, in one line."""
+    told = (
+        f"{k}: {100 * share:.1f} %" for k, share in enumerate(one.right) if one.confusion[k].sum()
+    )
+    say(f"{one.name}, right of each class: {', '.join(told)}")
+
+
+def _confusion(one: Evaluation) -> None:
+    """Rows are classes, columns what they are taken for."""
+    count = len(one.confusion)
+    if count > MOST_CLASSES:
+        raise FedreproError(
+            f"a confusion matrix of {count} classes fits no terminal: leave out --confusion"
+        )
+    say(f"{one.name}: examples of a class (row) taken for one (column)")
+    table = table_of("", *map(str, range(count)))
+    for k, row in enumerate(one.confusion):
+        table.add_row(str(k), *(str(number) if number else "·" for number in row))
+    show(table)
+
+
+def recommend(
+    clients: Annotated[int, typer.Option(help="how many you have")],
+    skew: Annotated[
+        str, typer.Option(help="alpha of Dirichlet shares, such as 0.1; iid; labels: a few each")
+    ],
+    exchanges: Annotated[int, typer.Option(help="how often clients can answer")] = 1,
+    public: Annotated[
+        str, typer.Option(help="none, or images: the server has unlabelled ones of other data")
+    ] = "none",
+    starts: Annotated[
+        str, typer.Option(help="of your clients' training: one or different")
+    ] = "one",
+    scale: Annotated[str, typer.Option(help="of the leaderboard")] = "paper",
+    reports: Annotated[
+        Path, typer.Option(help="folder of the leaderboard; none here: reports")
+    ] = Path("reports/record"),
+) -> None:
+    """Methods that are not told apart from the best in the leaderboard's nearest scenarios."""
+    from fedrepro.numbers.recommended import Wanted
+    from fedrepro.numbers.recommended import recommend as recommended
+
+    for name, value, known in (
+        ("public", public, ("none", "images")),
+        ("starts", starts, ("one", "different")),
+    ):
+        if value not in known:
+            raise FedreproError(f"--{name} is '{value}': give {known[0]} or {known[1]}")
+    wanted = Wanted(clients, skew, exchanges, public == "images", starts == "one")
+    found = recommended(wanted, reports / scale)
+    say("Nearest in the leaderboard: " + "; ".join(found.scenarios))
+    if found.doublings:
+        say(f"That is {found.doublings:.1f} doublings of clients or alpha from what you ask for.")
+    table = table_of(
+        "class", "method", "accuracy %", "score", "95 %", "sent", "exchanges", "networks"
+    )
+    for one in found.choices:
+        own, costs = one.standing, one.costs
+        table.add_row(
+            one.kind,
+            own.method,
+            f"{100 * one.accuracy:.1f}",
+            f"{own.score:.2f}",
+            f"{own.low:.2f} to {own.high:.2f}",
+            f"{costs['bytes_up']:.1f} ×",
+            f"{costs['exchanges']:.0f}",
+            f"{costs['networks']:.0f}",
+        )
+    show(table)
+    if not table.row_count:
+        say("No method of the leaderboard makes do with that.")
+    say(f"The best client alone, by validation, has {100 * found.line:.1f} % there.")
+    say("Score: 0 is FedAvg, 1 is pooled training. Sent: as a multiple of the models themselves.")

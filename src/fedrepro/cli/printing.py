@@ -1,0 +1,31 @@
+"""How commands print tables and lines."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Column, Table
+
+console = Console(highlight=False, markup=False)
+ROOM = 130  # letters of a line with words beside numbers
+LONGEST = 10_000  # letters of a line that no terminal has to hold
+
+
+def table_of(*columns: str) -> Table:
+    """An empty table; where it is too narrow, words go on in the next line and nothing is cut."""
+    return Table(*(Column(name, overflow="fold") for name in columns))
+
+
+def show(table: Table) -> None:
+    """Print a table as wide as the terminal, or as wide as it is where that is a file or a pipe."""
+    wide = Console(highlight=False, markup=False, width=LONGEST, file=console.file)
+    (console if console.is_terminal else wide).print(table)
+
+
+def wide() -> bool:
+    """Whether there is room for a column of words: a wide terminal, a file or a pipe."""
+    return not console.is_terminal or console.width >= ROOM
+
+
+def say(words: str) -> None:
+    """Print a line, which the terminal wraps itself, so that what is copied from it is whole."""
+    console.print(words, soft_wrap=True)

@@ -1,0 +1,315 @@
+"""Representation matching: local activations must be able to give back the received model's.
+
+Representation matching with adaptive hyper-parameters (RM), section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+from fedrepro.networks.layers import (
+    Affine,
+    Convolution2d,
+    Dropout,
+    Layer,
+    MaxPool,
+    Parameter,
+    Pass,
+    Pooled,
+    Relu,
+    Shape,
+    apart,
+    beside,
+)
+from fedrepro.networks.network import Network
+from fedrepro.training.terms import TermInputs
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class RepresentationMatching:
+    """coefficient · sum_j |f_j(a_{j+1}(x; w)) - a_j(x; start)|² over the activations of interest.
+
+    a_1 is the input, then follow the outputs of the non-linearities (after their pooling), and
+    the logits. f_j is affine from a vector, a convolution from an image, followed by a_j's own
+    non-linearity; pooled sources are unpooled first, at the positions that the trained model's
+    pooling chose. kernel: of those convolutions, None for that of the convolution whose output
+    is mapped. reduction: over the elements of a_j. Source: RM, eq. (1) sums, its text says mean.
+    source: "same" gives a_j back from a_j(x; w) instead, for all but the input, which RM
+    compares with in section 3.1.
+    """
+
+    coefficient: float = 1.0
+    reduction: Literal["sum", "mean"] = "sum"
+    kernel: int | None = None
+    source: Literal["above", "same"] = "above"
+    additive = True
+    written = "matching"
+
+    def shapes(self, network: Network) -> dict[str, Shape]:
+        """match0_weight, match0_bias, …: the tensors of f_1, f_2, …"""
+        found: dict[str, Shape] = {}
+        for j, parameters in enumerate(self._parameters(network)):
+            for name, parameter in parameters.items():
+                found[f"match{j}_{name}"] = parameter.shape
+        return found
+
+    def initial(self, network: Network, rng: Rng) -> dict[str, np.ndarray]:
+        """Tensors of the f_j to start from, uniform within ±1/√fan_in, float32."""
+        generator = rng.stream("representation-matching")
+        found = {}
+        for j, parameters in enumerate(self._parameters(network)):
+            for name, parameter in parameters.items():
+                limit = 1 / math.sqrt(parameter.fan_in)
+                values = generator.uniform(-limit, limit, parameter.shape)
+                found[f"match{j}_{name}"] = values.astype(np.float32)
+        return found
+
+    def loss(self, look: TermInputs) -> torch.Tensor:
+        """(A,); no gradient goes through the received model or the positions of the pooling."""
+        import torch
+
+        with torch.no_grad():
+            received = Pass(look.run.convolution, keep=True)
+            look.network.forward(look.start, look.x, received)
+        total = look.x.new_zeros(len(look.x))
+        shapes, kernels = activation_shapes(look.network), self._kernels(look.network)
+        for j, (source, target) in enumerate(self.pairs(len(shapes))):
+            own = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
+            given, theirs = look.run.activations[source], received.activations[target]
+            pooled = look.run.pooled[source] if source > target else None
+            share = look.weight / (math.prod(shapes[target]) if self.reduction == "mean" else 1)
+            relu = 0 < target < len(shapes) - 1
+            one = look.run.convolution == "channels_last"
+            if pooled is not None and one and find_spec("numba") is not None:
+                found = pooled_gap(given, pooled, own["weight"], own["bias"], theirs, relu, share)
+            else:
+                mapped = _map(shapes[source], shapes[target], kernels[source])
+                run = Pass(look.run.convolution, descend=look.run.descend)
+                back = mapped.forward(own, _unpooled(given, pooled), run)
+                back = back.relu() if relu else back
+                back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
+                each = _squared_gap().apply(back.reshape(theirs.shape), theirs)
+                found = (each * share).sum(1)
+            total = total + found
+        return self.coefficient * total
+
+    def _kernels(self, network: Network) -> list[int]:
+        """The side of the convolution from each activation; one from a vector is not used."""
+        found = convolved_by(network)
+        return found if self.kernel is None else [self.kernel] * len(found)
+
+    def _parameters(self, network: Network) -> list[dict[str, Parameter]]:
+        """Those of every f_j."""
+        shapes, kernels = activation_shapes(network), self._kernels(network)
+        return [
+            _map(shapes[source], shapes[target], kernels[source]).parameters(shapes[source])
+            for source, target in self.pairs(len(shapes))
+        ]
+
+    def pairs(self, count: int) -> list[tuple[int, int]]:
+        """From which of so many activations which one is given back, counted from 0."""
+        if self.source == "same":
+            return [(j, j) for j in range(1, count)]
+        return [(j + 1, j) for j in range(count - 1)]
+
+
+def require_matchable(network: Network) -> None:
+    """Errors: FedreproError for a network whose activations no map f_j gives back."""
+    known = (Affine, Convolution2d, Dropout, MaxPool, Relu)
+    before: Layer | None = None
+    for layer in network.layers:
+        if not isinstance(layer, known):
+            raise FedreproError(
+                f"representation matching cannot give back what a layer {type(layer).__name__} of "
+                f"this {network.kind} network was given; choose mlp, logistic or cnn, or another "
+                "method"
+            )
+        if isinstance(layer, MaxPool) and not isinstance(before, Relu):
+            raise FedreproError(
+                "representation matching undoes a pooling that follows a ReLU, and this network "
+                "has one after another layer; put ReLU before it"
+            )
+        before = layer
+
+
+def convolved_by(network: Network) -> list[int]:
+    """The kernel of the last convolution before each activation of interest, 1 where none is."""
+    found, kernel = [1], 1
+    for layer in network.layers:
+        if isinstance(layer, Convolution2d):
+            kernel = layer.kernel
+        elif isinstance(layer, Relu):
+            found.append(kernel)
+    return [*found, kernel]
+
+
+def activation_shapes(network: Network) -> list[Shape]:
+    """Shapes of the activations of interest of one example, from the input to the logits."""
+    found = [network.shape]
+    for layer, given, _ in network.places:
+        if isinstance(layer, Relu):
+            found.append(layer.output(given))
+        elif isinstance(layer, MaxPool):
+            found[-1] = layer.output(given)
+    last, given, _ = network.places[-1]
+    return [*found, last.output(given)]
+
+
+def _map(source: Shape, target: Shape, kernel: int) -> Affine | Convolution2d:
+    if len(source) == 3:
+        return Convolution2d(target[0], kernel, kernel // 2)
+    return Affine(math.prod(target))
+
+
+def _unpooled(value: torch.Tensor, pooled: Pooled | None) -> torch.Tensor:
+    """(A, B, C, H', W') to the size before the pooling, zeros where it chose nothing."""
+    if pooled is None:
+        return value
+    from torch.nn.functional import max_unpool2d
+
+    places, size = beside(pooled.argmax), list(pooled.size)
+    return apart(max_unpool2d(beside(value), places, [2, 2], output_size=size), len(value))
+
+
+def _centred(value: torch.Tensor, target: Shape) -> torch.Tensor:
+    """Cut or filled with zeros around, to the height and width of the target."""
+    from torch.nn.functional import pad
+
+    height, width = (want - have for want, have in zip(target[1:], value.shape[-2:], strict=True))
+    if not height and not width:
+        return value
+    top, left = height // 2, width // 2
+    return pad(value, (left, width - left, top, height - top))
+
+
+@cache
+def _squared_gap() -> Any:
+    """|back - target|² of examples, (A, B, …) to (A, B); made on first use, as torch comes later.
+
+    The gap is written once, as the images lie, and becomes its gradient where it is.
+    """
+    import torch
+
+    class SquaredGap(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, back: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+            gap = back - target
+            ctx.save_for_backward(gap)
+            norm: torch.Tensor = torch.linalg.vector_norm(gap, dim=tuple(range(2, gap.dim())))
+            return norm**2
+
+        @staticmethod
+        def backward(ctx: Any, each: torch.Tensor) -> tuple[torch.Tensor, None]:
+            (gap,) = ctx.saved_tensors
+            return gap.mul_((2 * each).view(*each.shape, *[1] * (gap.dim() - 2))), None
+
+    return SquaredGap
+
+
+def pooled_gap(
+    value: torch.Tensor,
+    pooled: Pooled,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    theirs: torch.Tensor,
+    relu: bool,
+    scale: torch.Tensor,
+) -> torch.Tensor:
+    """sum_b scale_b · |f(value_b) - theirs_b|² of one model, (1,), on the CPU and with Numba.
+
+    value: (1, B, C, h, w), a pooled ReLU; f unpools it, takes the convolution with weight
+    (1, O, C, k, k), padding k // 2, and bias (1, O), a ReLU if asked to, and cuts or fills up with
+    zeros around to theirs, (1, B, O, H, W). scale: (1, B). The gradient of a value that is zero
+    is given as zero, as the ReLU makes it.
+    """
+    import torch
+
+    # Numba takes half a second to import, so only what needs it does
+    from fedrepro.components.methods._unpooled import TURN, given_back
+
+    (units, channels, kernel), (height, width) = weight.shape[1:4], theirs.shape[-2:]
+    with torch.no_grad():
+        own, places, target = (_channels_last(part) for part in (value, pooled.argmax, theirs))
+        # a value lays the kernel down turned round
+        turned = weight[0].flip(-2, -1).permute(1, 2, 3, 0).flatten(1)
+        floats = turned.shape[1]
+        # torch's memory begins at whole vectors, NumPy's need not
+        laid = torch.nn.functional.pad(turned, (0, -floats % TURN))
+        room = [size + kernel - 1 for size in pooled.size]
+        image = own.new_empty(room[0], room[1] * units)
+        errors, below, moved = (torch.zeros_like(like) for like in (image, own, laid))
+        summed = own.new_zeros(width * units)
+        rows, columns = (
+            _shared(size, kernel, side)
+            for size, side in zip(pooled.size, (height, width), strict=True)
+        )
+        total = given_back(
+            own.numpy(),
+            places.numpy(),
+            pooled.size[1],
+            laid.numpy(),
+            kernel,
+            bias[0].repeat(width).numpy(),
+            target.flatten(2).numpy(),
+            relu,
+            scale[0].numpy(),
+            rows,
+            columns * units,
+            *(part.numpy() for part in (image, errors, below, moved, summed)),
+        )
+        back = moved[:, :floats].view(channels, kernel, kernel, units).permute(3, 0, 1, 2)
+        gradients = (
+            below.permute(0, 3, 1, 2).unsqueeze(0),
+            back.flip(-2, -1).unsqueeze(0),
+            summed.view(width, units).sum(0).unsqueeze(0),
+        )
+    known: torch.Tensor = _known().apply(float(total), gradients, value, weight, bias)
+    return known
+
+
+def _channels_last(images: torch.Tensor) -> torch.Tensor:
+    """(1, B, C, H, W) to (B, H, W, C), in that order in memory."""
+    return images.squeeze(0).permute(0, 2, 3, 1).contiguous()
+
+
+def _shared(size: int, kernel: int, target: int) -> np.ndarray:
+    """Along a side, which rows of the target the convolution has: (first, last, shift).
+
+    A row of the target stands at row + shift of the image with the edges that kernels reach over.
+    """
+    padding = kernel // 2
+    convolved = size + 2 * padding - kernel + 1
+    before = (target - convolved) // 2
+    first, last = max(0, before), min(target, before + convolved)
+    return np.array([first, last, kernel - 1 - padding - before])
+
+
+@cache
+def _known() -> Any:
+    """A value whose gradients by some tensors are known; made on first use, like the other."""
+    import torch
+
+    class Known(torch.autograd.Function):
+        @staticmethod
+        def forward(
+            ctx: Any, total: float, gradients: tuple[torch.Tensor, ...], *given: torch.Tensor
+        ) -> torch.Tensor:
+            ctx.save_for_backward(*gradients)
+            return given[0].new_tensor([total])
+
+        @staticmethod
+        def backward(ctx: Any, each: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+            return None, None, *(gradient * each for gradient in ctx.saved_tensors)
+
+    return Known

@@ -1,0 +1,35 @@
+"""The best client alone: what any combination has to beat."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.metrics import Metric
+from fedrepro.core.rng import Rng
+
+CHOSEN = Metric("accuracy by which the best client was chosen", "share of examples", 0, 1, 1)
+
+
+@method(
+    "best_client",
+    kind="control",
+    needs={"example_counts", "client_validation"},
+    label="best client",
+    metrics={"chosen_by": CHOSEN},
+)
+def best_client(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+    """The client's model that is best on the validation examples of all, w_j of argmax_j v_j.
+
+    v_j = sum_i (n_i / n) (its accuracy at client i), so that every client's examples count alike.
+    Ties go to the first. A client without validation examples has no say.
+    """
+    assert info.clients is not None
+    assert info.example_counts is not None
+    found = info.clients.evaluate(clients.tensors, on="validation").accuracy
+    here = np.isfinite(found).all(axis=0)
+    share = info.example_counts[here] / info.example_counts[here].sum()
+    scores = found[:, here] @ share
+    best = int(scores.argmax())
+    own = {name: value[[best]] for name, value in clients.tensors.items()}
+    return GlobalModel(clients.model, own, diagnostics={"chosen_by": float(scores[best])})

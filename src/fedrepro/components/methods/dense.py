@@ -1,0 +1,202 @@
+"""DENSE: the averaged network learns the ensemble's predictions on inputs that are made for it.
+
+J. Zhang, C. Chen, B. Li, L. Lyu, S. Wu, S. Ding, C. Shen, C. Wu. DENSE: Data-Free One-Shot
+Federated Learning. NeurIPS 2022.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.components.methods._merging import MODELS
+from fedrepro.components.methods.average import average
+from fedrepro.core.metrics import Metric
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedrepro.networks.network import Network
+
+    Logits = Callable[[torch.Tensor], torch.Tensor]
+
+GAP = Metric("divergence of the student from the ensemble on made inputs", "nats", 0, None, -1)
+MADE = Metric("cross-entropy of the ensemble on inputs made for a class", "nats", 0, None, -1)
+BETAS, SMALL, MOMENTUM = (0.5, 0.999), 1e-8, 0.9
+
+
+@method(
+    "dense",
+    kind="one_shot",
+    needs={"example_counts"},
+    models=MODELS,
+    label="DENSE",
+    grid={"adversarial": (0.5, 1.0), "lr": (0.005, 0.01)},
+    metrics={"student_gap": GAP, "made_loss": MADE},
+)
+def dense(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    epochs: Annotated[int, Arg("batches that are made", "epochs", least=1)] = 20,
+    generator_steps: Annotated[int, Arg("of the generator for a batch", "steps", least=1)] = 30,
+    generator_lr: Annotated[float, Arg("step size of the generator", above=0)] = 0.001,
+    generator_units: Annotated[int, Arg("of its hidden layer", "units", least=1)] = 256,
+    latent: Annotated[int, Arg("random numbers that it makes an input of", least=1)] = 256,
+    adversarial: Annotated[float, Arg("weight of where the student differs", least=0)] = 1.0,
+    lr: Annotated[float, Arg("step size of the student", above=0)] = 0.005,
+    temperature: Annotated[float, Arg("of what the student learns", above=0)] = 20.0,
+    batch_size: Annotated[int, Arg("inputs that are made at once", "examples", least=1)] = 256,
+    start: Annotated[Literal["average", "fresh"], Arg("what the student starts from")] = "average",
+) -> GlobalModel:
+    """min T² KL(softmax(z̄/T) || softmax(z_w/T)), z̄ the mean of the clients' logits, on made inputs.
+
+    For each batch a generator starts anew and, with its random numbers, goes down
+    CE(z̄(x), y) - β mean[1(the student predicts otherwise) KL(softmax z̄(x) || softmax z_w(x))] for
+    random labels y; the batch of least loss is kept, and the student learns once from all that are.
+    Source: DENSE, by its formulas. Networks here have no batch normalisation, whose term is left
+    out; the generator is a perceptron whose outputs lie in [0, 1], where inputs have to lie too.
+    The authors make 200 batches and start afresh.
+    """
+    import torch
+
+    from fedrepro.networks.predict import network_of
+    from fedrepro.training.clients import own_starts
+    from fedrepro.training.settings import settings_of
+
+    network = network_of(clients.model, clients.shape, clients.classes)
+    begun = (
+        dict(average(clients, info, rng=rng).tensors)
+        if start == "average"
+        else own_starts(network, settings_of(info.training), [rng])
+    )
+    student = {name: _leaf(value[0], info.device) for name, value in begun.items()}
+    learned = _student(network, student)
+    ensemble = _mean_logits(network, clients.tensors, info.device)
+    own, moved = list(student.values()), [torch.zeros_like(value) for value in student.values()]
+    pool: list[tuple[torch.Tensor, torch.Tensor]] = []
+    gap = loss = 0.0
+    for epoch in range(epochs):
+        place = rng.at(round=epoch)
+        generator = _Generator(network, latent, generator_units, batch_size, place, info.device)
+        made, loss = generator.made(ensemble, learned, generator_steps, generator_lr, adversarial)
+        with torch.no_grad():
+            pool.append((made, ensemble(made)))
+        gaps = []
+        for at in place.stream("dense-batches").permutation(len(pool)):
+            x, wanted = pool[at]
+            found = divergence(wanted, learned(x), temperature)
+            slopes = torch.autograd.grad(temperature**2 * found, own)
+            with torch.no_grad():
+                for value, move, slope in zip(own, moved, slopes, strict=True):
+                    value -= lr * move.mul_(MOMENTUM).add_(slope)
+            gaps.append(float(found.detach()))
+        gap = float(np.mean(gaps))
+    tensors = {name: value.detach().cpu().numpy()[None] for name, value in student.items()}
+    return GlobalModel(
+        clients.model, tensors, diagnostics={"student_gap": max(0.0, gap), "made_loss": loss}
+    )
+
+
+def divergence(wanted: torch.Tensor, given: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
+    """Mean over examples of KL(softmax(wanted/T) || softmax(given/T)); logits (B, K)."""
+    import torch
+
+    one, other = (torch.log_softmax(z / temperature, dim=1) for z in (wanted, given))
+    return (one.exp() * (one - other)).sum(dim=1).mean()
+
+
+class _Generator:
+    """Makes inputs (B, D) of random numbers, both of which it learns."""
+
+    def __init__(
+        self, network: Network, latent: int, units: int, batch: int, place: Rng, device: str
+    ) -> None:
+        import math
+
+        from fedrepro.networks.network import dense as perceptron
+
+        stream = place.stream("dense-generator")
+        self.network = perceptron((latent, units, math.prod(network.shape)))
+        first = self.network.initial(place, 0.0, 0.0, "fan_in")
+        self.tensors = {name: _leaf(value, device) for name, value in first.items()}
+        self.noise = _leaf(stream.standard_normal((batch, latent), np.float32), device)
+        self.labels = _on(stream.integers(network.classes, size=batch), device)
+
+    def made(
+        self, ensemble: Logits, student: Logits, steps: int, lr: float, adversarial: float
+    ) -> tuple[torch.Tensor, float]:
+        """The inputs of least loss among all steps, and the ensemble's cross-entropy on them."""
+        import torch
+
+        leaves = [self.noise, *self.tensors.values()]
+        moments = [(torch.zeros_like(leaf), torch.zeros_like(leaf)) for leaf in leaves]
+        best: tuple[float, torch.Tensor, float] | None = None
+        for step in range(1, steps + 1):
+            x = torch.sigmoid(self.network.logits(self.tensors, self.noise))
+            theirs, own = ensemble(x), student(x)
+            entropy = torch.nn.functional.cross_entropy(theirs, self.labels)
+            loss = entropy - adversarial * _apart(theirs, own)
+            if best is None or float(loss.detach()) < best[0]:
+                best = float(loss.detach()), x.detach(), float(entropy.detach())
+            slopes = torch.autograd.grad(loss, leaves)
+            with torch.no_grad():
+                for leaf, kept, slope in zip(leaves, moments, slopes, strict=True):
+                    leaf -= lr * adam(*kept, slope, step)
+        assert best is not None
+        return best[1], best[2]
+
+
+def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: int) -> torch.Tensor:
+    """The direction of Adam's step, counted from 1, whose two moments are moved on in place.
+
+    By hand, since the first optimiser of torch loads its compiler, which takes seconds.
+    """
+    one, two = BETAS
+    mean.mul_(one).add_(slope, alpha=1 - one)
+    square.mul_(two).addcmul_(slope, slope, value=1 - two)
+    return (mean / (1 - one**step)) / ((square / (1 - two**step)).sqrt() + SMALL)
+
+
+def _apart(theirs: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+    """Mean over all examples of the divergence where the two predict other classes."""
+    import torch
+
+    one, other = torch.log_softmax(theirs, dim=1), torch.log_softmax(own, dim=1)
+    differ = (theirs.argmax(dim=1) != own.argmax(dim=1)).to(one.dtype)
+    return (differ * (one.exp() * (one - other)).sum(dim=1)).mean()
+
+
+def _student(network: Network, tensors: Mapping[str, torch.Tensor]) -> Logits:
+    return lambda x: network.logits(tensors, x)
+
+
+def _mean_logits(network: Network, tensors: Mapping[str, np.ndarray], device: str) -> Logits:
+    """The mean over the clients' networks, tensors (J, *shape)."""
+    held = {name: _on(value, device) for name, value in tensors.items()}
+    count = len(next(iter(held.values())))
+
+    def logits(x: torch.Tensor) -> torch.Tensor:
+        total = network.logits({name: value[0] for name, value in held.items()}, x)
+        for j in range(1, count):
+            total = total + network.logits({name: value[j] for name, value in held.items()}, x)
+        return total / count
+
+    return logits
+
+
+def _on(value: np.ndarray, device: str) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(value)).to(device)
+
+
+def _leaf(value: np.ndarray, device: str) -> torch.Tensor:
+    """A copy that is learned."""
+    return _on(np.array(value, np.float32), device).requires_grad_()

@@ -1,0 +1,152 @@
+"""FedFisher: the weights that all clients' second-order models of their likelihood agree on best.
+
+D. Jhunjhunwala, S. Wang, G. Joshi. FedFisher: Leveraging Fisher Information for One-Shot Federated
+Learning. AISTATS 2024.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.components.methods._merging import MODELS, as_model, merged, shares_of, stacked
+from fedrepro.components.methods.fisher_merge import information
+from fedrepro.core.metrics import Metric
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.training.asking import Answers
+
+RATE = 0.01  # of the published descent
+LEFT = Metric("what is left of the residual, of the worst layer", "share", 0, None, -1)
+
+Steps = Annotated[int, Arg("of the server's descent, at most", "steps", least=1)]
+
+
+@method(
+    "fedfisher_diagonal",
+    kind="one_shot",
+    needs={"example_counts", "client_answers"},
+    sends="diagonal of the Fisher information",
+    models=MODELS,
+    one_start=True,
+    label="FedFisher (diagonal)",
+    prepare=information,
+    grid={"steps": (20, 50, 100, 200, 500, 1000, 1500, 2000)},
+)
+def fedfisher_diagonal(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    prepared: list[Answers],
+    steps: Steps = 2000,
+) -> GlobalModel:
+    """Descent from the average on sum_i p_i (w - w_i)ᵀ F_i (w - w_i), F_i diagonal, p_i = n_i / n.
+
+    So many steps, of length 0.01, leave weights on which nobody has much information at the
+    average; all the way down it is the Fisher-weighted average without norms. The authors return
+    the best of every hundredth step on 500 labelled examples: a sweep of `steps` does so. Source:
+    FedFisher, by the authors' code.
+    """
+    from fedrepro.merging.fisher import descended
+    from fedrepro.merging.kronecker import mean_of
+
+    share, made = shares_of(info), {}
+    for name, value in clients.tensors.items():
+        fisher = stacked(prepared, name)
+        curve, pull = mean_of(fisher, share), mean_of(fisher * value, share)
+        found = descended(
+            lambda w, c=curve, p=pull: c * w - p,  # type: ignore[misc]
+            mean_of(value, share),
+            steps,
+            RATE,
+            within=False,
+        )
+        made[name] = found[None].astype(np.float32)
+    return as_model(clients, made)
+
+
+def factors(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
+    """The Kronecker factors of each client at its own model, over the model's labels."""
+    from fedrepro.training.moments import kronecker_factors
+
+    assert info.clients is not None
+    return info.clients.ask(kronecker_factors)
+
+
+@method(
+    "fedfisher_kfac",
+    kind="one_shot",
+    needs={"example_counts", "client_answers"},
+    sends="Kronecker factors of the Fisher information",
+    models=MODELS,
+    one_start=True,
+    label="FedFisher (K-FAC)",
+    prepare=factors,
+    grid={"steps": (5, 10, 20, 50, 100, 200, 500, 2000)},
+    metrics={"residual_left": LEFT},
+)
+def fedfisher_kfac(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    prepared: list[Answers],
+    solver: Annotated[
+        Literal["conjugate_gradients", "published"],
+        Arg("how the server goes down: by conjugate gradients, or by the authors' descent"),
+    ] = "conjugate_gradients",
+    steps: Steps = 500,
+) -> GlobalModel:
+    """sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i of each layer, from the average; p_i = n_i / n.
+
+    A_i = E[a aᵀ] of a layer's inputs, G_i = E[g gᵀ] of the gradients by what it gives, over the
+    model's labels. Nothing is damped: what no client has information on stays at the average.
+    Source: FedFisher, by the authors' code, which takes 2000 steps of a descent with momentum and
+    returns the best of every hundredth on 500 labelled examples.
+    """
+    return as_model(clients, *solved(clients, info, prepared, solver, steps, damping=0.0))
+
+
+def solved(
+    clients: LocalModels,
+    info: ClientInfo,
+    answers: list[Answers],
+    solver: str,
+    steps: int,
+    damping: float,
+) -> tuple[dict[str, np.ndarray], float]:
+    """The network of Kronecker factors, with so much on the diagonal of each; what was not solved.
+
+    The latter is the residual of the worst layer, as a share of what it was at the average.
+    """
+    from fedrepro.merging.fisher import descended
+    from fedrepro.merging.kronecker import applied_of, conjugate_gradients, mean_of
+    from fedrepro.training.moments import errors_of
+
+    share, worst = shares_of(info), 0.0
+
+    def layer(name: str, weights: np.ndarray) -> np.ndarray:
+        nonlocal worst
+        a, g = (
+            one + damping * np.eye(one.shape[-1])
+            for one in (stacked(answers, name), stacked(answers, errors_of(name)))
+        )
+        applied, start = applied_of(a, g, share), mean_of(weights, share)
+        pull = sum(p * (x @ w @ y) for p, x, w, y in zip(share, a, weights, g, strict=True))
+        first = np.asarray(pull) - applied(start)
+        if solver == "published":
+            found = descended(lambda w: applied(w) - pull, start, steps, RATE, within=True)
+            length = np.linalg.norm(first)
+            left = np.linalg.norm(applied(found) - pull) / length if length else 0.0
+        else:
+            found, left = conjugate_gradients(applied, start, first, steps, TOLERANCE)
+        worst = max(worst, float(left))
+        return found
+
+    return merged(clients, layer), worst
+
+
+TOLERANCE = 1e-6  # of the residual, as a share

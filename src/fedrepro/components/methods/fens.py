@@ -1,0 +1,103 @@
+"""FENS: all clients' models, and a small gate over their logits that the clients train together.
+
+Y. Allouah, A. Dhasade, R. Guerraoui, N. Gupta, A.-M. Kermarrec, R. Pinot, R. Pires, R. Sharma.
+Revisiting Ensembling in One-Shot Federated Learning. NeurIPS 2024.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
+from fedrepro.components.methods._merging import shares_of
+from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+
+@method(
+    "fens",
+    kind="one_shot",
+    needs={"example_counts", "client_validation_examples"},
+    label="FENS",
+    grid={"gate": ("network", "class_weights"), "rate": (0.001, 0.01)},
+)
+def fens(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    gate: Annotated[
+        Literal["network", "class_weights"],
+        Arg("two layers over all logits, or a weight for each client and class"),
+    ] = "network",
+    rounds: Annotated[int, Arg("in which the gate is trained", "rounds", least=1)] = 500,
+    rate: Annotated[float, Arg("step size of the server", above=0)] = 0.001,
+    client_rate: Annotated[float, Arg("step size of a client", above=0)] = 1.0,
+    batch_size: Annotated[int, Arg("examples of a client's step", "examples", least=1)] = 128,
+) -> GlobalModel:
+    """f(z_1, …, z_J) of the logits z_j: m K to m K to K with a ReLU, or sum_j w_jk z_jk per class.
+
+    Every client gets all models. In each round each takes one step on its validation examples, and
+    the server one of FedAdam (β 0.9, 0.99, τ 0.001) along the mean of theirs, weighed by n_i / n.
+    The width of the gate and FedAdam's steps are those of public code, or the nearest to it that
+    is known. Source: FENS, by the authors' code.
+    """
+    from fedrepro.merging.gates import GateServer, class_weights, gradients
+    from fedrepro.networks.gates import joint_logits
+    from fedrepro.networks.predict import network_of
+    from fedrepro.training.examples import Examples, tensor_of
+
+    assert info.clients is not None
+    network = network_of(clients.model, clients.shape, clients.classes)
+    count, classes = clients.clients, clients.classes
+    known = []
+    for j in range(count):
+        x, labels = info.clients.validation(j)
+        examples = Examples(tensor_of(x).to(info.device), tensor_of(labels).to(info.device))
+        logits = joint_logits(network, clients.tensors, examples)
+        known.append((logits.astype(np.float64), labels))
+    only = None
+    if gate == "class_weights":
+        start = class_weights(count, classes, np.full((count, classes), 1 / count))
+        only = {"weight0": (start["weight0"] != 0).astype(float), "bias0": np.zeros(classes)}
+    else:
+        start = _drawn(count * classes, classes, rng.stream("fens-gate"))
+    server, share = GateServer(start, rate), shares_of(info)
+    for done in range(rounds):
+        moves = []
+        for j, (logits, labels) in enumerate(known):
+            stream = rng.at(client=j, round=done).stream("fens-minibatch")
+            rows = stream.permutation(len(labels))[:batch_size]
+            found = gradients(server.gate, logits[rows], labels[rows])
+            moves.append({name: -client_rate * value for name, value in found.items()})
+        server.step(moves, share, only)
+    made = {name: value.astype(np.float32) for name, value in server.gate.items()}
+    return GlobalModel(
+        clients.model,
+        clients.tensors,
+        gate=made,
+        traffic=_sent(clients, made, rounds),
+        exchanges=rounds + 1,
+    )
+
+
+def _drawn(inputs: int, classes: int, stream: np.random.Generator) -> dict[str, np.ndarray]:
+    """Two layers, uniform within 1 / √fan_in."""
+    found = {}
+    for place, (into, out) in enumerate(((inputs, inputs), (inputs, classes))):
+        limit = 1 / np.sqrt(into)
+        found[f"weight{place}"] = stream.uniform(-limit, limit, (into, out))
+        found[f"bias{place}"] = stream.uniform(-limit, limit, out)
+    return found
+
+
+def _sent(clients: LocalModels, gate: dict[str, np.ndarray], rounds: int) -> Traffic:
+    """Every model up once and down to every client; the gate down and up in every round."""
+    count = clients.clients
+    models = FLOAT_BYTES * sum(value.size for value in clients.tensors.values())
+    small = FLOAT_BYTES * sum(value.size for value in gate.values()) * count * rounds
+    messages = count * (1 + rounds)
+    return Traffic(messages, messages, models + small, count * models + small)

@@ -1,0 +1,81 @@
+"""Fisher-weighted averaging: each weight by how much each client's predictions depend on it.
+
+M. Matena, C. Raffel. Merging Models with Fisher-Weighted Averaging. NeurIPS 2022.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.components.methods._merging import MODELS, as_model, shares_of, stacked
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.training.asking import Answers
+
+
+def information(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
+    """The diagonal Fisher information of each client at its own model."""
+    from fedrepro.training.moments import diagonal_fisher
+
+    assert info.clients is not None
+    return info.clients.ask(diagonal_fisher)
+
+
+@method(
+    "fisher_merge",
+    kind="one_shot",
+    needs={"example_counts", "client_answers"},
+    sends="diagonal of the Fisher information",
+    models=MODELS,
+    one_start=True,
+    label="Fisher merge",
+    prepare=information,
+    grid={"normalise": (True, False), "floor": (0.0, 1e-6), "clients_by": ("equal", "examples")},
+)
+def fisher_merge(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    prepared: list[Answers],
+    normalise: Annotated[bool, Arg("divide each client's information by its length")] = True,
+    floor: Annotated[float, Arg("least information of a weight, of all clients", least=0)] = 1e-6,
+    clients_by: Annotated[
+        Literal["examples", "equal"], Arg("clients count by their examples, or equally")
+    ] = "equal",
+) -> GlobalModel:
+    """w_k = sum_i λ_i F_ik w_ik / sum_i λ_i F_ik, F_i = E_x E_y~p(y|x) (d log p(y|x) / d w)².
+
+    Source: Matena and Raffel, section 3: information divided by its L2 norm over all weights, and
+    at least 1e-6. They choose λ_i on validation examples; here it is 1 / J or n_i / n. The floor is
+    that of all clients, so their order does not matter.
+    """
+    from fedrepro.merging.fisher import fisher_mean
+
+    share = shares_of(info)
+    if clients_by == "equal":
+        share = np.full_like(share, 1 / len(share))
+    each = {name: stacked(prepared, name) for name in clients.tensors}
+    if normalise:
+        lengths = lengths_of(each)
+        each = {name: _over(value, lengths) for name, value in each.items()}
+    made = {
+        name: fisher_mean(value, each[name], share, floor)[None].astype(np.float32)
+        for name, value in clients.tensors.items()
+    }
+    return as_model(clients, made)
+
+
+def lengths_of(each: dict[str, np.ndarray]) -> np.ndarray:
+    """The L2 norm over all tensors of each client, (J,); 1 where all is nothing."""
+    squares = [(v.astype(np.float64) ** 2).reshape(len(v), -1).sum(1) for v in each.values()]
+    found: np.ndarray = np.sqrt(np.sum(squares, axis=0))
+    return np.where(found > 0, found, 1.0)
+
+
+def _over(value: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    found: np.ndarray = value / lengths.reshape(-1, *[1] * (value.ndim - 1))
+    return found

@@ -1,0 +1,80 @@
+"""RegMean: layer by layer, the weights that best give what each client's own give on its inputs.
+
+X. Jin, X. Ren, D. Preotiuc-Pietro, P. Cheng. Dataless Knowledge Fusion by Merging Weights of
+Language Models. ICLR 2023.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.components.methods._merging import MODELS, as_model, merged, shares_of, stacked
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.training.asking import Answers
+
+Alpha = Annotated[float, Arg("what moments of two different inputs are times", least=0, most=1)]
+Ridge = Annotated[
+    float, Arg("towards the parameter average, as a share of the mean moment", least=0)
+]
+
+
+def moments(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
+    """The second moments of each layer's inputs, of each client at its own model."""
+    from fedrepro.training.moments import input_moments
+
+    assert info.clients is not None
+    return info.clients.ask(input_moments)
+
+
+@method(
+    "regmean",
+    kind="one_shot",
+    needs={"example_counts", "client_answers"},
+    sends="second moments of layer inputs",
+    models=MODELS,
+    one_start=True,
+    label="RegMean",
+    prepare=moments,
+    grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
+)
+def regmean(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    prepared: list[Answers],
+    alpha: Alpha = 0.9,
+    ridge: Ridge = 1e-6,
+    convolutions: Annotated[
+        Literal["regress", "average"],
+        Arg("regress on their patches, or the plain mean of them, as public code has it"),
+    ] = "regress",
+) -> GlobalModel:
+    """W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, with Â = α A + (1 - α) diag(A), A = E[a aᵀ].
+
+    a is a layer's input, with a 1 for the bias, in the client's own network; a convolution's are
+    its patches. p_i = n_i / n. Source: RegMean, section 3, for linear layers.
+    """
+    from fedrepro.merging.kronecker import regression_mean
+
+    share = shares_of(info)
+
+    def layer(name: str, weights: np.ndarray) -> np.ndarray:
+        plain = convolutions == "average" and clients.tensors[name].ndim > 3
+        if plain:
+            found: np.ndarray = weights.mean(axis=0)
+            return found
+        return regression_mean(weights, damped(stacked(prepared, name), alpha), share, ridge)
+
+    return as_model(clients, merged(clients, layer))
+
+
+def damped(moments: np.ndarray, alpha: float) -> np.ndarray:
+    """α A + (1 - α) diag(A) of each client: (J, D, D)."""
+    kept = alpha + (1 - alpha) * np.eye(moments.shape[-1])
+    found: np.ndarray = moments * kept
+    return found

@@ -1,0 +1,82 @@
+"""Task vectors: what each client's training added to the start, brought together.
+
+Task arithmetic: G. Ilharco, M. T. Ribeiro, M. Wortsman, S. Gururangan, L. Schmidt, H. Hajishirzi,
+A. Farhadi. Editing Models with Task Arithmetic. ICLR 2023.
+TIES: P. Yadav, D. Tam, L. Choshen, C. Raffel, M. Bansal. TIES-Merging: Resolving Interference When
+Merging Models. NeurIPS 2023.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+Scale = Annotated[float, Arg("what is added to the start is times this", above=0, most=100)]
+
+
+@method(
+    "task_arithmetic",
+    kind="one_shot",
+    needs={"start"},
+    label="task arithmetic",
+    grid={"scale": (0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0)},
+)
+def task_arithmetic(
+    clients: LocalModels, info: ClientInfo, *, rng: Rng, scale: Scale = 1.0
+) -> GlobalModel:
+    """w = w0 + s / J · sum_i (w_i - w0), w0 the common start; s = 1 is the plain mean.
+
+    Source: Ilharco et al., section 2, whose λ is s / J.
+    """
+    start, vectors = _vectors(clients, info)
+    return _model(clients, start + scale * vectors.mean(axis=0))
+
+
+@method(
+    "ties",
+    kind="one_shot",
+    needs={"start"},
+    label="TIES",
+    grid={"keep": (0.2, 0.5), "scale": (0.5, 1.0, 1.5, 2.0)},
+)
+def ties(
+    clients: LocalModels,
+    info: ClientInfo,
+    *,
+    rng: Rng,
+    keep: Annotated[float, Arg("share of each task vector that counts", above=0, most=1)] = 0.2,
+    scale: Scale = 1.0,
+) -> GlobalModel:
+    """w = w0 + s · mean of the task vectors w_i - w0 that agree with the elected sign, trimmed.
+
+    Only the largest entries of each vector count, over all weights together; the sign of a weight
+    is that of their sum. Source: TIES, section 4.
+    """
+    from fedrepro.merging.vectors import elected
+
+    start, vectors = _vectors(clients, info)
+    return _model(clients, start + scale * elected(vectors, keep))
+
+
+def _vectors(clients: LocalModels, info: ClientInfo) -> tuple[np.ndarray, np.ndarray]:
+    """The start and the task vectors, all tensors behind each other: float64 (n,), (J, n)."""
+    assert info.start is not None
+    start = np.concatenate([info.start[name].reshape(-1) for name in clients.tensors])
+    each = [value.reshape(len(value), -1) for value in clients.tensors.values()]
+    return start.astype(np.float64), np.concatenate(each, axis=1).astype(np.float64) - start
+
+
+def _model(clients: LocalModels, flat: np.ndarray) -> GlobalModel:
+    """The inverse: one network of all its numbers (n,)."""
+    ends = np.cumsum([value[0].size for value in clients.tensors.values()])
+    parts = np.split(flat.astype(np.float32), ends[:-1])
+    tensors = {
+        name: part.reshape(1, *value.shape[1:])
+        for (name, value), part in zip(clients.tensors.items(), parts, strict=True)
+    }
+    return GlobalModel(clients.model, tensors)

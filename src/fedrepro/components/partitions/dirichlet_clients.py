@@ -1,0 +1,70 @@
+"""Clients whose own shares of the classes are drawn from a symmetric Dirichlet distribution.
+
+D. Jhunjhunwala, S. Wang, G. Joshi. FedFisher: Leveraging Fisher Information for One-Shot Federated
+Learning. AISTATS 2024, by the authors' code.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import register
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.data.split import Owners, TrainingLabels, require_examples, shuffled_by_class
+
+
+@register("partition", "dirichlet_clients", version=1, title="Dirichlet, per client")
+def dirichlet_clients(
+    examples: TrainingLabels,
+    rng: Rng,
+    *,
+    clients: Annotated[int, Arg("holders of data", unit="clients", least=1)],
+    alpha: Annotated[
+        float, Arg("concentration: the smaller, the more unlike the clients", above=0, most=1e6)
+    ] = 0.1,
+    min_examples: Annotated[
+        int, Arg("draws that leave a client with less are repeated", unit="examples", least=1)
+    ] = 10,
+    max_redraws: Annotated[int, Arg("repeated draws before giving up", least=0)] = 10_000,
+) -> Owners:
+    """Each client i draws q_i ~ Dir_K(alpha) over classes; of class k it gets q_ik / sum_i q_ik.
+
+    `dirichlet` draws over clients for each class instead; papers call either "Dirichlet alpha".
+    Source: the code of FedFisher, which asks for no least number of examples. Repeated draws are
+    counted in the result. Errors: FedreproError for more clients than examples, or if
+    `max_redraws` is reached.
+    """
+    require_examples(examples, clients, min_examples)
+    available = np.bincount(examples.labels, minlength=examples.classes)
+    gamma, uniform = rng.stream("partition-gamma"), rng.stream("partition-uniform")
+    for redraws in range(max_redraws + 1):
+        shape = (clients, examples.classes)
+        # log g with g ~ Gamma(alpha), which itself underflows where alpha is small
+        grown = np.log(gamma.standard_gamma(alpha + 1, shape))
+        scores = grown + np.log1p(-uniform.random(shape)) / alpha
+        shares = _shares(_shares(scores, axis=1, logs=True), axis=0)
+        bounds = np.rint(available * np.cumsum(shares, axis=0)).astype(np.int64)
+        bounds[-1] = available
+        counts = np.diff(bounds, axis=0, prepend=0)
+        if counts.sum(axis=1).min() >= min_examples:
+            owner = np.empty(len(examples), np.int32)
+            holders = np.tile(np.arange(clients, dtype=np.int32), examples.classes)
+            order = shuffled_by_class(examples.labels, rng.stream("partition"))
+            owner[order] = np.repeat(holders, counts.T.reshape(-1))
+            return Owners(owner, clients, redraws=redraws)
+    raise FedreproError(
+        f"partition 'dirichlet_clients': {max_redraws + 1} draws of trial {rng.trial} all left one "
+        f"of {clients} clients with fewer than {min_examples} of {len(examples)} examples: "
+        f"lower `clients` or `min_examples`, or raise `alpha` ({alpha:g})"
+    )
+
+
+def _shares(scores: np.ndarray, axis: int, logs: bool = False) -> np.ndarray:
+    """exp(scores) divided by its sum along an axis, or the logarithm of it."""
+    top = scores.max(axis=axis, keepdims=True)
+    found: np.ndarray = scores - top - np.log(np.exp(scores - top).sum(axis=axis, keepdims=True))
+    return found if logs else np.exp(found)

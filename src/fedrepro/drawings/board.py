@@ -1,0 +1,419 @@
+"""Pictures of a leaderboard, from its two tables: gains, costs, single scenarios, groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, halo, image_of, new_figure, rules
+from fedrepro.drawings.style import CASES, Look
+from fedrepro.drawings.words import wrapped
+from fedrepro.numbers.board import ALL, CLASSES, STARTS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ROW = 0.15  # inches of a method
+MARKS = dict(zip(CLASSES, CASES, strict=False))
+BOUND, BEAT = "#222222", "#7F3C8D"  # the ceiling, and the method to beat
+COLUMNS = 4  # of panels
+LEAST = -1.5  # scores below are out of sight
+COLOURS = "cividis"
+CENTRED: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5.5}
+
+Frame = pd.DataFrame
+
+
+def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[str, bytes]:
+    """The pictures of a leaderboard by what follows its name: .groups.svg, .groups.png and so on.
+
+    board: its title, baseline, ceiling and line.
+    """
+    found = {}
+    with rules():
+        for name, draw in DRAWN.items():
+            drawn = draw(board, table, scenarios)
+            for suffix in (".svg", ".png"):
+                found[f".{name}{suffix}"] = image_of(drawn, suffix, f"{board['title']}: {name}")
+    return found
+
+
+def _heading(drawn: Figure, title: str, below: str) -> None:
+    height = drawn.get_figheight()
+    drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, va="center")
+    drawn.text(LEFT, 1 - 0.32 / height, below, va="center", color=SOFT)
+
+
+def _families(table: Frame) -> list[str]:
+    return [starts for starts in STARTS if (table["starts"] == starts).any()]
+
+
+def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
+    """The methods of a family in the order of the table, without bounds."""
+    own = table[table["starts"] == starts]
+    return own if bounds else own[own["class"] != "reference"]
+
+
+# ----------------------------------------------------------------------------------------- groups
+
+
+def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
+    """Scores with their intervals, class by class; a band for each group, ranks beside it."""
+    families = [(starts, _with_score(_ranked(table, starts))) for starts in _families(table)]
+    heights = [ROW * (len(own) + own["class"].nunique()) for _, own in families]
+    drawn = new_figure(0.62 + sum(height + 0.7 for height in heights))
+    top = 0.75
+    ends = table[["score_low", "score_high"]].to_numpy(float)
+    low, high = _limits(ends)
+    for (starts, own), height in zip(families, heights, strict=True):
+        axes = _axes(drawn, 1.95, 1.15, top, height)
+        _groups_of(axes, own)
+        _lines(axes, board, table[table["starts"] == starts])
+        axes.set_xlim(low, high)
+        axes.set_title(f"clients of {starts}", loc="left", fontsize=8, pad=11)
+        top += height + 0.7
+    axes.set_xlabel(f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}")
+    below = "95 % intervals over scenarios and trials. Bands: not told apart from the group's best."
+    _heading(drawn, f"{board['title']}: groups", below)
+    return drawn
+
+
+def _with_score(rows: Frame) -> Frame:
+    return rows[rows["score"].notna()]
+
+
+def _limits(ends: np.ndarray) -> tuple[float, float]:
+    """Where all intervals and both bounds are in sight, but no further below than −1.5."""
+    low, high = float(np.nanmin(ends)), float(np.nanmax(ends))
+    return max(LEAST, min(low, 0.0)) - 0.06, max(high, 1.0) + 0.06
+
+
+def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
+    """Axes at inches from the left, the right and the top."""
+    whole = drawn.get_figheight()
+    place = (
+        left / WIDTH,
+        1 - (top + height) / whole,
+        (WIDTH - left - right) / WIDTH,
+        height / whole,
+    )
+    return drawn.add_axes(place)
+
+
+def _groups_of(axes: Axes, own: Frame) -> None:
+    at, ticks = 0.0, []
+    beside = axes.get_yaxis_transform()
+    for kind, rows in own.groupby("class", sort=False):
+        look = MARKS[str(kind)]
+        heading: dict[str, Any] = {"ha": "right", "fontsize": 7.5, "fontweight": "bold"}
+        heading |= {"color": look.colour, "transform": beside, "va": "center"}
+        axes.text(-0.015, at, str(kind), **heading)
+        at += 1
+        for _, one in rows.iterrows():
+            ticks.append((at, str(one["method"])))
+            if one["group"] == one["group"] and int(one["group"]) % 2 == 1:
+                axes.axhspan(at - 0.5, at + 0.5, color=look.colour, alpha=0.09, linewidth=0)
+            ends = [one["score_low"], one["score_high"]]
+            axes.plot(ends, [at, at], color=look.colour, linewidth=1.6, zorder=3)
+            _dot(axes, one["score"], at, look, 5)
+            axes.text(1.012, at, _place(one), transform=beside, va="center", fontsize=7)
+            at += 1
+    axes.set_yticks([y for y, _ in ticks], [name for _, name in ticks])
+    axes.set_ylim(at - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.grid(axis="y", visible=False)
+
+
+def _dot(axes: Axes, x: float, y: float, look: Look, size: float) -> None:
+    """A mark of a class, with a white edge."""
+    edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
+    axes.plot(x, y, look.marker, color=look.colour, markersize=size, zorder=4, **edge)
+
+
+def _place(one: pd.Series) -> str:
+    if one["group"] != one["group"]:
+        return "no rank"
+    low, high = int(one["rank_low"]), int(one["rank_high"])
+    ranks = f"rank {low}" if low == high else f"rank {low} to {high}"
+    return f"group {int(one['group'])}, {ranks}"
+
+
+def _lines(axes: Axes, board: Mapping[str, Any], own: Frame) -> None:
+    """The baseline, the ceiling, and the method to beat where it has a score."""
+    axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
+    axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
+    line = own[(own["method"] == board["line"]) & own["score"].notna()]
+    if len(line):
+        score = float(line["score"].iloc[0])
+        axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
+        where: dict[str, Any] = {"ha": "center", "va": "bottom", "color": BEAT}
+        axes.text(score, 1.0, board["line"], transform=axes.get_xaxis_transform(), **where)
+
+
+# ------------------------------------------------------------------------------------------ costs
+
+
+def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
+    """Score against what clients send, with the frontier: nobody sends less and scores as much."""
+    families = _families(table)
+    drawn = new_figure(0.85 + 3.1 * len(families))
+    sizes = table["parameters"].to_numpy(float)
+    for at, starts in enumerate(families):
+        axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)
+        own = _with_score(_ranked(table, starts))
+        own = own[own["score"] > LEAST]
+        _frontier(axes, own)
+        for _, one in own.iterrows():
+            area = 22 * math.sqrt(float(one["parameters"]) / np.nanmin(sizes))
+            look = MARKS[str(one["class"])]
+            _dot(axes, one["bytes_up"], one["score"], look, math.sqrt(area))
+        _names(axes, own)
+        axes.set_xscale("log")
+        low, high = float(own["bytes_up"].min()), float(own["bytes_up"].max())
+        wide = max(high / low, 2.0)
+        axes.set_xlim(low / wide**0.36, high * wide**0.22)
+        axes.set_xticks(*_ticks(own["bytes_up"]), minor=False)
+        axes.set_xticks([], minor=True)
+        axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
+        axes.set_ylabel(f"score (0: {board['baseline']}, 1: {board['ceiling']})")
+    axes.set_xlabel("bytes that clients send, as multiples of their models")
+    _class_legend(drawn, table)
+    below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
+    _heading(drawn, f"{board['title']}: accuracy and bytes", below)
+    return drawn
+
+
+def _ticks(values: pd.Series) -> tuple[list[float], list[str]]:
+    """Round multiples within the range of the values."""
+    low, high = float(values.min()), float(values.max())
+    found = [
+        m * 10**e for e in range(-1, 4) for m in (1, 2, 5) if low * 0.8 <= m * 10**e <= high * 2
+    ]
+    return found, [f"{value:g}" for value in found]
+
+
+def _frontier(axes: Axes, own: Frame) -> None:
+    best = -math.inf
+    xs: list[float] = []
+    ys: list[float] = []
+    for _, one in own.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
+        if one["score"] > best:
+            xs += [one["bytes_up"]] * (2 if xs else 1)
+            ys += [best, one["score"]] if ys else [one["score"]]
+            best = float(one["score"])
+    axes.plot(xs, ys, color="#9AA0A8", linewidth=1.0, zorder=2)
+
+
+def _names(axes: Axes, own: Frame) -> None:
+    """Names beside marks, with a line to the mark; those of one place one below the other."""
+    gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
+    step = max(2.0, float(own["bytes_up"].max() / own["bytes_up"].min())) ** 0.02
+    rows = own.sort_values("score", ascending=False)
+    places = _columns_of(rows["bytes_up"].tolist())
+    for column in range(max(places, default=-1) + 1):
+        there = [
+            row
+            for row, place in zip(rows.to_dict("records"), places, strict=True)
+            if place == column
+        ]
+        heights = spread([float(row["score"]) for row in there], gap)
+        # names of the first column have the room to the left of it
+        ends = [float(row["bytes_up"]) for row in there]
+        side, away = ("left", max(ends) * step) if column else ("right", min(ends) / step)
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
+        for row, height in zip(there, heights, strict=True):
+            line: dict[str, Any] = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5}
+            look: dict[str, Any] = {"arrowprops": line | {"shrinkA": 0, "shrinkB": 3}, "zorder": 5}
+            look |= {"ha": side, "va": "center", "fontsize": 6.5, "path_effects": halo()}
+            axes.annotate(
+                str(row["method"]), (row["bytes_up"], row["score"]), (away, height), **look
+            )
+
+
+def _columns_of(values: Sequence[float]) -> list[int]:
+    """The number of the column of names of each value: those within a fifth share one."""
+    order = sorted(set(values))
+    starts = [v for at, v in enumerate(order) if at == 0 or v > 1.2 * order[at - 1]]
+    return [sum(value >= start for start in starts) - 1 for value in values]
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Falling heights moved apart until neighbours are `gap` apart, each as little as may be.
+
+    Neighbours that would touch become a block around the mean of where they want to be.
+    """
+    blocks: list[list[float]] = []
+    for height in heights:
+        blocks.append([height])
+        while len(blocks) > 1 and _ends(blocks[-2], gap)[1] - gap < _ends(blocks[-1], gap)[0]:
+            last = blocks.pop()
+            blocks[-1] = blocks[-1] + last
+    return [_ends(block, gap)[0] - gap * at for block in blocks for at in range(len(block))]
+
+
+def _ends(block: Sequence[float], gap: float) -> tuple[float, float]:
+    """The highest and the lowest place of a block."""
+    middle, half = sum(block) / len(block), gap * (len(block) - 1) / 2
+    return middle + half, middle - half
+
+
+def _class_legend(drawn: Figure, table: Frame) -> None:
+    from matplotlib.lines import Line2D
+
+    there = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
+    handles = [
+        Line2D(
+            [], [], linestyle="", marker=MARKS[kind].marker, color=MARKS[kind].colour, label=kind
+        )
+        for kind in there
+    ]
+    drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
+
+
+# ------------------------------------------------------------------------------- single scenarios
+
+
+def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
+    """What each method gains over the baseline in each scenario, in points, paired by trial."""
+    own = dict(_scenes(scenarios))
+    order = {starts: _ranked(table, starts)["method"].tolist() for starts in _families(table)}
+    rows = [chunk for starts in order for chunk in _chunks([p for p in own if p[0] == starts])]
+    heights = [ROW * max(4, len(order[chunk[0][0]])) for chunk in rows]
+    drawn = new_figure(0.55 + sum(height + 0.75 for height in heights))
+    top, left, across = 0.9, 1.95, 0.14
+    wide = (WIDTH - left - 0.1 - across * (COLUMNS - 1)) / COLUMNS
+    for chunk, height in zip(rows, heights, strict=True):
+        for column, place in enumerate(chunk):
+            start = left + column * (wide + across)
+            axes = _axes(drawn, start, WIDTH - start - wide, top, height)
+            _gain(axes, board, table, own[place], order[place[0]])
+            axes.set_title(_title(place, wide), loc="left", fontsize=6.5)
+            if column:
+                axes.set_yticklabels([])
+        height_of = drawn.get_figheight()
+        drawn.text(LEFT, 1 - (top - 0.1) / height_of, f"clients of {chunk[0][0]}", fontsize=7.5)
+        top += height + 0.75
+    below = (
+        f"Points of test accuracy above {board['baseline']}, a mark a trial. Dashed: "
+        f"{board['line']} (violet), {board['ceiling']} (black)."
+    )
+    _heading(drawn, f"{board['title']}: gain over {board['baseline']}", below)
+    return drawn
+
+
+def _chunks(places: Sequence[Any]) -> list[Sequence[Any]]:
+    return [places[at : at + COLUMNS] for at in range(0, len(places), COLUMNS)]
+
+
+def _scenes(scenarios: Frame) -> list[tuple[tuple[str, str, str, int], Frame]]:
+    single = scenarios[(scenarios["data"] != ALL) & (scenarios["metric"] == "accuracy")]
+    keys = ["starts", "data", "case", "clients"]
+    found = []
+    for _, rows in single.groupby(keys, sort=False):
+        first = rows.iloc[0]
+        place = str(first["starts"]), str(first["data"]), str(first["case"]), int(first["clients"])
+        found.append((place, rows))
+    return found
+
+
+def _title(place: tuple[str, str, str, int], room: float) -> str:
+    lines = [*wrapped(f"{place[1]}, {place[3]} clients", 6.5, room), *wrapped(place[2], 6.5, room)]
+    return "\n".join(lines)
+
+
+def _trials(rows: Frame, method: str) -> np.ndarray | None:
+    own = rows[rows["method"] == method]["by_trial"]
+    return np.array([float(text) for text in str(own.iloc[0]).split()]) if len(own) else None
+
+
+def _gain(
+    axes: Axes, board: Mapping[str, Any], table: Frame, rows: Frame, order: Sequence[str]
+) -> None:
+    base = _trials(rows, board["baseline"])
+    assert base is not None
+    kinds = dict(zip(table["method"], table["class"], strict=True))
+    for at, method in enumerate(order):
+        own = _trials(rows, method)
+        if own is None:
+            continue
+        look = MARKS[str(kinds[method])]
+        gain = 100 * (own - base)
+        axes.plot(gain, [at] * len(gain), "|", color=look.colour, markersize=5, alpha=0.6, zorder=3)
+        _dot(axes, float(gain.mean()), at, look, 4)
+    for name, colour in ((board["line"], BEAT), (board["ceiling"], BOUND)):
+        line = _trials(rows, name)
+        if line is not None:
+            ahead = 100 * float((line - base).mean())
+            axes.axvline(ahead, color=colour, linewidth=0.9, linestyle=(0, (3, 1.5)), zorder=2)
+    axes.axvline(0, color=BOUND, linewidth=0.7, zorder=1)
+    axes.set_yticks(range(len(order)), order)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(order) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+
+
+def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
+    """Methods by scenarios: the colour is the score, the number the accuracy in percent."""
+    scenes = _scenes(scenarios)
+    families = _families(table)
+    parts = [(s, _ranked(table, s, bounds=True)["method"].tolist()) for s in families]
+    heights = [0.155 * len(methods) for _, methods in parts]
+    drawn = new_figure(0.6 + sum(height + 1.5 for height in heights))
+    top, most = 1.75, max(sum(place[0] == s for place, _ in scenes) for s in families)
+    for (starts, methods), height in zip(parts, heights, strict=True):
+        own = [(place, rows) for place, rows in scenes if place[0] == starts]
+        room = (WIDTH - 1.95 - 0.75) * (1 - len(own) / most)
+        axes = _axes(drawn, 1.95, 0.75 + room, top, height)
+        _map(axes, board, scenarios, own, methods)
+        drawn.text(LEFT, 1 - (top - 0.2) / drawn.get_figheight(), f"clients of {starts}")
+        top += height + 1.5
+    ends = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
+    below = f"Numbers: test accuracy in percent. Colour: the score, {ends}."
+    _heading(drawn, f"{board['title']}: methods in single scenarios", below)
+    return drawn
+
+
+def _map(
+    axes: Axes,
+    board: Mapping[str, Any],
+    scenarios: Frame,
+    scenes: Sequence[tuple[tuple[str, str, str, int], Frame]],
+    methods: Sequence[str],
+) -> None:
+    shares = np.full((len(methods), len(scenes)), np.nan)
+    means = shares.copy()
+    for column, (_, rows) in enumerate(scenes):
+        ends = [_trials(rows, board[key]) for key in ("baseline", "ceiling")]
+        low, high = (float(np.mean(end)) if end is not None else math.nan for end in ends)
+        for row, method in enumerate(methods):
+            own = _trials(rows, method)
+            if own is not None:
+                means[row, column] = own.mean()
+                shares[row, column] = (own.mean() - low) / max(high - low, 1e-3)
+    axes.pcolormesh(np.clip(shares, -0.25, 1), cmap=COLOURS, vmin=-0.25, vmax=1)
+    for row, column in np.argwhere(np.isfinite(means)):
+        dark = shares[row, column] < 0.45
+        said = f"{100 * means[row, column]:.1f}"
+        colour = "white" if dark else "black"
+        axes.text(column + 0.5, row + 0.52, said, color=colour, **CENTRED)
+    for row, column in np.argwhere(~np.isfinite(means)):
+        axes.text(column + 0.5, row + 0.52, "–", color=SOFT, **CENTRED)
+    axes.grid(False)
+    axes.set_yticks([at + 0.5 for at in range(len(methods))], methods)
+    names = [f"{place[1]}, {place[3]} clients\n{place[2]}" for place, _ in scenes]
+    axes.set_xticks(
+        [at + 0.5 for at in range(len(scenes))], names, rotation=50, ha="left", fontsize=6
+    )
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.invert_yaxis()
+
+
+Draw = Callable[[Mapping[str, Any], Frame, Frame], "Figure"]
+DRAWN: dict[str, Draw] = {"groups": groups, "bytes": bytes_up, "gains": gains, "scenarios": skew}

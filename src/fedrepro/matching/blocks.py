@@ -1,0 +1,114 @@
+"""Networks with convolutions as the arrays that matching works on.
+
+As in `networks`, (weight0, bias0, weight1, …), weights as inputs × outputs. Where an output unit
+meets an input unit at several places, a weight has three axes, (inputs, places, outputs): those of
+a kernel, or the pixels of a map that a fully connected layer takes. So a channel is a unit as any
+other. A layer without a bias has one of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrepro.core.spec import Spec
+from fedrepro.matching.networks import UnitArrays
+from fedrepro.matching.rewards import Array
+from fedrepro.networks.matrices import LayerMatrix, layer_matrices
+from fedrepro.networks.network import IMAGE
+from fedrepro.networks.predict import network_of
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which tensors are which arrays. layers: from inputs to outputs; maps: which of them are fully
+    connected and take maps.
+    """
+
+    layers: tuple[LayerMatrix, ...]
+    maps: tuple[bool, ...]
+
+    def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
+        """The networks of J clients, float64, from stacked tensors (J, *shape)."""
+        whole: list[Array] = []
+        below = 0
+        for layer, of_maps in zip(self.layers, self.maps, strict=True):
+            weight = LayerMatrix(layer.weight, None, layer.kernel).of(tensors).astype(np.float64)
+            count = layer.kernel[0] if layer.kernel else below
+            if layer.kernel or of_maps:
+                weight = weight.reshape(len(weight), count, -1, weight.shape[-1])
+            below = weight.shape[-1]
+            bias = np.zeros((len(weight), below))
+            if layer.bias is not None:
+                bias = tensors[layer.bias].astype(np.float64)
+            whole += [weight, bias]
+        return list(zip(*whole, strict=True))
+
+    def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
+        """A network as stacked tensors of one model, float32 (1, *shape)."""
+        found: dict[str, np.ndarray] = {}
+        for place, layer in enumerate(self.layers):
+            weight, bias = network[2 * place], network[2 * place + 1]
+            kernel = (len(weight), *layer.kernel[1:]) if layer.kernel else None
+            matrix = weight.reshape(-1, weight.shape[-1])
+            found |= LayerMatrix(layer.weight, None, kernel).tensors(matrix)
+            if layer.bias is not None:
+                found[layer.bias] = bias
+        return {
+            name: np.ascontiguousarray(value[None], np.float32) for name, value in found.items()
+        }
+
+
+def blocks_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks:
+    """The arrays of networks of a model; see `layer_matrices` for errors."""
+    network = network_of(model, shape, classes)
+    layers = layer_matrices(network)
+    given = [place for _, place, names in network.places if names]
+    maps = (len(p) == IMAGE and not one.kernel for p, one in zip(given, layers, strict=True))
+    return Blocks(layers, tuple(maps))
+
+
+def widths_of(network: UnitArrays) -> tuple[int, ...]:
+    """Units of each hidden layer, the lowest first."""
+    return tuple(len(bias) for bias in network[1:-2:2])
+
+
+def incoming(weight: Array) -> Array:
+    """A weight as a matrix of what comes into each unit: (inputs · places, outputs)."""
+    return weight.reshape(-1, weight.shape[-1])
+
+
+def outgoing(weight: Array) -> Array:
+    """The same of what goes out of each unit: (inputs, places · outputs)."""
+    return weight.reshape(len(weight), -1)
+
+
+def orders_of(before: UnitArrays, after: UnitArrays) -> list[np.ndarray]:
+    """The order of hidden units that makes one network the other, which is the same permuted.
+
+    int64 (L,) of each hidden layer: unit i after was unit order[i] before.
+    """
+    found: list[np.ndarray] = []
+    below: np.ndarray | None = None
+    for layer in range(len(before) // 2 - 1):
+        one = before[2 * layer] if below is None else before[2 * layer][below]
+        units = _units(one, before[2 * layer + 1])
+        places: dict[bytes, list[int]] = {}
+        for place, unit in enumerate(units):
+            places.setdefault(unit.tobytes(), []).append(place)
+        again = _units(after[2 * layer], after[2 * layer + 1])
+        below = np.array([places[unit.tobytes()].pop(0) for unit in again], np.int64)
+        found.append(below)
+    return found
+
+
+def _units(weight: Array, bias: Array) -> Array:
+    """Units by row: what comes into each, and its bias. Zeros lose their sign."""
+    return np.ascontiguousarray(np.vstack([incoming(weight), bias]).T) + 0.0
+
+
+def mean_of_blocks(networks: Sequence[UnitArrays], share: Array) -> UnitArrays:
+    """sum_j p_j of each array."""
+    return tuple(np.tensordot(share, np.stack(each), 1) for each in zip(*networks, strict=True))

@@ -1,0 +1,1 @@
+"""Networks of one start merged into one."""

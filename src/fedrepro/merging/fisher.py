@@ -1,0 +1,40 @@
+"""Weights averaged by diagonal information, and the descent that FedFisher takes instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fedrepro.merging.kronecker import mean_of
+
+Array = np.ndarray
+
+
+def fisher_mean(weights: Array, information: Array, share: Array, floor: float = 0.0) -> Array:
+    """sum_i p_i F_i w_i / sum_i p_i F_i, elementwise, F_i at least `floor`: (J, …) to (…).
+
+    The parameter average where the information of all is nothing. float64.
+    """
+    held = np.maximum(information.astype(np.float64), floor)
+    whole, average = mean_of(held, share), mean_of(weights, share)
+    apart = mean_of(held * (weights - average), share)
+    found: Array = average + np.divide(apart, whole, out=np.zeros_like(apart), where=whole != 0)
+    return found
+
+
+def descended(
+    gradient: Callable[[Array], Array], start: Array, steps: int, rate: float, within: bool
+) -> Array:
+    """FedFisher's descent: m = v + 0.9 m, s = v² + 0.99 s, w = w - η m / (√s + 0.01).
+
+    v is the gradient at w; within: 0.01 stands inside the root, as with Kronecker factors.
+    Flat directions hardly leave the start. Source: the authors' code; no sum is damped, so this is
+    not Adam.
+    """
+    x, mean, square = start.copy(), np.zeros_like(start), np.zeros_like(start)
+    for _ in range(steps):
+        v = gradient(x)
+        mean, square = v + 0.9 * mean, v * v + 0.99 * square
+        x -= rate * mean / (np.sqrt(square + 0.01) if within else np.sqrt(square) + 0.01)
+    return x

@@ -1,0 +1,116 @@
+"""Weights averaged in a metric that each client has of its own: one equation for several methods.
+
+Of each layer, with weights W_i (D, K) of client i, share p_i, and symmetric A_i (D, D), G_i (K, K):
+
+    sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i.
+
+A_i = G_i = I is the parameter average, G_i = I is RegMean, diagonal factors are a Fisher-weighted
+average, and Kronecker factors of the Fisher information FedFisher (K-FAC) and FedLPA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+
+Array = np.ndarray
+
+
+def mean_of(weights: Array, share: Array) -> Array:
+    """sum_i p_i W_i: (J, …) and (J,) to (…), float64."""
+    found: Array = np.tensordot(share, weights.astype(np.float64), 1)
+    return found
+
+
+def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 0.0) -> Array:
+    """W = (sum_i p_i A_i + λ I)⁻¹ (sum_i p_i A_i W_i + λ W̄), W̄ = sum_i p_i W_i: float64 (D, K).
+
+    weights: (J, D, K); inputs: A_i (J, D, D); λ = ridge times the mean of the diagonal. Where the
+    sum is singular even so, the solution that is nearest to W̄. The pooled least-squares solution,
+    where each W_i is that of client i, p_i its share of examples and A_i the mean of x xᵀ.
+    """
+    start = mean_of(weights, share)
+    whole = mean_of(inputs, share)
+    apart = [p * a @ (w - start) for p, a, w in zip(share, _double(inputs), weights, strict=True)]
+    whole[np.diag_indices_from(whole)] += ridge * np.trace(whole) / len(whole)
+    found: Array = start + _solved(whole, np.sum(apart, axis=0))
+    return found
+
+
+def _solved(matrix: Array, wanted: Array) -> Array:
+    """The solution of a symmetric system, or its shortest one where there are several."""
+    if not (np.isfinite(matrix).all() and np.isfinite(wanted).all()):
+        return np.full_like(wanted, np.nan)
+    try:
+        factor = scipy.linalg.cho_factor(matrix, lower=True)
+        found: Array = scipy.linalg.cho_solve(factor, wanted)
+    except np.linalg.LinAlgError:
+        found = np.linalg.pinv(matrix, hermitian=True) @ wanted
+    return found
+
+
+def kronecker_mean(
+    weights: Array,
+    inputs: Array,
+    errors: Array,
+    share: Array,
+    steps: int = 1000,
+    tolerance: float = 1e-10,
+) -> tuple[Array, float]:
+    """The W of this module's equation by conjugate gradients from W̄: float64 (D, K).
+
+    weights: (J, D, K); inputs: A_i (J, D, D); errors: G_i (J, K, K). Ends after so many steps, or
+    when the residual is below `tolerance` of what it was; what is left of it is told. What no
+    client has an opinion on, the null space of the sum, stays at W̄.
+    """
+    start, a, g = mean_of(weights, share), _double(inputs), _double(errors)
+    residual = sum(
+        p * (one @ (w - start) @ two) for p, w, one, two in zip(share, weights, a, g, strict=True)
+    )
+    applied = applied_of(a, g, share)
+    return conjugate_gradients(applied, start, np.asarray(residual), steps, tolerance)
+
+
+def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
+    """The function W to sum_i p_i A_i W G_i; shapes as of `kronecker_mean`."""
+    a, g = _double(inputs), _double(errors)
+
+    def applied(value: Array) -> Array:
+        parts = (p * (one @ value @ two) for p, one, two in zip(share, a, g, strict=True))
+        return np.asarray(sum(parts))
+
+    return applied
+
+
+def conjugate_gradients(
+    applied: Callable[[Array], Array],
+    start: Array,
+    residual: Array,
+    steps: int,
+    tolerance: float,
+) -> tuple[Array, float]:
+    """The solution of a symmetric semi-definite system from a start, and what of it is not solved.
+
+    applied(x): the system times x; residual: of the start, of any shape. The second is the length
+    of the residual as a share of what it was.
+    """
+    x, way = start.copy(), residual.copy()
+    first = square = float((residual * residual).sum())
+    for _ in range(steps):
+        if not square > tolerance**2 * first:
+            break
+        turned = applied(way)
+        along = float((way * turned).sum())
+        if not along > 0:  # a direction that nobody has an opinion on, up to rounding
+            break
+        x += square / along * way
+        residual = residual - square / along * turned
+        before, square = square, float((residual * residual).sum())
+        way = residual + square / before * way
+    return x, float(np.sqrt(square / first)) if first > 0 else 0.0
+
+
+def _double(values: Array) -> Array:
+    return values.astype(np.float64)

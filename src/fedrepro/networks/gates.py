@@ -1,0 +1,59 @@
+"""A gate: a small network that makes one prediction of the logits of several networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.networks.network import Network
+
+if TYPE_CHECKING:
+    import torch
+
+    from fedrepro.training.examples import Examples
+
+Gate = Mapping[str, np.ndarray]
+
+
+def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
+    """What the gate gives, (n, K), of the logits of m networks side by side, (n, m · K).
+
+    gate: weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1, with ReLU between; or one layer.
+    """
+    x = logits
+    layers = len(gate) // 2
+    for place in range(layers):
+        x = x @ gate[f"weight{place}"] + gate[f"bias{place}"]
+        x = np.maximum(x, 0) if place + 1 < layers else x
+    return x
+
+
+def joint_logits(
+    network: Network, tensors: Mapping[str, np.ndarray], examples: Examples
+) -> np.ndarray:
+    """Logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
+    import torch
+
+    device, dtype = examples.inputs.device, examples.dtype
+    held = {
+        name: torch.from_numpy(np.ascontiguousarray(value)).to(device, dtype)
+        for name, value in tensors.items()
+    }
+    count, found = len(next(iter(held.values()))), []
+    with torch.no_grad():
+        for at in range(0, len(examples.inputs), network.prediction_rows):
+            x = examples.scaled(slice(at, at + network.prediction_rows))
+            each = [network.logits({k: v[i] for k, v in held.items()}, x) for i in range(count)]
+            found.append(torch.cat(each, dim=1).float().cpu().numpy())
+    return np.concatenate(found)
+
+
+def gated(
+    network: Network, tensors: Mapping[str, np.ndarray], gate: Gate, examples: Examples
+) -> torch.Tensor:
+    """Class scores (N, K): the gate's logits."""
+    import torch
+
+    return torch.from_numpy(gated_logits(gate, joint_logits(network, tensors, examples)))

@@ -1,0 +1,142 @@
+"""Two methods, trial by trial: the mean difference at each point of the exhibits that have both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.metrics import all_metrics
+from fedrepro.numbers.claims.intervals import half_width, mean
+from fedrepro.numbers.files import open_exhibit
+from fedrepro.numbers.results import drawn_exhibits
+from fedrepro.numbers.summary import ROUND, leading_columns
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """One number of two methods at a point of an exhibit, `one` less `other`, over `trials` trials.
+
+    low, high: the interval of the difference by Student's t at CONFIDENCE, infinite for one trial.
+    """
+
+    exhibit: str
+    point: Mapping[str, Any]
+    labels: tuple[str, str]
+    one: float
+    other: float
+    difference: float
+    low: float
+    high: float
+    trials: int
+
+    @property
+    def where(self) -> str:
+        """The point in words: clients 10, alpha 0.1."""
+        return ", ".join(f"{key} {value}" for key, value in self.point.items() if value != "")
+
+    @property
+    def sign(self) -> int:
+        """1 if `one` is larger beyond what trials scatter, -1 if it is smaller, 0 if neither."""
+        return int(self.low > 0) - int(self.high < 0)
+
+
+def paired(
+    scale: str,
+    one: str,
+    other: str,
+    reports: Path,
+    metric: str = "accuracy",
+    split: str = "test",
+    exhibit: str = "",
+) -> list[PairedDifference]:
+    """The difference wherever a drawn exhibit measures both methods, named by label or component.
+
+    In a trial both have the same data, partition and, of one-shot methods, local models, so what
+    these change cancels. Final values of the chosen settings are taken, of the trials that both
+    have. exhibit: one of them, or a paper. Errors: FedreproError where none has both.
+    """
+    if metric not in all_metrics():
+        raise unknown("metric", metric, all_metrics())
+    found: list[PairedDifference] = []
+    names: set[str] = set()
+    for drawn in drawn_exhibits(scale, reports, exhibit):
+        table = open_exhibit(reports / scale, drawn.key, scale).table(".csv")
+        table = table[table[ROUND].isna()] if ROUND in table else table
+        names |= set(table["method"])
+        table = table[(table["metric"] == metric) & (table["split"] == split)]
+        found += _of_exhibit(drawn.key, table, one, other)
+    for asked in (one, other):
+        if not found and not _known(asked, names):
+            raise unknown("method", asked, names, "the drawn exhibits")
+    if not found:
+        raise FedreproError(
+            f"no drawn exhibit has {metric} {split} of both {one} and {other} at one point: put "
+            "both into the methods of an exhibit, and draw it"
+        )
+    return found
+
+
+def _known(asked: str, names: set[str]) -> bool:
+    from fedrepro.core.registry import components
+
+    return asked in names or asked in components("method")
+
+
+def _of_exhibit(key: str, table: pd.DataFrame, one: str, other: str) -> Iterator[PairedDifference]:
+    leading = [name for name in leading_columns(table) if name != ROUND]
+    points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
+    for row in table.to_dict("records"):
+        place = tuple("" if pd.isna(row[name]) else str(row[name]) for name in leading)
+        points.setdefault(place, []).append(row)
+    for place, rows in points.items():
+        for first in _named(rows, one):
+            for second in _named(rows, other):
+                if first is not second:
+                    yield _difference(key, dict(zip(leading, place, strict=True)), first, second)
+
+
+def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
+    """Those of a label, or else of a component."""
+    labelled = [row for row in rows if row["method"].lower() == name.lower()]
+    return labelled or [row for row in rows if row["setting"].split("+")[0] == name]
+
+
+def _difference(
+    key: str, point: Mapping[str, Any], first: Mapping[Any, Any], second: Mapping[Any, Any]
+) -> PairedDifference:
+    each = [np.array(row["by_trial"].split(), float) for row in (first, second)]
+    count = min(map(len, each))
+    apart = (each[0][:count] - each[1][:count])[:, None]
+    middle, half = float(mean(apart)[0]), float(half_width(apart, CONFIDENCE)[0])
+    return PairedDifference(
+        key,
+        point,
+        (first["method"], second["method"]),
+        float(each[0][:count].mean()),
+        float(each[1][:count].mean()),
+        middle,
+        middle - half,
+        middle + half,
+        count,
+    )
+
+
+def verdict(found: Sequence[PairedDifference], metric: str) -> str:
+    """What the differences come to, in a sentence."""
+    one, other = found[0].labels
+    better = all_metrics()[metric].better or 1
+    signs = [row.sign * better for row in found]
+    words = ("better", "worse") if all_metrics()[metric].better else ("larger", "smaller")
+    return (
+        f"{one} is {words[0]} than {other} at {signs.count(1)} of {len(found)} points, "
+        f"{words[1]} at {signs.count(-1)}, and not told apart at {signs.count(0)} (95 % intervals "
+        "of the paired difference, each point by itself)"
+    )

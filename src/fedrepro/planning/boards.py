@@ -1,0 +1,47 @@
+"""Leaderboards: the ground on which methods are compared, which does not move under a version."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.planning.exhibit import Exhibit
+from fedrepro.planning.paths import specs_of
+from fedrepro.planning.plan import Plan
+
+
+def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
+    """The exhibits that a leaderboard is made of, in the order of their file."""
+    names = plan.files[paper].parts(version, plan.scale)
+    return [plan.exhibits[f"{paper}/{name}"] for name in names]
+
+
+def ground_of(parts: Iterable[Exhibit]) -> str:
+    """A digest of what no method changes: scenarios with all parameters and versions, trials, and
+    the rules by which settings are chosen.
+
+    Methods may be added, and have new versions: the ground is the same.
+    """
+    lines = []
+    for exhibit in parts:
+        rules = sorted({m.choose.name for m in exhibit.measures if m.choose and m.chosen})
+        for point in exhibit.points:
+            scenario = " ".join(spec.resolved for spec in specs_of(point.scenario))
+            trials = sorted(set(point.trials.values()))
+            lines.append(f"{exhibit.key}: {scenario}; trials {trials}; chosen by {rules}")
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def require_frozen(plan: Plan) -> None:
+    """Errors: FedreproError for a leaderboard whose ground is another than is written, at scale
+    paper."""
+    for paper, file in plan.files.items() if plan.scale == "paper" else ():
+        for version, board in file.boards.items():
+            found = ground_of(parts_of(plan, paper, version))
+            if board.ground and found != board.ground:
+                raise FedreproError(
+                    f"config/exhibits/{paper}.yaml: the ground of {paper}/{version} changed (its "
+                    f"digest is {found}, written is {board.ground}); results on two grounds do not "
+                    f"compare: undo the change, or make it {paper}/{int(version) + 1} beside it"
+                )

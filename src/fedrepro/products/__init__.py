@@ -1,0 +1,1 @@
+"""Products and exponentials, by named libraries."""

@@ -1,0 +1,89 @@
+"""Where compiled code is kept: with the user, by the content of its source.
+
+Numba keeps it beside the source, or by the path of the source, so that each copy of the package
+would compile anew what another one has. What belongs to an old source is never looked at again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numba
+import xxhash
+from numba.core.caching import UserProvidedCacheLocator
+
+
+def _base() -> Path:
+    """Errors: RuntimeError without a home."""
+    config: Any = numba.config
+    if config.CACHE_DIR:
+        return Path(config.CACHE_DIR)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fedrepro", "compiled")
+
+
+class ByContent(UserProvidedCacheLocator):
+    """A folder of NUMBA_CACHE_DIR, or of the user's cache, for each content of a source file."""
+
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
+        content = xxhash.xxh3_64_hexdigest(Path(py_file).read_bytes())
+        self._cache_path = str(_base() / f"{Path(py_file).stem}-{content}")
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
+        """None where there is no file, or the folder cannot be written."""
+        try:
+            found = cls(py_func, py_file)
+            found.ensure_cache_path()  # type: ignore[no-untyped-call]
+        except (OSError, RuntimeError):  # no home
+            return None
+        return found
+
+
+@contextmanager
+def kept_by_content() -> Iterator[None]:
+    """What Numba is told to keep meanwhile is kept so; beside its source where that cannot be."""
+    config: Any = numba.config
+    before = config.CACHE_LOCATOR_CLASSES
+    ours = f"{ByContent.__module__}.{ByContent.__name__}"
+    config.CACHE_LOCATOR_CLASSES = before or f"{ours},InTreeCacheLocator"
+    try:
+        yield
+    finally:
+        config.CACHE_LOCATOR_CLASSES = before
+
+
+@contextmanager
+def one_process(what: str) -> Iterator[None]:
+    """Jobs that need the same code at once: one compiles it, the others wait and read it.
+
+    Where nothing can be written each compiles by itself.
+    """
+    try:
+        path = _base() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except (OSError, RuntimeError):
+        yield
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def compiled_once(function: Any) -> None:
+    """Let `one_process` compile a function of Numba's for each kind of arguments."""
+    compile_now, name = function.compile, function.py_func.__qualname__
+
+    def compile_or_wait(kinds: Any) -> Any:
+        with one_process(f"{name}{kinds}"):
+            return compile_now(kinds)
+
+    function.compile = compile_or_wait

@@ -1,0 +1,450 @@
+"""Products, exponentials and random words in compiled code: the same bits on every processor.
+
+A product is written out in vectors of LLVM, of which each machine makes what it has: an element is
+one chain of fused multiplications and additions in the order of its sum, whatever the width of the
+vectors, and however many rows and columns are computed at a time. No library is called, so neither
+its version nor the branch that it takes can change a result. Nothing here allows `fastmath`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Collection
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+import xxhash
+from llvmlite import binding, ir  # type: ignore[import-untyped]
+from numba import types
+from numba.core import cgutils as untyped
+from numba.core import config
+from numba.core.errors import TypingError
+from numba.extending import intrinsic, overload
+
+from fedrepro.products.caching import compiled_once, kept_by_content, one_process
+
+Array = np.ndarray[Any, Any]
+cgutils: Any = untyped
+numba_types: Any = types
+Function = Callable[..., Any]
+
+# rows of matrices are filled up with zeros to whole multiples of so many numbers
+PAD = 8
+
+SINGLE = np.float32
+LOWEST = SINGLE(-87.0)  # what lies below has no normal number as its exponential
+BITS, BIAS = np.int32(23), np.int32(127)  # of a float32: where its exponent is, and what is zero
+PER_TWO = SINGLE(1 / math.log(2))
+# log 2 in two parts, the first short enough for its multiples to be exact
+TWO_HIGH = SINGLE(355 / 512)
+TWO_LOW = SINGLE(math.log(2) - 355 / 512)
+# exp(r) = 1 + r + r² (E0 + E1 r + …) where |r| is at most log(2) / 2, by Chebyshev interpolation;
+# the relative error is 1e-8
+E0, E1, E2 = SINGLE(0.5), SINGLE(0.1666657703), SINGLE(0.04166655466)
+E3, E4 = SINGLE(0.008363173075), SINGLE(0.001392617612)
+# log(1 + t) = 2 atanh(z) = 2 z (1 + A1 z² + A2 z⁴ + …) with z = t / (2 + t), at most a third; 4e-9
+A1, A2 = SINGLE(0.3333316082), SINGLE(0.2001229762)
+A3, A4 = SINGLE(0.1398257887), SINGLE(0.1407888918)
+ONE, TWO, NOTHING = SINGLE(1), SINGLE(2), SINGLE(0)
+# the same for float64: Taylor's terms of exp up to r¹³, and of atanh
+FRACTION, HALFWAY = np.int64(52), np.int64(1023)
+LEAST = -708.0
+PER_TWO_64 = 1 / math.log(2)
+TWO_HIGH_64 = float.fromhex("0x1.62e42fefa0000p-1")
+TWO_LOW_64 = float.fromhex("0x1.cf79abc9e3b3ap-40")
+TERMS = tuple(1 / math.factorial(k) for k in range(2, 14))
+ODD = tuple(1 / (2 * k + 1) for k in range(1, 18))
+ROOT_HALF = math.sqrt(0.5)
+
+
+def compiled(
+    function: Function, fastmath: Collection[str] = (), calls: Collection[ModuleType] = ()
+) -> Function:
+    """The function as machine code, which is kept on disk where that can be written.
+
+    A division by zero gives infinity, as in NumPy: looking for it would keep loops from being
+    vectors. fastmath: what LLVM may do beyond the letter. calls: modules of the compiled functions
+    that it calls; what was kept counts no more when one of their sources changes.
+    """
+    allowed = set(fastmath)
+    if calls:  # Numba looks at the function's own file alone, but names what it keeps after it
+        sources = "".join(inspect.getsource(module) for module in calls)
+        function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
+    try:
+        with kept_by_content():
+            keep = numba.njit(error_model="numpy", cache=True, fastmath=allowed)
+            found: Function = keep(function)
+        compiled_once(found)
+    except RuntimeError:  # neither the package's folder nor the user's can be written
+        found = numba.njit(error_model="numpy", fastmath=allowed)(function)
+    return found
+
+
+def inner(function: Function) -> Any:
+    """A function that compiled functions alone call; it is compiled, and kept, with them."""
+    found: Any = numba.njit
+    return found(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+
+
+@inner
+def padded_to(columns: int) -> int:
+    """Numbers of a row of so many columns in memory."""
+    return -(-columns // PAD) * PAD
+
+
+def _wide() -> bool:
+    """Whether the code is made for registers of 512 bits, of which there are 32."""
+    named = config.CPU_FEATURES  # type: ignore[attr-defined]
+    return "+avx512f" in named if named else bool(binding.get_host_cpu_features().get("avx512f"))
+
+
+WIDE = _wide()
+# how many rows and columns of a product are computed at a time: accumulators fill the registers
+ROWS, COLUMNS = (12, 32) if WIDE else (6, 16)
+HALF = COLUMNS // 2
+VECTOR = 512  # bits; LLVM makes of them what the machine has
+UNROLLED = 4
+FEW = 4096  # numbers that stay in the first cache
+
+
+def _tile_of(
+    typing: Any, columns: Any, rows: Any, length: Any, out: Any, begin: Any, a: Any, b: Any
+) -> Any:
+    """out = begin + a @ b of one row or an even number up to ROWS, and of as many columns as the
+    literal says.
+
+    Each matrix is a tuple (pointer, where it begins there, its strides).
+    """
+    width = columns.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        _, rows, length, *matrices = given
+        pointers, strides = [], []
+        for value in matrices:
+            data, at, *steps = cgutils.unpack_tuple(builder, value)
+            pointers.append(builder.gep(data, [at]))
+            strides += steps
+        number = signature.args[3][0].dtype
+        lanes = min(width, VECTOR // number.bitwidth)
+        done = builder.append_basic_block("done")
+        choice = builder.switch(rows, done)
+        for height in (1, *range(2, ROWS + 1, 2)):
+            block = builder.append_basic_block(f"rows{height}")
+            choice.add_case(ir.Constant(rows.type, height), block)
+            builder.position_at_end(block)
+            _rows(
+                builder, (height, width // lanes, lanes), length, pointers, strides, number.bitwidth
+            )
+            builder.branch(done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return types.void(
+        numba_types.literal(width), types.intp, types.intp, out, begin, a, b
+    ), generate
+
+
+_tile: Any = intrinsic(prefer_literal=True)(_tile_of)
+
+
+def _rows(
+    builder: Any,
+    size: tuple[int, int, int],
+    length: Any,
+    pointers: list[Any],
+    strides: list[Any],
+    bits: int,
+) -> None:
+    """The code for so many rows of so many vectors: accumulators, and a loop over the sum."""
+    height, vectors, lanes = size
+    out, begin, a, b = pointers
+    out_row, begin_row, a_row, a_inner, b_row = strides
+    vector = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), lanes)
+    index, name, size_bytes = length.type, f"llvm.fma.v{lanes}f{bits}", bits // 8
+    fused = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(vector, [vector] * 3), name
+    )
+
+    def constant(value: int) -> Any:
+        return ir.Constant(index, value)
+
+    def vector_at(pointer: Any, row: Any, stride: Any, place: int) -> Any:
+        at = builder.add(builder.mul(row, stride), constant(place * lanes))
+        return builder.bitcast(builder.gep(pointer, [at]), vector.as_pointer())
+
+    sums = [
+        builder.load(vector_at(begin, constant(r), begin_row, v), align=size_bytes)
+        for r in range(height)
+        for v in range(vectors)
+    ]
+    each = [builder.gep(a, [builder.mul(constant(r), a_row)]) for r in range(height)]
+
+    def add(sums: list[Any], k: Any) -> list[Any]:
+        """One more term of each sum."""
+        across = [builder.load(vector_at(b, k, b_row, v), align=size_bytes) for v in range(vectors)]
+        at = builder.mul(k, a_inner)
+        found = []
+        for r in range(height):
+            one = builder.load(builder.gep(each[r], [at]))
+            lane = builder.insert_element(
+                ir.Constant(vector, ir.Undefined), one, ir.Constant(ir.IntType(32), 0)
+            )
+            zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+            spread = builder.shuffle_vector(lane, ir.Constant(vector, ir.Undefined), zeros)
+            for v in range(vectors):
+                found.append(builder.call(fused, [spread, across[v], sums[r * vectors + v]]))
+        return found
+
+    whole = builder.and_(length, constant(-UNROLLED))
+    sums, k = _loop(builder, sums, constant(0), whole, add, UNROLLED)
+    sums, _ = _loop(builder, sums, k, length, add, 1)
+    for r in range(height):
+        for v in range(vectors):
+            target = vector_at(out, constant(r), out_row, v)
+            builder.store(sums[r * vectors + v], target, align=size_bytes)
+
+
+def _loop(
+    builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
+) -> tuple[list[Any], Any]:
+    """Values after body(values, k) for k from first to end, so many a turn; and k at the end."""
+    before = builder.block
+    test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
+    builder.branch(test)
+    builder.position_at_end(test)
+    k = builder.phi(first.type)
+    k.add_incoming(first, before)
+    held = []
+    for value in values:
+        phi = builder.phi(value.type)
+        phi.add_incoming(value, before)
+        held.append(phi)
+    builder.cbranch(builder.icmp_signed("<", k, end), turn, after)
+    builder.position_at_end(turn)
+    new: list[Any] = list(held)
+    for step in range(times):
+        new = body(new, builder.add(k, ir.Constant(k.type, step)))
+    k.add_incoming(builder.add(k, ir.Constant(k.type, times)), builder.block)
+    for phi, value in zip(held, new, strict=True):
+        phi.add_incoming(value, builder.block)
+    builder.branch(test)
+    builder.position_at_end(after)
+    return list(held), k
+
+
+def _multiply(
+    out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_row: int, a_inner: int,
+    b: Any, b_row: int, rows: int, length: int, columns: int,
+) -> None:  # fmt: skip
+    """See `product`; matrices are pointers, followed by their strides."""
+    # what is read again and again should be the smaller one
+    panel = columns if length * columns <= FEW else COLUMNS
+    for first in range(0, columns, panel):
+        last = min(first + panel, columns)
+        row = 0
+        while row < rows:
+            height = min(ROWS, rows - row)
+            height -= height % 2 * (height > 1)
+            left = (a, row * a_row, a_row, a_inner)
+            j = first
+            while j < last:
+                here = (out, row * out_row + j, out_row)
+                before = (begin, row * begin_row + j, begin_row)
+                if j + COLUMNS <= last:
+                    _tile(COLUMNS, height, length, here, before, left, (b, j, b_row))
+                    j += COLUMNS
+                elif j + HALF <= last:
+                    _tile(HALF, height, length, here, before, left, (b, j, b_row))
+                    j += HALF
+                else:
+                    _tile(PAD, height, length, here, before, left, (b, j, b_row))
+                    j += PAD
+            row += height
+
+
+@cache
+def multiplier(dtype: str) -> Any:
+    """The compiled product of float32 or float64 numbers, to call by its address.
+
+    It is the most code by far, so it is compiled by itself and not again with all that call it.
+    """
+    pointer, size = numba_types.CPointer(getattr(types, dtype)), types.intp
+    matrix = pointer, size
+    signature = types.void(*matrix, *matrix, *matrix, size, *matrix, size, size, size)
+    try:
+        with kept_by_content(), one_process(f"{_multiply.__qualname__} {dtype}"):
+            return numba.cfunc(signature, cache=True)(_multiply)
+    except RuntimeError:  # as in `compiled`
+        return numba.cfunc(signature)(_multiply)
+
+
+def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> Any:
+    """out = begin + a @ b, with size (rows, inner, columns), columns a multiple of PAD.
+
+    by: the address of `multiplier`. out and begin (rows, columns) and b (inner, columns) are tuples
+    of an array (n,), where they begin there, and the stride from row to row, which for `begin` may
+    be 0: the same row for all. a (rows, inner) has a second stride. An element is
+    begin + a_0 b_0 + a_1 b_1 + …, added in this order, each rounded once.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        address, *matrices, size = given
+        values: list[Any] = []
+        for kind, value in zip(signature.args[1:5], matrices, strict=True):
+            array, at, *strides = cgutils.unpack_tuple(builder, value)
+            data = context.make_array(kind[0])(context, builder, array).data
+            values += [builder.gep(data, [at]), *strides]
+        values += cgutils.unpack_tuple(builder, size)
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in values])
+        builder.call(builder.inttoptr(address, kind.as_pointer()), values)
+        return context.get_dummy_value()
+
+    return types.void(by, out, begin, a, b, size), generate
+
+
+product: Any = intrinsic(_product)
+
+
+def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
+    if not a == b == c:
+        raise TypingError(f"fma takes three numbers of one type, not {a}, {b} and {c}")
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        return builder.fma(*given)
+
+    return a(a, b, c), generate
+
+
+# a · b + c, rounded once: half the instructions, and the same bits on every machine
+fma: Any = intrinsic(_fma)
+
+
+@inner
+def odd_terms(q: float) -> float:
+    """1/3 + q/5 + q²/7 + …: atanh(z) = z + z q times this, where q = z² is at most a ninth."""
+    p = 0.0
+    for k in range(len(ODD)):
+        p = fma(p, q, ODD[len(ODD) - 1 - k])
+    return p
+
+
+@inner
+def log_of(x: float) -> float:
+    """log(x) of a float64 that is at least the smallest normal number, or not finite."""
+    if not 0 < x < math.inf:
+        return x
+    bits = np.float64(x).view(np.int64)
+    twos = (bits >> FRACTION) - HALFWAY
+    m = np.int64(bits - (twos << FRACTION)).view(np.float64)
+    if m > 2 * ROOT_HALF:
+        m, twos = 0.5 * m, twos + 1
+    z = (m - 1.0) / (m + 1.0)
+    q = z * z
+    small = fma(2.0 * z, q * odd_terms(q), 2.0 * z)
+    found: float = fma(np.float64(twos), TWO_HIGH_64, fma(np.float64(twos), TWO_LOW_64, small))
+    return found
+
+
+def softplus_of(x: Any) -> Any:
+    """log(1 + exp(x)) of a scalar, in compiled functions; `_softplus_of` has it for each dtype."""
+    raise NotImplementedError
+
+
+def exp_of(x: Any) -> Any:
+    """exp(x) of a scalar that is not above zero, likewise."""
+    raise NotImplementedError
+
+
+@overload(exp_of, jit_options={"error_model": "numpy"})
+def _exp_of(x: Any) -> Function:
+    def double(x: Any) -> Any:
+        bounded = LEAST if x < LEAST else x
+        twos = np.rint(bounded * PER_TWO_64)
+        r = fma(-twos, TWO_LOW_64, fma(-twos, TWO_HIGH_64, bounded))
+        p = TERMS[11]
+        p = fma(p, r, TERMS[10])
+        p = fma(p, r, TERMS[9])
+        p = fma(p, r, TERMS[8])
+        p = fma(p, r, TERMS[7])
+        p = fma(p, r, TERMS[6])
+        p = fma(p, r, TERMS[5])
+        p = fma(p, r, TERMS[4])
+        p = fma(p, r, TERMS[3])
+        p = fma(p, r, TERMS[2])
+        p = fma(p, r, TERMS[1])
+        p = fma(p, r, TERMS[0])
+        scale = np.int64((np.int64(twos) + HALFWAY) << FRACTION).view(np.float64)
+        return (fma(p, r * r, r) + 1.0) * scale
+
+    def single(x: Any) -> Any:
+        # comparisons that are false keep what is not a number
+        bounded = LOWEST if x < LOWEST else x
+        twos = np.rint(bounded * PER_TWO)
+        r = fma(-twos, TWO_LOW, fma(-twos, TWO_HIGH, bounded))
+        p = fma(fma(fma(fma(E4, r, E3), r, E2), r, E1), r, E0)
+        scale = np.int32((np.int32(twos) + BIAS) << BITS).view(SINGLE)
+        return (fma(p, r * r, r) + ONE) * scale
+
+    return single if x == types.float32 else double
+
+
+@overload(softplus_of, jit_options={"error_model": "numpy"})
+def _softplus_of(x: Any) -> Function:
+    def double(x: Any) -> Any:
+        t = exp_of(-abs(x))
+        z = t / (2.0 + t)
+        q = z * z
+        return max(x, 0.0) + fma(2.0 * z, q * odd_terms(q), 2.0 * z)
+
+    def single(x: Any) -> Any:
+        t = exp_of(-abs(x))
+        z = t / (TWO + t)
+        q = z * z
+        p = fma(fma(fma(fma(A4, q, A3), q, A2), q, A1), q, ONE)
+        above = NOTHING if x < NOTHING else x  # what is not a number stays
+        return fma(TWO * z, p, above)
+
+    return single if x == types.float32 else double
+
+
+def _high_of(typing: Any, a: Any, b: Any) -> Any:
+    """The upper 64 bits of a product of two uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+        wide = ir.IntType(128)
+        whole = builder.mul(*(builder.zext(one, wide) for one in given))
+        return builder.trunc(builder.lshr(whole, ir.Constant(wide, 64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+_high: Any = intrinsic(_high_of)
+
+MULTIPLY = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
+WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
+
+
+@inner
+def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
+    """Write random words, uint64 (n,), from place `first` of a stream on.
+
+    They are those of numpy.random.Philox with this key, uint64 (2,), and the counter
+    (0, inside, piece, 0): Philox 4x64 with ten rounds.
+    """
+    for block in range(first // 4, -(-(first + len(out)) // 4)):
+        k0, k1 = key[0], key[1]
+        a, b = np.uint64(block + 1), np.uint64(inside)
+        c, d = np.uint64(piece), np.uint64(0)
+        for _ in range(10):
+            high0, low0 = _high(MULTIPLY[0], a), MULTIPLY[0] * a
+            high1, low1 = _high(MULTIPLY[1], c), MULTIPLY[1] * c
+            a, b, c, d = high1 ^ b ^ k0, low1, high0 ^ d ^ k1, low0
+            k0, k1 = k0 + WEYL[0], k1 + WEYL[1]
+        at = 4 * block - first
+        for i, word in enumerate((a, b, c, d)):
+            if 0 <= at + i < len(out):
+                out[at + i] = word

@@ -1,1 +1,0 @@
-"""The site: one page per scale."""

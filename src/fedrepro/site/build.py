@@ -1,0 +1,315 @@
+"""Building: the pages as files for Sphinx, their scripts and pictures, and Sphinx itself.
+
+All of it works from disk: scripts are classic ones, each once, and no page asks a network for
+anything. The folder is written beside its place and renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.site import pages
+from fedrepro.site.charts import chart, vega_script
+from fedrepro.site.guides import Guides, copied
+from fedrepro.site.methods import method_pages
+from fedrepro.site.reading import Paper, Reports
+
+RECORD = Path("reports/record")
+FINDINGS = "docs/findings/"
+ROOMS = ("api", "combine", "graphs", "matching", "beliefs", "spaces")
+DATA = ("docs/data.md", "docs/partitions.md", "docs/models.md", "docs/graphs.md")
+EXPORTS = re.compile(r"export\{([^}]*)\};?")
+CAPTION = 'class="caption" role="heading"'  # in the navigation: readers need its level too
+WRAPPER = 'class="table-wrapper'  # it scrolls, as code does: both are reached by keys
+LONG = re.compile(r"(?<![\w.#])-?\d+\.\d{3,}(?![\w.])")
+NEEDED = "the site needs sphinx, myst-parser, furo, altair, vl-convert-python and itables"
+
+
+@dataclass
+class Contents:
+    """What Sphinx is handed: pages by path, files that are copied as they are, static files."""
+
+    pages: dict[str, str] = field(default_factory=dict)
+    copies: dict[str, Path] = field(default_factory=dict)
+    static: dict[str, str] = field(default_factory=dict)
+
+
+def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int:
+    """Write the site of reports that lie in `folder` to `out`, and return how many pages it has.
+
+    root: of the repository, whose guides are part of the site. Errors: FedreproError if a package
+    is missing, or Sphinx warns of something: a link that leads nowhere, for instance.
+    """
+    source = _source(reports, folder, root)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".site-", dir=out.parent) as name:
+        work = Path(name)
+        _write(source, work / "source")
+        _sphinx(work / "source", work / "html", work / "doctrees")
+        for path in (work / "html").rglob("*.html"):
+            text = path.read_text(encoding="utf-8")
+            text = text.replace(CAPTION, f'{CAPTION} aria-level="2"')
+            text = text.replace("<pre>", '<pre tabindex="0">')
+            path.write_text(text.replace(WRAPPER, f'tabindex="0" {WRAPPER}'), encoding="utf-8")
+        shutil.rmtree(work / "html/_sources", ignore_errors=True)
+        for left in (".buildinfo", "objects.inv"):
+            (work / "html" / left).unlink(missing_ok=True)
+        shutil.rmtree(out, ignore_errors=True)
+        (work / "html").rename(out)
+    return len(source.pages)
+
+
+def _source(reports: Reports, folder: Path, root: Path) -> Contents:
+    found = Contents()
+    whole = reports.scale == "paper"  # findings are of that scale, and others are drawn often
+    guides = Guides(root.resolve(), root / RECORD, () if whole else (FINDINGS,))
+    texts = sorted((root / "docs").glob("**/*.md"), key=lambda path: path.with_suffix("").parts)
+    names = [path.relative_to(root).as_posix() for path in texts]
+    names = [name for name in names if whole or not name.startswith(FINDINGS)]
+    for name in (*names, "config/README.md"):
+        if (root / name).exists():
+            found.pages[name] = guides.page(PurePosixPath(name))
+    findings = [name for name in names if name.startswith(FINDINGS)]
+    answers = _answers(reports, guides, findings)
+    charts: set[str] = set()
+    for paper in reports.papers:
+        charts |= _paper(paper, folder, found)
+        own = [(_title(found.pages[n]), n) for n in findings if _of(n) == paper.name]
+        text = answers[1].get(paper.name, "")
+        found.pages[f"papers/{paper.name}.md"] = pages.paper_page(
+            paper, text, own, frozenset(charts)
+        )
+    methods = method_pages(reports, root)
+    found.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
+    found.pages["reproduce.md"] = pages.reproduce_page(reports)
+    if reports.maps or reports.graphs:
+        found.pages["drawings.md"] = pages.drawings_page(reports)
+        for each in (*reports.maps, *reports.graphs):
+            found.copies[f"shown/{each['image']}"] = folder / each["image"]
+    found.pages |= _api() if whole else {}
+    found.pages["index.md"] = pages.home(reports, answers[0], _trees(reports, found.pages))
+    found.copies |= {copied(own): root / own for own in guides.copies}
+    _add_static(found, charts)
+    return found
+
+
+def _title(text: str) -> str:
+    return text.partition("\n")[0].removeprefix("# ")
+
+
+def _of(name: str) -> str:
+    return PurePosixPath(name).stem.partition("-")[0]
+
+
+def _answers(
+    reports: Reports, guides: Guides, findings: Sequence[str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Paper -> its finding, for home and for its own page; only at the paper's size."""
+    found: tuple[dict[str, str], dict[str, str]] = {}, {}
+    for name in findings:
+        paper = _of(name)
+        if PurePosixPath(name).stem != paper:
+            continue
+        text = (guides.root / name).read_text(encoding="utf-8")
+        opening = re.split(r"^## |<!--", text.partition("\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+        for depth, told in enumerate(found):
+            told[paper] = guides.numbered(opening.strip(), depth)
+    return found
+
+
+def _paper(paper: Paper, folder: Path, found: Contents) -> set[str]:
+    """The pages of a paper beside its own, and its files; the keys of exhibits with a chart."""
+    if not paper.boards:
+        found.pages[f"papers/{paper.name}-values.md"] = pages.values_page(paper)
+    for board in paper.boards:
+        for suffix in board.about["files"]:
+            if not suffix.endswith(".png"):
+                found.copies[f"shown/{board.key}{suffix}"] = folder / f"{board.key}{suffix}"
+    found.pages[f"papers/{paper.name}-made.md"] = pages.made_page(paper)
+    charts = set()
+    for shown in paper.exhibits.values():
+        suffixes = (".csv", ".choice.csv", ".printed.csv" if shown.is_table else ".svg")
+        for suffix in suffixes:
+            found.copies[f"shown/{shown.key}{suffix}"] = folder / f"{shown.key}{suffix}"
+        spec = chart(shown)
+        if spec:
+            text = json.dumps(spec, separators=(",", ":"))
+            found.static[f"charts/{shown.key}.js"] = (
+                f"fedreproChart({json.dumps(shown.key)},{text});\n"
+            )
+            charts.add(shown.key)
+    return charts
+
+
+def _trees(reports: Reports, found: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    """The navigation: captions with their pages."""
+    guides = sorted(n for n in found if n.startswith("docs/") and n.count("/") == 1)
+    of = {True: "Leaderboards", False: "Papers"}
+    trees = [
+        (caption, [f"papers/{p.name}" for p in reports.papers if bool(p.boards) == there])
+        for there, caption in of.items()
+    ]
+    details = [name for name in found if name.startswith(FINDINGS)]
+    data = [name for name in DATA if name in found]
+    drawn = ["drawings"] if "drawings.md" in found else []
+    trees += [
+        ("Findings in detail", details),
+        ("Methods", ["methods/index"]),
+        ("Data and partitions", [*data, *drawn]),
+        ("Reproduce", ["reproduce"]),
+        ("Guides", [name for name in guides if name not in data]),
+        ("Reference", [n for n in ("config/README.md", "api/index.md") if n in found]),
+    ]
+    return [(caption, [n.removesuffix(".md") for n in names]) for caption, names in trees if names]
+
+
+def _api() -> dict[str, str]:
+    """Pages from the docstrings of the rooms that others may want to call."""
+    import pkgutil
+
+    import fedrepro
+
+    found, names = {}, []
+    for room in ROOMS:
+        base = Path(fedrepro.__path__[0]) / room
+        inner = sorted(m.name for m in pkgutil.iter_modules([str(base)])) if base.is_dir() else []
+        modules = [f"fedrepro.{room}", *(f"fedrepro.{room}.{name}" for name in inner)]
+        if not base.is_dir() and not base.with_suffix(".py").exists():
+            continue
+        lines = [f"# fedrepro.{room}", ""]
+        for module in modules:
+            lines += [f"## {module}", ""] if module != modules[0] else []
+            lines += ["```{eval-rst}", f".. automodule:: {module}", "   :members:", "```", ""]
+        found[f"api/{room}.md"] = "\n".join(lines)
+        names.append(room)
+    listed = "\n".join(names)
+    text = f"# API\n\nMade from docstrings.\n\n```{{toctree}}\n:titlesonly:\n\n{listed}\n```\n"
+    return found | {"api/index.md": text}
+
+
+def _add_static(found: Contents, charts: set[str]) -> None:
+    own = resources.files("fedrepro.site")
+    for name in ("site.css", "site.js"):
+        found.static[name] = (own / name).read_text(encoding="utf-8")
+    found.static["tables.js"] = _tables_script()
+    if charts:
+        found.static["vega.js"] = vega_script()
+
+
+def _tables_script() -> str:
+    """DataTables as itables has it, a module, as a classic script, which loads from disk."""
+    try:
+        import itables
+    except ImportError as error:
+        raise FedreproError(f"{NEEDED}; {error.name} is missing") from error
+    folder = Path(itables.__file__).parent / "html"
+    text = (folder / "dt_bundle.js").read_text(encoding="utf-8")
+    exported = EXPORTS.search(text)
+    if not exported:
+        raise FedreproError(f"{folder / 'dt_bundle.js'} names no export; take itables 2.9")
+    names = dict(re.findall(r"([\w$]+) as ([\w$]+)", exported[1]))
+    table = next(own for own, name in names.items() if name == "default")
+    body = text[: exported.start()] + f"window.DataTable={table};" + text[exported.end() :]
+    return f"(function(){{\n{body}\n}})();\n"
+
+
+def lighter(svg: str) -> str:
+    """A drawing with coordinates to a hundredth of a point: half of its bytes, the same picture."""
+    return LONG.sub(lambda found: f"{float(found[0]):.2f}", svg)
+
+
+def _write(source: Contents, place: Path) -> None:
+    for name, text in source.pages.items():
+        path = place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for name, text in source.static.items():
+        path = place / "_static" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    for name, file in source.copies.items():
+        path = place / "_extra" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if file.suffix == ".svg":
+            path.write_text(lighter(file.read_text(encoding="utf-8")), encoding="utf-8")
+        else:
+            shutil.copyfile(file, path)
+    figures = Path("docs/figures")
+    if figures.is_dir():
+        shutil.copytree(figures, place / figures)
+
+
+SETTINGS: dict[str, Any] = {
+    "project": "fedrepro",
+    "html_title": "fedrepro",
+    "extensions": ["myst_parser", "sphinx.ext.autodoc"],
+    "html_theme": "furo",
+    "html_static_path": ["_static"],
+    "html_extra_path": ["_extra"],
+    "exclude_patterns": ["_extra/**", "_static/**"],
+    "html_css_files": ["site.css"],
+    "html_js_files": [("site.js", {"defer": "defer"})],
+    "html_copy_source": False,
+    "html_show_sourcelink": False,
+    "html_show_sphinx": False,
+    "html_show_copyright": False,
+    "html_show_search_summary": False,  # it would fetch pages, which a browser refuses from disk
+    "html_use_index": False,
+    "html_domain_indices": False,
+    "default_role": "literal",
+    "myst_heading_anchors": 4,
+    "myst_enable_extensions": ["attrs_inline"],
+    "autodoc_member_order": "bysource",
+    "add_module_names": False,
+    "pygments_style": "friendly",
+    "language": "en",
+    "suppress_warnings": ["misc.highlighting_failure", "autodoc", "ref.python", "docutils"],
+    "html_theme_options": {
+        "light_css_variables": {"color-brand-primary": "#0a4f86", "color-brand-content": "#0a4f86"},
+        "dark_css_variables": {"color-brand-primary": "#8cc8f5", "color-brand-content": "#8cc8f5"},
+    },
+}
+
+
+def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
+    try:
+        import furo  # noqa: F401
+        import myst_parser  # noqa: F401
+        from sphinx.application import Sphinx
+        from sphinx.util.docutils import docutils_namespace, patch_docutils
+    except ImportError as error:
+        raise FedreproError(f"{NEEDED}; {error.name} is missing") from error
+    warnings = io.StringIO()
+    with patch_docutils(), docutils_namespace():
+        app = Sphinx(
+            srcdir=str(source), confdir=None, outdir=str(out), doctreedir=str(doctrees),
+            buildername="html", confoverrides=SETTINGS, status=None, warning=warnings,
+        )  # fmt: skip
+        app.connect("autodoc-process-docstring", _plain)
+        app.build()
+    told = [line for line in warnings.getvalue().splitlines() if line.strip()]
+    if told:
+        said = "\n".join(line.replace(str(source.resolve()), "") for line in told[:20])
+        raise FedreproError(f"the site has {len(told)} faults:\n{said}")
+
+
+def _plain(
+    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Docstrings are plain text with code in backticks: nothing else in them marks up."""
+    for at, line in enumerate(lines):
+        pieces = re.split(r"(`[^`]+`)", line)
+        lines[at] = "".join(
+            piece if piece.startswith("`") else re.sub(r"([*|_\\`])", r"\\\1", piece)
+            for piece in pieces
+        )

@@ -1,0 +1,178 @@
+"""What the methods of an exhibit cost and see: a table beside its numbers, from its own files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from fedrepro.drawings.tables import TextCell, TextTable, html_text
+from fedrepro.numbers.costs import megabytes, seen, times
+from fedrepro.numbers.summary import ROUND, leading_columns
+from fedrepro.site.cells import data_table, wide
+
+PLAIN = ("fedavg", "average")  # what others are measured by, the first that an exhibit has
+
+
+@dataclass(frozen=True)
+class MethodCosts:
+    """A method of an exhibit: each of its numbers at the points that have it, in their order.
+
+    sent: bytes of all clients, and how many times those of the plain method at the same point.
+    seconds: of a trial, clients and server together.
+    """
+
+    label: str
+    sees: str
+    sent: Sequence[float]
+    ratios: Sequence[float]
+    exchanges: Sequence[float]
+    passes: Sequence[float]
+    parameters: Sequence[float]
+    seconds: Sequence[float]
+
+
+def costs_of(
+    about: Mapping[str, Any],
+    numbers: pd.DataFrame,
+    seconds: Mapping[str, Sequence[float]] | None = None,
+) -> tuple[str, list[MethodCosts]]:
+    """The label of what others are measured by, and the costs of all that send anything.
+
+    seconds: measured ones of a trial, by setting, where the csv has none.
+
+    Empty for an exhibit of fewer than two such methods, or of one at several nodes or settings that
+    all send the same: it compares none.
+    """
+    final = numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
+    places = [name for name in leading_columns(final) if name != ROUND]
+    held: dict[tuple[str, str], dict[tuple[str, ...], float]] = {}
+    for row in final.to_dict("records"):
+        place = tuple(str(row[name]) for name in places)
+        held.setdefault((row["method"], row["metric"]), {})[place] = row["mean"]
+    sending = {
+        label for (label, metric), own in held.items() if metric == "bytes_up" and any(own.values())
+    }
+    methods = {m["label"]: m for m in about["methods"] if m["label"] in sending}
+    if len(methods) < 2:
+        return "", []
+    alike = len({tuple(held[label, "bytes_up"].values()) for label in methods}) == 1
+    if alike and len({method["name"] for method in methods.values()}) == 1:
+        return "", []  # one method, looked at in several ways
+    plain = next(
+        (label for name in PLAIN for label, m in methods.items() if m["name"] == name),
+        next(iter(methods)),
+    )
+    base = held[plain, "bytes_up"]
+    found = []
+    for label, method in methods.items():
+        sent = held[label, "bytes_up"]
+        own = {m: list(held.get((label, m), {}).values()) for m in OTHERS}
+        ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
+        told = seen(method["needs"], method.get("sends", ""))
+        own["seconds"] = own["seconds"] or _seconds(label, final, seconds or {})
+        found.append(MethodCosts(label, told, list(sent.values()), ratios, *own.values()))
+    return plain, found
+
+
+OTHERS = ("rounds", "passes", "parameters", "seconds")
+
+
+def _seconds(
+    label: str, final: pd.DataFrame, seconds: Mapping[str, Sequence[float]]
+) -> list[float]:
+    """Those of a method's settings, unless another method of the exhibit has the same setting."""
+    settings = dict.fromkeys(final["setting"][final["method"] == label])
+    others = set(final["setting"][final["method"] != label])
+    return [one for token in settings if token not in others for one in seconds.get(token, ())]
+
+
+def costs_html(title: str, plain: str, costs: Sequence[MethodCosts]) -> str:
+    """A table in a fold whose head says who sends more or less; empty with nothing to compare.
+
+    title: of the exhibit. plain, costs: of `costs_of`.
+    """
+    if not costs:
+        return ""
+    columns: dict[str, Callable[[MethodCosts], str]] = {
+        "Method": lambda one: one.label,
+        "Clients send": lambda one: _range(one.sent, megabytes),
+        f"Times {plain}": lambda one: _range(one.ratios, _times),
+        "Exchanges": lambda one: _range(one.exchanges, _count),
+        "Passes beside training": lambda one: _range(one.passes, _count),
+        "Parameters": lambda one: _range(one.parameters, _count),
+        "Seconds a trial": lambda one: _range(one.seconds, "{:.3g}".format),
+        "It sees": lambda one: one.sees,
+    }
+    cells = {head: [html_text(tell(one)) for one in costs] for head, tell in columns.items()}
+    heads = [head for head, own in cells.items() if any(own)]  # what no method tells has no column
+    rows = [[cells[head][at] for head in heads] for at in range(len(costs))]
+    name = f"What the methods of {title} cost and see"
+    table = wide(data_table(heads, rows, name), name)
+    return (
+        f"<details><summary>{html_text(_head(plain, costs))}</summary>{table}"
+        '<p class="soft small">Clients send: all of them together in a run, to the server or to '
+        "neighbours; with several points the least and the most. Passes are those of clients over "
+        "their examples to answer what the server asks.</p></details>"
+    )
+
+
+def with_sent(
+    table: TextTable, about: Mapping[str, Any], costs: Sequence[MethodCosts]
+) -> TextTable:
+    """A table whose rows are methods with a column of what their clients send; others as they are.
+
+    Bytes, and under them how many times those of the plain method.
+    """
+    labels = {method["label"] for method in about["methods"]}
+    if len(table.corner) != 1 or not costs or any(r.heads[0] not in labels for r in table.rows):
+        return table
+    known = {one.label: one for one in costs}
+    depth = max((1, *map(len, table.heads)))
+    heads = [(*("",) * (depth - len(head)), *head) for head in (*table.heads, ("Clients send",))]
+    rows = []
+    for row in table.rows:
+        one = known.get(row.heads[0])
+        below = tuple(filter(None, [_range(one.ratios, _times)])) if one else ()
+        sent = _range(one.sent, megabytes) if one else "nothing"
+        rows.append(replace(row, cells=(*row.cells, TextCell(text=sent, below=below))))
+    return replace(table, heads=tuple(heads), rows=tuple(rows))
+
+
+def _head(plain: str, costs: Sequence[MethodCosts]) -> str:
+    """Costs in a line: who sends how many times what the plain method does."""
+    groups: dict[str, list[str]] = {}
+    for one in costs:
+        if one.label != plain and one.ratios:
+            groups.setdefault(_range(one.ratios, _times), []).append(one.label)
+    same = groups.pop(_times(1.0), [])
+    if not groups:
+        return f"Costs: all methods send as much as {_quoted(plain)}"
+    told = "; ".join(
+        f"{text} {_quoted(plain)}: {', '.join(map(_quoted, own))}" for text, own in groups.items()
+    )
+    return f"Costs: clients send {told}" + (
+        f"; the others as much as {_quoted(plain)}" if same else ""
+    )
+
+
+def _quoted(label: str) -> str:
+    """Labels with commas of their own are told apart."""
+    return f"“{label}”" if "," in label else label
+
+
+def _times(value: float) -> str:
+    return times(value, 1.0)
+
+
+def _count(value: float) -> str:
+    return f"{value:,.4g}" if value < 10_000 else f"{value:,.0f}"
+
+
+def _range(values: Sequence[float], text: Callable[[float], str]) -> str:
+    """The least and the most, or the one number that they are."""
+    known = [value for value in values if value == value]
+    ends = dict.fromkeys(text(end) for end in (min(known), max(known))) if known else {}
+    return " to ".join(ends)

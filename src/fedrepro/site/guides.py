@@ -1,0 +1,98 @@
+"""The guides of docs/ as pages: links lead to other pages, or to copies of the files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from fedrepro.drawings.tables import html_text
+from fedrepro.record.sentences import LINK, Query, filled
+
+MARKDOWN = re.compile(r"(?<!!)\[([^\[\]]+)\]\(([^()\s]+)\)")
+GENERATED = re.compile(r"<!-- [^>]*fedrepro documents -->.*?<!-- to here -->\n?", re.DOTALL)
+MERMAID = re.compile(r"```mermaid\n(.*?)```", re.DOTALL)
+NODE = re.compile(r"(\w+)\[([^\]]+)\]")
+ARROW = re.compile(r"^\s*(\w+)(?:\[[^\]]+\])?\s*-->(?:\|([^|]+)\|)?\s*(\w+)", re.MULTILINE)
+
+
+@dataclass
+class Guides:
+    """Turns documents into pages. copies: files of the repository that pages link to.
+
+    without: beginnings of the names of documents that are no pages of this site.
+    """
+
+    root: Path
+    record: Path
+    without: tuple[str, ...] = ()
+    copies: set[str] = field(default_factory=set)
+
+    def page(self, path: PurePosixPath) -> str:
+        """The text of docs/… as a page at the same place."""
+        text = (self.root / path).read_text(encoding="utf-8")
+        if path.parent.name == "findings":  # the paper's own pages have its claims and values
+            text = GENERATED.sub("", text)
+        text = MERMAID.sub(lambda found: _as_table(found[1]), text)
+        return self.linked(self.numbered(text, len(path.parts) - 1), path)
+
+    def numbered(self, text: str, depth: int) -> str:
+        """The text with its numbers asked of the record, each saying where it is from."""
+        up = "../" * depth
+
+        def show(asked: Query, told: str) -> str:
+            _, paper, name = asked.file.split("/")
+            exhibit = name.removesuffix(".csv").removesuffix(".printed")
+            place = "claims" if exhibit == "claims" else exhibit
+            title = html_text(f"{asked.file}: {asked.question}")
+            href = f"{up}papers/{paper}.html#{place}"
+            return f'<a class="number" href="{href}" title="{title}">{told}</a>'
+
+        return filled(text, self.record, show) if LINK.search(text) else text
+
+    def linked(self, text: str, path: PurePosixPath) -> str:
+        """The text of a page with the links that lead out of docs/ turned to copies or code."""
+
+        def link(found: re.Match[str]) -> str:
+            said, target = found.groups()
+            if re.match(r"[a-z]+:|#", target):
+                return found[0]
+            file, _, _ = target.partition("#")
+            place = (self.root / path.parent / file).resolve()
+            if not place.is_relative_to(self.root.resolve()) or not place.exists():
+                return said
+            own = place.relative_to(self.root.resolve()).as_posix()
+            up = "../" * (len(path.parts) - 1)
+            if own.startswith(self.without):
+                return said
+            if place.suffix == ".md" and own.startswith("docs/"):
+                return found[0]
+            if own in ("README.md", "reports/record", "."):
+                return f'<a href="{up}index.html">{_plain(said)}</a>'
+            if place.is_dir():
+                return said
+            self.copies.add(own)
+            return f'<a href="{up}{copied(own)}">{_plain(said)}</a>'
+
+        return MARKDOWN.sub(link, text)
+
+
+def copied(own: str) -> str:
+    """Where the copy of a file of the repository lies: as text, which any browser shows."""
+    shown = own.endswith((".csv", ".json", ".svg", ".png", ".txt"))
+    return f"files/{own}" if shown else f"files/{own}.txt"
+
+
+def _plain(said: str) -> str:
+    """The words of a link as html: code stays code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html_text(said))
+
+
+def _as_table(chart: str) -> str:
+    """A flow chart as a table of its arrows, which needs no script."""
+    names = dict(NODE.findall(chart))
+    rows = [
+        f"| {names.get(one, one)} | {by or ''} | {names.get(other, other)} |"
+        for one, by, other in ARROW.findall(chart)
+    ]
+    return "\n".join(["| from | by stage | to |", "| --- | --- | --- |", *rows])

@@ -1,0 +1,322 @@
+"""What the pages show, read from a folder of reports: exhibits, printed values, claims.
+
+A folder of reports is reports/<scale> or reports/record/<scale>; nothing else is needed, so that
+the pages of the record and those of a scale that was just drawn are made alike.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fedrepro.core.artifacts import read_checked, read_json_of
+from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.layout import arrangement_of, held, meaning_of, sizes_below, table_of
+from fedrepro.drawings.tables import TextTable
+from fedrepro.numbers.files import ExhibitFiles, open_exhibit, read_claims
+from fedrepro.numbers.printed import (
+    OPEN,
+    ROUNDING,
+    PrintedValue,
+    difference,
+    direction,
+    read_published,
+)
+from fedrepro.numbers.series import select
+from fedrepro.numbers.set_up import settled
+from fedrepro.numbers.summary import ROUND, read_csv
+from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting, timings_of
+
+Row = Mapping[str, str]
+OF_CLAIMS = (
+    *("claim", "verdict", "note", "label", "fixed", "place", "says", "reading", "check"),
+    *("check_verdict", "slack", "at", "value", "low", "high", "confidence", "bound", "points"),
+    *("trials", "trials_needed", "missing", "reason"),
+)
+JUDGED_HERE = ("reproduced", "better", "worse", "differs", OPEN)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An exhibit: its json, its numbers, and what was printed beside it, as rows of text."""
+
+    key: str
+    files: ExhibitFiles
+    numbers: pd.DataFrame
+    printed: Sequence[Row] = ()
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return self.files.about
+
+    @property
+    def name(self) -> str:
+        return self.key.partition("/")[2]
+
+    @property
+    def is_table(self) -> bool:
+        return ".html" in self.files.suffixes
+
+    @property
+    def alt(self) -> str:
+        """What the picture shows, for those who do not see it."""
+        labels = ", ".join(method["label"] for method in self.about["methods"])
+        return f"{self.about['title']}. Lines for {labels}. The numbers are in the csv."
+
+    @property
+    def hours(self) -> float:
+        """Core-hours of all that it was computed from; not-a-number if they are not recorded."""
+        spent = self.files.run.get("cpu_seconds") or self.files.run.get("seconds")
+        if not self.files.run:
+            timings = timings_of(self.about)
+            spent = exhibit_seconds(timings) if all(path.exists() for path in timings) else None
+        return sum(spent.values()) / 3600 if spent else math.nan
+
+    @property
+    def seconds(self) -> Mapping[str, Sequence[float]]:
+        """Measured seconds of a trial, by setting; none of a record, which does not keep them."""
+        timings = [] if self.files.run else timings_of(self.about)
+        return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
+
+    def table(self, printed: Sequence[Row]) -> TextTable:
+        """The exhibit's own table, with these verdicts on what was printed."""
+        settings = self.about["settings"]
+        said = settings.get("table") or {}
+        below = sizes_below(self.numbers, settings["size"]) if said.get("sizes") else None
+        beside = _frame(printed) if printed else None
+        arranged = arrangement_of(self.about)
+        return table_of(self.about, self.numbers, arranged, below, beside, "")
+
+    @property
+    def held(self) -> str:
+        """Data and trials, each data set once."""
+        titles, dot, rest = held(self.about, self.numbers).partition(" · ")
+        return ", ".join(dict.fromkeys(titles.split(", "))) + dot + rest
+
+    @property
+    def measured(self) -> str:
+        """What the numbers of a table are, with their unit."""
+        meant = meaning_of(arrangement_of(self.about).metric)
+        unit = ", in percent" if meant.unit.startswith("share") else ""
+        spread = ", mean ± standard deviation over trials" if self.about["trials"] > 1 else ""
+        return f"{meant.title[0].upper()}{meant.title[1:]}{unit}{spread}"
+
+
+@dataclass(frozen=True)
+class ShownBoard:
+    """A leaderboard: its json, its table, and measured seconds by how clients start and method."""
+
+    about: Mapping[str, Any]
+    table: pd.DataFrame
+    times: pd.DataFrame
+
+    @property
+    def key(self) -> str:
+        return str(self.about["key"])
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: its exhibits by name, every value that it printed, and its claims.
+
+    printed: rows of the exhibits that are there, and of those that are not run. boards: of what is
+    no paper and has leaderboards.
+    """
+
+    name: str
+    title: str
+    source: str
+    exhibits: Mapping[str, Shown]
+    printed: Sequence[Row] = ()
+    claims: Sequence[Sequence[Row]] = ()
+    boards: Sequence[ShownBoard] = ()
+
+    @cached_property
+    def notes(self) -> dict[str, list[str]]:
+        """What the paper leaves open, each sentence once, with the exhibits that it is of."""
+        found: dict[str, list[str]] = {}
+        for shown in self.exhibits.values():
+            for note in shown.about.get("notes", ()):
+                found.setdefault(note, []).append(shown.name)
+        return found
+
+    @property
+    def stand_ins(self) -> list[str]:
+        """Sentences on data that stand in for the paper's."""
+        found = (data["stand_in"] for one in self.exhibits.values() for data in one.about["data"])
+        return list(dict.fromkeys(filter(None, found)))
+
+    def printed_of(self, exhibit: str) -> list[Row]:
+        return [row for row in self.printed if row["exhibit"] == exhibit and row["mean"]]
+
+
+@dataclass(frozen=True)
+class Reports:
+    """All papers of a folder. maps, graphs: drawings of partitions and graphs, if there are any."""
+
+    scale: str
+    papers: Sequence[Paper]
+    maps: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    graphs: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+
+    @property
+    def stand_ins(self) -> list[str]:
+        """Sentences on data that stand in for those of the papers."""
+        return list(dict.fromkeys(note for paper in self.papers for note in paper.stand_ins))
+
+
+def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
+    """The exhibits `keys` (paper/name) that lie in a folder, by paper.
+
+    Errors: FedreproError for files that are missing, damaged or of another scale.
+    """
+    papers: dict[str, dict[str, Shown]] = {}
+    for key in keys:
+        shown = _shown(folder, key, scale)
+        papers.setdefault(shown.about["paper"]["name"], {})[shown.name] = shown
+    if not papers:
+        raise FedreproError(f"there is no exhibit in {folder}; make them first, or record them")
+    return Reports(scale, [_paper(folder, name, own) for name, own in papers.items()])
+
+
+def _shown(folder: Path, key: str, scale: str) -> Shown:
+    files = open_exhibit(folder, key, scale)
+    files.read(".choice.csv")  # it is copied: here it is seen whether it is as it was written
+    shown = Shown(key, files, files.numbers)
+    if not shown.is_table:
+        return shown
+    text = files.read(".printed.csv").decode()
+    rows = [
+        {"exhibit": shown.name, **judged_again(row, shown.numbers)}
+        for row in csv.DictReader(io.StringIO(text, newline=""))
+    ]
+    return Shown(key, files, shown.numbers, rows)
+
+
+def _paper(folder: Path, name: str, exhibits: Mapping[str, Shown]) -> Paper:
+    about = next(iter(exhibits.values())).about["paper"]
+    numbers = {shown.name: shown.numbers for shown in exhibits.values()}
+    rows = [settled(row, numbers.get) for shown in exhibits.values() for row in shown.printed]
+    published = Path(f"config/published/{name}.csv")
+    values = read_published(published) if published.exists() else []
+    rows += [_not_run(value) for value in values if value.exhibit not in exhibits]
+    claims = folder / name / "claims.csv"
+    found = claims_of(read_claims(claims)) if claims.exists() else []
+    boards = [_board(path) for path in sorted((folder / name).glob("[1-9]*.groups.svg"))]
+    return Paper(name, about["title"], about["source"], exhibits, rows, found, boards)
+
+
+def _board(drawn: Path) -> ShownBoard:
+    """The leaderboard of which this is a picture. Errors: FedreproError for a damaged file."""
+    base = drawn.with_name(drawn.name.removesuffix(".groups.svg"))
+    beside = f"{base}.json"
+    about = read_json_of(beside, {"key": str, "files": dict, "board": dict})
+    table, times = (
+        read_csv(read_checked(f"{base}{suffix}", about["files"][suffix], beside).decode())
+        for suffix in (".csv", ".times.csv")
+    )
+    return ShownBoard(about, table, times)
+
+
+def maps_of(folder: Path) -> list[dict[str, Any]]:
+    """What the drawings of partitions in `folder`, beside the exhibits, show."""
+    return _drawings(folder, "maps.json", "partitions")
+
+
+def graphs_of(folder: Path) -> list[dict[str, Any]]:
+    """What the drawings of graphs in `folder`, beside the exhibits, show."""
+    return _drawings(folder, "graphs.json", "graphs")
+
+
+def _drawings(folder: Path, name: str, what: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = read_json_of(folder / name, {what: list}, folder)[what]
+    return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in found]
+
+
+def _not_run(value: PrintedValue) -> dict[str, str]:
+    absent = dict.fromkeys(("mean", "sd", "trials", "difference", "tolerance", "unbounded"), "")
+    told = {"apart": value.apart, "set_up": value.set_up, "note": value.note}
+    return {
+        "exhibit": value.exhibit,
+        **value.cell,
+        "method": value.method,
+        "metric": value.metric,
+        "split": value.split,
+        "printed": f"{value.value:g}",
+        "printed_sd": "" if value.sd is None else f"{value.sd:g}",
+        **absent,
+        "verdict": "not run",
+        **told,
+    }
+
+
+def claims_of(text: str) -> list[list[dict[str, str]]]:
+    """The claims of a claims.csv, each as the rows of its checks."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for row in csv.DictReader(io.StringIO(text, newline="")):
+        # records of an earlier form lack some columns
+        found.setdefault(row["claim"], []).append(dict.fromkeys(OF_CLAIMS, "") | row)
+    return list(found.values())
+
+
+def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
+    """A row of a printed.csv with the mean and the verdict that the exhibit's numbers give.
+
+    The tolerance stays as it is written: it holds the errors of both means.
+    """
+    found = dict(row)
+    if row["verdict"] not in JUDGED_HERE or not row["tolerance"]:
+        return found
+    own = select(_last(numbers), row["metric"], row["split"])
+    for key in (*list(row)[: list(row).index("mean")],):
+        if key in own and key not in ("metric", "split"):
+            text = own[key].map(partial(_text))
+            own = own[text == _text(_number(row[key]))]
+    if len(own) != 1:
+        return found
+    mean = float(own["mean"].iloc[0])
+    if math.isclose(mean, float(row["mean"] or "nan"), rel_tol=1e-6) or math.isinf(mean):
+        return found
+    away = difference(mean, float(row["printed"]))
+    within = abs(away) <= float(row["tolerance"]) + ROUNDING
+    word = "reproduced" if within else direction(row["metric"], away)
+    if row["set_up"] and word != "reproduced":
+        word = OPEN
+    told = {"mean": f"{mean:.10g}", "difference": f"{away:.10g}"}
+    return found | told | {"verdict": word, "unbounded": word}
+
+
+def _last(numbers: pd.DataFrame) -> pd.DataFrame:
+    return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
+
+
+def _frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Rows of text as the table of a printed.csv, of which none is from elsewhere."""
+    out = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row if name != "exhibit"))
+    writer = csv.DictWriter(out, names, extrasaction="ignore", restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return read_csv(out.getvalue())
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _text(value: Any) -> str:
+    """A value as it stands in a csv: 5 for 5.0, nothing where there is none."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None or pd.isna(value) else f"{value:g}"

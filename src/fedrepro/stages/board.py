@@ -1,0 +1,21 @@
+"""Stage board: a leaderboard from its exhibits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fedrepro.core.errors import unknown
+from fedrepro.planning.config import load_exhibits
+from fedrepro.record.boards import parts_in, write_board
+from fedrepro.stages.common import say
+
+
+def run(key: str, scale: str, reports: Path) -> None:
+    """Write the leaderboard `key`, such as arena/1, beside its exhibits in `reports`."""
+    version = key.partition("/")[2]
+    known = {f"{name}/{one}": file for name, file in load_exhibits().items() for one in file.boards}
+    if key not in known:
+        raise unknown("leaderboard", key, known, "config/exhibits")
+    write_board(known[key], version, scale, reports)
+    count = len(parts_in(known[key], version, scale, reports))
+    say(f"{key}: from {count} {'exhibit' if count == 1 else 'exhibits'}")

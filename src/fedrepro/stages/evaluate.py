@@ -1,0 +1,124 @@
+"""Models of one's own, measured on data of one's own: accuracy, loss, what is taken for what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrepro.api import GlobalModel, LocalModels
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+from fedrepro.networks.predict import network_of
+from fedrepro.numbers.measure import EvaluationSplit, scores_of
+from fedrepro.stages.own_data import DataForm, read_files
+from fedrepro.stages.own_models import OwnFiles, loaded, numbers_of
+from fedrepro.training.examples import Examples
+
+MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes of several networks
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A model on examples. loss: mean of -ln p of the right class, nats; None where scores are no
+    probabilities. confusion: int64 (K, K), rows are classes, columns predictions.
+    """
+
+    name: str
+    accuracy: float
+    loss: float | None
+    confusion: np.ndarray
+    parameters: int
+    networks: int
+
+    @property
+    def right(self) -> np.ndarray:
+        """The share of each class's examples that is right, float64 (K,); 0 of none."""
+        found: np.ndarray = self.confusion.diagonal() / np.maximum(self.confusion.sum(axis=1), 1)
+        return found
+
+    @property
+    def worst(self) -> int:
+        """The class of which least is right, of those that have examples."""
+        held = self.confusion.sum(axis=1) > 0
+        return int(np.where(held, self.right, np.inf).argmin())
+
+
+def evaluations(
+    models: Sequence[Path], files: OwnFiles
+) -> tuple[list[Evaluation], tuple[str, ...]]:
+    """Each of the models on the examples of `files.evaluate`, and what was assumed.
+
+    Models may have other widths than each other. Errors: FedreproError for files that cannot be
+    read or do not fit.
+    """
+    assert files.evaluate is not None
+    read = [(str(path), *_model(path, files)) for path in models]
+    found, notes = [], dict[str, None]()
+    known: dict[DataForm, Examples] = {}
+    for name, model, local in read:
+        form = DataForm(local.shape, local.classes, files.label, files.divide)
+        if form not in known:
+            examples, said = read_files({"data": [files.evaluate]}, form)
+            known[form] = examples["data"][0]
+            notes |= dict.fromkeys(said)
+        found.append(evaluation(name, model, local, known[form]))
+    return found, tuple(notes)
+
+
+def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
+    """A model, which takes and gives what those of `local` do, on these examples."""
+    labels, classes = examples.targets.numpy(), local.classes
+    split = EvaluationSplit(examples, labels, local.shape, classes)
+    network = network_of(model.model, local.shape, classes)
+    scores = scores_of(network, model, split.examples, None).double().numpy()
+    taken = scores.argmax(axis=1)
+    confusion = np.bincount(classes * labels + taken, minlength=classes**2)
+    shares = model.gate is None and model.ties is None
+    own = scores[np.arange(len(labels)), labels]
+    return Evaluation(
+        name,
+        float((taken == labels).mean()),
+        float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()) if shares else None,
+        confusion.reshape(classes, classes),
+        sum(value.size for value in (*model.tensors.values(), *(model.gate or {}).values())),
+        model.networks,
+    )
+
+
+def _model(path: Path, files: OwnFiles) -> tuple[GlobalModel, LocalModels]:
+    """What a file holds: a state dict, or a mixture of several."""
+    state = loaded(path)
+    mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
+    several = list(state["state_dicts"]) if mixed else [state]
+    local = LocalModels.from_state_dicts(
+        several,
+        model=files.model,
+        shape=numbers_of(files.shape),
+        layers=files.layers.split(",") if files.layers else None,
+        names=[f"{path}, network {place}" for place in range(len(several))]
+        if mixed
+        else [str(path)],
+    )
+    if not mixed:
+        return GlobalModel(local.model, local.tensors), local
+    weights = np.asarray(state["weights"], np.float64)
+    if weights.shape != (len(several), local.classes) or not np.isfinite(weights).all():
+        raise FedreproError(
+            f"{path} has weights {weights.shape} for {len(several)} networks of {local.classes} "
+            "classes, or some that are not finite: write it by `fedrepro combine`"
+        )
+    return GlobalModel(
+        local.model,
+        local.tensors,
+        weights=weights,
+        ties=Rng(0, 0) if state.get("vote") else None,
+        gate=_gate(state["gate"]) if "gate" in state else None,
+    ), local
+
+
+def _gate(tensors: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value, np.float32) for name, value in tensors.items()}

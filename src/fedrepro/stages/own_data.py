@@ -1,0 +1,188 @@
+"""Examples of one's own for models of one's own: csv and npz files, as the networks take them."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fedrepro.core.artifacts import one_line, require_file
+from fedrepro.core.errors import FedreproError, shown
+from fedrepro.data.own import OwnExamples, read_csv, read_npz
+from fedrepro.training.examples import Examples, tensor_of
+
+COUNT = re.compile("[0-9]{1,13}")
+CLIENT = "client"  # the column of a table of label counts that names files
+BYTES = 255  # the largest value of a pixel as it is stored
+
+
+@dataclass(frozen=True)
+class DataForm:
+    """How files are read. shape, classes: what networks take and give. label: the column of a csv
+    with the class. divide: what inputs are divided by before networks see them.
+    """
+
+    shape: tuple[int, ...]
+    classes: int
+    label: str = "label"
+    divide: float = 1.0
+
+
+def read_files(
+    files: Mapping[str, Sequence[Path]], form: DataForm
+) -> tuple[dict[str, list[Examples]], tuple[str, ...]]:
+    """The examples of every file, by what the files are for, and what was assumed, in sentences.
+
+    Inputs become float32 (N, D), labels int64 (N,), numbers of the networks' outputs: a class that
+    is a whole number is that output, from 0 on; classes named by words are outputs in the order of
+    their names, over all files together, if they are as many as there are outputs. Errors:
+    FedreproError for a file that cannot be read, numbers that are not finite, inputs of another
+    shape, and classes that are no outputs.
+    """
+    if not (math.isfinite(form.divide) and form.divide > 0):
+        raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
+    read = {path: _read(path, form.label) for own in files.values() for path in own}
+    places, said = _places(read, form.classes)
+    notes = [said] if said else []
+    stored = [path for path, own in read.items() if own.x.dtype == np.uint8 and own.x.max() > 1]
+    if stored and form.divide == 1:
+        notes.append(
+            f"{stored[0]} has whole numbers up to {int(read[stored[0]].x.max())}, which are taken "
+            f"as they are: if the networks were trained on them divided by {BYTES}, say --divide "
+            f"{BYTES}"
+        )
+    found = {path: _examples(path, own, places, form) for path, own in read.items()}
+    return {what: [found[path] for path in own] for what, own in files.items()}, tuple(notes)
+
+
+def read_inputs(path: Path, form: DataForm) -> Examples:
+    """The inputs of a file; what its classes are is not looked at. Errors: as of `read_files`."""
+    own = _read(path, form.label)
+    return _examples(path, own, dict.fromkeys(own.classes, 0), form)
+
+
+def _read(path: Path, label: str) -> OwnExamples:
+    """A file by its ending; of one client there may be examples of one class only."""
+    readers = {
+        ".csv": lambda: read_csv(path, label, least=1),
+        ".npz": lambda: read_npz(path, least=1),
+    }
+    if path.suffix.lower() not in readers:
+        raise FedreproError(
+            f"{path} is neither .csv nor .npz: give data as a csv with a column of classes, or as "
+            "an npz with the arrays x and y"
+        )
+    require_file(path)
+    return readers[path.suffix.lower()]()
+
+
+def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[dict[str, int], str]:
+    """The output that each class is, by its name."""
+    where = {name: path for path, own in read.items() for name in own.classes}
+    numbers = {name: _whole(name) for name in where}
+    if all(number is not None for number in numbers.values()):
+        for name, number in numbers.items():
+            if number is not None and not 0 <= number < classes:
+                raise FedreproError(
+                    f"{where[name]} has the class {shown(name)}, and the networks have {classes} "
+                    f"outputs: number classes as the outputs are, from 0 to {classes - 1}"
+                )
+        return {name: number for name, number in numbers.items() if number is not None}, ""
+    names = sorted(where)
+    if len(names) != classes:
+        raise FedreproError(
+            f"the data have {len(names)} classes that are named by words ({', '.join(names[:8])}"
+            f"{', …' if len(names) > 8 else ''}), and the networks have {classes} outputs: number "
+            "classes as the outputs are, from 0"
+        )
+    return (
+        {name: place for place, name in enumerate(names)},
+        f"classes are taken in the order of their names: {', '.join(names)}",
+    )
+
+
+def _whole(name: str) -> int | None:
+    try:
+        number = float(name)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else None
+
+
+def _examples(path: Path, own: OwnExamples, places: Mapping[str, int], form: DataForm) -> Examples:
+    given, wanted = own.x.shape[1:], form.shape
+    flat = len(given) == 1 or len(wanted) == 1
+    if math.prod(given) != math.prod(wanted) or not (flat or _bare(given) == _bare(wanted)):
+        raise FedreproError(
+            f"{path} has examples of shape {_times(given)}, and the networks take "
+            f"{_times(wanted)}: give them as the networks were trained on them"
+        )
+    inputs = own.x.reshape(len(own.x), -1).astype(np.float32) / np.float32(form.divide)
+    number = np.array([places[name] for name in own.classes], np.int64)
+    return Examples(tensor_of(inputs), tensor_of(number[own.y]))
+
+
+def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(size for size in shape if size > 1)
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))
+
+
+# ------------------------------------------------------------------------------------- counts
+
+
+def read_counts(path: Path, files: Sequence[Path]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Label counts (J, K) from csv: a row per client, a column per class, a header if you like.
+
+    A header is a first row without a number. A first column called `client` names the files, with
+    or without `.pt`; otherwise rows are in the order of the files. Returns the counts and what was
+    assumed.
+    """
+    require_file(path)
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if row]
+    except (OSError, ValueError, csv.Error) as error:
+        raise FedreproError(f"{path} cannot be read ({one_line(error)})") from None
+    by_name = bool(rows) and rows[0][0].lower() == CLIENT
+    body = rows[1:] if by_name or (rows and not any(map(_is_number, rows[0]))) else rows
+    if len(body) != len(files):
+        raise FedreproError(
+            f"{path} has {len(body)} rows of counts for {len(files)} models; give a row for each, "
+            "and names of classes that are no numbers if there is a header"
+        )
+    if by_name:
+        body = [_row_of(file, body, path) for file in files]
+        said: tuple[str, ...] = ()
+    else:
+        said = (f"label counts: rows are taken in the order of the files, {files[0]} first",)
+    if len({len(row) for row in body}) > 1 or not all(COUNT.fullmatch(c) for r in body for c in r):
+        raise FedreproError(
+            f"{path} must hold whole numbers of at most 13 digits, as many in each row: examples "
+            "of each class"
+        )
+    return np.array([[int(cell) for cell in row] for row in body], np.int64), said
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _row_of(file: Path, rows: Sequence[list[str]], path: Path) -> list[str]:
+    found = [row[1:] for row in rows if row[0] in (str(file), file.name, file.stem)]
+    if len(found) != 1:
+        raise FedreproError(
+            f"{path} has {len(found)} rows of the client '{file.stem}'; one of each is needed"
+        )
+    return found[0]

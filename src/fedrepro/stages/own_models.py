@@ -1,0 +1,374 @@
+"""Models of one's own and what there is beside them: which methods can be applied, and why not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedrepro.api import NEEDS, ClientInfo, LocalModels
+from fedrepro.core.artifacts import one_line, require_file
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components, read_token
+from fedrepro.core.spec import Component, Spec
+from fedrepro.networks.predict import network_of
+from fedrepro.networks.starts import ENOUGH, resemblance
+from fedrepro.networks.state_dicts import checked_counts
+from fedrepro.stages.common import AT_CLIENTS
+from fedrepro.stages.own_data import DataForm, read_counts, read_files, read_inputs
+from fedrepro.training.clients import ClientData, Clients
+from fedrepro.training.examples import Examples
+from fedrepro.training.settings import settings_of
+
+DIGITS = re.compile("[0-9]{1,7}")
+# how what a method needs is given; needs that are not here cannot be
+COUNTED = "give label_counts, or --labels with a row per client and a column per class"
+OF_CLIENTS = "give --clients-data, a file of each client"
+VALIDATED = "give --validation"
+WAYS = {
+    "example_counts": COUNTED,
+    "label_counts": COUNTED,
+    "pooled_inputs": OF_CLIENTS,
+    "pooled_labels": OF_CLIENTS,
+    "client_training": OF_CLIENTS,
+    "client_evaluation": OF_CLIENTS,
+    "client_inputs": OF_CLIENTS,
+    "client_labels": OF_CLIENTS,
+    "client_answers": OF_CLIENTS,
+    "client_validation": VALIDATED,
+    "client_validation_examples": VALIDATED,
+    "server_validation": VALIDATED,
+    "public_inputs": "give --public",
+    "start": "give --start",
+}
+COUNTS = ("example_counts", "label_counts")
+OF_COUNTS = "the number of training examples of each client and class"
+NOWHERE = "no file here holds that"
+BRIEF = {
+    COUNTED: "label counts (--labels or --clients-data)",
+    OF_CLIENTS: "data of the clients (--clients-data)",
+    VALIDATED: "validation examples (--validation)",
+    WAYS["public_inputs"]: "inputs of other data (--public)",
+    WAYS["start"]: "the common start (--start)",
+}
+VALIDATING = {need for need, way in WAYS.items() if way == VALIDATED}
+
+
+@dataclass(frozen=True)
+class OwnGround:
+    """Models of one's own, and what there is beside them.
+
+    training: the procedure of methods that train. start: tensors (1, *shape) that all models
+    started from. apart: why the models do not count as of one start; nothing if they do. held:
+    what clients hold, if that is known. validation, public: examples at the server; of the latter
+    the inputs alone are looked at.
+    """
+
+    models: LocalModels
+    training: Spec
+    start: Mapping[str, np.ndarray] | None = None
+    apart: str = ""
+    held: ClientData | None = None
+    validation: Examples | None = None
+    public: Examples | None = None
+
+    @staticmethod
+    def of(models: LocalModels) -> OwnGround:
+        """The models alone."""
+        return OwnGround(models, components("training")["adam"].spec())
+
+    @property
+    def trained_on(self) -> bool:
+        """Whether the clients' training examples are there."""
+        return self.held is not None and any(len(rows) for rows in self.held.rows)
+
+    def lacking(self, item: Component, brief: bool = False) -> str:
+        """Why a method cannot be applied, in words that follow its name; nothing if it can.
+
+        brief: what it needs by a few words and the option that gives it, for lists of methods.
+        """
+        meta, models = item.meta, self.models
+        if meta["kind"] not in ("one_shot", "control"):
+            return (
+                f"is {meta['kind'].replace('_', '-')}: only one-shot methods combine models that "
+                "are trained already; `fedrepro methods` lists them"
+            )
+        if meta["scenario"]:
+            return "has its clients trained in a way of its own, so it combines other models"
+        if meta["models"] and models.model.name not in meta["models"]:
+            return (
+                f"combines {', '.join(sorted(meta['models']))} models, not '{models.model.token}'"
+            )
+        needs: dict[str, dict[str, None]] = {}
+        for need in sorted(meta["needs"]):
+            if not self._has(need):
+                told = OF_COUNTS if need in COUNTS else NEEDS[need]
+                needs.setdefault(WAYS.get(need, NOWHERE), {})[told] = None
+        if needs:
+            full = {way: f"{' and '.join(told)}: {way}" for way, told in needs.items()}
+            words = full | BRIEF if brief else full
+            return "needs " + "; ".join(words[way] for way in full)
+        if meta["one_start"] and self.apart:
+            return f"combines only models that trained from one start, {self.apart}"
+        return ""
+
+    def _has(self, need: str) -> bool:
+        if need in COUNTS:
+            return self.models.label_counts is not None
+        if need in VALIDATING:
+            return self.validation is not None
+        given = {"start": self.start, "public_inputs": self.public}
+        return given[need] is not None if need in given else need in WAYS and self.trained_on
+
+    def info(self, item: Component) -> ClientInfo:
+        """What a method that lacks nothing declared, and nothing else."""
+        needs, counts = item.meta["needs"], self.models.label_counts
+        pooled, known = (self.held.examples if self.held else None), self.validation
+        return ClientInfo(
+            training=self.training,
+            example_counts=None
+            if counts is None or "example_counts" not in needs
+            else counts.sum(1),
+            label_counts=counts if "label_counts" in needs else None,
+            pooled_inputs=_inputs(pooled) if "pooled_inputs" in needs else None,
+            pooled_labels=_labels(pooled) if "pooled_labels" in needs else None,
+            validation_inputs=_inputs(known) if "server_validation" in needs else None,
+            validation_labels=_labels(known) if "server_validation" in needs else None,
+            public_inputs=_inputs(self.public) if "public_inputs" in needs else None,
+            clients=self._clients(item) if needs & AT_CLIENTS else None,
+            start=self.start if "start" in needs else None,
+        )
+
+    def _clients(self, item: Component) -> Clients:
+        models = self.models
+        assert self.held is not None
+        return Clients(
+            model=models.model,
+            network=network_of(models.model, models.shape, models.classes),
+            settings=settings_of(self.training),
+            data=self.held,
+            method=item.name,
+            needs=item.meta["needs"],
+            own=models.tensors,
+        )
+
+
+def _inputs(examples: Examples | None) -> np.ndarray | None:
+    return None if examples is None else examples.scaled(slice(None)).numpy()
+
+
+def _labels(examples: Examples | None) -> np.ndarray | None:
+    return None if examples is None else examples.targets.numpy()
+
+
+# --------------------------------------------------------------------------------------- of files
+
+
+@dataclass(frozen=True)
+class OwnFiles:
+    """What a command names. models: a state dict of each client. model, shape, layers: how they are
+    read, as of `LocalModels.from_state_dicts`, lists with commas between. labels: counts. data,
+    validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide: of
+    `DataForm`. training: a token. one_start: taken as said.
+    """
+
+    models: Sequence[Path]
+    model: str | None = None
+    shape: str | None = None
+    layers: str | None = None
+    labels: Path | None = None
+    data: Sequence[Path] = ()
+    validation: Sequence[Path] = ()
+    public: Path | None = None
+    evaluate: Path | None = None
+    start: Path | None = None
+    one_start: bool = False
+    label: str = "label"
+    divide: float = 1.0
+    training: str = "adam"
+
+
+def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str, ...]]:
+    """All of it as methods and measurements take it, and what was assumed, in sentences.
+
+    Errors: FedreproError for files that cannot be read, or do not fit each other.
+    """
+    names = [str(path) for path in files.models]
+    if len(set(names)) < len(names):
+        raise FedreproError("a file of a model is given twice; give each client's once")
+    training = read_token("training", files.training)
+    counts, said = (None, ()) if files.labels is None else read_counts(files.labels, files.models)
+    beyond = [files.start] if files.start else []
+    read = LocalModels.from_state_dicts(
+        [loaded(path) for path in (*files.models, *beyond)],
+        model=files.model,
+        shape=numbers_of(files.shape),
+        layers=files.layers.split(",") if files.layers else None,
+        names=[*names, *map(str, beyond)],
+    )
+    start = {k: v[-1:] for k, v in read.tensors.items()} if beyond else None
+    own = {k: v[: len(names)] for k, v in read.tensors.items()}
+    form = DataForm(read.shape, read.classes, files.label, files.divide)
+    examples, notes = read_files(
+        {
+            "data": files.data,
+            "validation": files.validation,
+            "evaluate": [files.evaluate] if files.evaluate else [],
+        },
+        form,
+    )
+    held = client_data(examples["data"], examples["validation"], names)
+    models = replace(
+        read, tensors=own, label_counts=checked_counts(counts, len(names), read.classes)
+    )
+    if files.data:
+        models = _counted_too(models, examples["data"], names)
+        said = (*said, f"clients' data: taken in the order of the models, {names[0]} first")
+    ground = OwnGround(
+        models,
+        training,
+        start=start,
+        apart="" if files.one_start else apart(models, names, start, str(files.start)),
+        held=held,
+        validation=joined(examples["validation"]) if files.validation else None,
+        public=read_inputs(files.public, form) if files.public else None,
+    )
+    evaluated = examples["evaluate"][0] if files.evaluate else None
+    return ground, evaluated, (*assumed(models), *said, *notes)
+
+
+def _counted_too(
+    models: LocalModels, data: Sequence[Examples], names: Sequence[str]
+) -> LocalModels:
+    """The models with the label counts of the clients' data. Errors: for others that are told."""
+    found, told = counted(data, models.classes), models.label_counts
+    if told is not None and not np.array_equal(told, found):
+        at = int(np.flatnonzero((told != found).any(axis=1))[0])
+        raise FedreproError(
+            f"--labels gives {names[at]} {told[at].sum()} examples and --clients-data "
+            f"{found[at].sum()}, or other ones of a class: leave out --labels, which follow from "
+            "the data"
+        )
+    return replace(models, label_counts=found)
+
+
+def assumed(models: LocalModels) -> tuple[str, str]:
+    """What a state dict does not say."""
+    shape = "×".join(map(str, models.shape))
+    return (
+        f"read as {models.model.token} on examples of shape {shape} with {models.classes} "
+        f"classes, {models.clients} clients; layers in order: {', '.join(models.layers or ())}",
+        "assumed: weights of fully connected layers are (out, in), as PyTorch keeps them, and "
+        "ReLU stands between layers",
+    )
+
+
+def loaded(path: Path) -> Any:
+    """What a `.pt` file holds, read without running code from it."""
+    import torch
+
+    require_file(path)
+    try:
+        return torch.load(path, weights_only=True, map_location="cpu")
+    except FileNotFoundError:
+        raise FedreproError(f"{path} is missing; name the state dict of each client") from None
+    except Exception as error:  # unpickling can raise anything
+        raise FedreproError(
+            f"{path} is no state dict that can be read ({one_line(error)}); save one with "
+            "torch.save(network.state_dict(), …)"
+        ) from error
+
+
+def numbers_of(shape: str | None) -> tuple[int, ...] | None:
+    """The shape of an example as it is written on a command line: 28,28."""
+    if not shape:
+        return None
+    parts = shape.split(",")
+    if not all(DIGITS.fullmatch(part.strip()) and int(part) for part in parts):
+        raise FedreproError(f"--shape '{shape}' is not of the form 28,28 or 3,32,32")
+    return tuple(map(int, parts))
+
+
+def client_data(
+    own: Sequence[Examples], validation: Sequence[Examples], names: Sequence[str]
+) -> ClientData | None:
+    """What clients hold: a file of each, or none; to validate with one for all, or one of each.
+
+    names: of the clients. Errors: FedreproError for another number of files.
+    """
+    count = len(names)
+    for what, files, allowed in (
+        ("--clients-data", own, (0, count)),
+        ("--validation", validation, (0, 1, count)),
+    ):
+        if len(files) not in allowed:
+            also = "one for all, or " if 1 in allowed else ""
+            raise FedreproError(
+                f"{what} names {len(files)} files for {count} models: give {also}one of each "
+                "client, in the order of the models"
+            )
+    if not own and not validation:
+        return None
+    known = joined(validation) if validation else None
+    at = rows_of(validation)
+    examples = joined(own) if own else known
+    assert examples is not None
+    return ClientData(
+        examples=examples,
+        rows=rows_of(own) or [np.empty(0, np.int64)] * count,
+        validation=at * count if len(at) == 1 else at,
+        validation_examples=known,
+    )
+
+
+def joined(parts: Sequence[Examples]) -> Examples:
+    """Examples of several files behind each other."""
+    import torch
+
+    return Examples(
+        torch.cat([part.inputs for part in parts]), torch.cat([part.targets for part in parts])
+    )
+
+
+def rows_of(parts: Sequence[Examples]) -> list[np.ndarray]:
+    """Which rows of them are those of each file."""
+    ends = np.cumsum([0, *(len(part.targets) for part in parts)])
+    return [np.arange(a, b) for a, b in pairwise(ends)]
+
+
+def counted(parts: Sequence[Examples], classes: int) -> np.ndarray:
+    """Examples of each file and class, int64 (J, K)."""
+    return np.stack([np.bincount(part.targets.numpy(), minlength=classes) for part in parts])
+
+
+def apart(
+    models: LocalModels, names: Sequence[str], start: Mapping[str, np.ndarray] | None, begun: str
+) -> str:
+    """Why models do not count as of one start; nothing if they do, or if nothing could tell.
+
+    names: of the models. start, begun: what they started from and its name, if that is given;
+    else all are compared with the first. See `networks.starts`.
+    """
+    network = network_of(models.model, models.shape, models.classes)
+    each = [{key: value[j] for key, value in models.tensors.items()} for j in range(models.clients)]
+    first, beside = (each[0], names[0]) if start is None else (_only(start), begun)
+    for own, name in zip(each, names, strict=True):
+        if own is first:
+            continue
+        found = resemblance(network, own, first)
+        if found is not None and found < ENOUGH:
+            return (
+                f"and the units of {name} are no more like those of {beside} in their places than "
+                f"chance has it ({found:.1f} standard deviations, and at least {ENOUGH:g} are "
+                "asked for): if all trained from one start, say --same-start"
+            )
+    return ""
+
+
+def _only(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name: value[0] for name, value in tensors.items()}

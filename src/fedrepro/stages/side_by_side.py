@@ -1,0 +1,235 @@
+"""All one-shot methods and controls on models of one's own, beside each other, with their costs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedrepro.api import GlobalModel, Made
+from fedrepro.core.artifacts import save_state, write_text
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Component, Spec
+from fedrepro.numbers.costs import seen
+from fedrepro.numbers.measure import Draws, EvaluationSplit, Values, measure, measure_alone
+from fedrepro.numbers.summary import csv_text
+from fedrepro.stages.combine import applied, as_state, prepared_by
+from fedrepro.stages.common import say
+from fedrepro.stages.own_models import OwnFiles, OwnGround, read_ground
+from fedrepro.training.examples import Examples
+
+TEST, VALIDATION = "test", "validation"
+TABLE = "table.csv"
+COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
+
+
+@dataclass(frozen=True)
+class AppliedMethod:
+    """A method: what it came to and what it cost, or why it could not be applied.
+
+    setting: chosen among `tried`. numbers: by metric, those of COSTS and of the examples that are
+    measured on: accuracy, and accuracy_worst of clients alone. seconds: of all settings, those of
+    clients with them. sent: how many times all clients' models once.
+    """
+
+    item: Component
+    why: str = ""
+    setting: str = ""
+    tried: int = 1
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    client_seconds: float = 0.0
+    sent: float = 0.0
+    made: Made = None
+
+    @property
+    def label(self) -> str:
+        """What figures call it; its name with that where others are called the same."""
+        label = str(self.item.meta["label"])
+        named = [one for one in components("method").values() if one.meta["label"] == label]
+        return label if len(named) == 1 else f"{label} ({self.item.name})"
+
+    @property
+    def called(self) -> str:
+        """Its label, with whether it is a control."""
+        return f"{self.label}, control" if self.item.meta["kind"] == "control" else self.label
+
+    @property
+    def kind(self) -> str:
+        """One model, several models, or a control."""
+        if self.item.meta["kind"] == "control":
+            return "control"
+        alone = isinstance(self.made, GlobalModel) and self.made.networks == 1
+        return "one model" if alone else "several models"
+
+    @property
+    def sees(self) -> str:
+        return seen(self.item.meta["needs"], self.item.meta["sends"])
+
+
+@dataclass(frozen=True)
+class AllOfThem:
+    """Every method that combines trained models; notes: what was assumed, in sentences."""
+
+    entries: tuple[AppliedMethod, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def applied(self) -> list[AppliedMethod]:
+        """Those that could be, the most accurate first."""
+        found = [entry for entry in self.entries if not entry.why]
+        return sorted(found, key=lambda one: -one.numbers["accuracy"])
+
+    @property
+    def left_out(self) -> list[AppliedMethod]:
+        """Those that could not be, in the order of their names."""
+        return [entry for entry in self.entries if entry.why]
+
+
+def run_all(files: OwnFiles, out: Path | None = None, seed: int = 0) -> AllOfThem:
+    """Apply every method to the models of a command, and measure what it makes.
+
+    Methods with a declared grid are tried at all its settings where there are validation examples,
+    and the best one on these is measured; elsewhere at their defaults. out: a new folder for what
+    they make and for the table. Errors: FedreproError for files that cannot be used; what a single
+    method cannot do is its entry.
+    """
+    if files.evaluate is None:
+        raise FedreproError("--method all measures every method: say on which data by --evaluate")
+    if out is not None and out.exists():
+        raise FedreproError(f"{out} is there already: name a folder that is not, for all models")
+    ground, examples, notes = read_ground(files)
+    assert examples is not None
+    found = AllOfThem(tuple(entries(ground, examples, seed)), notes)
+    if out is not None:
+        _write(found, ground, out)
+    return found
+
+
+def entries(ground: OwnGround, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
+    """An entry for each one-shot method and control, in the order of their names."""
+    for _, item in sorted(components("method").items()):
+        if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
+            continue
+        why = ground.lacking(item, brief=True)
+        if why:
+            yield AppliedMethod(item, why)
+            continue
+        try:
+            yield _best(item, ground, examples, seed)
+        except (FedreproError, np.linalg.LinAlgError) as error:
+            yield AppliedMethod(item, f"failed: {error}")
+        say(item.name)
+
+
+def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> AppliedMethod:
+    """The entry of a method at the setting that validation examples choose, the first of equals."""
+    chosen = ground.validation is not None and bool(item.meta["grid"])
+    method = item.spec({k: list(v) for k, v in item.meta["grid"].items()} if chosen else {})
+    settings = list(method.expand())
+    costly, draws = prepared_by(ground, settings[0], seed), Draws(Rng(seed, 0))
+    best: tuple[float, Spec, Made, Values] | None = None
+    seconds = at_clients = 0.0
+    for setting in settings:
+        done = applied(ground, setting, seed, costly)
+        seconds, at_clients = seconds + done.seconds, max(at_clients, done.further.seconds)
+        score = _accuracy(done.made, ground, ground.validation, draws) if chosen else 0.0
+        if best is None or score > best[0]:
+            best = score, setting, done.made, done.cost
+    assert best is not None
+    _, setting, made, cost = best
+    numbers = {metric: value for metric, _, value in cost}
+    numbers |= _measured(made, ground, examples, draws)
+    whole = sum(value.nbytes for value in ground.models.tensors.values())
+    return AppliedMethod(
+        item,
+        setting=setting.token,
+        tried=len(settings),
+        numbers=numbers,
+        seconds=seconds,
+        client_seconds=at_clients,
+        sent=numbers["bytes_up"] / whole,
+        made=made,
+    )
+
+
+def _measured(made: Made, ground: OwnGround, examples: Examples, draws: Draws) -> dict[str, float]:
+    """Accuracies and sizes on these examples, by metric."""
+    split = EvaluationSplit(
+        examples, examples.targets.numpy(), ground.models.shape, ground.models.classes
+    )
+    assert made is not None
+    if isinstance(made, GlobalModel):
+        found = measure(made, {TEST: split}, draws)
+    else:
+        found, _ = measure_alone(made, {TEST: split}, draws)
+    return {metric: value for metric, _, value in found}
+
+
+def _accuracy(made: Made, ground: OwnGround, examples: Examples | None, draws: Draws) -> float:
+    assert examples is not None
+    return _measured(made, ground, examples, draws)["accuracy"]
+
+
+# -------------------------------------------------------------------------------------- written
+
+
+def as_frame(found: AllOfThem) -> pd.DataFrame:
+    """The table with every column; the methods that could not be applied at the end, with why."""
+    rows = []
+    for entry in (*found.applied, *found.left_out):
+        told = {
+            "method": entry.item.name,
+            "label": entry.label,
+            "kind": "" if entry.why else entry.kind,
+            "setting": entry.setting,
+            "settings_tried": 0 if entry.why else entry.tried,
+            "accuracy": entry.numbers.get("accuracy"),
+            "accuracy_worst": entry.numbers.get("accuracy_worst"),
+            "times_the_models": None if entry.why else entry.sent,
+            **{name: entry.numbers.get(name, None if entry.why else 0.0) for name in COSTS},
+            "seconds": None if entry.why else entry.seconds,
+            "client_seconds": None if entry.why else entry.client_seconds,
+            "sees": entry.sees,
+            "not_applied": entry.why,
+        }
+        rows.append(told)
+    return pd.DataFrame(rows)
+
+
+def as_csv_text(found: AllOfThem) -> str:
+    """`as_frame` as csv."""
+    return csv_text(as_frame(found))
+
+
+def _write(found: AllOfThem, ground: OwnGround, out: Path) -> None:
+    """The folder, whole or not at all: a model of each method that makes one, and the table."""
+    part = out.with_name(f".{out.name}.part")
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        for entry in found.applied:
+            state = _state(entry.made, ground)
+            if state is not None:
+                save_state(part / f"{entry.item.name}.pt", state)
+        write_text(part / TABLE, as_csv_text(found))
+        part.rename(out)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def _state(made: Made, ground: OwnGround) -> Any:
+    """What a method made as `fedrepro combine` writes it; None for clients that stay alone."""
+    if not isinstance(made, GlobalModel):
+        return None
+    layers: Sequence[str] = ground.models.layers or ()
+    weights = sum(name.startswith("weight") for name in made.tensors)
+    named = replace(made, layers=tuple(layers) if weights == len(layers) else None)
+    return as_state(named, ground.models.classes)

@@ -1,0 +1,43 @@
+"""Stage site: the pages of a scale from its exhibits, or of the record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedrepro.core.artifacts import write_text
+from fedrepro.record.keep import exhibits_in
+from fedrepro.site.build import build
+from fedrepro.site.reading import graphs_of, maps_of, read_reports
+from fedrepro.stages.common import say
+
+LEADS_ON = (
+    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>fedrepro</title>'
+    '<meta http-equiv="refresh" content="0; url=site/index.html"></head>'
+    '<body><p><a href="site/index.html">The report</a></p></body></html>\n'
+)
+
+
+def run(
+    scale: str,
+    folder: Path,
+    out: Path,
+    exhibits: Sequence[str] = (),
+    maps: Path | None = None,
+    graphs: Sequence[Path] = (),
+) -> None:
+    """Write the site of the exhibits in `folder`, all of them if none is named.
+
+    out: a folder, or the index.html of one whose pages go to `site` beside it.
+
+    maps, graphs: folders of the stages partition-maps and graph-maps, if there are any.
+    """
+    found = read_reports(folder, scale, list(exhibits) or exhibits_in(folder.parent, scale))
+    drawn = maps_of(maps) if maps else []
+    heard = [one for place in graphs for one in graphs_of(place)]
+    place = out.parent / "site" if out.suffix else out
+    count = build(replace(found, maps=drawn, graphs=heard), folder, place)
+    if out.suffix:
+        write_text(out, LEADS_ON)
+    say(f"{place / 'index.html'}: {count} pages")

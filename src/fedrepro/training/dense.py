@@ -1,0 +1,306 @@
+"""Dense networks on the CPU: one model after another through the compiled steps (`steps.py`)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from fedrepro.networks.layers import Shape
+from fedrepro.networks.network import Network
+from fedrepro.training.minibatches import Visits, visits
+from fedrepro.training.noise import PURPOSE, normal_pairs
+from fedrepro.training.procedure import Given, Part, Procedure
+from fedrepro.training.stopping import EarlyStopping
+from fedrepro.training.terms import Entropy, GaussianPrior, MatchingTerm, written
+
+if TYPE_CHECKING:
+    from fedrepro.training.examples import Examples
+    from fedrepro.training.minibatches import Task
+
+Array = np.ndarray[Any, Any]
+log = logging.getLogger(__name__)
+NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
+
+
+def padded_to(columns: int) -> int:
+    """Numbers of a row of so many columns in memory."""
+    found: int = steps().padded_to.py_func(columns)
+    return found
+
+
+@cache
+def steps() -> ModuleType:
+    """The compiled steps: Numba takes half a second to import, so only what needs them does."""
+    from fedrepro.training import steps as found
+
+    return found
+
+
+def _said(*given: Any) -> int:
+    """Take the steps, and say so in the log if they had to be compiled for this machine first."""
+    train = steps().train
+    known, began = len(train.stats.cache_misses), time.perf_counter()
+    right: int = train(*given)
+    if len(train.stats.cache_misses) > known:
+        log.info("training was compiled for this machine: %.0f s", time.perf_counter() - began)
+    return right
+
+
+def written_out(network: Network, terms: Sequence[object]) -> bool:
+    """Whether the gradients of this network and these terms are written out in `steps.py`."""
+    kinds = [written(term) for term in terms]
+    known = ("entropy", "divergence" if network.kind == "variational" else "matching")
+    dense = network.of_means if network.all_drawn else network
+    return (
+        dense.sizes is not None
+        and all(kind in known for kind in kinds)
+        and kinds.count(known[1]) <= 1
+        # matching looks at activations as they are before dropout
+        and not ("matching" in kinds and network.dropout)
+    )
+
+
+def room(size: int, dtype: Any) -> Array:
+    """Zeros (size,) that begin at a whole line of the cache."""
+    found = np.zeros(size * np.dtype(dtype).itemsize + 64, np.uint8)
+    first = -found.ctypes.data % 64
+    aligned: Array = found[first : first + size * np.dtype(dtype).itemsize].view(dtype)
+    return aligned
+
+
+class Rows:
+    """Where tensors (*shape) lie in a flat model: their rows filled up to whole vectors."""
+
+    def __init__(self, shapes: Mapping[str, Shape]) -> None:
+        self.shapes, self.offsets, self.size = shapes, {}, 0
+        for name, shape in shapes.items():
+            self.offsets[name] = self.size
+            self.size += math.prod(shape[:-1]) * padded_to(shape[-1])
+
+    def views(self, flat: Array) -> dict[str, Array]:
+        """The tensors of a model (size,), which share its memory."""
+        found = {}
+        for name, shape in self.shapes.items():
+            at, row = self.offsets[name], padded_to(shape[-1])
+            part = flat[at : at + math.prod(shape[:-1]) * row]
+            found[name] = part.reshape(*shape[:-1], row)[..., : shape[-1]]
+        return found
+
+
+class CompiledTrainer:
+    """Trains models one after another, in buffers that serve all of them."""
+
+    def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
+        network = procedure.network
+        self.procedure, self.drawn = procedure, network.all_drawn
+        self.dense = network.of_means if self.drawn else network
+        self.dtype = np.dtype(str(examples.dtype).removeprefix("torch."))
+        shapes = self.dense.shapes  # of a variational network the means, then the spreads
+        spreads = {f"{name}_spread": shape for name, shape in shapes.items() if self.drawn}
+        self.rows = Rows({**shapes, **spreads, **procedure.private})
+        self.direct = procedure.descends(keep_gradients) and not self.drawn
+        scale = self.dtype.type(examples.scale)
+        self.data = steps().records.Data(
+            examples.inputs.numpy(), examples.targets.numpy(), scale, 1 / scale
+        )
+        self.net = self._net()
+        self.model = self._model(keep_gradients)
+        self.room = self._room(procedure.rows)
+        self.weights = self.rows.views(self.model.weights)
+        self.received = self.rows.views(self.model.received) if procedure.terms else {}
+        self.summed = self.rows.views(self.model.summed) if keep_gradients else None
+
+    @property
+    def remembered(self) -> tuple[str, ...]:
+        """Buffers of the optimiser."""
+        given = self.procedure.settings
+        if given.optimiser == "sgd":
+            return ("velocity",) if given.momentum else ()
+        return ("first", "second", "largest") if given.amsgrad else ("first", "second")
+
+    @property
+    def size(self) -> int:
+        """Numbers that the optimiser remembers of a model in each buffer."""
+        return self.rows.size
+
+    def parts(
+        self, tasks: Sequence[Task], given: Given, memory: Mapping[str, Array] | None
+    ) -> Iterator[Part]:
+        """Train each model; a part is valid until the next one is asked for."""
+        for place, task in enumerate(tasks):
+            self._begin(place, given, memory)
+            taken = 0 if memory is None else int(memory["steps"][place])
+            losses, steps_taken = self._train(task, taken)
+            if memory is not None:
+                for k, name in enumerate(self.remembered):
+                    memory[name][place] = self.model.moments[k]
+            whole = {name: value[None] for name, value in self.weights.items()}
+            yield Part(
+                np.array([place]),
+                losses[:, None],
+                np.array([steps_taken]),
+                np.array([bool(np.isfinite(self.model.weights).all())]),
+                {name: whole[name] for name in self.procedure.network.shapes},
+                {name: whole[name] for name in self.procedure.private},
+                None
+                if self.summed is None
+                else {name: self.summed[name][None] for name in self.procedure.network.shapes},
+            )
+
+    def _begin(self, place: int, given: Given, memory: Mapping[str, Array] | None) -> None:
+        """Another model takes the buffers."""
+        self.model.weights[:] = 0  # what fills up rows may not be a number any more
+        for name, view in self.weights.items():
+            value = given.start.get(name)
+            value = given.private[name] if value is None else value
+            view[...] = value[place if len(value) > 1 else 0]
+            if self.received:
+                self.received[name][...] = view
+        for name, value in (given.reference or {}).items():
+            self.received[name][...] = value[place if len(value) > 1 else 0]
+        if self.drawn:
+            self._prior()
+        self.model.summed[:] = 0
+        self.model.moments[...] = 0
+        if memory is not None:
+            for k, name in enumerate(self.remembered):
+                self.model.moments[k] = memory[name][place]
+
+    def _prior(self) -> None:
+        """What the divergence is from: what was received, or the same for all weights."""
+        model, size = self.model, self.net.size
+        term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
+        if term is not None and term.sd is None:
+            model.prior[:] = model.received[:size]
+            steps().drawn.softplus(model.received[size:], model.prior_deviation)
+        else:
+            model.prior[:] = 0
+            model.prior_deviation[:] = 1 if term is None or term.sd is None else term.sd
+
+    def _train(self, task: Task, taken: int) -> tuple[Array, int]:
+        """Losses (steps,) of the steps that were taken, and how many these are."""
+        settings, found = self.procedure.settings, []
+        stopping = EarlyStopping([task], settings) if settings.patience else None
+        descent, done = self._descent(task), 0
+        for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):
+            losses = np.empty(len(some.ends) - 1)
+            right = _said(
+                self.data, self._order(task, some), self.net, descent, self.model, self.room,
+                taken + done, losses,
+            )  # fmt: skip
+            found.append(losses)
+            done += len(losses)
+            if stopping is not None:
+                stopping.see(done, np.array([right]), ())
+            if not np.isfinite(losses).all() or (stopping and not stopping.running[0]):
+                break
+        planned = task.total(settings.batch_size, settings.epochs)
+        return np.concatenate(found), planned if stopping is None else int(stopping.taken[0])
+
+    def _order(self, task: Task, some: Visits) -> Any:
+        keys, places = NO_KEYS, NO_PLACES
+        if self.procedure.network.draws:
+            keys, places = some.words(task.rng, PURPOSE)
+        piece = self.procedure.rows
+        return steps().records.StepOrder(some.rows, some.ends, piece, keys, places)
+
+    def _descent(self, task: Task) -> Any:
+        given, number, c = self.procedure.settings, self.dtype.type, steps().records
+        kind = c.SGD if given.optimiser == "sgd" else c.AMSGRAD if given.amsgrad else c.ADAM
+        pull = sum(2 * one.coefficient for one in self.procedure.pulls)
+        return c.StepNumbers(
+            kind,
+            self.direct,
+            number(given.lr if task.lr is None else task.lr),
+            number(given.l2),
+            number(given.momentum),
+            given.beta1,
+            given.beta2,
+            number(given.eps),
+            number(pull),
+            number(self.procedure.shares([task])[0]),
+        )
+
+    def _net(self) -> Any:
+        from fedrepro.products.compiled import multiplier
+
+        network, at, sizes = self.dense, self.rows.offsets, self.dense.sizes
+        assert sizes is not None
+        ends = np.cumsum([0, *(padded_to(m) for m in sizes[1:-1])])
+        pairs, shares = [], []
+        for term in self.procedure.losses:
+            if written(term) == "matching":
+                gaps = cast(MatchingTerm, term)
+                pairs = gaps.pairs(len(sizes))
+                shares = [
+                    2 * gaps.coefficient / (sizes[to] if gaps.reduction == "mean" else 1)
+                    for _, to in pairs
+                ]
+        tensors = [
+            (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in network.shapes.items()
+        ]
+        entropies = [
+            (term.coefficient, term.least, term.over == "minibatch")
+            for term in self.procedure.losses
+            if isinstance(term, Entropy)
+        ]
+        return steps().records.Net(
+            np.array(sizes, np.int64),
+            np.array([at[f"weight{k}"] for k in range(len(sizes) - 1)], np.int64),
+            ends.astype(np.int64) * self.procedure.rows,
+            np.array(pairs, np.int64).reshape(-1, 2),
+            np.array([at[f"match{j}_weight"] for j in range(len(pairs))], np.int64),
+            np.array(shares, np.float64),
+            self.dtype.type(1 - network.dropout),
+            np.array(entropies, np.float64).reshape(-1, 3),
+            np.array(tensors if self.drawn else [], np.int64).reshape(-1, 3),
+            normal_pairs(self.dtype)
+            if self.drawn
+            else np.empty(0, np.result_type(self.dtype, "c8")),
+            Rows(network.shapes).size,
+            multiplier(self.dtype.name).address,
+        )
+
+    def _room(self, rows: int) -> Any:
+        sizes, padded = self.net.sizes.tolist(), padded_to
+        across, matching = padded(rows), len(self.net.pairs) > 0
+        hidden = sum(padded(m) for m in sizes[1:]) * rows
+        widest = max(map(padded, sizes if matching else sizes[1:]))
+        words = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
+        words = steps().drawn.DRAWN // 8 if self.drawn else words
+        numbers = {
+            "x": rows * sizes[0],
+            "activations": hidden,
+            "errors": hidden,
+            "theirs": hidden * matching,
+            "back": rows * widest * matching,
+            "turned": widest * across,
+            "below": max(sizes[1:]) * across,
+            "shift": rows,
+            "negative": rows,
+            "zeros": max(widest, across),
+        }
+        found = {name: room(size, self.dtype) for name, size in numbers.items()}
+        return steps().records.Room(**found, words=np.zeros(words, np.uint64))
+
+    def _model(self, keep_gradients: bool) -> Any:
+        def flat(wanted: bool, size: int = self.rows.size) -> Array:
+            return room(size if wanted else 0, self.dtype)
+
+        means, weights = self.net.size, flat(True)
+        return steps().records.Model(
+            weights,
+            flat(not self.direct),
+            flat(bool(self.procedure.terms)),
+            flat(keep_gradients),
+            np.zeros((len(self.remembered), self.rows.size), self.dtype),
+            flat(True, means) if self.drawn else weights,
+            *(flat(self.drawn, means) for _ in range(3)),
+        )

@@ -1,0 +1,104 @@
+"""Optimisers in the compiled steps, over parts of a flat model; `optimisers.py` has them for
+blocks.
+
+Each takes one pass over weights, gradient and what it remembers; L2 enters the gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedrepro.products.compiled import Array, fma, inner
+from fedrepro.training.records import AMSGRAD, SGD, Model, StepNumbers
+
+
+@inner
+def power(base: float, exponent: int) -> float:
+    """base ** exponent, by squaring."""
+    found = 1.0
+    while exponent:
+        if exponent % 2:
+            found *= base
+        base, exponent = base * base, exponent // 2
+    return found
+
+
+@inner
+def rates_of(descent: StepNumbers, weights: Array, step: int) -> Any:
+    """The step size, and what second moments are scaled by, at the `step`-th step of Adam."""
+    number = weights.dtype.type
+    if descent.kind == SGD:
+        return descent.lr, number(1)
+    rate = number(descent.lr / (1.0 - power(descent.beta1, step)))
+    return rate, number(1.0 / np.sqrt(1.0 - power(descent.beta2, step)))
+
+
+@inner
+def descend(
+    descent: StepNumbers, rates: Any, model: Model, first: int, last: int, received: bool
+) -> None:
+    """A step of the optimiser for some of the numbers; received: they are the network's."""
+    rate, root = rates
+    weights, gradient = model.weights[first:last], model.gradient[first:last]
+    number = weights.dtype.type
+    if len(model.summed):
+        summed = model.summed[first:last]
+        for k in range(len(gradient)):
+            summed[k] += gradient[k]
+    if received and descent.pull != 0:
+        start = model.received[first:last]
+        for k in range(len(gradient)):
+            gradient[k] += descent.pull * (weights[k] - start[k])
+    if descent.l2 != 0:
+        for k in range(len(gradient)):
+            gradient[k] = fma(descent.l2, weights[k], gradient[k])
+    if descent.kind == SGD and descent.momentum == 0:
+        for k in range(len(gradient)):
+            weights[k] = fma(-rate, gradient[k], weights[k])
+    elif descent.kind == SGD:
+        with_momentum(weights, gradient, model.moments[0, first:last], descent)
+    elif descent.kind == AMSGRAD:
+        amsgrad(weights, gradient, model.moments[0, first:last], model.moments[1, first:last],
+                model.moments[2, first:last], number(1.0 - descent.beta1), number(descent.beta2),
+                number(1.0 - descent.beta2), rate, root, descent.eps)  # fmt: skip
+    else:
+        adam(weights, gradient, model.moments[0, first:last], model.moments[1, first:last],
+             number(1.0 - descent.beta1), number(descent.beta2), number(1.0 - descent.beta2),
+             rate, root, descent.eps)  # fmt: skip
+
+
+@inner
+def with_momentum(weights: Array, gradient: Array, velocity: Array, descent: StepNumbers) -> None:
+    """v = momentum · v + g; w = w - lr · v."""
+    for k in range(len(weights)):
+        velocity[k] = fma(descent.momentum, velocity[k], gradient[k])
+        weights[k] = fma(-descent.lr, velocity[k], weights[k])
+
+
+@inner
+def adam(
+    weights: Array, gradient: Array, first: Array, second: Array,
+    new: Any, old_square: Any, new_square: Any, rate: Any, root: Any, eps: Any,
+) -> None:  # fmt: skip
+    """m and v are running means of g and g²; w = w - rate · m / (√v · root + eps)."""
+    for k in range(len(weights)):
+        g = gradient[k]
+        first[k] = fma(new, g - first[k], first[k])
+        second[k] = fma(old_square, second[k], new_square * g * g)
+        weights[k] -= rate * first[k] / fma(np.sqrt(second[k]), root, eps)
+
+
+@inner
+def amsgrad(
+    weights: Array, gradient: Array, first: Array, second: Array, largest: Array,
+    new: Any, old_square: Any, new_square: Any, rate: Any, root: Any, eps: Any,
+) -> None:  # fmt: skip
+    """The same with the largest v so far."""
+    for k in range(len(weights)):
+        g = gradient[k]
+        first[k] = fma(new, g - first[k], first[k])
+        second[k] = fma(old_square, second[k], new_square * g * g)
+        largest[k] = largest[k] if second[k] < largest[k] else second[k]
+        weights[k] -= rate * first[k] / fma(np.sqrt(largest[k]), root, eps)

@@ -1,0 +1,218 @@
+"""What a client can say of its data in terms of its network: moments of inputs, Fisher information.
+
+a is the input of a layer, with a 1 behind it if there is a bias, and g the gradient of a log
+probability by what the layer gives before its non-linearity. A convolution has such a pair at each
+place where its kernel is laid, L in all. Matrices have rows as in `networks.matrices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from fedrepro.networks.layers import Affine, Convolution2d, Pass
+from fedrepro.networks.matrices import LayerMatrix, layer_matrices
+from fedrepro.networks.network import Network
+from fedrepro.training.examples import Examples
+
+if TYPE_CHECKING:
+    import torch
+
+# Labels that gradients are taken at: the model's own, all of them by their probabilities, or those
+# of the data ("empirical").
+Labels = Literal["model", "data"]
+TOGETHER = 500  # examples: patches of a convolution are many times its input
+
+Tensors = Mapping[str, "torch.Tensor"]
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A layer on some examples: inputs (n, L, D), and what it gives, of which gradients come."""
+
+    matrix: LayerMatrix
+    inputs: np.ndarray
+    out: torch.Tensor
+
+    def gradients(self, value: torch.Tensor) -> np.ndarray:
+        """Gradients by what it gives: (n, L, outputs)."""
+        found = value[0].flatten(2).transpose(1, 2) if value.dim() > 3 else value[0].unsqueeze(1)
+        return np.ascontiguousarray(found.cpu().numpy())
+
+
+def input_moments(
+    network: Network, tensors: Tensors, examples: Examples, only: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """A = mean of a aᵀ over examples and places, by the name of each layer's weight: (D, D).
+
+    float32, symmetric. only: of these layers; tensors of layers above the last of them are not
+    needed.
+    """
+    order = [layer.weight for layer in layer_matrices(network)]
+    last = max(only, key=order.index) if only else None
+    sums: dict[str, np.ndarray] = {}
+    for seen in _each(network, tensors, examples, last):
+        for layer in seen:
+            if only is None or layer.matrix.weight in only:
+                _add(sums, layer.matrix.weight, _square(layer.inputs) / layer.inputs.shape[1])
+    return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
+
+
+def kronecker_factors(
+    network: Network, tensors: Tensors, examples: Examples, labels: Labels = "model"
+) -> dict[str, np.ndarray]:
+    """A of `input_moments`, and G = mean over examples of the sum over places of g gᵀ.
+
+    A by the name of each layer's weight, G by `errors of` it: float32, symmetric. G is the mean
+    over the model's labels, or that of the data's. The Fisher information of a layer is about
+    A ⊗ G. Source: Martens and Grosse, ICML 2015; for convolutions Grosse and Martens, ICML 2016,
+    up to a factor that moves from one of the two to the other.
+    """
+    sums: dict[str, np.ndarray] = {}
+    for seen, given in _errors(network, tensors, examples, labels):
+        for layer, errors in zip(seen, given, strict=True):
+            name = layer.matrix.weight
+            _add(sums, name, _square(layer.inputs) / layer.inputs.shape[1])
+            for one in errors:
+                _add(sums, errors_of(name), _square(one))
+    return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
+
+
+def errors_of(weight: str) -> str:
+    """The name of the factor of gradients of a layer."""
+    return f"errors of {weight}"
+
+
+def diagonal_fisher(
+    network: Network, tensors: Tensors, examples: Examples, labels: Labels = "model"
+) -> dict[str, np.ndarray]:
+    """F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)², (*shape).
+
+    float32, by tensor. The mean over labels is by the model's probabilities, or of the data's label
+    alone. Source: Matena and Raffel, NeurIPS 2022, section 3.
+    """
+    sums: dict[str, np.ndarray] = {}
+    for seen, given in _errors(network, tensors, examples, labels):
+        for layer, errors in zip(seen, given, strict=True):
+            for one in errors:
+                # of a fully connected layer the square of a product is the product of squares
+                if layer.matrix.kernel is None:
+                    found = (layer.inputs[:, 0] ** 2).T @ one[:, 0] ** 2
+                else:
+                    found = ((layer.inputs.transpose(0, 2, 1) @ one) ** 2).sum(axis=0)
+                _add(sums, layer.matrix.weight, found)
+    count = len(examples.targets)
+    matrices = {layer.weight: layer for layer in layer_matrices(network)}
+    return {
+        name: np.ascontiguousarray(value, np.float32)
+        for weight, total in sums.items()
+        for name, value in matrices[weight].tensors(total / count).items()
+    }
+
+
+def _each(
+    network: Network, tensors: Tensors, examples: Examples, last: str | None = None
+) -> Iterator[list[_Seen]]:
+    """The layers on some examples after another, up to the one with this weight."""
+    import torch
+
+    for at in range(0, len(examples.targets), TOGETHER):
+        with torch.no_grad():
+            found, _ = _forward(network, tensors, examples.scaled(slice(at, at + TOGETHER)), last)
+        yield found
+
+
+def _forward(
+    network: Network, tensors: Tensors, x: torch.Tensor, last: str | None = None
+) -> tuple[list[_Seen], torch.Tensor]:
+    """The layers on examples (n, D), and the logits (1, n, K)."""
+    from torch.nn.functional import unfold
+
+    matrices = {layer.weight: layer for layer in layer_matrices(network)}
+    run = Pass("channels_last" if x.device.type == "cpu" else "grouped")
+    x = x.reshape(1, len(x), *network.shape)
+    found: list[_Seen] = []
+    for layer, names in network.evaluated:
+        matrix = matrices.get(names.get("weight", ""))
+        if matrix is not None:
+            own = x.detach()[0]
+            if isinstance(layer, Convolution2d):
+                own = unfold(own, layer.kernel, padding=layer.padding).transpose(1, 2)
+            else:
+                own = own.flatten(1).unsqueeze(1)
+            a = own.cpu().numpy()
+            if matrix.bias:
+                a = np.concatenate([a, np.ones((*a.shape[:2], 1), a.dtype)], axis=2)
+        if matrix is not None and matrix.weight == last:
+            return [*found, _Seen(matrix, a, x)], x
+        held = {local: tensors[name].unsqueeze(0) for local, name in names.items()}
+        x = layer.forward(held, x, run)
+        if matrix is not None:
+            assert isinstance(layer, Affine | Convolution2d)
+            if last is None and not x.requires_grad:
+                x.requires_grad_()
+            found.append(_Seen(matrix, a, x))
+    return found, x
+
+
+def _errors(
+    network: Network, tensors: Tensors, examples: Examples, labels: Labels
+) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]]]]:
+    """The layers on some examples after another, with gradients (n, L, outputs) of each.
+
+    There are as many of each layer as labels that the mean is over, times the root of their
+    probabilities, so that squares of them add up to the mean.
+    """
+    import torch
+
+    for at in range(0, len(examples.targets), TOGETHER):
+        rows = slice(at, at + TOGETHER)
+        with torch.enable_grad():
+            seen, logits = _forward(network, tensors, examples.scaled(rows))
+        shares = torch.softmax(logits.detach(), -1)
+        each: list[list[np.ndarray]] = [[] for _ in seen]
+        for by in _by_labels(shares, examples.targets[rows], labels):
+            # of a number: gradients of a tensor would import sympy, which takes seconds
+            along = (logits * by).sum()
+            found = torch.autograd.grad(along, [one.out for one in seen], retain_graph=True)
+            for one, value, into in zip(seen, found, each, strict=True):
+                into.append(one.gradients(value))
+        yield seen, each
+
+
+def _by_labels(
+    shares: torch.Tensor, targets: torch.Tensor, labels: Labels
+) -> Iterator[torch.Tensor]:
+    """Gradients of log p(y) by the logits, (1, n, K): of the data's y, or √p(y) times of each y."""
+    import torch
+
+    classes = shares.shape[-1]
+    if labels == "data":
+        yield torch.nn.functional.one_hot(targets, classes)[None].to(shares) - shares
+        return
+    from fedrepro.products.exponentials import exponential, logarithm
+
+    one = torch.eye(classes, dtype=shares.dtype, device=shares.device)
+    for label in range(classes):
+        root = exponential(logarithm(shares[..., label, None]) / 2)  # torch's own goes by MKL
+        yield root * (one[label] - shares)
+
+
+def _square(rows: np.ndarray) -> np.ndarray:
+    """The sum of a aᵀ over vectors (n, L, D), float64 (D, D)."""
+    flat = rows.reshape(-1, rows.shape[-1])
+    found: np.ndarray = (flat.T @ flat).astype(np.float64)
+    return found
+
+
+def _add(sums: dict[str, np.ndarray], name: str, value: np.ndarray) -> None:
+    sums[name] = sums[name] + value if name in sums else value.astype(np.float64)
+
+
+def _sent(matrix: np.ndarray) -> np.ndarray:
+    """As it goes to the server: float32 and exactly symmetric, so that half of it is sent."""
+    found: np.ndarray = ((matrix + matrix.T) / 2).astype(np.float32)
+    return found

@@ -1,0 +1,128 @@
+"""What is trained and how, what it starts from, and what comes out of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.networks.layers import Shape
+from fedrepro.networks.network import Network
+from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
+from fedrepro.training.settings import Settings
+from fedrepro.training.terms import GaussianPrior, Proximal, Term
+
+# A step on all of a client's examples goes through them in pieces: as many rows as keep kernels
+# busy, fewer where the activations of a model would take more than 16 MB.
+PIECE_ROWS = 128
+PIECE_FLOATS = 2**22
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """What is trained and how: the network, the numbers of the descent, and terms of the loss."""
+
+    network: Network
+    settings: Settings
+    terms: Sequence[Term | Proximal] = ()
+
+    @property
+    def losses(self) -> list[Term]:
+        """The terms that need a forward pass."""
+        return [term for term in self.terms if not isinstance(term, Proximal)]
+
+    @property
+    def pulls(self) -> list[Proximal]:
+        """The terms on the weights alone."""
+        return [term for term in self.terms if isinstance(term, Proximal)]
+
+    @property
+    def is_plain_descent(self) -> bool:
+        """Whether a step is w - lr · gradient of the loss, and nothing else."""
+        given = self.settings
+        return given.optimiser == "sgd" and not (given.momentum or given.l2 or self.pulls)
+
+    @property
+    def private(self) -> dict[str, Shape]:
+        """Tensors of the terms, which stay with their client."""
+        return {
+            name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
+        }
+
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """Tensors of the network, then those of the terms."""
+        return {**self.network.shapes, **self.private}
+
+    def descends(self, keep_gradients: bool) -> bool:
+        """Whether a step can move the weights in the products that would give their gradients."""
+        return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
+
+    def shares(self, tasks: Sequence[Task]) -> list[float]:
+        """Of a divergence in the loss of a minibatch, model by model; zero where there is none."""
+        priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
+        size, epochs = self.settings.batch_size, self.settings.epochs
+        if not priors or size is None:
+            return [0.0] * len(tasks)
+        return [priors[0].share(len(t.rows), t.total(size, epochs), size) for t in tasks]
+
+    @property
+    def rows(self) -> int:
+        """Examples that are taken at once: a minibatch, or a piece of a client's whole data."""
+        given = self.settings.batch_size
+        if given is not None:
+            return given
+        shapes = [layer.output(shape) for layer, shape, _ in self.network.places]
+        each = sum(math.prod(shape) for shape in (self.network.shape, *shapes))
+        return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
+
+    def pieces(self, task: Task) -> int:
+        """In how many pieces a step of this task is computed."""
+        return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
+
+    def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
+        """All steps of these tasks, which are ordered by steps and pieces, falling."""
+        given = self.settings
+        if given.batch_size is None:
+            return whole_steps(tasks, self.rows, given.epochs)
+        return schedule(tasks, given.batch_size, given.epochs)
+
+    def require_pieces(self) -> None:
+        """An error if a term cannot be computed piece by piece where that is asked for."""
+        if self.settings.batch_size is None:
+            for term in self.losses:
+                if not term.additive:
+                    raise FedreproError(
+                        f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
+                        "it cannot be computed in pieces of all examples; give a batch_size"
+                    )
+
+
+@dataclass(frozen=True)
+class Given:
+    """Tensors that training starts from, by name; see `engine.train`."""
+
+    start: Mapping[str, np.ndarray]
+    private: Mapping[str, np.ndarray]
+    reference: Mapping[str, np.ndarray] | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some trained models, by their tasks' places (m,).
+
+    losses: (steps, m), zero where a model has no more steps. taken: int (m,), steps of each.
+    finite: bool (m,), whether the weights are. tensors, private and summed: (m, *shape) by name,
+    valid until the next part is asked for.
+    """
+
+    chosen: np.ndarray
+    losses: np.ndarray
+    taken: np.ndarray
+    finite: np.ndarray
+    tensors: dict[str, np.ndarray]
+    private: dict[str, np.ndarray]
+    summed: dict[str, np.ndarray] | None

@@ -1,0 +1,106 @@
+"""What the compiled steps of dense networks are handed: plain records of arrays and numbers.
+
+A model is a flat array: the weight (n, m) and then the bias (m,) of each affine map, rows filled up
+with zeros to `padded_to(m)`. Activations (P, m) and their errors lie likewise. All arrays of
+numbers are of one dtype, float32 or float64, except the inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fedrepro.products.compiled import Array
+
+SGD, ADAM, AMSGRAD = range(3)
+
+
+class Data(NamedTuple):
+    """inputs (N, D), uint8 or floating, times 1 / scale; targets: labels (N,) or shares (N, K)."""
+
+    inputs: Array
+    targets: Array
+    scale: Any
+    inverse: Any
+
+
+class StepOrder(NamedTuple):
+    """The minibatches: rows[ends[s] : ends[s + 1]] at step s, drawn from in pieces of `piece` rows.
+
+    keys: uint64 (epochs, 2), of random words; places: int64 (steps, 2), epoch and step in it.
+    """
+
+    rows: Array
+    ends: Array
+    piece: int
+    keys: Array
+    places: Array
+
+
+class Net(NamedTuple):
+    """Sizes (L + 1,) of the layers; where their maps (L,) begin in the model, and activations (L,)
+    in their buffers. pairs (J, 2), maps (J,), shares (J,): of representation matching.
+    tensors (T, 3): of drawn weights, where each begins, its rows and columns; table: of normal
+    numbers. size: of the network's numbers, or of its means. by: the address of the product."""
+
+    sizes: Array
+    maps: Array
+    activations: Array
+    pairs: Array
+    pair_maps: Array
+    pair_shares: Array
+    kept: Any
+    entropies: Array
+    tensors: Array
+    table: Array
+    size: int
+    by: int
+
+
+class StepNumbers(NamedTuple):
+    """The numbers of an optimiser, in the dtype of the model; pull: of the proximal terms;
+    share: of a divergence in the loss of a minibatch."""
+
+    kind: int
+    direct: bool
+    lr: Any
+    l2: Any
+    momentum: Any
+    beta1: float
+    beta2: float
+    eps: Any
+    pull: Any
+    share: Any
+
+
+class Model(NamedTuple):
+    """What changes: weights (S,), gradient and what was received, moments (up to 3, S).
+
+    used: the weights of a step, which for a variational network are drawn: there `weights` are
+    means and then spreads, each (S / 2,), and so are deviations and what the prior says.
+    """
+
+    weights: Array
+    gradient: Array
+    received: Array
+    summed: Array
+    moments: Array
+    used: Array
+    deviation: Array
+    prior: Array
+    prior_deviation: Array
+
+
+class Room(NamedTuple):
+    """Buffers: inputs (P, D), activations, errors, those of the received network, turned ones."""
+
+    x: Array
+    activations: Array
+    errors: Array
+    theirs: Array
+    back: Array
+    turned: Array
+    below: Array
+    shift: Array
+    negative: Array
+    zeros: Array
+    words: Array

@@ -1,0 +1,273 @@
+"""Minibatch descent of one dense network, compiled by Numba: what a step is, on one screen.
+
+Every operation is written out and none reordered, so the bytes of a model are the same on every
+processor (`products`), and they cannot depend on other models, because there are none. Layers are
+counted at run time: one compilation serves networks of any depth and width. `records.py` says how a
+model lies in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from fedrepro.products import compiled as products
+from fedrepro.products.compiled import Array, compiled, fma, inner, padded_to, product, words
+from fedrepro.training import descents, drawn, outputs, records
+from fedrepro.training.descents import descend, rates_of
+from fedrepro.training.drawn import STRIP, draw, turn
+from fedrepro.training.outputs import add_entropy, at_outputs, scale
+from fedrepro.training.records import Data, Model, Net, Room, StepNumbers, StepOrder
+
+
+@partial(compiled, calls=(products, records, drawn, outputs, descents))
+def train(
+    data: Data,
+    order: StepOrder,
+    net: Net,
+    descent: StepNumbers,
+    model: Model,
+    room: Room,
+    taken: int,
+    losses: Array,
+) -> int:
+    """Take all steps; write the loss of each to losses (steps,). Returns the right predictions.
+
+    taken: steps that the optimiser remembers.
+    """
+    right, drawn_weights = 0, len(net.tensors) > 0
+    to = model.weights if descent.direct else model.gradient
+    for s in range(len(losses)):
+        rows = order.rows[order.ends[s] : order.ends[s + 1]]
+        share = 1.0 / len(rows)
+        step = -descent.lr * share if descent.direct else share
+        if drawn_weights:
+            draw(net, model, order.keys[order.places[s, 0]], order.places[s, 1], room)
+        losses[s] = 0.0
+        for piece in range(-(-len(rows) // order.piece)):
+            part = rows[piece * order.piece : (piece + 1) * order.piece]
+            add = descent.direct or piece > 0
+            if net.kept < 1:
+                words(order.keys[order.places[s, 0]], order.places[s, 1], piece, 0, room.words)
+            gather(data, part, room.x)
+            forward(net, model.used, len(part), room, room.activations, net.kept)
+            loss, hits = at_outputs(data.targets, part, net, room)
+            losses[s] += loss * share
+            right += hits
+            for term in net.entropies:
+                add_entropy(net, len(part), term, room)
+            scale(net, len(part), step, room.errors)
+            if len(net.pairs):
+                match(net, model, to, add, len(part), step, room)
+            backward(net, model, to, add, len(part), room)
+        if not descent.direct:
+            move(net, descent, model, taken + s + 1)
+    return right
+
+
+@inner
+def move(net: Net, descent: StepNumbers, model: Model, step: int) -> None:
+    """A step of the optimiser, strip by strip, so that gradients stay in the cache."""
+    rates, first = rates_of(descent, model.weights, step), 0
+    drawn_too = net.size if len(net.tensors) else 0  # spreads lie behind the means
+    while first < len(model.weights) - drawn_too:
+        end = net.size if first < net.size else len(model.weights)
+        last = min(first + STRIP, end)
+        if drawn_too:
+            turn(model, net.size, first, last, descent.share)
+        for at in range(0, drawn_too + 1, net.size):
+            descend(descent, rates, model, at + first, at + last, first < net.size)
+        first = last
+
+
+def scaled(value: Any, scale: Any, inverse: Any) -> Any:
+    """value / scale of a stored number; inverse: 1 / scale."""
+    raise NotImplementedError
+
+
+@overload(scaled, jit_options={"error_model": "numpy"})
+def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
+    number = np.float32 if inverse == types.float32 else np.float64
+
+    def byte(value: Any, scale: Any, inverse: Any) -> Any:
+        # the quotient, rounded once (Markstein): a division takes five times as long
+        x = number(value)
+        q = x * inverse
+        return fma(fma(-q, scale, x), inverse, q)
+
+    def floating(value: Any, scale: Any, inverse: Any) -> Any:
+        return value / scale
+
+    return byte if value == types.uint8 else floating
+
+
+@inner
+def gather(data: Data, rows: Array, x: Array) -> None:
+    """Write the inputs of these rows to x (P · D,)."""
+    inputs, scale, inverse = data.inputs, data.scale, data.inverse
+    size = inputs.shape[1]
+    for i in range(len(rows)):
+        to, source = x[i * size : (i + 1) * size], inputs[rows[i]]
+        for j in range(size):
+            to[j] = scaled(source[j], scale, inverse)
+
+
+@inner
+def forward(net: Net, weights: Array, rows: int, room: Room, activations: Array, kept: Any) -> None:
+    """Activations of all layers of so many rows, ReLU after all but the last."""
+    given, words_before = (room.x, 0, net.sizes[0]), 0
+    for layer in range(len(net.maps)):
+        n, m = net.sizes[layer], net.sizes[layer + 1]
+        out = activations, net.activations[layer], padded_to(m)
+        affine(net.by, weights, (net.maps[layer], n, m), rows, given, out)
+        if layer + 1 < len(net.maps):
+            hidden = activations[out[1] : out[1] + rows * out[2]]
+            relu(hidden)
+            if kept < 1:
+                drop(hidden, m, room.words.view(np.uint32)[words_before:], kept)
+                words_before += (len(room.x) // net.sizes[0] * m + 1) // 2 * 2
+        given = out
+
+
+@inner
+def affine(by: int, weights: Array, of: Any, rows: int, given: Any, out: Any) -> None:
+    """out (rows, m) = bias + given (rows, n) @ weight; of: where the map begins, n and m."""
+    at, n, m = of
+    width = padded_to(m)
+    bias, weight = (weights, at + n * width, 0), (weights, at, width)
+    product(by, out, bias, (given[0], given[1], given[2], 1), weight, (rows, n, width))
+
+
+@inner
+def relu(values: Array) -> None:
+    """Zero for what is below; what is not a number stays."""
+    nothing = values.dtype.type(0)
+    for i in range(len(values)):
+        values[i] = nothing if values[i] < nothing else values[i]
+
+
+@inner
+def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
+    """Dropout: each unit stays with probability `kept`, larger by its inverse."""
+    row, below = padded_to(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
+    nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
+    for i in range(len(hidden) // row):
+        for j in range(m):
+            value = hidden[i * row + j]
+            hidden[i * row + j] = value * larger if drawn[i * m + j] < below else nothing
+
+
+@inner
+def match(net: Net, model: Model, to: Array, add: bool, rows: int, step: float, room: Room) -> None:
+    """Representation matching: errors of activations, and each f_j learns (the methods of RM).
+
+    An activation is counted from the input, 0.
+    """
+    last, number = len(net.maps), room.errors.dtype.type
+    forward(net, model.received, rows, room, room.theirs, number(1))
+    for j in range(len(net.pairs)):
+        source, target = net.pairs[j]
+        of = net.pair_maps[j], net.sizes[source], net.sizes[target]
+        given = room.activations, net.activations[source - 1], padded_to(of[1])
+        back = room.back, 0, padded_to(of[2])
+        affine(net.by, model.weights, of, rows, given, back)
+        theirs = (
+            (room.theirs, net.activations[target - 1], back[2]) if target else (room.x, 0, of[2])
+        )
+        gap(rows, of[2], back, theirs, 0 < target < last, number(step * net.pair_shares[j]))
+        turn_back(net.by, model.weights, of, rows, back, room)
+        add_turned(rows, of[1], room, given, source == last)
+        learn(net.by, to, add, of, rows, given, back, room.zeros)
+
+
+@inner
+def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
+    """What was given back becomes its error, (back - theirs) · each, zero below a ReLU."""
+    (found, _, row), (other, at, other_row) = back, theirs
+    nothing = found.dtype.type(0)
+    for i in range(rows):
+        for k in range(m):
+            value = found[i * row + k]
+            off = hidden and value <= nothing
+            found[i * row + k] = nothing if off else (value - other[at + i * other_row + k]) * each
+        found[i * row + m : (i + 1) * row] = nothing
+
+
+@inner
+def add_turned(rows: int, n: int, room: Room, to: Any, add: bool) -> None:
+    """Errors of an activation from room.below (n, padded rows), or added to what is there."""
+    _, at, row = to
+    across = padded_to(rows)
+    for i in range(rows):
+        for k in range(n):
+            before = room.errors[at + i * row + k] if add else room.errors.dtype.type(0)
+            room.errors[at + i * row + k] = before + room.below[k * across + i]
+
+
+@inner
+def backward(net: Net, model: Model, to: Array, add: bool, rows: int, room: Room) -> None:
+    """From the errors of the logits to those of all maps, each of which learns."""
+    for layer in range(len(net.maps) - 1, -1, -1):
+        n, m = net.sizes[layer], net.sizes[layer + 1]
+        of, here = (net.maps[layer], n, m), (room.errors, net.activations[layer], padded_to(m))
+        given = room.x, 0, n
+        if layer:
+            given = room.activations, net.activations[layer - 1], padded_to(n)
+            turn_back(net.by, model.used, of, rows, here, room)
+            masked(net, n, rows, given[1], room)
+        learn(net.by, to, add, of, rows, given, here, room.zeros)
+
+
+@inner
+def turn_back(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Room) -> None:
+    """room.below (n, padded rows) = weight @ errorsᵀ: errors of what the map was given, turned."""
+    (at, n, m), (found, first, width), across = of, errors, padded_to(rows)
+    for j in range(m):
+        for i in range(rows):
+            room.turned[j * across + i] = found[first + i * width + j]
+    product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, width, 1),
+            (room.turned, 0, across), (n, m, across))  # fmt: skip
+
+
+@inner
+def masked(net: Net, n: int, rows: int, under: int, room: Room) -> None:
+    """Errors of a hidden layer from room.below (n, padded rows): zero where its activation is.
+
+    What dropout left out is zero as well, and what it kept was made larger. What matching wrote
+    there is added.
+    """
+    width, across, errors = padded_to(n), padded_to(rows), room.errors
+    number, matched = errors.dtype.type, len(net.pairs) > 0
+    nothing, larger = number(0), number(1) / net.kept
+    for i in range(rows):
+        at = under + i * width
+        for j in range(n):
+            error = room.below[j * across + i] * larger
+            if matched:
+                error += errors[at + j]
+            errors[at + j] = error if room.activations[at + j] > nothing else nothing
+        errors[at + n : at + width] = nothing
+
+
+@inner
+def learn(
+    by: int, to: Array, add: bool, of: Any, rows: int, given: Any, errors: Any, zeros: Array
+) -> None:
+    """Write or add givenᵀ @ errors where a map is in `to`, and the sums of the errors at its bias.
+
+    `to` are the weights themselves where errors hold the step of plain descent.
+    """
+    (at, n, _), (found, first, width) = of, errors
+    begin = (to, at, width) if add else (zeros, 0, 0)
+    product(by, (to, at, width), begin, (given[0], given[1], 1, given[2]), errors, (n, rows, width))
+    bias = to[at + n * width : at + n * width + width]
+    if not add:
+        bias[:] = 0
+    for i in range(rows):
+        for j in range(width):
+            bias[j] += found[first + i * width + j]

@@ -1,0 +1,113 @@
+"""What forty compiled steps of each kind of dense network leave behind, as digests.
+
+    python tests/unit/step_digests.py
+
+It needs no torch, so that another processor can be played: on Debian with qemu-user,
+
+    QEMU_CPU=EPYC qemu-x86_64 .venv/bin/python tests/unit/step_digests.py
+
+with NUMBA_CPU_NAME and NUMBA_CPU_FEATURES set takes the code that the same names made before, and
+must print the same. Other words are the kinds to
+print, all by default.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from fedrepro.components.methods._representation import RepresentationMatching
+from fedrepro.core.rng import Rng
+from fedrepro.networks.layers import Relu, Variational
+from fedrepro.networks.network import Network, dense
+from fedrepro.training.dense import CompiledTrainer
+from fedrepro.training.minibatches import Task
+from fedrepro.training.procedure import Given, Procedure
+from fedrepro.training.settings import Settings
+from fedrepro.training.terms import Entropy, GaussianPrior, Proximal
+
+INPUTS, EXAMPLES, STEPS = 61, 130, 40
+PLAIN = Settings("sgd", 0.05, 0.0, 10, 1, 0.1, 0.1, False)
+ADAM = replace(PLAIN, optimiser="adam", lr=1e-3, l2=1e-4)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An array where the engine expects a tensor."""
+
+    array: np.ndarray
+
+    def numpy(self) -> np.ndarray:
+        return self.array
+
+
+def beliefs() -> Network:
+    return Network((INPUTS,), (Variational(12), Relu(), Variational(10)), "variational")
+
+
+CASES = {
+    "logistic": (dense((INPUTS, 10)), PLAIN, ()),
+    "deep": (dense((INPUTS, 50, 21, 10)), PLAIN, ()),
+    "momentum": (dense((INPUTS, 50, 10)), replace(PLAIN, momentum=0.9, l2=0.01), (Proximal(0.1),)),
+    "amsgrad": (dense((INPUTS, 50, 10)), replace(ADAM, amsgrad=True, batch_size=32), ()),
+    "adam": (dense((INPUTS, 50, 10)), ADAM, ()),
+    "whole data": (dense((INPUTS, 20, 10)), replace(PLAIN, batch_size=None), ()),
+    "dropout": (dense((INPUTS, 50, 10), 0.5), PLAIN, ()),
+    "matching": (dense((INPUTS, 20, 10)), PLAIN, (Entropy(), RepresentationMatching(0.5, "mean"))),
+    "beliefs": (beliefs(), ADAM, (GaussianPrior(),)),
+}
+
+
+def weights_after(name: str, dtype: str, turned: bool = False) -> dict[str, np.ndarray]:
+    """Tensors of the network and of the terms after all steps, (1, *shape).
+
+    turned: the inputs, and the rows of the first weight, are in the opposite order during training,
+    which is another order of the first sums and nothing else.
+    """
+    order = slice(None, None, -1 if turned else 1)
+    network, settings, terms = CASES[name]
+    rng = np.random.default_rng(0)
+    inputs = rng.integers(0, 256, (EXAMPLES, INPUTS)).astype(np.uint8)
+    scaled = inputs if dtype == "float32" else inputs / 255.0
+    examples = SimpleNamespace(
+        inputs=Stored(np.ascontiguousarray(scaled[:, order])),
+        targets=Stored(rng.integers(0, 10, EXAMPLES)),
+        dtype=f"torch.{dtype}",
+        scale=255.0 if dtype == "float32" else 1.0,
+    )
+    procedure = Procedure(network, settings, terms)
+
+    def drawn(shapes):
+        return {name: rng.uniform(-0.2, 0.2, (1, *s)).astype(dtype) for name, s in shapes.items()}
+
+    start = drawn(network.shapes)
+    start["weight0"] = start["weight0"][:, order]
+    given = Given(start, drawn(procedure.private))
+    task = Task(np.arange(EXAMPLES), Rng(0, 0, 0), steps=STEPS)
+    (part,) = CompiledTrainer(procedure, examples, False).parts([task], given, None)
+    assert part.finite.all()
+    return part.tensors | {"weight0": part.tensors["weight0"][:, order]} | part.private
+
+
+def digest(tensors: dict[str, np.ndarray]) -> str:
+    found = hashlib.blake2b(digest_size=8)
+    for value in tensors.values():
+        found.update(np.ascontiguousarray(value).tobytes())
+    return found.hexdigest()
+
+
+def digests(names: list[str]) -> dict[str, str]:
+    return {
+        f"{name}, {dtype}": digest(weights_after(name, dtype))
+        for name in names
+        for dtype in ("float32", "float64")
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(digests(sys.argv[1:] or list(CASES)), indent=2))

@@ -1,0 +1,246 @@
+"""A leaderboard: what it is read from, classes, rows that say why they have no rank, its ground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.drawings.board import DRAWN, pictures
+from fedrepro.numbers.board import Ground, Row, ground, leaderboard, rows_of, scenarios, seconds
+from fedrepro.numbers.summary import csv_text, read_csv
+from fedrepro.planning.boards import ground_of, parts_of, require_frozen
+from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
+from fedrepro.planning.plan import Plan
+
+ROOT = Path(__file__).parents[2]
+BOARD = Board(title="a board", baseline="average", ceiling="pooled", line="best")
+LEVELS = {"average": 0.5, "pooled": 0.9, "best": 0.6, "good": 0.8, "alike": 0.8, "votes": 0.7}
+NEEDS = {"images": {"public_inputs": "images of others"}}
+COSTS = {"votes": {"forward_passes": 4.0}, "asks": {"rounds": 3.0, "bytes_up": 900.0}}
+
+
+class Part:
+    """As an exhibit on disk: its json and its tables."""
+
+    def __init__(
+        self,
+        name: str,
+        cases: dict[str, dict[str, float]],
+        *,
+        shared: str = "true",
+        trials: int = 3,
+    ) -> None:
+        labels = list(dict.fromkeys(label for levels in cases.values() for label in levels))
+        self.about = {
+            "key": f"board/{name}",
+            "scale": "paper",
+            "data": [{"token": "digits", "sha256": "abc", "title": "Digits"}],
+            "scenario": {"training": {"values": {"shared_init": shared}}},
+            "methods": [
+                {
+                    "label": label,
+                    "kind": "one_shot",
+                    "reference": label in ("pooled", "best"),
+                    "needs": NEEDS.get(label, {}),
+                    "sends": "",
+                    "criterion": "",
+                }
+                for label in labels
+            ],
+        }
+        rows = []
+        for case, levels in cases.items():
+            for label, level in levels.items():
+                scatter = np.random.default_rng(len(case)).normal(scale=0.01, size=trials)
+                own = {"accuracy": level + scatter, "server_seconds": np.ones(trials)}
+                usual = {
+                    "bytes_up": 300.0,
+                    "rounds": 1.0,
+                    "forward_passes": 1.0,
+                    "parameters": 10.0,
+                }
+                own |= {k: np.full(trials, v) for k, v in (usual | COSTS.get(label, {})).items()}
+                for metric, values in own.items():
+                    rows.append(
+                        {
+                            "case": case,
+                            "clients": 4,
+                            "method": label,
+                            "metric": metric,
+                            "split": "test" if metric == "accuracy" else "",
+                            "mean": values.mean(),
+                            "sd": 0.0,
+                            "trials": trials,
+                            "by_trial": " ".join(map(str, values)),
+                            "setting": label,
+                        }
+                    )
+        self.numbers = pd.DataFrame(rows)
+
+    def table(self, suffix: str) -> pd.DataFrame:
+        assert suffix == ".choice.csv"
+        tried = {"case": "even", "clients": 4, "method": "good", "chosen": ["true", "false"]}
+        return pd.DataFrame(tried)
+
+
+def made(*parts: Part, board: Board = BOARD) -> tuple[Ground, dict[str, Row]]:
+    found = ground(board, parts)
+    return found, {row.method.label: row for row in rows_of(found)}
+
+
+CASES = {"even": LEVELS, "skewed": LEVELS, "two labels": LEVELS}
+
+
+def test_methods_stand_in_classes_and_groups() -> None:
+    found, rows = made(Part("1-a", CASES))
+    assert [rows[label].standing.group for label in ("good", "alike", "average")] == [1, 1, 2]
+    assert rows["good"].standing.score == pytest.approx(0.75)
+    assert (rows["votes"].method.kind, rows["votes"].standing.group) == ("several models", 1)
+    assert rows["pooled"].why == rows["best"].why == "a bound, which has no rank"
+    assert rows["good"].beside_line.verdict == "better"
+    assert rows["average"].beside_line.verdict == "worse"
+    table = leaderboard(found, list(rows.values())).set_index("method")
+    assert table.loc["good", "settings_tried"] == 2
+    assert table.loc["alike", "settings_tried"] == 1
+    assert table.loc["good", "Digits, even, 4 clients"] == pytest.approx(
+        found.entries[found.scenes[0]]["good"].accuracy.mean()
+    )
+
+
+def test_classes_follow_from_needs_and_from_what_was_measured() -> None:
+    levels = LEVELS | {"images": 0.7, "asks": 0.7}
+    _, rows = made(Part("1-a", {"even": levels}))
+    kinds = {label: rows[label].method.kind for label in ("images", "asks", "votes", "good")}
+    assert kinds == {
+        "images": "public data",
+        "asks": "extra exchanges",
+        "votes": "several models",
+        "good": "one model",
+    }
+
+
+def test_a_run_that_failed_is_a_row_that_says_so() -> None:
+    broken = Part("1-a", CASES)
+    at = (broken.numbers["method"] == "alike") & (broken.numbers["metric"] == "accuracy")
+    broken.numbers.loc[at, "by_trial"] = "0.8 nan 0.8"
+    found, rows = made(broken)
+    assert rows["alike"].why == "3 of 9 runs failed"
+    assert rows["alike"].standing is None
+    table = leaderboard(found, list(rows.values())).set_index("method")
+    assert table.loc["alike", "failed"] == 3
+    assert np.isnan(table.loc["alike", "group"])
+    assert np.isnan(table.loc["alike", "Digits, even, 4 clients"])
+    assert "alike" not in rows["good"].standing.beside
+
+
+def test_a_method_that_lacks_a_scenario_has_no_rank() -> None:
+    cases = CASES | {"fourth": {k: v for k, v in LEVELS.items() if k != "alike"}}
+    _, rows = made(Part("1-a", cases))
+    assert rows["alike"].why == "run in 3 of 4 scenarios"
+    assert rows["good"].standing.group == 1
+
+
+def test_a_scenario_where_bounds_are_near_has_no_score() -> None:
+    found, rows = made(Part("1-a", CASES | {"easy": LEVELS | {"pooled": 0.505}}))
+    assert [scene.case for scene in found.scenes] == list(CASES)
+    assert len(rows["good"].scenes) == 3
+    assert "easy" in set(scenarios(found, list(rows.values()))["case"])
+
+
+def test_starts_are_families_of_their_own() -> None:
+    found = ground(BOARD, [Part("1-a", CASES), Part("1-b", {"even": LEVELS}, shared="false")])
+    starts = [row.starts for row in rows_of(found) if row.method.label == "good"]
+    assert starts == ["one start", "different starts"]
+
+
+def test_other_data_than_the_boards_or_a_missing_bound_are_refused() -> None:
+    frozen = BOARD.model_copy(update={"data": {"digits": "other"}})
+    with pytest.raises(FedreproError, match="other data called digits"):
+        made(Part("1-a", CASES), board=frozen)
+    with pytest.raises(FedreproError, match="has no 'pooled'"):
+        made(Part("1-a", {"even": {"average": 0.5, "good": 0.8}}))
+
+
+def test_tables_and_pictures_repeat_to_the_byte() -> None:
+    def drawn(parts: list[Part]) -> dict[str, bytes]:
+        found = ground(BOARD, parts)
+        rows = rows_of(found)
+        table, single = csv_text(leaderboard(found, rows)), csv_text(scenarios(found, rows))
+        shown = pictures(BOARD.model_dump(), read_csv(table), read_csv(single))
+        return {"table": table.encode(), "single": single.encode(), **shown}
+
+    def parts() -> list[Part]:
+        return [Part("1-a", CASES), Part("1-b", {"even": LEVELS}, shared="false")]
+
+    first = drawn(parts())
+    assert first == drawn(parts())
+    assert {f".{name}{suffix}" for name in DRAWN for suffix in (".svg", ".png")} <= set(first)
+
+
+def test_seconds_are_means_over_scenarios() -> None:
+    found = ground(BOARD, [Part("1-a", CASES)])
+    times = seconds(found, rows_of(found)).set_index("method")
+    assert (times.loc["good", "mean"], times.loc["good", "scenarios"]) == (1.0, 3)
+
+
+# ---------------------------------------------------------------------------------------- ground
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    files = {"arena": load_exhibits(ROOT / "config/exhibits")["arena"]}
+    return Plan(Config(), files, "paper")
+
+
+def test_the_ground_is_as_it_is_written(plan: Plan) -> None:
+    require_frozen(plan)
+    assert plan.files["arena"].boards["1"].ground == ground_of(parts_of(plan, "arena", "1"))
+
+
+def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> None:
+    file = plan.files["arena"]
+    name = "1-perceptron"
+
+    def changed(**settings: object) -> Plan:
+        exhibits = file.exhibits | {name: file.exhibits[name] | settings}
+        own = ExhibitFile.model_validate(file.model_dump() | {"exhibits": exhibits})
+        return Plan(Config(), {"arena": own}, "paper")
+
+    with pytest.raises(FedreproError, match="make it arena/2 beside it"):
+        require_frozen(changed(trials=6))
+    methods = [*file.defaults["methods"], {"name": "average", "label": "once more"}]
+    require_frozen(changed(methods=methods))
+
+
+def test_every_method_has_the_same_budget_and_is_chosen_alike(plan: Plan) -> None:
+    from fedrepro.api import BUDGET
+
+    for exhibit in parts_of(plan, "arena", "1"):
+        for point in exhibit.points:
+            assert set(point.trials.values()) == {5}
+            for measure in point.measures:
+                assert len(measure.settings) <= BUDGET
+                assert measure.choose is None or measure.choose.split == "client_validation"
+
+
+def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:
+    from small_exhibits import small
+
+    choose = {"metric": "accuracy", "split": "client_validation"}
+    partition = {"name": "iid", "validation": 20, "validation_at": "clients"}
+    training = {"name": "sgd", "shared_init": True}
+
+    def made(name: str) -> list[dict[str, object]]:
+        method = {"name": name, "label": "m", "settings": "grid", "choose": choose}
+        exhibit = small(partition=partition, training=training, methods=[method])
+        return [dict(setting.method.values) for setting in exhibit.measures[0].settings]
+
+    found = made("task_arithmetic")
+    assert [one["scale"] for one in found] == [0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0]
+    assert len({(one["alpha"], one["ridge"]) for one in made("regmean")}) == 8
+    with pytest.raises(FedreproError, match="'average' declares no settings for comparisons"):
+        made("average")

@@ -1,0 +1,95 @@
+"""Sentences for what a person can mend, and for what a machine lacks."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fedrepro.core.errors import (
+    LISTED,
+    SHOWN,
+    FedreproError,
+    disk_error,
+    fault,
+    printable,
+    sentence_for,
+    shown,
+    unknown,
+)
+
+
+def test_what_cannot_be_printed_is_written_out():
+    assert printable("plain — text") == "plain — text"
+    assert printable("a\nb\x00c\x1b") == "a\\nb\\x00c\\x1b"
+    assert str(FedreproError("one\ntwo")) == "one\\ntwo"
+
+
+def test_a_long_value_is_cut_and_a_short_one_is_not():
+    longest = "x" * (SHOWN - 2)  # two marks around it
+    assert shown(longest) == f"'{longest}'"
+    assert shown(longest + "x") == f"'{longest}x…"
+    assert shown([1]) == "[1]"
+
+
+def test_an_unknown_name_gets_the_nearest_one_and_all_others():
+    said = str(unknown("method", "averag", ["pfnm", "average"], "a file"))
+    assert said == (
+        "unknown method 'averag' in a file: did you mean 'average'? known are average, pfnm"
+    )
+    assert str(unknown("method", "zz", ["pfnm"])) == "unknown method 'zz': known are pfnm"
+    assert str(unknown("method", "zz", [])) == "unknown method 'zz': known are none"
+
+
+def test_of_many_names_so_many_are_listed_and_the_rest_counted():
+    names = [f"name{i:02}" for i in range(LISTED + 3)]
+    assert "more" not in str(unknown("method", "name", names[:LISTED]))
+    assert str(unknown("method", "name", names)).endswith(" and 3 more")
+
+
+def test_a_long_name_is_cut():
+    assert f"'{'y' * SHOWN}'" in str(unknown("method", "y" * SHOWN, ["a"]))
+    assert f"'{'y' * SHOWN}…'" in str(unknown("method", "y" * (SHOWN + 1), ["a"]))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+@pytest.mark.parametrize("path", ["here/file", None])
+def test_a_disk_that_takes_nothing_is_said_with_the_file_where_it_is_known(number, path):
+    error = OSError(number, "said by the system", path) if path else OSError(number, "said")
+    assert str(sentence_for(error)) == str(disk_error(error, path or "a file"))
+    assert f"cannot write {path or 'a file'}" in str(sentence_for(error))
+
+
+def test_another_error_of_a_file_is_said_with_its_reason():
+    said = sentence_for(OSError(errno.EACCES, "Permission denied", "here/file"))
+    assert str(said) == "here/file cannot be used (permission denied); mend that and go on"
+
+
+def test_an_error_of_no_file_that_is_not_of_the_disk_is_left_to_the_handler_of_faults():
+    assert sentence_for(OSError(errno.ECONNRESET, "Connection reset")) is None
+    assert sentence_for(ValueError("anything")) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("CUDA out of memory"), RuntimeError("can't allocate memory")],
+)
+def test_missing_memory_is_said_whoever_missed_it(error):
+    said = str(sentence_for(error))
+    assert said.startswith(f"there is not enough memory ({str(error) or 'none is left'}): choose")
+
+
+def test_an_error_that_no_rule_knows_is_not_of_the_disk():
+    assert disk_error(OSError("without a number"), "x") is None
+    assert disk_error(OSError(errno.EINTR, "interrupted"), "x") is None
+
+
+def test_a_fault_says_where_it_arose_in_the_innermost_frame():
+    def inner():
+        raise KeyError("a  name")
+
+    with pytest.raises(KeyError) as raised:
+        inner()
+    line = inner.__code__.co_firstlineno + 1
+    assert f"(KeyError: 'a name', test_errors.py line {line})" in str(fault(raised.value))
+    assert "(KeyError)" in str(fault(KeyError()))

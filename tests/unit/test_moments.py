@@ -1,0 +1,161 @@
+"""What clients say of their data in terms of their networks, against one example at a time."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.networks.matrices import layer_matrices
+from fedrepro.networks.predict import network_of
+from fedrepro.training.examples import Examples
+from fedrepro.training.moments import (
+    diagonal_fisher,
+    errors_of,
+    input_moments,
+    kronecker_factors,
+)
+
+CLASSES, COUNT = 3, 7
+NETWORKS = {
+    "mlp": ("mlp", {"hidden": [5, 4]}, (6,)),
+    "mlp-bias-free": ("mlp", {"hidden": [5], "bias": False}, (6,)),
+    "logistic": ("logistic", {}, (6,)),
+    "cnn": ("cnn", {"channels": [2, 3], "kernel": 3, "hidden": [5]}, (8, 8)),
+    "cnn-valid": (
+        "cnn",
+        {"channels": [2, 3], "kernel": 3, "hidden": [], "padding": "valid", "bias": False},
+        (2, 10, 10),
+    ),
+}
+
+
+@cache
+def made(name):
+    """A network, its tensors (*shape) and some examples, in double precision."""
+    model, values, shape = NETWORKS[name]
+    values = {k: v for k, v in values.items() if v != []}
+    network = network_of(components("model")[model].spec(values), shape, CLASSES)
+    rng = np.random.default_rng(1)
+    tensors = {
+        key: torch.from_numpy(value.astype(np.float64))
+        for key, value in network.initial(Rng(0), 0.5, 0.1).items()
+    }
+    x = torch.from_numpy(rng.normal(size=(COUNT, int(np.prod(shape)))))
+    return network, tensors, Examples(x, torch.from_numpy(rng.integers(0, CLASSES, COUNT)))
+
+
+def of_one(network, tensors, x, label):
+    """d log p(label | x) / d w of one example, by tensor, and the label's probability."""
+    leaves = {k: v.clone().requires_grad_() for k, v in tensors.items()}
+    share = torch.log_softmax(network.logits(leaves, x[None]), 1)[0, label]
+    found = torch.autograd.grad(share, list(leaves.values()))
+    return dict(zip(leaves, found, strict=True)), share.detach().exp()
+
+
+def fisher(name, labels):
+    """The diagonal by its definition."""
+    network, tensors, examples = made(name)
+    total = {k: torch.zeros_like(v) for k, v in tensors.items()}
+    for x, y in zip(examples.inputs, examples.targets, strict=True):
+        for label in range(CLASSES) if labels == "model" else [int(y)]:
+            found, share = of_one(network, tensors, x, label)
+            for key, value in found.items():
+                total[key] += (share if labels == "model" else 1) * value**2 / COUNT
+    return {k: v.numpy() for k, v in total.items()}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("labels", ["model", "data"])
+def test_diagonal_fisher_is_the_mean_of_squared_gradients_of_single_examples(name, labels):
+    found, expected = diagonal_fisher(*made(name), labels), fisher(name, labels)
+    assert found.keys() == expected.keys()
+    for key, value in expected.items():
+        assert found[key].shape == value.shape
+        assert np.allclose(found[key], value, rtol=1e-4, atol=1e-7), key
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("labels", ["model", "data"])
+def test_factors_of_one_example_of_a_dense_layer_are_its_whole_fisher_information(name, labels):
+    """A ⊗ G is exact for one example: on the diagonal it is `diagonal_fisher`."""
+    network, tensors, examples = made(name)
+    one = Examples(examples.inputs[:1], examples.targets[:1])
+    found = kronecker_factors(network, tensors, one, labels)
+    exact = diagonal_fisher(network, tensors, one, labels)
+    for layer in layer_matrices(network):
+        a, g = found[layer.weight], found[errors_of(layer.weight)]
+        assert np.array_equal(a, a.T)
+        assert np.array_equal(g, g.T)
+        diagonal = np.outer(np.diag(a), np.diag(g))
+        if layer.kernel is None:
+            expected = layer.of({k: v.astype(np.float64) for k, v in exact.items()})
+            assert np.allclose(diagonal, expected, rtol=1e-4, atol=1e-9)
+
+
+def test_factors_of_a_convolution_with_one_place_are_those_of_a_dense_layer():
+    """A kernel as large as the image is a fully connected layer."""
+    spec = components("model")["cnn"].spec(
+        {"channels": [4], "kernel": 3, "padding": "valid", "pool_every": 2, "hidden": [5]}
+    )
+    network = network_of(spec, (2, 3, 3), CLASSES)
+    dense = network_of(components("model")["mlp"].spec({"hidden": [4, 5]}), (18,), CLASSES)
+    tensors = {k: torch.from_numpy(v) for k, v in network.initial(Rng(0), 0.5, 0.1).items()}
+    same = tensors | {"weight0": tensors["weight0"].reshape(4, 18).T.contiguous()}
+    rng = np.random.default_rng(0)
+    examples = Examples(
+        torch.from_numpy(rng.normal(size=(COUNT, 18)).astype(np.float32)),
+        torch.from_numpy(rng.integers(0, CLASSES, COUNT)),
+    )
+    one = kronecker_factors(network, tensors, examples)
+    two = kronecker_factors(dense, same, examples)
+    for key, value in two.items():
+        assert np.allclose(one[key], value, rtol=1e-4, atol=1e-6), key
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_input_moments_are_those_of_kronecker_factors_and_are_given_of_single_layers(name):
+    network, tensors, examples = made(name)
+    found, factors = input_moments(network, tensors, examples), kronecker_factors(*made(name))
+    for key, value in found.items():
+        assert np.allclose(value, factors[key], rtol=1e-5, atol=1e-6)
+        alone = input_moments(network, tensors, examples, only=[key])
+        assert list(alone) == [key]
+        assert np.array_equal(alone[key], value)
+
+
+def test_moments_of_a_layer_need_no_tensors_above_it():
+    network, tensors, examples = made("mlp")
+    below = {name: tensors[name] for name in ("weight0", "bias0")}
+    found = input_moments(network, below, examples, only=["weight1"])
+    assert np.array_equal(found["weight1"], input_moments(*made("mlp"))["weight1"])
+
+
+def test_the_input_of_a_bias_is_one():
+    network, tensors, examples = made("mlp")
+    found = input_moments(network, tensors, examples)["weight0"]
+    x = examples.inputs.numpy()
+    assert found[-1, -1] == 1
+    assert np.allclose(found[-1, :-1], x.mean(0), atol=1e-6)
+    assert np.allclose(found[:-1, :-1], x.T @ x / COUNT, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_layer_is_a_matrix_and_back(name):
+    network, tensors, _ = made(name)
+    stacked = {k: np.stack([v.numpy(), v.numpy() + 1]) for k, v in tensors.items()}
+    for layer in layer_matrices(network):
+        matrix = layer.of(stacked)
+        for key, value in layer.tensors(matrix).items():
+            assert np.array_equal(value, stacked[key])
+
+
+def test_only_layers_that_are_matrices_have_moments():
+    spec = components("model")["char_lstm"].spec({"embedding": 3, "units": 4})
+    with pytest.raises(FedreproError, match="choose mlp, logistic or cnn"):
+        layer_matrices(network_of(spec, (5,), CLASSES))

@@ -1,0 +1,217 @@
+"""Data of one's own: what is wrong with a csv or an npz is one sentence that says where."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import replace
+from functools import wraps
+
+import numpy as np
+import pytest
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.data.membership import build_partition, read_partition, write_partition
+from fedrepro.data.own import OwnExamples, read_csv, read_npz, split_by_class
+from fedrepro.data.prepared import load_prepared
+from fedrepro.stages.data import prepare
+
+GOOD = "a,kind,b\n1,x,2\n3.5,y,-4\n5,x,6e-3\n"
+
+
+def told(path, call, *words):
+    """The one sentence, which starts with the file and says what to do."""
+    with pytest.raises(FedreproError) as raised:
+        call(path)
+    said = str(raised.value)
+    assert str(path) in said
+    assert "\n" not in said
+    for word in words:
+        assert word in said, said
+    return said
+
+
+# ------------------------------------------------------------------------------------ csv
+
+
+@pytest.fixture
+def csv(tmp_path):
+    def write(content):
+        path = tmp_path / "own.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write
+
+
+def of_csv(path):
+    return read_csv(path, "kind")
+
+
+def test_a_csv_is_read_in_its_order(csv):
+    found = of_csv(csv(GOOD))
+    assert found.x.dtype == np.float32
+    assert found.x.tolist() == np.float32([[1, 2], [3.5, -4], [5, 6e-3]]).tolist()
+    assert found.y.tolist() == [0, 1, 0]
+    assert found.classes == ("x", "y")
+
+
+@pytest.mark.parametrize("ends", ["\r\n", "\n\n"])
+def test_ends_of_lines_and_empty_lines_do_not_matter(csv, ends):
+    plain = of_csv(csv(GOOD))
+    other = of_csv(csv("\ufeff" + GOOD.replace("\n", ends).replace("kind", " kind ")))
+    assert other.x.tolist() == plain.x.tolist()
+    assert other.classes == plain.classes
+
+
+def test_classes_that_are_whole_numbers_are_in_their_order(csv):
+    found = of_csv(csv("a,kind\n1,10\n2,9\n3,10\n4,-1\n"))
+    assert found.classes == ("-1", "9", "10")
+    assert found.y.tolist() == [2, 1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", ["is empty"]),
+        ("\n\n", ["is empty"]),
+        ("a,kind\n", ["has no examples"]),
+        ("1,2\n3,4\n", ["numbers in its first line, which has to name the columns"]),
+        ("a,sort\n1,x\n2,y\n", ["unknown column 'kind'", "known are a, sort"]),
+        ("kind\nx\ny\n", ["has no column beside 'kind'"]),
+        ("a,a,kind\n1,2,x\n", ["names a column twice"]),
+        ("a,kind\n1,x\n2,y,3\n", ["has 3 fields in line 3, not 2"]),
+        ("a,kind\n1\n", ["has 1 fields in line 2, not 2"]),
+        ("a,b,kind\n1,2,x\n3,nan,y\n", ["'nan' in line 3, column 'b'", "no finite number"]),
+        ("b,kind,a\n1,x,2\n3,y,-inf\n", ["'-inf' in line 3, column 'a'", "no finite number"]),
+        ("a,kind\n1,x\n\n1e39,y\n", ["'1e39' in line 4, column 'a'"]),
+        ("a,kind\n1,x\nred,y\n", ["'red' in line 3, column 'a'"]),
+        ("a,kind\n1,x\n,y\n", ["'' in line 3, column 'a'"]),
+        ("a,kind\n1,x\n2,x\n", ["has one class, 'x'"]),
+        ("a,kind\n1,x\n2, \n", ["1 examples without a class"]),
+        (b"a,kind\n1,\xff\n", ["no csv in UTF-8"]),
+        ("a,kind\n1," + "x" * 200_000 + "\n", ["cannot be read"]),
+    ],
+)
+def test_what_is_wrong_with_a_csv_is_one_sentence(csv, content, words):
+    told(csv(content), of_csv, *words)
+
+
+def test_a_file_that_is_not_there_or_is_a_folder(tmp_path):
+    told(tmp_path / "none.csv", of_csv, "cannot be read (No such file")
+    told(tmp_path, of_csv, "cannot be read (Is a directory")
+    told(tmp_path / "none.npz", read_npz, "cannot be read (No such file")
+
+
+# ------------------------------------------------------------------------------------ npz
+
+
+@pytest.fixture
+def npz(tmp_path):
+    def write(**arrays):
+        path = tmp_path / "own.npz"
+        np.savez(path, **arrays)
+        return path
+
+    return write
+
+
+X = np.arange(12.0).reshape(3, 2, 2)
+
+
+def test_an_npz_keeps_shapes_and_bytes(npz):
+    found = read_npz(npz(x=X, y=["b", "a", "b"]))
+    assert (found.x.dtype, found.x.tolist()) == (np.float32, X.tolist())
+    assert (found.y.tolist(), found.classes) == ([1, 0, 1], ("a", "b"))
+    found = read_npz(npz(x=X.astype(np.uint8), y=np.array([7, 7, 10])))
+    assert found.x.dtype == np.uint8
+    assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("7", "10"))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"x": X}, ["unknown array 'y'", "known are x"]),
+        ({"x": X, "y": [0, 1]}, ["(3, 2, 2) for 2 labels"]),
+        ({"x": X, "y": [[0], [1], [0]]}, ["(3, 1): make it whole numbers or text, (N,)"]),
+        ({"x": X, "y": [0.5, 1.0, 0.0]}, ["y float64"]),
+        ({"x": [1.0, 2.0], "y": [0, 1]}, ["x float64 (2,)"]),
+        ({"x": np.empty((2, 0)), "y": [0, 1]}, ["(2, 0)"]),
+        ({"x": [["a"], ["b"]], "y": [0, 1]}, ["for 2 labels: make it numbers"]),
+        ({"x": [[1.0], [np.nan], [np.inf]], "y": [0, 1, 0]}, ["in 2 of 3 examples", "number 1"]),
+        ({"x": [[1.0], [1e300]], "y": [0, 1]}, ["in 1 of 2 examples", "number 1"]),
+        ({"x": np.empty((0, 2)), "y": np.empty(0, int)}, ["has no examples"]),
+        ({"x": X, "y": [4, 4, 4]}, ["has one class, '4'"]),
+        ({"x": X, "y": ["a", "", "b"]}, ["1 examples without a class"]),
+        ({"x": X, "y": np.array(["a", 1, None], object)}, ["no complete npz of plain arrays"]),
+    ],
+)
+def test_what_is_wrong_with_an_npz_is_one_sentence(npz, arrays, words):
+    told(npz(**arrays), read_npz, *words)
+
+
+def test_files_that_are_no_npz(npz, tmp_path):
+    whole = npz(x=X, y=[0, 1, 0])
+    content = whole.read_bytes()
+    whole.write_bytes(content[: len(content) // 2])
+    told(whole, read_npz, "cannot be read")
+    whole.write_bytes(b"")
+    told(whole, read_npz, "cannot be read")
+    whole.write_text(GOOD)
+    told(whole, read_npz, "cannot be read")
+    np.save(tmp_path / "one.npy", X)
+    told(tmp_path / "one.npy", read_npz, "a single array")
+
+
+# ------------------------------------------------------------------------------------ splits
+
+
+def examples(*counts):
+    y = np.repeat(np.arange(len(counts)), counts)
+    x = np.arange(len(y), dtype=np.float32)[:, None]
+    return OwnExamples(x, y, tuple(f"class {i}" for i in range(len(counts))))
+
+
+def test_every_example_is_in_one_split_and_every_class_in_proportion():
+    given = examples(40, 20)
+    found = split_by_class(given, 12, 6)
+    parts = [found.x[split].ravel().tolist() for split in ("train", "validation", "test")]
+    assert sorted(itertools.chain(*parts)) == given.x.ravel().tolist()
+    assert np.bincount(found.y["test"]).tolist() == [8, 4]
+    assert np.bincount(found.y["validation"]).tolist() == [4, 2]
+    for split, x in found.x.items():
+        assert (given.y[x.ravel().astype(int)] == found.y[split]).all()
+    assert (split_by_class(given, 12).x["test"] == found.x["test"]).all()
+
+
+@pytest.mark.parametrize(("test", "validation"), [(0, 0), (60, 0), (30, 30), (-1, 0)])
+def test_so_many_for_testing_and_validation_cannot_be(test, validation):
+    with pytest.raises(FedreproError, match=re.escape(f"of 60 examples {test} cannot be")):
+        split_by_class(examples(40, 20), test, validation)
+
+
+def test_a_class_that_training_would_not_see_is_named():
+    with pytest.raises(FedreproError, match="none of class 'class 1' is left for training"):
+        split_by_class(examples(40, 1), 39)
+
+
+def test_one_client_may_hold_it_all(tmp_path, csv):
+    """From the file to who holds what; and two clients of one example are refused."""
+    lines = "".join(f"{i},{'xy'[i % 2]},{-i}\n" for i in range(20))
+    path = csv("a,kind,b\n" + lines)
+    digits = components("dataset")["digits"].spec()
+
+    def own(raw, **values):
+        return split_by_class(read_csv(path, "kind"), 6)
+
+    fn = wraps(digits.component.fn)(own)
+    prepare(replace(digits, component=replace(digits.component, fn=fn)), tmp_path, tmp_path / "o")
+    data = load_prepared(tmp_path / "o")
+    assert data.classes == ("x", "y")
+    alone = components("partition")["iid"].spec({"clients": 1})
+    write_partition(tmp_path / "p.parquet", build_partition(alone, data, range(1), 0), {})
+    assert [len(rows) for rows in read_partition(tmp_path / "p.parquet", 0).train] == [14]
+    crowd = components("partition")["iid"].spec({"clients": 15})
+    with pytest.raises(FedreproError, match="14"):
+        build_partition(crowd, data, range(1), 0)

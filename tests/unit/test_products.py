@@ -1,0 +1,137 @@
+"""Products without MKL: as torch's, whatever lies transposed, alone or in company."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.machine import products as checks
+from fedrepro.machine.observation import Observation
+from fedrepro.products.arrays import LARGE, add_product, affine, multiplied
+from fedrepro.products.exponentials import exponential, log_sum_exp, logarithm
+
+SIZES = [(3, 5, 4), (1, 1, 1), (10, 600, 512), (10, 512, 600)]
+KINDS = [torch.float32, torch.float64]
+
+
+def drawn(*shape: int, kind: torch.dtype = torch.float64) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).to(kind)
+
+
+def close(found: torch.Tensor, wanted: torch.Tensor, inner: int) -> bool:
+    """Within what sums of so many rounded terms may differ."""
+    return bool(torch.allclose(found.double(), wanted.double(), rtol=1e-5, atol=2e-6 * inner))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+def test_a_product_is_that_of_torch(kind, size, turned):
+    n, k, m = size
+    a = drawn(k, n, kind=kind).T if turned[0] else drawn(n, k, kind=kind)
+    b = drawn(m, k, kind=kind).T if turned[1] else drawn(k, m, kind=kind)
+    assert close(multiplied(a, b), a @ b, k)
+    out = torch.empty(n, m, dtype=kind)
+    assert multiplied(a, b, out) is out
+    assert close(out, a @ b, k)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_model_has_the_same_bytes_alone_and_in_a_stack(size):
+    n, k, m = size
+    a, b = drawn(3, n, k, kind=torch.float32), drawn(3, m, k, kind=torch.float32).transpose(1, 2)
+    whole = multiplied(a, b)
+    for i in range(3):
+        assert torch.equal(multiplied(a[i], b[i]), whole[i])
+        assert torch.equal(multiplied(a[i : i + 1], b[i : i + 1])[0], whole[i])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("models", [0, 2])
+def test_a_product_is_added_where_it_goes(kind, models):
+    stack = (models,) if models else ()
+    for lies in (lambda t: t, lambda t: t.transpose(-1, -2).contiguous().transpose(-1, -2)):
+        onto = lies(drawn(*stack, 7, 5, kind=kind))
+        x, error = drawn(*stack, 4, 7, kind=kind), drawn(*stack, 4, 5, kind=kind)
+        wanted = onto - 0.5 * (x.transpose(-1, -2) @ error)
+        place = onto.data_ptr()
+        add_product(onto, x.transpose(-1, -2), error, -0.5)
+        assert onto.data_ptr() == place
+        assert close(onto, wanted, 4)
+
+
+def test_an_affine_map_has_the_gradients_of_its_equation():
+    given = [drawn(2, 3, 4), drawn(2, 4, 5), drawn(2, 5)]
+    assert torch.autograd.gradcheck(affine, [value.requires_grad_() for value in given])
+
+
+def test_an_affine_map_leaves_out_gradients_that_nobody_asked_for():
+    x, weight, bias = drawn(1, 3, 4), drawn(1, 4, 5).requires_grad_(), drawn(1, 5)
+    affine(x, weight, bias).sum().backward()
+    assert x.grad is None
+    assert weight.grad is not None
+
+
+def test_a_large_matrix_goes_by_another_library():
+    """Or the tests above would not have seen both."""
+    assert 600 * 512 >= LARGE > 20
+
+
+def test_exponentials_are_those_of_torch():
+    x = torch.linspace(-30, 5, 2001)
+    assert torch.allclose(exponential(x), x.exp(), rtol=4e-6)
+    rows = x[:2000].view(100, 20)
+    assert torch.allclose(log_sum_exp(rows), torch.logsumexp(rows, -1), rtol=1e-6, atol=1e-6)
+    positive = x.exp()
+    assert torch.allclose(logarithm(positive), positive.log(), rtol=1e-6, atol=1e-6)
+    assert log_sum_exp(torch.tensor([[0.0, float("nan")], [0.0, float("inf")]])).isnan().all()
+    assert torch.autograd.gradcheck(logarithm, drawn(6).abs().add(0.1).requires_grad_())
+
+
+def test_right_products_are_asked_for_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    asked = []
+    monkeypatch.setattr(checks, "_scipy", lambda: asked.append(1) or {"scipy sgemm": np.matmul})
+    monkeypatch.setattr(checks, "_numpy", dict)
+    monkeypatch.setattr(checks, "_torch", lambda device: {})
+    checks.require_right()
+    checks.require_right()
+    assert asked == [1]
+
+
+def test_of_jobs_that_need_the_same_code_one_compiles_it(tmp_path):
+    code = (
+        "import numpy as np; from fedrepro.training.drawn import softplus\n"
+        "softplus(np.ones(3), np.ones(3)); print(sum(softplus.stats.cache_misses.values()))"
+    )
+    given = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    start = [sys.executable, "-c", code]
+    jobs = [subprocess.Popen(start, env=given, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert sorted(job.communicate()[0].strip() for job in jobs) == ["0", "0", "1"]
+
+
+def test_a_wrong_product_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(checks, "rightness", lambda name, _: Observation(name, "WRONG", wrong=True))
+    with pytest.raises(FedreproError, match=r"numpy matmul: WRONG; or set arithmetic to portable"):
+        checks.require_right()
+    assert not list(tmp_path.rglob("right-*"))
+
+
+def test_a_native_job_says_so_in_its_origin(tmp_path):
+    code = (
+        "from fedrepro.cli.main import main; from fedrepro.core import arithmetic as a\n"
+        "try: main(['stage', 'train', '--arithmetic', 'native', '--help'])\n"
+        "except SystemExit: print('==', a.taken())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True
+    )
+    assert done.stdout.splitlines()[-1] == "== native"

@@ -1,0 +1,112 @@
+"""What the leaderboard says for somebody's setting."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fedrepro.cli.main import main
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.recommended import Wanted, distance, recommend
+
+METHODS = {  # label: class, exchanges, score in every scenario
+    "FedAvg": ("one model", 1, 0.0),
+    "good": ("one model", 1, 0.5),
+    "twin": ("one model", 1, 0.5),
+    "asks": ("one model", 9, 0.9),
+    "images": ("public data", 1, 0.7),
+    "ensemble": ("several models", 1, 0.8),
+    "best client": ("reference", 1, 0.2),
+}
+SCENES = [("Dirichlet 0.1", 10), ("Dirichlet 0.5", 10), ("iid", 10), ("two labels a client", 10)]
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Path:
+    """Scores differ from trial to trial; `twin` leads `good` in half of them."""
+    rows, every = [], []
+    for method, (kind, exchanges, score) in METHODS.items():
+        own = {"starts": "one start", "class": kind, "method": method, "exchanges": exchanges}
+        rows.append(own | {"bytes_up": 1.0, "networks": 1})
+        for case, clients in SCENES:
+            place = {"starts": "one start", "data": "D", "case": case, "clients": clients}
+            noise = [0.02, -0.02, 0.01, -0.01, 0.0]
+            trials = [score + (0 if method == "FedAvg" else n) for n in noise]
+            if method == "twin":
+                trials = trials[::-1]
+            for metric in ("score", "accuracy"):
+                text = " ".join(map(str, trials))
+                mean = sum(trials) / len(trials)
+                every.append(
+                    place | {"method": method, "metric": metric, "mean": mean, "by_trial": text}
+                )
+    folder = tmp_path / "quick/arena"
+    folder.mkdir(parents=True)
+    pd.DataFrame(rows).to_csv(folder / "1.csv", index=False)
+    pd.DataFrame(every).to_csv(folder / "1.scenarios.csv", index=False)
+    return tmp_path
+
+
+def named(board: Path, wanted: Wanted) -> set[str]:
+    return {one.standing.method for one in recommend(wanted, board / "quick").choices}
+
+
+def test_methods_that_are_not_told_apart_from_the_best_of_their_class(board):
+    assert named(board, Wanted(10, "0.1")) == {"good", "twin", "ensemble"}
+    assert named(board, Wanted(10, "0.1", exchanges=9)) == {"asks", "ensemble"}
+    assert named(board, Wanted(10, "0.1", public=True)) == {"good", "twin", "images", "ensemble"}
+
+
+@pytest.mark.parametrize(
+    ("skew", "case"),
+    [
+        ("0.12", "Dirichlet 0.1"),
+        ("0.3", "Dirichlet 0.5"),
+        ("20", "iid"),
+        ("iid", "iid"),
+        ("labels", "two labels a client"),
+    ],
+)
+def test_the_nearest_scenarios_are_asked(board, skew, case):
+    assert recommend(Wanted(12, skew), board / "quick").scenarios == [f"D, {case}, 10 clients"]
+
+
+def test_doublings_of_clients_and_alpha_are_counted():
+    assert distance(Wanted(40, "0.1"), "Dirichlet 0.1", 10) == 2
+    assert distance(Wanted(5, "0.4"), "perceptron, Dirichlet 0.1", 10) == pytest.approx(3)
+    assert distance(Wanted(10, "labels"), "Dirichlet 0.1", 10) == 3
+    assert distance(Wanted(10, "iid"), "two labels a client", 10) == 3
+    assert distance(Wanted(10, "iid"), "Dirichlet 0.5", 10) == pytest.approx(math.log2(20))
+
+
+def test_a_method_that_failed_there_is_not_recommended(board):
+    path = board / "quick/arena/1.scenarios.csv"
+    table = pd.read_csv(path)
+    table.loc[table["method"] == "good", "by_trial"] = "0.5 nan 0.5 0.5 0.5"
+    table.to_csv(path, index=False)
+    assert named(board, Wanted(10, "0.1")) == {"twin", "ensemble"}
+
+
+@pytest.mark.parametrize("skew", ["skewed", "0", "-1", "nan", "inf", ""])
+def test_a_skew_that_is_none_is_one_sentence(skew):
+    with pytest.raises(FedreproError, match="give an alpha"):
+        Wanted(10, skew)
+
+
+def test_where_there_is_no_leaderboard_that_is_said(tmp_path):
+    with pytest.raises(FedreproError, match="arena/1 is not in"):
+        recommend(Wanted(10, "0.1"), tmp_path / "quick")
+
+
+def test_the_command_prints_methods_costs_and_how_near_that_is(board, capsys):
+    given = ["recommend", "--clients", "20", "--skew", "0.1", "--scale", "quick"]
+    assert main([*given, "--reports", str(board)]) == 0
+    said = capsys.readouterr().out
+    assert "D, Dirichlet 0.1, 10 clients" in said
+    assert "1.0 doublings" in said
+    assert all(name in said for name in ("good", "twin", "ensemble"))
+    assert "asks" not in said
+    assert main([*given, "--public", "some"]) == 2

@@ -1,0 +1,98 @@
+"""A component that returns the wrong thing, or forgets its `return`, is told so in a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import wraps
+
+import numpy as np
+import pytest
+from problems import problem
+
+from fedrepro.api import GlobalModel, Report
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
+from fedrepro.data.represent import represent
+from fedrepro.graphs.made import weights_of
+from fedrepro.networks.predict import network_of
+from fedrepro.stages.aggregate import _require_models
+from fedrepro.stages.data import prepare
+from fedrepro.stages.rounds import TrialRounds
+
+
+def returning(kind: str, name: str, made: object) -> Spec:
+    """A component of this name whose function returns that, with the parameters it has."""
+    found = components(kind)[name].spec()
+    fn = wraps(found.component.fn)(lambda *_, **__: made)
+    return replace(found, component=replace(found.component, fn=fn))
+
+
+@pytest.mark.parametrize(("made", "told"), [(None, "nothing"), ({}, "a dict")])
+def test_a_data_set_leaves_nothing_half_made(tmp_path, made, told):
+    with pytest.raises(FedreproError, match=f"dataset 'digits' returns {told}: let it"):
+        prepare(returning("dataset", "digits", made), tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_and_a_graph():
+    with pytest.raises(FedreproError, match="model 'mlp' returns nothing: let it return Network"):
+        network_of(returning("model", "mlp", None), (4,), 3)
+    with pytest.raises(FedreproError, match="graph 'ring' returns a NoneType: let it return W"):
+        weights_of(returning("graph", "ring", None), 1, Rng(0))
+
+
+def test_features(monkeypatch):
+    spec = returning("feature", "centred", None)
+    monkeypatch.setattr("fedrepro.data.represent.feature_spec", lambda text: spec)
+    with pytest.raises(FedreproError, match="feature 'centred' returns nothing: let it"):
+        represent(None, "centred")
+
+
+@pytest.mark.parametrize("made", [{}, [], [None], "model", np.zeros(2)])
+def test_a_one_shot_method(made):
+    with pytest.raises(FedreproError, match=r"'average' returns a .* GlobalModel"):
+        _require_models(made, components("method")["average"].spec())
+
+
+def test_a_one_shot_method_may_leave_a_setting_out():
+    average = components("method")["average"].spec()
+    model = GlobalModel(problem().models.model, {})
+    for made in (None, model, [model, model]):
+        _require_models(made, average)
+
+
+@pytest.mark.parametrize(
+    ("begun", "done", "told"),
+    [
+        (None, None, "`init` of method 'fedavg' returns nothing: let it return a dict"),
+        ({}, None, "`round` of method 'fedavg' returns nothing: let it return a state"),
+        ({}, ({}, None), "`round` of method 'fedavg' returns a tuple"),
+        ({}, (None, Report()), "`round` of method 'fedavg' returns nothing: let it return a dict"),
+    ],
+)
+def test_a_method_in_rounds(begun, done, told):
+    class Forgetful:
+        rounds = 2
+
+        def init(self, clients, info, rng):
+            return begun
+
+        def round(self, state, clients, info, rng):
+            return done
+
+    given = problem()
+
+    class Judge:
+        clients = given.clients
+
+    class Keeper:
+        def load(self):
+            return None
+
+    method = components("method")["fedavg"].spec()
+    method = replace(method, component=replace(method.component, fn=lambda **_: Forgetful()))
+    trial = TrialRounds(method, Judge(), given.info, None, {})
+    with pytest.raises(FedreproError, match=told):
+        trial.run(Rng(0), Keeper())

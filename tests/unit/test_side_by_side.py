@@ -1,0 +1,436 @@
+"""docs/own-models.md, word for word: state dicts, one command, a table; and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from dataclasses import replace
+from itertools import pairwise, takewhile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from fedrepro.api import NEEDS, LocalModels
+from fedrepro.cli import printing
+from fedrepro.cli.main import main
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.networks.predict import network_of
+from fedrepro.networks.starts import ENOUGH, resemblance
+from fedrepro.numbers.costs import SEEN, megabytes, seen, times
+from fedrepro.stages.own_models import WAYS, OwnFiles, OwnGround, read_ground
+from fedrepro.stages.side_by_side import entries
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/own-models.md").read_text()
+CLIENTS = [f"client{j}.pt" for j in range(5)]
+DATA = ["--clients-data", "client*.npz"]
+
+
+def words(command: str) -> list[str]:
+    """A line of the page as a shell cuts it: patterns in quotation marks stay."""
+    found = []
+    for word in command.split():
+        if "*" in word and not word.startswith('"'):
+            found += sorted(map(str, Path().glob(word)))
+        else:
+            found.append(word.strip('"'))
+    return found
+
+
+def said_by(command: list[str]) -> tuple[int, str, str]:
+    """Exit status, and what a command says on both ways."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(command)
+    return status, out.getvalue(), err.getvalue()
+
+
+# fewer steps than by default, of methods that would take most of the time
+SHORT = {
+    "dense": {"epochs": (2,), "generator_steps": (2,)},
+    "fens": {"rounds": (20,)},
+    "ot_fusion": {"sweeps": (1,)},
+    "distillation": {"units": (20,)},
+    "matched_kfac": {"steps": (5,)},
+    "fedfisher_kfac": {"steps": (5, 500)},
+    "fedfisher_diagonal": {"steps": (20,)},
+}
+
+
+def shortened(kind: str) -> dict:
+    found = dict(components(kind))
+    for name, grid in SHORT.items():
+        found[name] = replace(found[name], meta={**found[name].meta, "grid": grid})
+    return found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    """What the page leaves in a folder, and what its command prints."""
+    folder = tmp_path_factory.mktemp("own")
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    command, _ = re.findall(r"^    fedrepro (.*)$", PAGE, re.M)
+    with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedrepro.stages.side_by_side.components", shortened)
+        exec(code, {})  # the page's own text
+        status, out, err = said_by(words(command))
+    assert status == 0, err
+    return folder, out
+
+
+@pytest.fixture
+def here(page, monkeypatch):
+    monkeypatch.chdir(page[0])
+    return page[0]
+
+
+def table_in(folder: Path) -> pd.DataFrame:
+    return pd.read_csv(folder / "combined/table.csv", keep_default_na=False).set_index("method")
+
+
+def test_the_table_has_every_method_that_combines_trained_models(page):
+    table = table_in(page[0])
+    kinds = {name: item.meta["kind"] for name, item in components("method").items()}
+    assert set(table.index) == {n for n, kind in kinds.items() if kind in ("one_shot", "control")}
+    applied = table[table["not_applied"] == ""]
+    wanted = {
+        *("average", "fisher_merge", "regmean", "regmean_plus", "fedfisher_kfac", "fedlpa"),
+        *("task_arithmetic", "ties", "weight_matching", "ot_fusion", "pfnm", "c2m3", "dense"),
+        *("uniform_ensemble", "weighted_ensemble", "fens", "best_client", "local", "majority"),
+    }
+    assert wanted <= set(applied.index)
+    accuracy = applied["accuracy"].astype(float)
+    assert (accuracy.diff().dropna() <= 0).all()  # the best first
+    assert accuracy["weighted_ensemble"] > accuracy["majority"]
+    assert set(applied["kind"]) == {"one model", "several models", "control"}
+    assert (
+        applied.loc[["average", "uniform_ensemble"], "kind"] == ["one model", "several models"]
+    ).all()
+
+
+def test_costs_are_those_of_what_was_sent(page):
+    table = table_in(page[0])
+    numbers = 64 * 32 + 32 + 32 * 10 + 10
+    once = 5 * 4 * numbers
+    sent = table["bytes_up"].replace("", "nan").astype(float)
+    assert sent["average"] == once
+    assert float(table.loc["average", "times_the_models"]) == 1
+    # K-FAC: halves of the two factors of both layers
+    halves = [n * (n + 1) // 2 for n in (65, 32, 33, 10)]
+    assert sent["fedfisher_kfac"] == once + 5 * 4 * sum(halves)
+    assert float(table.loc["fedfisher_kfac", "passes"]) == 1
+    assert table.loc["fedfisher_kfac", "sees"].endswith(
+        "Kronecker factors of the Fisher information"
+    )
+    assert float(table.loc["uniform_ensemble", "parameters"]) == 5 * numbers
+    assert float(table.loc["local", "bytes_up"]) == 0
+
+
+def test_settings_are_chosen_where_there_is_something_to_choose_by(page):
+    table = table_in(page[0])
+    tried = table["settings_tried"].astype(int)
+    grid = components("method")["ties"].meta["grid"]
+    assert tried["ties"] == np.prod([len(values) for values in grid.values()])
+    assert tried["average"] == 1
+    assert table.loc["ties", "setting"].startswith("ties")
+
+
+def test_what_cannot_be_applied_is_a_line_with_why(page):
+    out = page[1]
+    lines = dict(re.findall(r"^not applied: (\w+) (.*)$", out, re.M))
+    assert lines["gems_convex"] == "combines logistic models, not 'mlp+hidden~32'"
+    assert lines["feddf"] == "needs inputs of other data (--public)"
+    assert "trained in a way of its own" in lines["pooled"]
+    assert "no file here holds that" in lines["raw"]
+    assert re.search(r"^\d+ further methods combine no trained models.*fedavg", out, re.M)
+    assert not any(line.startswith("failed") for line in lines.values())
+
+
+def test_models_that_it_writes_are_those_of_the_table(page, here):
+    table = table_in(here)
+    command = re.findall(r"^    fedrepro (evaluate .*)$", PAGE, re.M)[0]
+    status, out, err = said_by(words(command))
+    assert status == 0, err
+    for name in ("average", "uniform_ensemble"):
+        share = 100 * float(table.loc[name, "accuracy"])
+        (line,) = re.findall(rf"^│ combined/{name}.pt +│ ([\d.]+) % +│ ([\d.]+)", out, re.M)
+        assert float(line[0]) == pytest.approx(share, abs=0.006)
+    plain = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    plain.load_state_dict(torch.load("client0.pt", weights_only=True))
+    data = np.load("test.npz")
+    with torch.no_grad():
+        logits, labels = plain(torch.from_numpy(data["x"])), torch.from_numpy(data["y"])
+    right = 100 * float((logits.argmax(1) == labels).float().mean())
+    (line,) = re.findall(r"^│ client0.pt +│ ([\d.]+) % +│ ([\d.]+)", out, re.M)
+    assert float(line[0]) == pytest.approx(right, abs=0.006)
+    assert float(line[1]) == pytest.approx(
+        float(nn.functional.cross_entropy(logits, labels)), abs=1e-4
+    )
+
+
+def test_confusion_counts_every_example(here):
+    status, out, _ = said_by(["evaluate", "client0.pt", "--data", "test.npz", "--confusion"])
+    assert status == 0
+    rows = [line.split("│")[2:-1] for line in out.splitlines() if re.match(r"│ \d +│", line)]
+    assert sum(int(cell) for row in rows for cell in row if "·" not in cell) == 400
+    assert "on 400 examples" in out
+
+
+def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch):
+    from rich.console import Console
+
+    screen = io.StringIO()
+    console = Console(file=screen, width=80, force_terminal=True, highlight=False)
+    monkeypatch.setattr(printing, "console", console)
+    monkeypatch.setattr("fedrepro.stages.side_by_side.components", lambda _: {
+        name: components("method")[name] for name in ("average", "uniform_ensemble", "pooled")
+    })  # fmt: skip
+    assert main(["combine", "--method", "all", "--evaluate", "test.npz", *DATA, *CLIENTS]) == 0
+    bare = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
+    lines = bare.splitlines()
+    head = next(place for place, line in enumerate(lines) if "accuracy" in line)
+    rows = list(takewhile(str.strip, lines[head : head + 20]))
+    assert len(rows) >= 4
+    assert all(len(line) <= 80 for line in rows)
+    for name in ("MB sent", "parameters", "12,050 in 5", "parameter"):
+        assert any(name in line for line in rows), name
+    assert "sees examples of each client: parameter average" in lines
+    assert "…" not in bare
+
+
+# ------------------------------------------------------------------------------------- starts
+
+
+def trained(start: int, data: int, hidden: tuple[int, ...] = (16,)) -> dict[str, torch.Tensor]:
+    torch.manual_seed(start)
+    widths = (8, *hidden, 3)
+    layers = [nn.Linear(a, b) for a, b in pairwise(widths)]
+    parts = [part for layer in layers for part in (layer, nn.ReLU())][:-1]
+    network = nn.Sequential(*parts)
+    torch.manual_seed(100 + data)
+    x = torch.randn(200, 8)
+    y = (x[:, :3] + 0.1 * torch.randn(200, 3)).argmax(1)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
+    for _ in range(100):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(network(x), y).backward()
+        optimiser.step()
+    return network.state_dict()
+
+
+@pytest.mark.parametrize("hidden", [(16,), (12, 12)])
+def test_networks_of_one_start_are_told_from_those_of_several(hidden):
+    def scores(starts):
+        states = [trained(start, data, hidden) for data, start in enumerate(starts)]
+        models = LocalModels.from_state_dicts(states)
+        network = network_of(models.model, models.shape, models.classes)
+        each = [{k: v[j] for k, v in models.tensors.items()} for j in range(len(starts))]
+        return [resemblance(network, each[0], own) for own in each[1:]]
+
+    assert min(scores([0] * 4)) > ENOUGH
+    assert max(scores([0, 1, 2, 3, 4, 5])) < ENOUGH
+
+
+def test_permuted_units_are_of_another_start_and_without_units_nothing_tells():
+    state = trained(0, 0)
+    turned = torch.roll(torch.arange(16), 1)
+    other = {
+        "0.weight": state["0.weight"][turned],
+        "0.bias": state["0.bias"][turned],
+        "2.weight": state["2.weight"][:, turned],
+        "2.bias": state["2.bias"],
+    }
+    models = LocalModels.from_state_dicts([state, other, state])
+    network = network_of(models.model, models.shape, models.classes)
+    each = [{k: v[j] for k, v in models.tensors.items()} for j in range(3)]
+    assert resemblance(network, each[0], each[1]) < ENOUGH
+    assert ENOUGH < resemblance(network, each[0], each[2]) <= 15
+    flat = LocalModels.from_state_dicts([trained(0, 0, ()), trained(1, 1, ())])
+    network = network_of(flat.model, flat.shape, flat.classes)
+    each = [{k: v[j] for k, v in flat.tensors.items()} for j in range(2)]
+    assert resemblance(network, *each) is None
+
+
+@pytest.fixture
+def strangers(tmp_path, monkeypatch):
+    """Three models of different starts, what each of them started from, and data of each."""
+    monkeypatch.chdir(tmp_path)
+    for j in range(3):
+        torch.save(trained(j, j), f"own{j}.pt")
+        x = np.random.default_rng(j).normal(size=(60, 8)).astype(np.float32)
+        np.savez(f"own{j}.npz", x=x, y=x[:, :3].argmax(1))
+    torch.save(trained(0, 9), "first.pt")
+    return [f"own{j}.pt" for j in range(3)]
+
+
+def test_a_method_of_one_start_is_refused_for_others_unless_it_is_said(strangers):
+    command = ["combine", "fisher_merge", *strangers, "--clients-data", "own*.npz", "--out", "a.pt"]
+    status, _, err = said_by(command)
+    assert (status, err.count("\n")) == (2, 1)
+    assert "combines only models that trained from one start, and the units of own1.pt" in err
+    assert not Path("a.pt").exists()
+    assert said_by([*command, "--same-start"])[0] == 0
+    assert Path("a.pt").exists()
+    start = ["combine", "ties", *strangers, "--out", "b.pt"]
+    assert "needs the weights that all clients started from: give --start" in said_by(start)[2]
+    assert "no more like those of first.pt" in said_by([*start, "--start", "first.pt"])[2]
+    assert said_by([*start, "--start", "first.pt", "--same-start"])[0] == 0
+
+
+# -------------------------------------------------------------------------- what may be looked at
+
+
+def test_what_is_measured_on_chooses_nothing(here):
+    """With other labels of the same examples every setting and every model stays as it was."""
+    ground, examples, _ = read_ground(
+        OwnFiles(
+            [Path(name) for name in CLIENTS],
+            data=[Path(f"client{j}.npz") for j in range(5)],
+            validation=[Path("validation.npz")],
+            evaluate=Path("test.npz"),
+            start=Path("start.pt"),
+        )
+    )
+    names = ("ties", "fisher_merge", "best_client", "task_arithmetic")
+    some = {name: components("method")[name] for name in names}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedrepro.stages.side_by_side.components", lambda _: some)
+        found = list(entries(ground, examples))
+        other = list(entries(ground, replace(examples, targets=examples.targets.flip(0))))
+    for one, two in zip(found, other, strict=True):
+        assert one.setting == two.setting
+        assert one.numbers["accuracy"] != two.numbers["accuracy"]
+        for name, value in one.made.tensors.items():
+            assert np.array_equal(value, two.made.tensors[name])
+
+
+def test_without_more_than_models_there_are_ensembles(here, monkeypatch):
+    ground = OwnGround.of(LocalModels.from_state_dicts([torch.load(name) for name in CLIENTS]))
+    known = components("method")
+    assert ground.lacking(known["uniform_ensemble"]) == ""
+    for name, way in (("average", "--labels"), ("fens", "--labels"), ("fens", "--validation"),
+                      ("regmean", "--clients-data"),
+                      ("gems_neural", "--clients-data"), ("ties", "--start")):  # fmt: skip
+        assert way in ground.lacking(known[name])
+    assert set(WAYS) <= set(NEEDS)
+    assert set(SEEN) == set(NEEDS)
+
+
+def test_words_of_costs():
+    assert seen({"label_counts", "client_answers"}, "moments") == "label counts; moments"
+    assert seen(()) == "weights only"
+    assert (megabytes(1.5e6), megabytes(2.5e9), times(3.0, 1.5)) == ("1.5 MB", "2.5 GB", "2.0 ×")
+    assert times(1.0, 0.0) == ""
+
+
+# ------------------------------------------------------------------------------ what is refused
+
+
+@pytest.fixture
+def odd(here):
+    """Files with faults beside those of the page."""
+    x = np.zeros((4, 64), np.float32)
+    y = np.arange(4)
+    np.savez("narrow.npz", x=x[:, :60], y=y)
+    np.savez("nan.npz", x=np.full_like(x, np.nan), y=y)
+    np.savez("high.npz", x=x, y=y + 10)
+    np.savez("words.npz", x=x, y=np.array(list("abcd")))
+    np.savez("other.npz", inputs=x, y=y)
+    np.savez("short.npz", x=x, y=y[:3])
+    np.savez("image.npz", x=np.zeros((4, 4, 16), np.float32), y=y)
+    np.savez("none.npz", x=x[:0], y=y[:0])
+    Path("bare.csv").write_text("a,b\n1,2\n")
+    Path("data.txt").write_text("1")
+    torch.save(nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).state_dict(), "slim.pt")
+    torch.save({"fc.weight": torch.ones(10, 64), "fc.bias": torch.ones(10)}, "flat.pt")
+    spoiled = torch.load("client0.pt")
+    spoiled["0.bias"][3] = torch.nan
+    torch.save(spoiled, "spoiled.pt")
+    Path("there").mkdir(exist_ok=True)
+    rows = "\n".join([",".join("1" * 10)] * 5)
+    Path("wrong.csv").write_text(rows)
+    return here
+
+
+ALL = ["combine", "--method", "all", *CLIENTS]
+ON = ["--evaluate", "test.npz"]
+FAULTS = {
+    "nothing to measure on": ([*ALL], "say on which data by --evaluate"),
+    "no such data": ([*ALL, "--evaluate", "gone.npz"], "gone.npz cannot be read"),
+    "other inputs": ([*ALL, "--evaluate", "narrow.npz"], "of shape 60, and the networks take 64"),
+    "not finite": ([*ALL, "--evaluate", "nan.npz"], "has x that are not finite in 4 of 4 examples"),
+    "other classes": ([*ALL, "--evaluate", "high.npz"], "from 0 to 9"),
+    "few words": ([*ALL, "--evaluate", "words.npz"], "4 classes that are named by words (a, b, c"),
+    "other arrays": ([*ALL, "--evaluate", "other.npz"], "unknown array 'x'"),
+    "fewer labels": ([*ALL, "--evaluate", "short.npz"], "(4, 64) for 3 labels"),
+    "no examples": ([*ALL, "--evaluate", "none.npz"], "has no examples"),
+    "no column": ([*ALL, "--evaluate", "bare.csv"], "unknown column 'label'"),
+    "no data": ([*ALL, "--evaluate", "data.txt"], "neither .csv nor .npz"),
+    "a folder": ([*ALL, "--evaluate", "there"], "neither .csv nor .npz"),
+    "missing model": ([*ALL, "gone.pt", *ON], "gone.pt is missing"),
+    "other shapes": ([*ALL, "slim.pt", *ON], "only networks of one architecture"),
+    "other keys": ([*ALL, "flat.pt", *ON], "only networks of one architecture"),
+    "not a number": ([*ALL, "spoiled.pt", *ON], "'0.bias' has a number that is not finite"),
+    "other start": ([*ALL, *ON, "--start", "slim.pt"], "only networks of one architecture"),
+    "few clients' data": ([*ALL, *ON, DATA[0], "client0.npz"], "names 1 files for 5 models"),
+    "no clients' data": ([*ALL, *ON, "--clients-data", "gone*.npz"], "no file fits 'gone*.npz'"),
+    "two validations": ([*ALL, *ON, *["--validation", "test.npz"] * 2], "give one for all, or"),
+    "other counts": ([*ALL, *ON, *DATA, "--labels", "wrong.csv"], "leave out --labels"),
+    "a folder that is there": ([*ALL, *ON, "--out", "there"], "there is there already"),
+    "settings of all": ([*ALL, *ON, "--set", "a=1"], "--set is of one method"),
+    "no out": (["combine", "average", *CLIENTS], "say by --out which file to write"),
+    "divided by nothing": ([*ALL, *ON, "--divide", "0"], "must be a number above 0"),
+    "no training": ([*ALL, *ON, "--training", "adm"], "did you mean 'adam'"),
+    "a control": (["combine", "local", *CLIENTS, "--out", "x.pt"], "is control"),
+    "evaluate other inputs": (["evaluate", *CLIENTS, "--data", "narrow.npz"], "networks take 64"),
+    "evaluate nothing": (["evaluate", "gone.pt", "--data", "test.npz"], "gone.pt is missing"),
+    "evaluate no model": (["evaluate", "data.txt", "--data", "test.npz"], "is no state dict"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_one_sentence_and_leaves_nothing_behind(fault, odd):
+    before = sorted(odd.rglob("*"))
+    command, sentence = FAULTS[fault]
+    status, _, err = said_by(command)
+    assert status == 2
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert sorted(odd.rglob("*")) == before
+
+
+def test_other_forms_of_the_same_data_are_read_alike(here):
+    data = np.load("test.npz")
+    pixels = (16 * data["x"]).round().astype(np.uint8)
+    np.savez("pixels.npz", x=pixels.reshape(-1, 8, 8), y=data["y"])
+    header = ",".join(["label", *(f"p{k}" for k in range(64))])
+    rows = [",".join(map(str, [k, *own])) for k, own in zip(data["y"], pixels, strict=True)]
+    Path("pixels.csv").write_text("\n".join([header, *rows]))
+    said = []
+    for name in ("pixels.npz", "pixels.csv"):
+        command = ["evaluate", "client0.pt", "--data", name, "--divide", "16"]
+        status, out, err = said_by(command)
+        assert status == 0, err
+        said.append(out)
+    assert said[0] == said[1]
+    assert said[0] == said_by(["evaluate", "client0.pt", "--data", "test.npz"])[1]
+    assert "taken as they are" in said_by(["evaluate", "client0.pt", "--data", "pixels.npz"])[1]
+
+
+def test_a_write_that_fails_leaves_no_folder(here, monkeypatch):
+    some = {"average": components("method")["average"]}
+    monkeypatch.setattr("fedrepro.stages.side_by_side.components", lambda _: some)
+
+    def broken(*_):
+        raise FedreproError("the disk is full")
+
+    monkeypatch.setattr("fedrepro.stages.side_by_side.write_text", broken)
+    before = sorted(Path().rglob("*"))
+    assert said_by([*ALL, *ON, *DATA, "--out", "half"])[0] == 2
+    assert sorted(Path().rglob("*")) == before

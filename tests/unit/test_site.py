@@ -1,0 +1,357 @@
+"""The site of the record: small copies of it, and every page in a browser."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedrepro.core.artifacts import read_json, write_json, write_table
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.times import seconds_by_setting
+from fedrepro.record.sentences import filled
+from fedrepro.site.build import build, lighter
+from fedrepro.site.cells import table_html
+from fedrepro.site.claims import drawing
+from fedrepro.site.costs import costs_html, costs_of, with_sent
+from fedrepro.site.guides import Guides
+from fedrepro.site.pages import first_sentence, paper_page
+from fedrepro.site.reading import read_reports
+from fedrepro.site.verdicts import CLAIMS, PRINTED
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "reports/record"
+KEY = "rm/table-1"
+pytestmark = pytest.mark.usefixtures("in_root")
+
+
+@pytest.fixture
+def in_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def copied(folder: Path, key: str = KEY) -> Path:
+    """A record with this exhibit alone."""
+    for path in (RECORD / "paper").glob(f"{key}.*"):
+        place = folder / "paper" / path.relative_to(RECORD / "paper")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, place)
+    return folder / "paper"
+
+
+def altered(folder: Path, key: str, method: str, place: dict[str, str], mean: float) -> None:
+    """The record with another mean of one accuracy, as if it had been measured so."""
+    path = folder / f"{key}.csv"
+    rows = list(csv.DictReader(io.StringIO(path.read_text())))
+    wanted = {"method": method, "metric": "accuracy", "split": "test", **place}
+    (row,) = [
+        one
+        for one in rows
+        if all(one[name] == text for name, text in wanted.items()) and not one.get("round")
+    ]
+    row["mean"] = str(mean)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    path.write_text(out.getvalue())
+    run = read_json(folder / f"{key}.run.json")
+    run["files"][".csv"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    write_json(folder / f"{key}.run.json", run)
+
+
+def test_an_altered_metric_changes_sentence_bar_and_cell(tmp_path):
+    folder = copied(tmp_path)
+    place = {"case": "C = 1.0, iid"}
+    asked = f'[98.0](reports/record/paper/{KEY}.csv "FA at case=C = 1.0, iid")'
+
+    def told() -> tuple[str, int, str, str]:
+        """The page's number, how many are reproduced by its bar, and the cell: colour, number."""
+        paper = read_reports(folder, "paper", [KEY]).papers[0]
+        answer = Guides(ROOT, tmp_path).numbered(asked, 1)
+        page = paper_page(paper, answer, (), frozenset())
+        said = re.search(r'<a class="number"[^>]*>([^<]+)</a>', page)[1]
+        reproduced = re.search(r"(\d+) reproduced</li>", page)[1]
+        row = page.partition('<th scope="row">C = 1.0, iid</th>')[2]
+        cell = re.match(r'<td class="(?:best )?judged (\w+)".*?</span>([\d.]+)', row)
+        return said, int(reproduced), *cell.groups()
+
+    before = told()
+    assert (before[0], before[2:]) == ("98.0", ("good", "98.01"))
+    altered(folder, KEY, "FA", place, 0.5)
+    assert told() == ("50.0", before[1] - 1, "bad", "50.00")
+
+
+@pytest.mark.parametrize(
+    ("question", "word"),
+    [
+        ("FA at case=nothing", "fits 0 numbers"),
+        ("FA", "fits 4 numbers"),
+        ("FA at colour=red", "names colour"),
+        ("FA minus nobody at case=C = 1.0, iid", "fits 0 numbers"),
+    ],
+)
+def test_a_question_without_one_answer_is_refused(question, word):
+    text = f'[1.0](reports/record/paper/{KEY}.csv "{question}")'
+    with pytest.raises(FedreproError, match=word):
+        filled(text, RECORD)
+
+
+def test_a_number_is_told_with_the_digits_and_the_sign_that_it_had():
+    def asked(like: str, question: str) -> str:
+        text = f'[{like}](reports/record/paper/{KEY}.csv "{question}")'
+        return filled(text, RECORD)[1 : filled(text, RECORD).index("]")]
+
+    both = "FA minus FA+AH at case=C = 1.0, one class each"
+    whole = float(asked("0.0000", both))
+    assert whole > 0
+    assert asked("0.0", both) == f"{whole:.1f}"
+    assert asked("+0.0", both) == f"+{whole:.1f}"
+    assert asked("−0.0", "FA+AH minus FA at case=C = 1.0, one class each") == f"−{whole:.1f}"
+
+
+def test_drawings_keep_their_picture_when_digits_go():
+    assert lighter('d="M 1.23456 -7.0004 L 2 3.5" id="a1.2345b"') == (
+        'd="M 1.23 -7.00 L 2 3.5" id="a1.2345b"'
+    )
+
+
+def test_the_interval_of_a_check_lies_where_its_numbers_are():
+    row = {"value": "0.5", "low": "0.4", "high": "0.6", "bound": "at most 0.8"}
+    svg = drawing(row | {"check_verdict": "holds", "confidence": "0.95"})
+    bound = float(re.search(r'class="bound" x1="([\d.]+)"', svg)[1])
+    low, high = map(float, re.search(r'class="range" x1="([\d.]+)" x2="([\d.]+)"', svg).groups())
+    allowed = re.search(r'class="allowed" x="([\d.]+)" y="2" width="([\d.]+)"', svg)
+    assert low < high < bound
+    assert float(allowed[1]) <= low
+    assert float(allowed[1]) + float(allowed[2]) == pytest.approx(bound, abs=0.2)
+
+
+def test_first_sentences_end_where_they_end():
+    assert first_sentence("It has 94.9 % or 3.5. 25 more.") == "It has 94.9 % or 3.5."
+    assert first_sentence("**All of it.** More") == "**All of it.**"
+
+
+def test_every_word_of_the_record_has_a_sign_that_is_its_own_by_colour_or_shape():
+    found = read_reports(RECORD / "paper", "paper", [KEY])
+    assert {row["verdict"] for row in found.papers[0].printed} <= set(PRINTED)
+    for known in (PRINTED, CLAIMS):
+        judged = [word for word in known.values() if word.colour not in ("grey", "blank", "pale")]
+        assert len({word.sign for word in judged}) >= len({word.colour for word in judged})
+
+
+# ------------------------------------------------------------------------------------- costs
+
+
+def shown_of(key: str):
+    paper = read_reports(RECORD / "paper", "paper", [key]).papers[0]
+    return paper.exhibits[key.partition("/")[2]]
+
+
+def test_costs_are_those_of_the_csv_and_times_those_of_plain_averaging():
+    shown = shown_of(KEY)
+    plain, costs = costs_of(shown.about, shown.numbers)
+    assert plain == "FA"
+    rows = list(csv.DictReader(io.StringIO((RECORD / f"paper/{KEY}.csv").read_text())))
+    assert {one.label for one in costs} == {row["method"] for row in rows}
+    for one in costs:
+        own = {
+            row["case"]: float(row["mean"])
+            for row in rows
+            if (row["method"], row["metric"]) == (one.label, "bytes_up") and not row.get("round")
+        }
+        assert list(one.sent) == list(own.values())
+    assert next(one for one in costs if one.label == "FA").ratios == [1.0] * 4
+    assert "examples of each client" in costs[0].sees
+
+
+def test_a_method_that_sends_twice_as_much_is_told_in_the_head():
+    shown = shown_of(KEY)
+    numbers = shown.numbers.copy()
+    more = (numbers["method"] == "FA+WD") & (numbers["metric"] == "bytes_up")
+    numbers.loc[more, "mean"] *= 2
+    told = costs_html("here", *costs_of(shown.about, numbers))
+    assert "Costs: clients send 2.0 × FA: FA+WD; the others as much as FA" in told
+    assert "2.0 ×</td>" in told
+    alone = numbers[numbers["method"] == "FA"]
+    assert costs_html("here", *costs_of(shown.about, alone)) == ""
+
+
+def test_seconds_of_a_method_are_those_of_its_settings(tmp_path):
+    rows = {"trial": [0, 1, 0], "method": ["a", "a", "b+c~1"], "seconds": [1.0, 3.0, 5.0]}
+    write_table(tmp_path / "one.parquet", rows, "timings", {})
+    write_table(tmp_path / "two.parquet", {"trial": [0], "seconds": [9.0]}, "timings", {})
+    paths = [tmp_path / "one.parquet", tmp_path / "two.parquet"]
+    seconds = seconds_by_setting(paths)
+    assert seconds == {"a": [2.0], "b+c~1": [5.0]}
+    shown = shown_of(KEY)
+    settings = shown.numbers.groupby("method")["setting"].unique()
+    own = {settings["FA"][0]: [2.0], settings["FA+WD"][0]: [4.0, 6.0]}
+    costs = {one.label: one for one in costs_of(shown.about, shown.numbers, own)[1]}
+    assert list(costs["FA"].seconds) == [2.0]
+    assert list(costs["FA+WD"].seconds) == [4.0, 6.0]
+    assert list(costs["FA+RM"].seconds) == []
+    assert "Seconds a trial" in costs_html("", *costs_of(shown.about, shown.numbers, own))
+    assert "Seconds a trial" not in costs_html("", *costs_of(shown.about, shown.numbers))
+
+
+def test_a_table_of_methods_has_a_column_of_what_they_send():
+    shown = shown_of("gems/table-1-mnist")
+    plain, costs = costs_of(shown.about, shown.numbers)
+    before = shown.table(())
+    table = with_sent(before, shown.about, costs)
+    assert plain == "Averaged"
+    assert [head[-1] for head in table.heads[len(before.heads) :]] == ["Clients send"]
+    cells = {row.heads[0]: row.cells[-1] for row in table.rows}
+    assert cells["GEMS"].below == ("2.0 ×",)
+    assert cells["Averaged"].below == ("1.0 ×",)
+    assert cells["Local"].number == "nothing"
+    assert "Clients send" in table_html(table, "here", "")
+    other = shown_of(KEY)  # its rows are cases
+    assert with_sent(other.table(()), other.about, costs_of(other.about, other.numbers)[1]) == (
+        other.table(())
+    )
+
+
+# ------------------------------------------------------------------------------- in a browser
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+WIDTHS, THEMES = (1300, 375), ("light", "dark")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site of the whole record."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        out = tmp_path_factory.mktemp("site") / "site"
+        keys = sorted(
+            f"{path.parent.name}/{path.name.removesuffix('.metrics.parquet')}"
+            for path in (RECORD / "paper").glob("*/*.metrics.parquet")
+        )
+        build(read_reports(RECORD / "paper", "paper", keys), RECORD / "paper", out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM:
+        pytest.skip("there is no chromium (Debian's chromium): pages were not opened")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+def test_the_site_is_small_and_asks_for_nothing_from_elsewhere(site):
+    assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 25 * 2**20
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"<(?:script|img|link)[^>]+(?:src|href)=\"(?:https?:)?//", text), path
+
+
+def test_every_link_leads_somewhere(site):
+    ids = {
+        path: set(re.findall(r'\bid="([^"]+)"', path.read_text(encoding="utf-8")))
+        for path in site.rglob("*.html")
+    }
+    broken = []
+    for path in ids:
+        text = path.read_text(encoding="utf-8")
+        for target in set(re.findall(r'\b(?:href|src)="([^"]*)"', text)):
+            if re.match(r"(?:https?|mailto|data):", target) or target in ("", "#"):
+                continue
+            name, _, anchor = target.partition("#")
+            place = (path.parent / name.partition("?")[0]).resolve() if name else path
+            if not place.is_file() or (anchor and place in ids and anchor not in ids[place]):
+                broken.append(f"{path.relative_to(site)}: {target}")
+    assert not broken
+
+
+# one page of each kind: to look at all of them by axe-core takes minutes
+OPENED = (
+    *("index.html", "papers/rm.html", "papers/rm-made.html", "papers/fedavg-values.html"),
+    *("methods/pfnm.html", "docs/claims.html", "reproduce.html", "search.html"),
+)
+# what else of axe-core's may come out otherwise at another width or theme
+OF_LOOKS = ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]
+
+
+def test_pages_are_quiet_fit_and_accessible_in_a_browser(site, browser):
+    """No error in the console, no request, no sideways scrolling; nothing serious by axe-core."""
+    import axe_playwright_python
+
+    axe = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    faults: list[str] = []
+    page.on("console", lambda m: m.type == "error" and faults.append(f"{page.url}: {m.text}"))
+    page.on("pageerror", lambda error: faults.append(f"{page.url}: {error}"))
+    page.on("request", lambda r: r.url.startswith(("http", "ws")) and faults.append(r.url))
+    for path in sorted(path for path in site.rglob("*.html") if "files" not in path.parts):
+        name = path.relative_to(site).as_posix()
+        page.goto(path.as_uri(), wait_until="load")
+        rules = None
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": 900})
+            for theme in THEMES:
+                page.emulate_media(color_scheme=theme)
+                look = f"{name} at {width}, {theme}"
+                reach = page.evaluate("document.documentElement.scrollWidth")
+                if reach > width:
+                    faults.append(f"{look}: {reach} pixels wide")
+                if name in OPENED:
+                    faults += [f"{look}: {fault}" for fault in serious(page, axe, rules)]
+                    rules = OF_LOOKS
+    context.close()
+    assert not faults
+
+
+def serious(page, axe: str, rules: list[str] | None) -> list[str]:
+    """What axe-core calls serious or critical, by all of its rules if none is named."""
+    if rules is None:
+        page.evaluate(axe)
+    only = {"runOnly": rules} if rules else {}
+    found = page.evaluate("only => axe.run(document, {preload: false, ...only})", only)
+    return [
+        f"{one['id']} at {one['nodes'][0]['html'][:160]}"
+        for one in found["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+def test_search_charts_bubbles_and_tables_work_from_disk(site, browser):
+    context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True)
+    page = context.new_page()
+    page.goto((site / "search.html").as_uri() + "?q=weight+divergence")
+    page.wait_for_selector("#search-results li a")
+    page.goto((site / "papers/rm.html").as_uri())
+    cell = page.locator("td[data-more]").first
+    cell.focus()
+    assert "Printed" in page.locator(".bubble").inner_text()
+    page.goto((site / "papers/pfnm.html").as_uri())
+    page.locator('details[data-chart="pfnm/figure-2a"] summary').click()
+    page.wait_for_selector('details[data-chart="pfnm/figure-2a"] svg.marks')
+    page.goto((site / "papers/rm-values.html").as_uri())
+    page.wait_for_selector("div.dt-container input")
+    every = page.locator("table.data tbody tr").count()
+    page.locator("div.dt-container input").fill("FA+AH")
+    page.wait_for_function(
+        "many => document.querySelectorAll('table.data tbody tr').length < many", arg=every
+    )
+    context.close()
+
+
+def test_home_is_readable_without_scripts_and_within_a_second(site, browser):
+    context = browser.new_context(java_script_enabled=False, offline=True)
+    page = context.new_page()
+    page.goto((site / "index.html").as_uri())
+    assert page.locator(".found li").count() == 5
+    assert page.locator(".bar .part").count() > 5
+    context.close()

@@ -1,0 +1,160 @@
+"""Compiled steps give the same bytes on every processor, and other bytes if a sum is reordered."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+import step_digests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedrepro.products import compiled
+
+HERE = Path(__file__).parent
+STORED = json.loads((HERE / "step_digests.json").read_text())
+PLAYED = ["Haswell-noTSX", "EPYC"]
+
+
+@pytest.mark.parametrize("name", step_digests.CASES)
+def test_steps_leave_the_bytes_of_any_processor(name):
+    found = step_digests.digests([name])
+    assert found == {key: STORED[key] for key in found}
+
+
+@pytest.mark.skipif(not shutil.which("qemu-x86_64"), reason="no qemu plays another processor")
+@pytest.mark.parametrize("processor", PLAYED)
+def test_another_processor_computes_the_same(processor):
+    """The code is made here, for the name that the other processor has in portable arithmetic."""
+    words = [sys.executable, str(HERE / "step_digests.py"), "logistic", "beliefs"]
+    features = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt,+sse4.2"
+    named = os.environ | {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
+    named["QEMU_CPU"] = processor
+    subprocess.run(words, env=named, check=True, stdout=subprocess.DEVNULL)
+    played = subprocess.run(
+        ["qemu-x86_64", *words], env=named, check=True, stdout=subprocess.PIPE, text=True
+    )
+    found = json.loads(played.stdout)
+    assert found == {key: STORED[key] for key in found}
+
+
+@pytest.mark.parametrize("name", ["logistic", "deep", "amsgrad"])
+def test_another_order_of_a_sum_gives_other_bytes(name):
+    forwards, backwards = (
+        step_digests.weights_after(name, "float32", turned) for turned in (False, True)
+    )
+    assert step_digests.digest(forwards) != step_digests.digest(backwards)
+    for key, value in forwards.items():
+        np.testing.assert_allclose(value, backwards[key], atol=1e-4)
+    product = multiplied(np.float32, 3, 400, 8)
+    assert not np.array_equal(product(1), product(-1))
+    np.testing.assert_allclose(product(1), product(-1), rtol=1e-3, atol=1e-4)
+
+
+def multiplied(dtype, rows, inner, columns, seed=0):
+    """bias + a @ b by the compiled product, its sum taken forwards (1) or backwards (-1)."""
+    rng = np.random.default_rng(seed)
+    a, b = rng.normal(size=(rows, inner)).astype(dtype), np.zeros((inner, columns), dtype)
+    b[:] = rng.normal(size=b.shape)
+    bias = rng.normal(size=columns).astype(dtype)
+
+    def run(step):
+        left, right = np.ascontiguousarray(a[:, ::step]), np.ascontiguousarray(b[::step])
+        out = np.zeros((rows, columns), dtype)
+        by = compiled.multiplier(np.dtype(dtype).name).address
+        call(by, out.reshape(-1), bias, left.reshape(-1), right.reshape(-1), rows, inner, columns)
+        return out
+
+    run.operands = bias, a, b
+    return run
+
+
+@numba.njit
+def call(by, out, bias, a, b, rows, inner, columns):
+    compiled.product(
+        by,
+        (out, 0, columns),
+        (bias, 0, 0),
+        (a, 0, inner, 1),
+        (b, 0, columns),
+        (rows, inner, columns),
+    )
+
+
+@given(st.integers(1, 30), st.integers(1, 70), st.integers(1, 12), st.sampled_from(["f4", "f8"]))
+def test_products_of_any_shape(rows, inner, eighths, kind):
+    run = multiplied(np.dtype(kind).type, rows, inner, 8 * eighths)
+    bias, a, b = run.operands
+    right = bias.astype("f8") + a.astype("f8") @ b.astype("f8")
+    np.testing.assert_allclose(run(1), right, atol=1e-4 if kind == "f4" else 1e-12)
+
+
+def test_an_element_is_one_chain_of_fused_additions():
+    """In float32 a fused step is the rounded exact sum, which float64 holds for small integers."""
+    run = multiplied(np.float32, 7, 50, 40)
+    bias, a, b = run.operands
+    found = np.broadcast_to(bias, (7, 40)).astype(np.float32)
+    for k in range(50):
+        exact = np.outer(a[:, k], b[k].astype("f8")).astype(np.longdouble) + found
+        found = exact.astype(np.float32)
+    assert np.array_equal(found, run(1))
+
+
+@numba.njit(error_model="numpy")
+def mapped(x, exps, softplus):
+    for i in range(len(x)):
+        exps[i] = compiled.exp_of(-abs(x[i]))
+        softplus[i] = compiled.softplus_of(x[i])
+
+
+@pytest.mark.parametrize(("dtype", "off"), [(np.float32, 4e-7), (np.float64, 1e-14)])
+def test_exponentials_to_the_last_bits(dtype, off):
+    x = np.linspace(-80, 80, 20_001).astype(dtype)
+    exps, softplus = np.empty_like(x), np.empty_like(x)
+    mapped(x, exps, softplus)
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(exps, np.exp(-np.abs(wide)), rtol=off, atol=0)
+    np.testing.assert_allclose(softplus, np.logaddexp(0, wide), rtol=off, atol=0)
+    far = np.array([-1e6, 1e6, np.inf, np.nan], dtype)
+    exps, softplus = np.empty_like(far), np.empty_like(far)
+    mapped(far, exps, softplus)
+    assert softplus[1:3].tolist() == [1e6, np.inf]
+    assert 0 <= softplus[0] < 2e-38
+    assert np.isnan([exps[3], softplus[3]]).all()
+
+
+@numba.njit(error_model="numpy")
+def logarithms(x, out):
+    for i in range(len(x)):
+        out[i] = compiled.log_of(x[i])
+
+
+@given(st.lists(st.floats(1e-300, 1e300), min_size=1, max_size=20))
+def test_logarithms_to_the_last_bits(values):
+    x = np.array(values)
+    out = np.empty_like(x)
+    logarithms(x, out)
+    np.testing.assert_allclose(out, np.log(x), rtol=1e-15, atol=1e-16)
+
+
+@numba.njit
+def drawn(key, inside, piece, first, out):
+    compiled.words(key, inside, piece, first, out)
+
+
+@given(st.integers(0, 2**128 - 1), st.integers(0, 99), st.integers(0, 9), st.integers(0, 50))
+def test_random_words_are_those_of_numpy(key, inside, piece, first):
+    philox = np.random.Philox(key=key)
+    state = philox.state
+    state["state"]["counter"][1:3] = inside, piece
+    philox.state = state
+    out = np.empty(23, np.uint64)
+    drawn(np.array([key % 2**64, key >> 64], np.uint64), inside, piece, first, out)
+    assert np.array_equal(out, philox.random_raw(first + 23)[first:])
