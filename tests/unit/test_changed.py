@@ -48,7 +48,8 @@ def changing(monkeypatch, name):
 
 
 def test_a_file_says_which_components_computed_it(computed):
-    (path,) = computed.run_files(next(r for r in computed.runs if r.method.name == "pfnm"), 1)
+    runs = computed.exhibit(KEY).trials
+    (path,) = computed.run_files(next(r for r in runs if r.method.name == "pfnm"), 1)
     found = dict(component_files(_stamp(path)))
     assert found == read_provenance(read_table(path, "metrics"))["component_files"]
     assert set(found) == {

@@ -62,7 +62,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Taken:
     """A method that is not told apart from the best of its class in the nearest scenarios.
 
     accuracy: mean on test examples there. costs: columns of the leaderboard by name.
@@ -81,7 +81,7 @@ class Recommendation:
 
     scenarios: Sequence[str]
     doublings: float
-    choices: Sequence[Choice]
+    choices: Sequence[Taken]
     line: float
 
 
@@ -104,14 +104,14 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     there = single.merge(near, on=PLACE)
     accuracy = there[there["metric"] == "accuracy"].groupby("method")["mean"].mean()
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
-    found: list[Choice] = []
+    found: list[Taken] = []
     for kind in wanted.classes:
         own = table[table["class"] == kind].set_index("method")
         scores = _scores(there[there["method"].isin(own.index)], near)
         for one in standings(scores, names, Rng(0)):
             if one.group == 1:
                 costs = {str(key): value for key, value in own.loc[one.method].items()}
-                found.append(Choice(kind, one, float(accuracy[one.method]), costs))
+                found.append(Taken(kind, one, float(accuracy[one.method]), costs))
     line = float(accuracy.get("best client", math.nan))
     return Recommendation(names, float(away.min()), found, line)
 

@@ -17,6 +17,7 @@ from fedrepro.components.methods.average import average
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.products.exponentials import exponential
 
 if TYPE_CHECKING:
     import torch
@@ -106,10 +107,15 @@ def dense(
 
 def divergence(wanted: torch.Tensor, given: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
     """Mean over examples of KL(softmax(wanted/T) || softmax(given/T)); logits (B, K)."""
+    return _divergences(wanted / temperature, given / temperature).mean()
+
+
+def _divergences(wanted: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+    """KL(softmax(wanted) || softmax(given)) of each example (B,); logits (B, K)."""
     import torch
 
-    one, other = (torch.log_softmax(z / temperature, dim=1) for z in (wanted, given))
-    return (one.exp() * (one - other)).sum(dim=1).mean()
+    one, other = torch.log_softmax(wanted, dim=1), torch.log_softmax(given, dim=1)
+    return (exponential(one) * (one - other)).sum(dim=1)
 
 
 class _Generator:
@@ -161,16 +167,14 @@ def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: in
     one, two = BETAS
     mean.mul_(one).add_(slope, alpha=1 - one)
     square.mul_(two).addcmul_(slope, slope, value=1 - two)
-    return (mean / (1 - one**step)) / ((square / (1 - two**step)).sqrt() + SMALL)
+    # torch's sqrt goes by MKL, its power does not
+    return (mean / (1 - one**step)) / ((square / (1 - two**step)) ** 0.5 + SMALL)
 
 
 def _apart(theirs: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
     """Mean over all examples of the divergence where the two predict other classes."""
-    import torch
-
-    one, other = torch.log_softmax(theirs, dim=1), torch.log_softmax(own, dim=1)
-    differ = (theirs.argmax(dim=1) != own.argmax(dim=1)).to(one.dtype)
-    return (differ * (one.exp() * (one - other)).sum(dim=1)).mean()
+    differ = (theirs.argmax(dim=1) != own.argmax(dim=1)).to(theirs.dtype)
+    return (differ * _divergences(theirs, own)).mean()
 
 
 def _student(network: Network, tensors: Mapping[str, torch.Tensor]) -> Logits:
