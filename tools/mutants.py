@@ -47,7 +47,7 @@ from queue import SimpleQueue
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ("core", "beliefs", "matching", "numbers", "training")
+ROOMS = ("core", "matching", "numbers", "papers/p2p/beliefs", "training")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.csv")
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 

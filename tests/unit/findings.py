@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedrepro.core.packs import findings
 from fedrepro.numbers.claims.intervals import half_width
 from fedrepro.numbers.summary import read_csv
 from fedrepro.record.sentences import without_links
@@ -27,8 +28,9 @@ PARTS = {
 
 def told(paper: str) -> str:
     """All that the pages of a paper's findings say, with numbers as plain text."""
-    pages = [ROOT / f"docs/findings/{paper}{part}.md" for part in PARTS[paper]]
-    return without_links("\n".join(page.read_text() for page in pages))
+    pages = findings(ROOT)
+    texts = [(ROOT / pages[f"{paper}{part}"]).read_text() for part in PARTS[paper]]
+    return without_links("\n".join(texts))
 
 
 RECORD = ROOT / "reports/record/paper/pfnm"

@@ -55,7 +55,7 @@ def plausible(token: str, clients: int, trial: int, metric: str, split: str) -> 
     return level + 0.02 * noise(token, clients, trial, metric, split)
 
 
-FILES = cache(lambda: load_exhibits(ROOT / "config/exhibits"))
+FILES = cache(lambda: load_exhibits())
 PLANS: dict[str, Plan] = {}
 
 

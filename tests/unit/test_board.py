@@ -192,7 +192,7 @@ def test_seconds_are_means_over_scenarios() -> None:
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    files = {"arena": load_exhibits(ROOT / "config/exhibits")["arena"]}
+    files = {"arena": load_exhibits()["arena"]}
     return Plan(Config(), files, "paper")
 
 

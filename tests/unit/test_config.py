@@ -55,7 +55,7 @@ def test_bad_config_is_a_sentence(values, sentence):
 
 def test_one_exhibit_may_be_named_without_a_list():
     found = [
-        Plan(read_config({"exhibits": given}), load_exhibits(ROOT / "config/exhibits"), "tiny")
+        Plan(read_config({"exhibits": given}), load_exhibits(), "tiny")
         for given in ("pfnm/figure-2a", ["pfnm/figure-2a"])
     ]
     assert [[one.key for one in plan.selected] for plan in found] == [["pfnm/figure-2a"]] * 2

@@ -16,7 +16,7 @@ from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
-FILES = {"gems": load_exhibits(ROOT / "config/exhibits")["gems"]}
+FILES = {"gems": load_exhibits()["gems"]}
 CLAIMS = load_claims(ROOT / "config/published/gems.yaml").claims
 PRINTED = read_published(ROOT / "config/published/gems.csv")
 NUMBERS = [v for v in PRINTED if v.exhibit.startswith("table-") and v.metric != SETTING]

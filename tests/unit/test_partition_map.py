@@ -202,7 +202,7 @@ def test_the_file_is_the_drawing(workplace):
 
 
 def plan() -> Plan:
-    return Plan(Config(), load_exhibits(ROOT / "config/exhibits"), "tiny")
+    return Plan(Config(), load_exhibits(), "tiny")
 
 
 def drawn_maps(made: Plan) -> Path:

@@ -32,7 +32,7 @@ from fedrepro.planning.paths import (
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
-FILES = load_exhibits(ROOT / "config/exhibits")
+FILES = load_exhibits()
 PFNM = {"pfnm": FILES["pfnm"]}
 
 

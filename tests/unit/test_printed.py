@@ -408,7 +408,7 @@ def test_a_table_that_cannot_be_laid_out_is_a_sentence(table, sentence):
 
 
 def test_a_name_is_a_table_everywhere_or_nowhere():
-    files = load_exhibits(ROOT / "config/exhibits")
+    files = load_exhibits()
     assert table_names({"pfnm": files["pfnm"]}) == [
         "deep-sigma2",
         "erratum-options",

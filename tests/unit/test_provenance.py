@@ -16,8 +16,9 @@ from test_stages import SCENARIO, compute, data, local, rounds, stage, train  # 
 
 from fedrepro.core import provenance, sources
 from fedrepro.core.artifacts import load_state, read_json, read_models
+from fedrepro.core.packs import packs
 from fedrepro.core.provenance import Loaded, Sources, origin, origins, provenance_of
-from fedrepro.core.registry import components
+from fedrepro.core.registry import KINDS, components
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
@@ -157,6 +158,7 @@ def test_a_drawing_that_changes_is_no_matter_for_what_computes(package):
 
 def test_every_file_of_the_package_counts(package):
     files = {str(p.relative_to(package)) for p in package.rglob("*") if p.is_file()}
+    files -= {name for name in files if name.startswith("papers/") and not name.endswith(".py")}
     assert files == set(sources.on_disk(str(package)))
     (package / "__pycache__").mkdir()
     (package / "__pycache__/rng.cpython-311.pyc").write_bytes(b"compiled")
@@ -184,8 +186,11 @@ STAGES = ("data", "train", "aggregate", "federate", "peer", "simulate")  # that 
 def test_what_counts_is_what_computing_stages_import():
     """With all components, which are found by their folder; the files, by name."""
     begin = [f"fedrepro.stages.{name}" for name in STAGES]
-    begin += [name for name in map(module_of, PACKAGE.rglob("*.py")) if ".components." in name]
+    folders = "components", *(f"papers/*/{name.rpartition('.')[2]}" for name in KINDS.values())
+    begin += [module_of(p) for folder in folders for p in PACKAGE.glob(f"{folder}/**/*.py")]
     needed = {str(path.relative_to(PACKAGE)) for path in imported_by(begin)}
+    # these only say which paper it is
+    needed -= {f"papers/{folder}__init__.py" for folder in ("", *(f"{name}/" for name in packs()))}
     counted = {name for name in sources.on_disk() if name.endswith(".py")}
     counted = {name for name in counted if sources.computes(name)}
     assert sorted(counted - needed) == [], "counted, and no computing stage loads them"
@@ -248,6 +253,7 @@ def test_computing_stages_load_nothing_that_is_left_out_of_the_digest(tmp_path):
     found = asked(PACKAGE, code)
     assert "stages/federate.py" in found
     left_out = {name for name in found if not sources.computes(name)} - {"cli.py"}
+    left_out -= {f"papers/{name}.py" for name in packs()}  # these only say which paper it is
     assert left_out <= {"cli/main.py", "cli/stage.py"}
 
 

@@ -14,7 +14,7 @@ from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
-FILES = {"rm": load_exhibits(ROOT / "config/exhibits")["rm"]}
+FILES = {"rm": load_exhibits()["rm"]}
 TWO = [{"name": "fedavg", "label": "A", "fraction": 0.5}, {"name": "average", "label": "B"}]
 CASES = {"one": {"label": "one"}, "two": {"label": "two", "parameters": {"rounds": 4, "epochs": 2}}}
 

@@ -1,6 +1,6 @@
 rule claims:
     input:
-        published="config/published/{paper}.yaml",
+        published=claims_published,
         exhibits=selected_tables_of_paper,
     output:
         table=report(

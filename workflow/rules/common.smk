@@ -19,7 +19,8 @@ from fedrepro.planning.config import (
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.printed import published_file, require_printed
+from fedrepro.core.packs import claims_file, published_file
+from fedrepro.numbers.printed import require_printed
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
@@ -295,6 +296,11 @@ def published_values(wildcards):
     return [str(path) for path in [published_file(wildcards.paper)] if path.exists()]
 
 
+def claims_published(wildcards):
+    """What the paper says in words."""
+    return str(claims_file(wildcards.paper))
+
+
 def one_shot_blocks(wildcards):
     """The scenarios and blocks of trials in which an exhibit has one-shot methods."""
     plan = plan_of(wildcards.scale)
@@ -403,7 +409,7 @@ def claims_of_selected(wildcards):
     return [
         f"reports/{wildcards.scale}/{paper}/claims.csv"
         for paper in papers
-        if Path(f"config/published/{paper}.yaml").exists()
+        if claims_file(paper).exists()
     ]
 
 

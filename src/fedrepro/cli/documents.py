@@ -18,13 +18,14 @@ from pydantic import BaseModel
 
 from fedrepro.api import CHOICES, DISCLOSED, NEEDS
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.packs import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.core.params import Param, read_signature, render
 from fedrepro.core.registry import COMMON, KINDS, components
 from fedrepro.core.spec import Component
 from fedrepro.numbers.claims.judging import WHOLE, Verdict
 from fedrepro.numbers.counted import claim_counts, printed_counts, reasons, word_of
 from fedrepro.numbers.files import RUN, open_recorded, read_claims
-from fedrepro.numbers.printed import PrintedValue, published_file, read_published
+from fedrepro.numbers.printed import PrintedValue, read_published
 from fedrepro.numbers.set_up import settled
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry, TableEntry
@@ -77,13 +78,14 @@ def documents() -> dict[Path, str]:
     parts: list[tuple[Path, str, Callable[[], str]]]
     parts = [(Path("docs/performance.md"), FROM, recorded_costs)]
     parts += [(Path("docs/methods.md"), FROM, method_table)]
+    pages = findings()
     for claims in sorted(RECORD.glob(f"paper/*/{CLAIMS}")):
-        page = Path(f"docs/findings/{claims.parent.name}.md")
-        parts.append((page, FROM_COUNTS, partial(counts, claims)))
-        parts.append((page, FROM, partial(recorded_verdicts, claims)))
-    for file in sorted(Path("config/published").glob("*.csv")):
-        for page in sorted(Path("docs/findings").glob(f"{file.stem}*.md")):
-            parts.append((page, FROM_PRINTED, partial(printed_verdicts, file.stem)))
+        if page := pages.get(claims.parent.name):
+            parts.append((page, FROM_COUNTS, partial(counts, claims)))
+            parts.append((page, FROM, partial(recorded_verdicts, claims)))
+    for paper in papers_with(PRINTED, OWN_PUBLISHED, ".csv"):
+        for page in (path for name, path in pages.items() if name.partition("-")[0] == paper):
+            parts.append((page, FROM_PRINTED, partial(printed_verdicts, paper)))
     for path, mark, part in parts:
         if path.exists() and mark in path.read_text():
             found[path] = _with_part(found.get(path) or path.read_text(), mark, part())
@@ -91,7 +93,7 @@ def documents() -> dict[Path, str]:
     if drawn and Path("docs/figures").is_dir():
         told = {name_of(path.parent.name): of_claims(_claims(path)) for path in drawn}
         found[Path("docs/figures/answer.svg")] = picture(told)
-    for path in (Path("README.md"), *sorted(Path("docs/findings").glob("*.md"))):
+    for path in (Path("README.md"), *pages.values()):
         text = found.get(path) or (path.read_text(encoding="utf-8") if path.exists() else "")
         if LINK.search(text):
             found[path] = filled(text, RECORD)

@@ -1,4 +1,5 @@
-"""Components find themselves: every module of datasets/, models/, trainings/ … is read.
+"""Components find themselves: every module of datasets/, models/, trainings/ … is read, in
+`components` and in the folders of papers.
 
 Component modules import neither torch nor torchvision nor scikit-learn at module level, so that
 listing them, and planning, costs milliseconds.
@@ -7,12 +8,12 @@ listing them, and planning, costs milliseconds.
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.packs import by_own_name, modules_in, modules_of_papers
 from fedrepro.core.sources import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.tokens import parse, read
@@ -89,12 +90,10 @@ def components(kind: str) -> dict[str, Component]:
     """All components of a kind by name; imports the kind's modules on first use."""
     if kind not in _loaded:
         _loaded.add(kind)
-        package = importlib.import_module(KINDS[kind])
-        for module in sorted(
-            m.name for m in pkgutil.iter_modules(getattr(package, "__path__", []))
-        ):
-            if not module.startswith("_"):
-                importlib.import_module(f"{KINDS[kind]}.{module}")
+        package = KINDS[kind]
+        papers = modules_of_papers(package.rpartition(".")[2])
+        for module in by_own_name([*modules_in(package), *papers]):
+            importlib.import_module(module)
     return _found[kind]
 
 

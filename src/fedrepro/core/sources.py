@@ -46,6 +46,7 @@ OTHER = {
     "stages/side_by_side.py": "combines models of one's own",
     "stages/site.py": "reports",
 }
+PAPERS = "papers/"
 # What lies there and computes all the same.
 COMPUTING = {
     "numbers/__init__.py": "is loaded with those below",
@@ -57,7 +58,13 @@ COMPUTING = {
 
 
 def computes(name: str) -> bool:
-    """Whether results depend on this file, named from the package: stages/train.py."""
+    """Whether results depend on this file, named from the package: stages/train.py.
+
+    The folder of a paper has rooms of the same names, and beside them what says which paper it is.
+    """
+    if name.startswith(PAPERS):
+        name = name[len(PAPERS) :].partition("/")[2] or "__init__.py"
+        return name != "__init__.py" and not name.startswith(tuple(OTHER))
     return name in COMPUTING or not name.startswith(tuple(OTHER))
 
 

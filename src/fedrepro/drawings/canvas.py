@@ -18,6 +18,7 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import SIZES
+from fedrepro.core.packs import exhibits_file
 from fedrepro.drawings.style import RULES, TEXT, Look
 from fedrepro.drawings.words import text_width
 from fedrepro.numbers.summary import ROUND
@@ -101,7 +102,7 @@ def axis_of(exhibit: Exhibit) -> Axis:
     if len(several) != 1:
         raise FedreproError(
             f"{exhibit.key} is drawn against one swept parameter, but its sweep has "
-            f"{len(several)}; name one in config/exhibits/{exhibit.paper}.yaml"
+            f"{len(several)}; name one in {exhibits_file(exhibit.paper)}"
         )
     (key,) = several
     if key == "clients":

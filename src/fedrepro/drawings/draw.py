@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pandas as pd
 
+from fedrepro.core.packs import modules_of_papers
 from fedrepro.drawings.accuracy_and_size import accuracy_and_size
-from fedrepro.drawings.bounds import errors_and_bounds
 from fedrepro.drawings.canvas import data_title, image_of, rules
 from fedrepro.drawings.clients import accuracy_of_clients
 from fedrepro.drawings.common_points import common_points
-from fedrepro.drawings.confusion import confusion
-from fedrepro.drawings.graphs import accuracy_and_graph
 from fedrepro.drawings.heat_maps import heat_maps
 from fedrepro.drawings.hyper_parameters import hyper_parameters
 from fedrepro.drawings.panels import accuracy_close_up, accuracy_panels
 from fedrepro.drawings.rounds import accuracy_against_rounds
 from fedrepro.drawings.sizes import accuracy_against_size, size
-from fedrepro.drawings.steps import numbers_against_steps
 from fedrepro.numbers.pairing import as_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DRAWINGS: dict[str, Callable[[Exhibit, pd.DataFrame], Figure]] = {
-    "accuracy-and-graph": accuracy_and_graph,
+Draw: TypeAlias = "Callable[[Exhibit, pd.DataFrame], Figure]"
+DRAWINGS: dict[str, Draw] = {
     "accuracy-and-size": accuracy_and_size,
     "accuracy-close-up": accuracy_close_up,
     "accuracy-of-clients": accuracy_of_clients,
@@ -35,13 +33,13 @@ DRAWINGS: dict[str, Callable[[Exhibit, pd.DataFrame], Figure]] = {
     "accuracy-against-rounds": accuracy_against_rounds,
     "accuracy-against-size": accuracy_against_size,
     "common-points": common_points,
-    "confusion": confusion,
-    "errors-and-bounds": errors_and_bounds,
     "heat-maps": heat_maps,
     "hyper-parameters": hyper_parameters,
-    "numbers-against-steps": numbers_against_steps,
     "size": size,
 }
+for _name in modules_of_papers("drawings"):
+    # a paper's own: each module says by which names exhibits ask for what it draws
+    DRAWINGS |= getattr(importlib.import_module(_name), "DRAWINGS", {})
 
 
 def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:

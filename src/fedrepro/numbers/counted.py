@@ -1,7 +1,7 @@
 """Verdicts in words and counted: of what a paper printed, and of its claims.
 
 Rows are those of a printed.csv or a claims.csv as text. Counts come before the tables that they are
-of, on the page and in docs/findings, so that no word is read for more than it says: verdicts of one
+of, on the page and in findings, so that no word is read for more than it says: verdicts of one
 trial, values that could hardly come out otherwise, and claims whose bounds came after their numbers
 are counted apart.
 """

@@ -1,4 +1,4 @@
-"""What a paper printed, beside ours: config/published/<paper>.csv and the verdict on each value.
+"""What a paper printed, beside ours: its published.csv and the verdict on each value.
 
 A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A verdict is
 `reproduced` if the difference is within the larger of two combined standard errors and the
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import TIMES, all_metrics
+from fedrepro.core.packs import published_file
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import TUNE
@@ -88,10 +89,6 @@ class PrintedValue:
     def again(self) -> bool:
         """Whether the paper has printed it before."""
         return self.note.startswith(AGAIN)
-
-
-def published_file(paper: str) -> Path:
-    return Path(f"config/published/{paper}.csv")
 
 
 def read_published(path: Path) -> list[PrintedValue]:

@@ -1,9 +1,8 @@
 """Whether a setting that a paper does not give accounts for a difference from what it printed.
 
-A printed value may name an exhibit in which such a setting varies (`set_up` in
-config/published/<paper>.csv). If that moves the number by more than ours is away from print, ours
-is of another set-up; if it moves it by less, ours is better or worse; until the exhibit is there,
-that is open.
+A printed value may name an exhibit in which such a setting varies (`set_up` in its
+published.csv). If that moves the number by more than ours is away from print, ours is of another
+set-up; if it moves it by less, ours is better or worse; until the exhibit is there, that is open.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.packs import exhibits_file
 from fedrepro.planning.exhibit import Exhibit
 from fedrepro.planning.paths import specs_of
 from fedrepro.planning.plan import Plan
@@ -41,7 +42,7 @@ def require_frozen(plan: Plan) -> None:
             found = ground_of(parts_of(plan, paper, version))
             if board.ground and found != board.ground:
                 raise FedreproError(
-                    f"config/exhibits/{paper}.yaml: the ground of {paper}/{version} changed (its "
+                    f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its "
                     f"digest is {found}, written is {board.ground}); results on two grounds do not "
                     f"compare: undo the change, or make it {paper}/{int(version) + 1} beside it"
                 )

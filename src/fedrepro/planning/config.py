@@ -1,4 +1,4 @@
-"""The typed configuration: what config/config.yaml and config/exhibits/*.yaml may say.
+"""The typed configuration: what config/config.yaml and the exhibits of papers may say.
 
 The JSON schemas in workflow/schemas and the tables of config/README.md are generated from these
 classes; a test holds them in step.
@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from fedrepro.core.artifacts import require_file
 from fedrepro.core.errors import FedreproError, shown, unknown
+from fedrepro.core.packs import EXHIBITS, OWN_EXHIBITS, exhibits_file, papers_with
 from fedrepro.core.params import LARGEST
 from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.planning.entries import SCALES as SCALES
@@ -182,13 +183,13 @@ class ExhibitFile(Strict):
         return _validated(Scales, self._merged(name, scale), self._where(name, scale)).scales
 
     def _where(self, name: str, scale: str) -> str:
-        return f"config/exhibits/{self.paper}.yaml, {name} at scale {scale}"
+        return f"{exhibits_file(self.paper)}, {name} at scale {scale}"
 
     def _merged(self, name: str, scale: str) -> dict[str, Any]:
         merged: dict[str, Any] = {"scales": list(SCALES)}
         for title, layer in (("defaults", self.defaults), (name, self.exhibits[name])):
             merged = merge(merged, {k: v for k, v in layer.items() if k != "at"})
-            where = f"config/exhibits/{self.paper}.yaml, at of {title}"
+            where = f"{exhibits_file(self.paper)}, at of {title}"
             at = _validated(At, layer.get("at") or {}, where)
             merged = merge(merged, getattr(at, scale) or {})
         return merged
@@ -204,18 +205,24 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
     return read_config(_load_yaml(path))
 
 
-def load_exhibits(folder: Path = Path("config/exhibits")) -> dict[str, ExhibitFile]:
-    """All exhibit files by paper."""
+def load_exhibits(folder: Path | None = None) -> dict[str, ExhibitFile]:
+    """All exhibit files by paper: of papers with a folder, and those of config/exhibits, which go
+    before. folder: where they are in its place, and no others.
+    """
+    if folder is None:
+        papers = papers_with(EXHIBITS, OWN_EXHIBITS, ".yaml")
+        return {paper: _exhibits(exhibits_file(paper), paper) for paper in papers}
     files = sorted(folder.glob("*.yaml"))
     if not files:
         raise FedreproError(f"no exhibit files in {folder}; start in the root of the repository")
-    found = {}
-    for path in files:
-        file = _validated(ExhibitFile, _load_yaml(path), str(path))
-        if file.paper != path.stem:
-            raise FedreproError(f"{path}: paper must be '{path.stem}', not '{file.paper}'")
-        found[file.paper] = file
-    return found
+    return {path.stem: _exhibits(path, path.stem) for path in files}
+
+
+def _exhibits(path: Path, paper: str) -> ExhibitFile:
+    file = _validated(ExhibitFile, _load_yaml(path), str(path))
+    if file.paper != paper:
+        raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
+    return file
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> list[str]:

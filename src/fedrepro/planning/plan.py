@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.packs import exhibits_file
 from fedrepro.core.spec import Spec
 from fedrepro.planning.brought import at_hand
 from fedrepro.planning.config import SCALES, Config, ExhibitFile
@@ -54,7 +55,7 @@ def _require_known_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> Non
         cases = exhibit.settings.cases.values()
         for given in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
             for label in set(given) - labels:
-                where = f"trials_of of {exhibit.key}, config/exhibits/{file.paper}.yaml"
+                where = f"trials_of of {exhibit.key}, {exhibits_file(file.paper)}"
                 raise unknown("method", label, labels, where)
 
 

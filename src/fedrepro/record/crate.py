@@ -19,6 +19,13 @@ from typing import Any
 from fedrepro import __version__
 from fedrepro.core.artifacts import atomic
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.packs import (
+    IN_REPOSITORY,
+    claims_file,
+    exhibits_file,
+    packs,
+    published_file,
+)
 from fedrepro.numbers.files import RUN, ExhibitFiles, open_recorded, read_claims, sha256_of
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 
@@ -124,10 +131,11 @@ def _root(crate: Any, scale: str, keys: Sequence[str]) -> None:
 def _workflow(entities: _Entities, used: Set[str]) -> None:
     """The workflow with the steps that were `used`, and what it is configured by."""
     crate = entities.crate
-    for pattern in CONFIGURED:
-        for path in sorted(Path().glob(pattern)):
-            if path.is_file() and path.as_posix() != WORKFLOW:
-                entities.file(path, "Of the workflow or of what it is told")
+    told = [path for pattern in CONFIGURED for path in sorted(Path().glob(pattern))]
+    for path in (*told, *_of_papers()):
+        if path.is_file() and path.as_posix() != WORKFLOW:
+            place = _place(path)
+            entities.file(path, "Of the workflow or of what it is told", place)
     version = metadata.version("snakemake")
     data = Path(WORKFLOW).read_bytes()
     main = crate.add_workflow(
@@ -160,6 +168,17 @@ def _workflow(entities: _Entities, used: Set[str]) -> None:
     main["hasPart"], main["step"] = tools, steps
 
 
+def _of_papers() -> list[Path]:
+    """What the folders of papers tell the workflow: exhibits, printed values and claims."""
+    files = (exhibits_file, published_file, claims_file)
+    return [path for paper in packs() for file in files if (path := file(paper)).is_file()]
+
+
+def _place(path: Path) -> Path:
+    """Where a file lies in the crate: as in the working folder, or as in the repository."""
+    return IN_REPOSITORY / path.parent.name / path.name if path.is_absolute() else path
+
+
 def _parameter(entities: _Entities, name: str, kind: str) -> Any:
     return entities.add(
         f"#parameter-{name}", type="FormalParameter", name=name, additionalType=kind,
@@ -181,7 +200,7 @@ def _run(entities: _Entities, files: ExhibitFiles, place: Path) -> None:
         results[suffix]["exampleOfWork"] = {"@id": "#parameter-exhibit"}
     told = f"Times, memory and digests of {key}"
     entities.file(Path(f"{files.base}{RUN}"), told, Path(f"{place}{RUN}"))
-    config = entities.crate.get(f"config/exhibits/{about['paper']['name']}.yaml")
+    config = entities.crate.get(_place(exhibits_file(about["paper"]["name"])).as_posix())
     objects = [_data(entities, one) for one in about["data"]]
     objects += [_sources(entities, one) for one in about["computed"]]
     objects += [config] if config else []

@@ -15,6 +15,7 @@ from typing import Any
 
 from fedrepro.core.artifacts import SCHEMA_VERSION, atomic, json_text, read_table, target_of
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.packs import claims_file, exhibits_file
 from fedrepro.numbers.about import drawn_of
 from fedrepro.numbers.files import (
     RUN,
@@ -80,7 +81,7 @@ def _judge(scale: str, paper: str, target: Path) -> list[Path]:
     from fedrepro.numbers.claims.table import verdicts
     from fedrepro.numbers.summary import csv_text
 
-    published = Path(f"config/published/{paper}.yaml")
+    published = claims_file(paper)
     if not published.exists():
         return []
     own = [key for key in exhibits_in(target, scale) if key.startswith(f"{paper}/")]
@@ -93,7 +94,7 @@ def _ranked(scale: str, paper: str, target: Path) -> list[Path]:
     from fedrepro.planning.config import load_exhibits
     from fedrepro.record.boards import write_boards
 
-    if not Path(f"config/exhibits/{paper}.yaml").exists():
+    if not exhibits_file(paper).exists():
         return []
     file = load_exhibits()[paper]
     return write_boards(file, scale, target / scale) if file.boards else []

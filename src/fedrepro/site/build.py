@@ -18,6 +18,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.packs import findings as findings_in
+from fedrepro.core.packs import packs
+from fedrepro.core.registry import KINDS
 from fedrepro.site import pages
 from fedrepro.site.charts import chart, vega_script
 from fedrepro.site.guides import Guides, copied
@@ -26,7 +29,7 @@ from fedrepro.site.reading import Paper, Reports
 
 RECORD = Path("reports/record")
 FINDINGS = "docs/findings/"
-ROOMS = ("api", "combine", "graphs", "matching", "beliefs", "spaces")
+ROOMS = ("api", "combine", "graphs", "matching", "spaces")
 DATA = ("docs/data.md", "docs/partitions.md", "docs/models.md", "docs/graphs.md")
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 CAPTION = 'class="caption" role="heading"'  # in the navigation: readers need its level too
@@ -72,15 +75,14 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
 def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     found = Contents()
     whole = reports.scale == "paper"  # findings are of that scale, and others are drawn often
-    guides = Guides(root.resolve(), root / RECORD, () if whole else (FINDINGS,))
-    texts = sorted((root / "docs").glob("**/*.md"), key=lambda path: path.with_suffix("").parts)
-    names = [path.relative_to(root).as_posix() for path in texts]
-    names = [name for name in names if whole or not name.startswith(FINDINGS)]
-    for name in (*names, "config/README.md"):
-        if (root / name).exists():
-            found.pages[name] = guides.page(PurePosixPath(name))
-    findings = [name for name in names if name.startswith(FINDINGS)]
-    answers = _answers(reports, guides, findings)
+    files = _guides(root)
+    elsewhere = {file: page for page, file in files.items()}
+    guides = Guides(root.resolve(), root / RECORD, elsewhere, () if whole else (FINDINGS,))
+    names = sorted(files, key=lambda page: PurePosixPath(page).with_suffix("").parts)
+    for name in (name for name in names if whole or not name.startswith(FINDINGS)):
+        found.pages[name] = guides.page(PurePosixPath(files[name]))
+    findings = [name for name in found.pages if name.startswith(FINDINGS)]
+    answers = _answers(guides, findings, files)
     charts: set[str] = set()
     for paper in reports.papers:
         charts |= _paper(paper, folder, found)
@@ -103,6 +105,14 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     return found
 
 
+def _guides(root: Path) -> dict[str, str]:
+    """Page -> file below the root; findings of a paper lie in its folder, and are pages of docs."""
+    paths = [path.relative_to(root) for path in (root / "docs").glob("**/*.md")]
+    paths += [Path("config/README.md")] if (root / "config/README.md").exists() else []
+    found = {path.as_posix(): path.as_posix() for path in paths}
+    return found | {f"{FINDINGS}{name}.md": f.as_posix() for name, f in findings_in(root).items()}
+
+
 def _title(text: str) -> str:
     return text.partition("\n")[0].removeprefix("# ")
 
@@ -112,7 +122,7 @@ def _of(name: str) -> str:
 
 
 def _answers(
-    reports: Reports, guides: Guides, findings: Sequence[str]
+    guides: Guides, findings: Sequence[str], files: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Paper -> its finding, for home and for its own page; only at the paper's size."""
     found: tuple[dict[str, str], dict[str, str]] = {}, {}
@@ -120,7 +130,7 @@ def _answers(
         paper = _of(name)
         if PurePosixPath(name).stem != paper:
             continue
-        text = (guides.root / name).read_text(encoding="utf-8")
+        text = (guides.root / files[name]).read_text(encoding="utf-8")
         opening = re.split(r"^## |<!--", text.partition("\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
         for depth, told in enumerate(found):
             told[paper] = guides.numbered(opening.strip(), depth)
@@ -173,15 +183,23 @@ def _trees(reports: Reports, found: Mapping[str, str]) -> list[tuple[str, list[s
     return [(caption, [n.removesuffix(".md") for n in names]) for caption, names in trees if names]
 
 
+def _rooms() -> list[str]:
+    """The rooms that others may want to call: general ones, and the arithmetic of papers."""
+    other = {"drawings", *(name.rpartition(".")[2] for name in KINDS.values())}
+    folders = [folder for own in packs().values() for folder in sorted(own.iterdir())]
+    own = [f for f in folders if (f / "__init__.py").is_file() and f.name not in other]
+    return [*ROOMS, *(f"papers.{folder.parent.name}.{folder.name}" for folder in own)]
+
+
 def _api() -> dict[str, str]:
-    """Pages from the docstrings of the rooms that others may want to call."""
+    """Pages from the docstrings of these rooms."""
     import pkgutil
 
     import fedrepro
 
     found, names = {}, []
-    for room in ROOMS:
-        base = Path(fedrepro.__path__[0]) / room
+    for room in _rooms():
+        base = Path(fedrepro.__path__[0], *room.split("."))
         inner = sorted(m.name for m in pkgutil.iter_modules([str(base)])) if base.is_dir() else []
         modules = [f"fedrepro.{room}", *(f"fedrepro.{room}.{name}" for name in inner)]
         if not base.is_dir() and not base.with_suffix(".py").exists():
@@ -190,8 +208,8 @@ def _api() -> dict[str, str]:
         for module in modules:
             lines += [f"## {module}", ""] if module != modules[0] else []
             lines += ["```{eval-rst}", f".. automodule:: {module}", "   :members:", "```", ""]
-        found[f"api/{room}.md"] = "\n".join(lines)
-        names.append(room)
+        names.append(room.rpartition(".")[2])
+        found[f"api/{names[-1]}.md"] = "\n".join(lines)
     listed = "\n".join(names)
     text = f"# API\n\nMade from docstrings.\n\n```{{toctree}}\n:titlesonly:\n\n{listed}\n```\n"
     return found | {"api/index.md": text}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os.path import relpath
 from pathlib import Path, PurePosixPath
 
 from fedrepro.drawings.tables import html_text
@@ -20,21 +22,24 @@ ARROW = re.compile(r"^\s*(\w+)(?:\[[^\]]+\])?\s*-->(?:\|([^|]+)\|)?\s*(\w+)", re
 class Guides:
     """Turns documents into pages. copies: files of the repository that pages link to.
 
-    without: beginnings of the names of documents that are no pages of this site.
+    elsewhere: documents that are pages at another place than their own: file -> page.
+    without: beginnings of the names of pages that this site has not.
     """
 
     root: Path
     record: Path
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     copies: set[str] = field(default_factory=set)
 
     def page(self, path: PurePosixPath) -> str:
-        """The text of docs/… as a page at the same place."""
+        """The text of docs/… as a page at the same place, or `elsewhere`."""
         text = (self.root / path).read_text(encoding="utf-8")
-        if path.parent.name == "findings":  # the paper's own pages have its claims and values
+        page = PurePosixPath(self.elsewhere.get(str(path), str(path)))
+        if page.parent.name == "findings":  # the paper's own pages have its claims and values
             text = GENERATED.sub("", text)
         text = MERMAID.sub(lambda found: _as_table(found[1]), text)
-        return self.linked(self.numbered(text, len(path.parts) - 1), path)
+        return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
 
     def numbered(self, text: str, depth: int) -> str:
         """The text with its numbers asked of the record, each saying where it is from."""
@@ -50,23 +55,26 @@ class Guides:
 
         return filled(text, self.record, show) if LINK.search(text) else text
 
-    def linked(self, text: str, path: PurePosixPath) -> str:
-        """The text of a page with the links that lead out of docs/ turned to copies or code."""
+    def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
+        """The text of a page, from the file at `path`, with its links as the site has them: to
+        other pages, or to copies of files.
+        """
+        up = "../" * (len(page.parts) - 1)
 
         def link(found: re.Match[str]) -> str:
             said, target = found.groups()
             if re.match(r"[a-z]+:|#", target):
                 return found[0]
-            file, _, _ = target.partition("#")
+            file, hash_sign, part = target.partition("#")
             place = (self.root / path.parent / file).resolve()
             if not place.is_relative_to(self.root.resolve()) or not place.exists():
                 return said
             own = place.relative_to(self.root.resolve()).as_posix()
-            up = "../" * (len(path.parts) - 1)
-            if own.startswith(self.without):
+            other = self.elsewhere.get(own, own)
+            if other.startswith(self.without):
                 return said
-            if place.suffix == ".md" and own.startswith("docs/"):
-                return found[0]
+            if other.endswith(".md") and other.startswith("docs/"):
+                return f"[{said}]({relpath(other, page.parent)}{hash_sign}{part})"
             if own in ("README.md", "reports/record", "."):
                 return f'<a href="{up}index.html">{_plain(said)}</a>'
             if place.is_dir():

@@ -19,6 +19,7 @@ import pandas as pd
 
 from fedrepro.core.artifacts import read_checked, read_json_of
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.packs import published_file
 from fedrepro.drawings.layout import arrangement_of, held, meaning_of, sizes_below, table_of
 from fedrepro.drawings.tables import TextTable
 from fedrepro.numbers.files import ExhibitFiles, open_exhibit, read_claims
@@ -205,8 +206,7 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, Shown]) -> Paper:
     about = next(iter(exhibits.values())).about["paper"]
     numbers = {shown.name: shown.numbers for shown in exhibits.values()}
     rows = [settled(row, numbers.get) for shown in exhibits.values() for row in shown.printed]
-    published = Path(f"config/published/{name}.csv")
-    values = read_published(published) if published.exists() else []
+    values = read_published(published_file(name))
     rows += [_not_run(value) for value in values if value.exhibit not in exhibits]
     claims = folder / name / "claims.csv"
     found = claims_of(read_claims(claims)) if claims.exists() else []

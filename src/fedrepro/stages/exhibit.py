@@ -9,13 +9,14 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.core.artifacts import write_table
+from fedrepro.core.packs import published_file
 from fedrepro.drawings.draw import render
 from fedrepro.drawings.layout import arrangement_of, held, sizes_below, table_of
 from fedrepro.drawings.tables import TextTable, html, latex, markdown
 from fedrepro.numbers.about import about
 from fedrepro.numbers.confusion import CONFUSION, read_confusions
 from fedrepro.numbers.files import TIMES, write_exhibit
-from fedrepro.numbers.printed import printed_rows, published_file, read_published
+from fedrepro.numbers.printed import printed_rows, read_published
 from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.numbers.times import method_times, times_of
 from fedrepro.planning.plan import Exhibit, Plan

@@ -1,4 +1,4 @@
-"""config/published/<paper>.yaml: the claims of a paper, and the rules they are decided by.
+"""The claims.yaml of a paper: the claims of a paper, and the rules they are decided by.
 
 A claim has its number, our own sentence for it, where it stands, and what it comes to in numbers.
 """
@@ -64,7 +64,7 @@ class Claim(BaseModel):
 
 
 class ClaimFile(BaseModel):
-    """config/published/<paper>.yaml."""
+    """The claims of a paper: claims.yaml in its folder, or config/published/<paper>.yaml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -12,7 +12,13 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import Simulated, method
-from fedrepro.beliefs.gaussian import (
+from fedrepro.core.measuring import Measuring
+from fedrepro.core.metrics import Metric
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.graphs.made import weights_of
+from fedrepro.papers.p2p.beliefs.gaussian import (
     Array,
     Information,
     believed_variance,
@@ -20,13 +26,7 @@ from fedrepro.beliefs.gaussian import (
     expected_squared_error,
     observed,
 )
-from fedrepro.components.datasets.p2p_nodes import NOISE, RANGE, THETA
-from fedrepro.core.measuring import Measuring
-from fedrepro.core.metrics import Metric
-from fedrepro.core.registry import components
-from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.graphs.made import weights_of
+from fedrepro.papers.p2p.datasets.p2p_nodes import NOISE, RANGE, THETA
 
 PRIOR = 0.5  # variance of every weight
 # of [1, x1, x2] where x has both coordinates, as new examples do

@@ -23,9 +23,9 @@ from fedrepro.drawings.canvas import (
     percent,
     select,
 )
-from fedrepro.drawings.steps import along_steps
 from fedrepro.drawings.style import CASES, Look
 from fedrepro.numbers.summary import ROUND
+from fedrepro.papers.p2p.drawings.steps import along_steps
 from fedrepro.planning.drawable import BOUNDS, NEEDED, NODES
 from fedrepro.planning.plan import Exhibit
 
@@ -96,3 +96,6 @@ def _needed(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[
     round_numbers = [tick for tick in TICKS if low <= tick <= high]
     axes.set_yticks(round_numbers, [f"{value:g}" for value in round_numbers])
     axes.yaxis.set_minor_locator(NullLocator())
+
+
+DRAWINGS = {"errors-and-bounds": errors_and_bounds}

@@ -12,23 +12,23 @@ from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.confusion import map_of
 from fedrepro.drawings.draw import figure, render
-from fedrepro.drawings.graphs import PANELS
 from fedrepro.drawings.style import looks
 from fedrepro.numbers.confusion import confusion_series, shares
 from fedrepro.numbers.printed import read_published
 from fedrepro.numbers.series import last_series, seen
+from fedrepro.papers.p2p.drawings.confusion import map_of
+from fedrepro.papers.p2p.drawings.graphs import PANELS
 from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FROM_ONE_RUN = ("figure-2", "figure-3a", "figure-3b", *(f"figure-4{panel}" for panel in "abcd"))
 
 
 @cache
 def plan(scale: str) -> Plan:
-    files = load_exhibits(ROOT / "config/exhibits")
+    files = load_exhibits()
     return Plan(Config(), {"p2p": files["p2p"]}, scale)
 
 
@@ -127,7 +127,7 @@ def test_nodes_alone_and_all_data_are_shared_by_all_graphs():
 
 
 def test_all_printed_accuracies_have_a_cell():
-    printed = read_published(ROOT / "config/published/p2p.csv")
+    printed = read_published(ROOT / "src/fedrepro/papers/p2p/published.csv")
     assert len(printed) == 17
     labels = {measure.label for measure in of_paper("table-accuracy").measures}
     assert {value.method for value in printed} <= labels

@@ -82,3 +82,6 @@ def _finish(axes: Axes, exhibit: Exhibit) -> None:
     axes.set_xlabel(exhibit.settings.horizontal or "steps")
     if exhibit.settings.floor is not None:
         axes.axhline(exhibit.settings.floor, color=SOFT, linewidth=0.8, linestyle=":", zorder=0)
+
+
+DRAWINGS = {"numbers-against-steps": numbers_against_steps}

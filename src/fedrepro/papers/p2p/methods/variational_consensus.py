@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, State, Tensors, method
-from fedrepro.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.papers.p2p.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
 
 if TYPE_CHECKING:
     from fedrepro.networks.network import Network

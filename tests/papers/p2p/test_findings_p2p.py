@@ -1,4 +1,4 @@
-"""What docs/findings/p2p.md says is what the configuration, the formulas and the record say."""
+"""What papers/p2p/findings.md says is what the configuration, the formulas and the record say."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fedrepro.numbers.printed import read_published
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORD = ROOT / "reports/record/paper/p2p"
 FLAT = " ".join(told("p2p").split())
-FILES = {"p2p": load_exhibits(ROOT / "config/exhibits")["p2p"]}
+FILES = {"p2p": load_exhibits()["p2p"]}
 
 
 def settings() -> Iterator[str]:
@@ -172,7 +172,7 @@ def printed(case: str) -> dict[str, float]:
     """What the paper has of a case, in percent, by method."""
     return {
         value.method: 100 * value.value
-        for value in read_published(ROOT / "config/published/p2p.csv")
+        for value in read_published(ROOT / "src/fedrepro/papers/p2p/published.csv")
         if value.cell.get("case") == case
     }
 

@@ -23,7 +23,7 @@ from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.exhibit import exhibit_of
 from fedrepro.planning.plan import Plan
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NOTHING = {"dataset": None, "partition": None, "model": None, "training": None, "sweep": {}}
 ALONE = {"name": "regression_beliefs", "cooperation": "alone"}
 SHORT = {"steps": 4, "every": 2, "repeats": 3}
@@ -203,7 +203,7 @@ def test_a_simulation_beside_data_is_a_sentence():
 
 
 def of_paper(name: str):
-    return exhibit_of(load_exhibits(ROOT / "config/exhibits")["p2p"], name, "tiny")
+    return exhibit_of(load_exhibits()["p2p"], name, "tiny")
 
 
 def test_a_panel_has_a_line_for_each_node_with_what_the_csv_has():

@@ -158,3 +158,6 @@ def _look(look: Look, style: dict[str, Any]) -> dict[str, Any]:
     hollow = style["fillstyle"] == "none"
     edge = {"markeredgecolor": look.colour, "markeredgewidth": 1.0} if hollow else {}
     return look.line | style | edge
+
+
+DRAWINGS = {"accuracy-and-graph": accuracy_and_graph}

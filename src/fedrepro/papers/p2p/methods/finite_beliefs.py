@@ -13,14 +13,6 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import Simulated, method
-from fedrepro.beliefs.bounds import (
-    Problem,
-    corrected_bound,
-    least_rate,
-    printed_bound,
-    second_eigenvalue,
-)
-from fedrepro.beliefs.finite import Array, averaged, learnt, uniform
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
@@ -28,6 +20,14 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.graphs.made import weights_of
 from fedrepro.graphs.spectrum import mixing_sum, second_modulus, stationary
+from fedrepro.papers.p2p.beliefs.bounds import (
+    Problem,
+    corrected_bound,
+    least_rate,
+    printed_bound,
+    second_eigenvalue,
+)
+from fedrepro.papers.p2p.beliefs.finite import Array, averaged, learnt, uniform
 
 BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters; (M, 2)
 TRUTH = 3  # by symmetry it does not matter which

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedrepro.beliefs import finite, gaussian
-from fedrepro.beliefs.bounds import (
+from fedrepro.papers.p2p.beliefs import finite, gaussian
+from fedrepro.papers.p2p.beliefs.bounds import (
     Problem,
     corrected_bound,
     corrected_excess_risk,
@@ -14,7 +14,7 @@ from fedrepro.beliefs.bounds import (
     printed_bound,
     printed_excess_risk,
 )
-from fedrepro.beliefs.gaussian import Information
+from fedrepro.papers.p2p.beliefs.gaussian import Information
 
 W = np.array([[0.9, 0.1], [0.6, 0.4]])
 NOISE = 0.64

@@ -69,3 +69,6 @@ def _draw(axes: Axes, shares: np.ndarray) -> None:
     axes.set_xlabel("taken for class, % of those of a class")
     axes.grid(visible=False)
     axes.tick_params(length=0)
+
+
+DRAWINGS = {"confusion": confusion}

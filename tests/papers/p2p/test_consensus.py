@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from problems import peers_of, problem
 
-from fedrepro.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
-from fedrepro.components.methods.variational_consensus import heard
 from fedrepro.core.artifacts import load_state, save_state
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.states import packed, unpacked
 from fedrepro.networks.predict import network_of
+from fedrepro.papers.p2p.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
+from fedrepro.papers.p2p.methods.variational_consensus import heard
 from fedrepro.training.terms import GaussianPrior, with_prior
 
 METHODS = components("method")

@@ -1,0 +1,92 @@
+"""Papers as folders: where the files of a paper lie, and the modules that only it has.
+
+What belongs to one paper alone lies in `fedrepro/papers/<paper>`. A file of the working folder goes
+before that of the paper's folder: a copy of it may be changed there, and a paper of one's own needs
+no folder of the package.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+from collections.abc import Iterable
+from pathlib import Path
+
+PAPERS = "fedrepro.papers"
+IN_REPOSITORY = Path("src/fedrepro/papers")
+OWN_EXHIBITS = Path("config/exhibits")
+OWN_PUBLISHED = Path("config/published")
+OWN_FINDINGS = Path("docs/findings")
+EXHIBITS, PRINTED, CLAIMS, FINDINGS = "exhibits.yaml", "published.csv", "claims.yaml", "findings"
+
+
+def packs() -> dict[str, Path]:
+    """Paper -> its folder, in the order of names."""
+    package = importlib.import_module(PAPERS)
+    return {
+        path.name: path
+        for base in sorted(package.__path__)
+        for path in sorted(Path(base).iterdir())
+        if (path / "__init__.py").is_file()
+    }
+
+
+def exhibits_file(paper: str) -> Path:
+    """What a paper shows; where neither is there, the place for it in the working folder."""
+    return _file(paper, EXHIBITS, OWN_EXHIBITS / f"{paper}.yaml")
+
+
+def published_file(paper: str) -> Path:
+    """What a paper printed."""
+    return _file(paper, PRINTED, OWN_PUBLISHED / f"{paper}.csv")
+
+
+def claims_file(paper: str) -> Path:
+    """What a paper says in words."""
+    return _file(paper, CLAIMS, OWN_PUBLISHED / f"{paper}.yaml")
+
+
+def _file(paper: str, name: str, own: Path) -> Path:
+    folder = packs().get(paper)
+    if own.exists() or folder is None or not (folder / name).exists():
+        return own
+    return _short(folder / name)
+
+
+def _short(path: Path) -> Path:
+    """From the working folder on, if it lies there: paths are shown, and compared between runs."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def papers_with(name: str, own: Path, suffix: str) -> list[str]:
+    """The papers that have such a file, in their folder or in the working folder's `own`."""
+    packed = [paper for paper, folder in packs().items() if (folder / name).exists()]
+    return sorted({*packed, *(path.stem for path in own.glob(f"*{suffix}"))})
+
+
+def findings(root: Path = Path()) -> dict[str, Path]:
+    """Pages of findings in a repository: `<paper>` or `<paper>-<part>` -> file, below its root."""
+    found = {path.stem: path for path in (root / OWN_FINDINGS).glob("*.md")}
+    for path in (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md"):
+        found[path.parent.name + path.stem.removeprefix(FINDINGS)] = path
+    return {name: found[name].relative_to(root) for name in sorted(found)}
+
+
+def modules_in(package: str) -> list[str]:
+    """The modules of a package by their full names; those with an underscore are helpers."""
+    folder = getattr(importlib.import_module(package), "__path__", [])
+    names = sorted(module.name for module in pkgutil.iter_modules(folder))
+    return [f"{package}.{name}" for name in names if not name.startswith("_")]
+
+
+def modules_of_papers(room: str) -> list[str]:
+    """The modules in this folder of every paper, such as its methods, by their full names."""
+    folders = [paper for paper, folder in packs().items() if os.path.isdir(folder / room)]
+    return [name for paper in folders for name in modules_in(f"{PAPERS}.{paper}.{room}")]
+
+
+def by_own_name(modules: Iterable[str]) -> list[str]:
+    """In the order of the names of the modules themselves, wherever they lie."""
+    return sorted(modules, key=lambda name: (name.rpartition(".")[2], name))
