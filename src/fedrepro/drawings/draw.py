@@ -11,8 +11,6 @@ import pandas as pd
 from fedrepro.core.packs import modules_of_papers
 from fedrepro.drawings.accuracy_and_size import accuracy_and_size
 from fedrepro.drawings.canvas import data_title, image_of, rules
-from fedrepro.drawings.clients import accuracy_of_clients
-from fedrepro.drawings.common_points import common_points
 from fedrepro.drawings.heat_maps import heat_maps
 from fedrepro.drawings.hyper_parameters import hyper_parameters
 from fedrepro.drawings.panels import accuracy_close_up, accuracy_panels
@@ -28,11 +26,9 @@ Draw: TypeAlias = "Callable[[Exhibit, pd.DataFrame], Figure]"
 DRAWINGS: dict[str, Draw] = {
     "accuracy-and-size": accuracy_and_size,
     "accuracy-close-up": accuracy_close_up,
-    "accuracy-of-clients": accuracy_of_clients,
     "accuracy-panels": accuracy_panels,
     "accuracy-against-rounds": accuracy_against_rounds,
     "accuracy-against-size": accuracy_against_size,
-    "common-points": common_points,
     "heat-maps": heat_maps,
     "hyper-parameters": hyper_parameters,
     "size": size,

@@ -29,7 +29,7 @@ from fedrepro.site.reading import Paper, Reports
 
 RECORD = Path("reports/record")
 FINDINGS = "docs/findings/"
-ROOMS = ("api", "combine", "graphs", "matching", "spaces")
+ROOMS = ("api", "combine", "graphs", "matching")
 DATA = ("docs/data.md", "docs/partitions.md", "docs/models.md", "docs/graphs.md")
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 CAPTION = 'class="caption" role="heading"'  # in the navigation: readers need its level too

@@ -1,4 +1,4 @@
-"""What docs/findings/gems.md says of the paper, the data and the recorded runs is so."""
+"""What papers/gems/findings.md says of the paper, the data and the recorded runs is so."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from test_real_data import ham_table
 
 from fedrepro.numbers.printed import SETTING, read_published
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FLAT = " ".join(told("gems").split())
-PRINTED = read_published(ROOT / "config/published/gems.csv")
+PRINTED = read_published(ROOT / "src/fedrepro/papers/gems/published.csv")
 RECORD = ROOT / "reports/record/paper/gems"
 KINDS = ("logistic", "network")
 TWO, THREE, FIVE = "J = 2", "J = 3", "J = 5"

@@ -10,15 +10,15 @@ from functools import cached_property
 import numpy as np
 
 from fedrepro.api import Traffic
-from fedrepro.components.methods._spaces import Intersecting, lowest_layers, tensors_of_layer
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import Rng
 from fedrepro.matching.clustering import k_means
-from fedrepro.spaces.meeting import Array
-from fedrepro.spaces.merging import Ints, Joined, Merged, Units, deepest, merged, proven
-from fedrepro.spaces.search import Bisection, Floats, Radius
-from fedrepro.spaces.units import (
+from fedrepro.papers.gems.methods._spaces import Intersecting, lowest_layers, tensors_of_layer
+from fedrepro.papers.gems.spaces.meeting import Array
+from fedrepro.papers.gems.spaces.merging import Ints, Joined, Merged, Units, deepest, merged, proven
+from fedrepro.papers.gems.spaces.search import Bisection, Floats, Radius
+from fedrepro.papers.gems.spaces.units import (
     Deviation,
     HiddenUnits,
     allowed,

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fedrepro.spaces import fisher, linear, units
-from fedrepro.spaces.certificate import certified
-from fedrepro.spaces.meeting import (
+from fedrepro.papers.gems.spaces import fisher, linear, units
+from fedrepro.papers.gems.spaces.certificate import certified
+from fedrepro.papers.gems.spaces.meeting import (
     Spaces,
     descended,
     of_balls,
     of_ellipsoids,
     weighed_by_centres,
 )
-from fedrepro.spaces.merging import GROUPINGS, Units, merged, proven
-from fedrepro.spaces.search import Bisection, Radius, bisected
+from fedrepro.papers.gems.spaces.merging import GROUPINGS, Units, merged, proven
+from fedrepro.papers.gems.spaces.search import Bisection, Radius, bisected
 
 SEARCH = Bisection(r_max=64.0, delta=0.01, points=40)
 CLASSES = 3

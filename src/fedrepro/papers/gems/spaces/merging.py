@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fedrepro.spaces.certificate import certified
-from fedrepro.spaces.meeting import Array, Descent, Spaces
+from fedrepro.papers.gems.spaces.certificate import certified
+from fedrepro.papers.gems.spaces.meeting import Array, Descent, Spaces
 
 Ints = npt.NDArray[np.int64]
 Sets = list[list[int]]

@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
-from fedrepro.components.methods._spaces import (
+from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.papers.gems.methods._spaces import (
     BALL,
     METRICS,
     AsPublished,
@@ -24,12 +27,9 @@ from fedrepro.components.methods._spaces import (
     lowest_layers,
     tensors_of_layer,
 )
-from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.spaces.fisher import information, relative_radii
-from fedrepro.spaces.linear import Softmax
-from fedrepro.spaces.search import Bisection, Floats
+from fedrepro.papers.gems.spaces.fisher import information, relative_radii
+from fedrepro.papers.gems.spaces.linear import Softmax
+from fedrepro.papers.gems.spaces.search import Bisection, Floats
 
 
 def good_enough(

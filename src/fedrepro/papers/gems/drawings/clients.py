@@ -83,3 +83,6 @@ def of_clients(rows: pd.DataFrame) -> Iterator[np.ndarray]:
         if own.empty:
             return
         yield np.array([float(value) for value in str(own["by_trial"].iloc[0]).split()])
+
+
+DRAWINGS = {"accuracy-of-clients": accuracy_of_clients}

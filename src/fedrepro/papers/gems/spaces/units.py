@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from fedrepro.spaces.search import Bisection, Floats, Radius, bisected
+from fedrepro.papers.gems.spaces.search import Bisection, Floats, Radius, bisected
 
 Deviation = Literal["outside", "inside"]
 

@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fedrepro.spaces.search import EMPTY, Bisection, Floats, Radius, bisected
+from fedrepro.papers.gems.spaces.search import EMPTY, Bisection, Floats, Radius, bisected
 
 BLOCK_FLOATS = 2**23  # of directions, or of logits, at a time
 FIRST = 50  # directions of a fresh draw before the next: most surfaces that fail, fail by these

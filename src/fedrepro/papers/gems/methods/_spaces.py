@@ -13,8 +13,8 @@ import numpy as np
 from fedrepro.core.metrics import OF_CLIENTS, Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.spaces.certificate import certified
-from fedrepro.spaces.linear import (
+from fedrepro.papers.gems.spaces.certificate import certified
+from fedrepro.papers.gems.spaces.linear import (
     RightWithin,
     Softmax,
     ball,
@@ -22,7 +22,7 @@ from fedrepro.spaces.linear import (
     proven_ball,
     right_within,
 )
-from fedrepro.spaces.meeting import (
+from fedrepro.papers.gems.spaces.meeting import (
     Array,
     Descent,
     Hinges,
@@ -32,7 +32,7 @@ from fedrepro.spaces.meeting import (
     of_ellipsoids,
     weighed_by_centres,
 )
-from fedrepro.spaces.search import Bisection, Floats, Radius
+from fedrepro.papers.gems.spaces.search import Bisection, Floats, Radius
 
 log = logging.getLogger(__name__)
 

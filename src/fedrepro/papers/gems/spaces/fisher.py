@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedrepro.spaces.search import Floats
+from fedrepro.papers.gems.spaces.search import Floats
 
 FLOOR = 1e-5  # added to all, as in the authors' code: inputs that are always 0 have none
 

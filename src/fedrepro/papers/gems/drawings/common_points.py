@@ -90,3 +90,6 @@ def _say(axes: Axes, at: tuple[int, int], value: float, by_trial: str, dark: boo
     axes.text(middle, low + (0.5 if every else 0.66), said, fontsize=7, **look)
     if not every:
         axes.text(middle, low + 0.24, f"{sum(found)} of {len(found)}", fontsize=5.5, **look)
+
+
+DRAWINGS = {"common-points": common_points}

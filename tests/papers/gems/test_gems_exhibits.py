@@ -15,10 +15,10 @@ from fedrepro.numbers.printed import SETTING, points_of, printed_rows, read_publ
 from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Plan
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = {"gems": load_exhibits()["gems"]}
-CLAIMS = load_claims(ROOT / "config/published/gems.yaml").claims
-PRINTED = read_published(ROOT / "config/published/gems.csv")
+CLAIMS = load_claims(ROOT / "src/fedrepro/papers/gems/claims.yaml").claims
+PRINTED = read_published(ROOT / "src/fedrepro/papers/gems/published.csv")
 NUMBERS = [v for v in PRINTED if v.exhibit.startswith("table-") and v.metric != SETTING]
 SETTINGS = [v for v in PRINTED if v.metric == SETTING]
 TRIALS = 20  # of everything that the paper shows; print has 5

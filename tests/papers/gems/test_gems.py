@@ -12,13 +12,13 @@ from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import LocalModels
 from fedrepro.cli.main import main
-from fedrepro.components.methods import _hidden, _spaces
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
+from fedrepro.papers.gems.methods import _hidden, _spaces
 from fedrepro.stages.aggregate import Prepare
 
 MODELS = components("model")

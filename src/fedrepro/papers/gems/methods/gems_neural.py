@@ -14,13 +14,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
-from fedrepro.components.methods._hidden import (
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.networks.dense import dense_spec, widths
+from fedrepro.networks.predict import network_of
+from fedrepro.papers.gems.methods._hidden import (
     UNIT_METRICS,
     LayerSpaces,
     Merging,
     common_layers,
 )
-from fedrepro.components.methods._spaces import (
+from fedrepro.papers.gems.methods._spaces import (
     BALL,
     METRICS,
     AsPublished,
@@ -34,16 +40,10 @@ from fedrepro.components.methods._spaces import (
     lowest_layers,
     tensors_of_layer,
 )
-from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.networks.dense import dense_spec, widths
-from fedrepro.networks.predict import network_of
-from fedrepro.spaces.linear import Softmax
-from fedrepro.spaces.merging import Merged
-from fedrepro.spaces.search import Bisection
-from fedrepro.spaces.units import Deviation, HiddenUnits
+from fedrepro.papers.gems.spaces.linear import Softmax
+from fedrepro.papers.gems.spaces.merging import Merged
+from fedrepro.papers.gems.spaces.search import Bisection
+from fedrepro.papers.gems.spaces.units import Deviation, HiddenUnits
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
