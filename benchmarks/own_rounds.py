@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from problems import Workload
 
-from fedrepro.components.methods._representation import RepresentationMatching
 from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
+from fedrepro.papers.rm.methods._representation import RepresentationMatching
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import average
 from fedrepro.training.examples import Examples

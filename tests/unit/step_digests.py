@@ -21,10 +21,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fedrepro.components.methods._representation import RepresentationMatching
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import Relu, Variational
 from fedrepro.networks.network import Network, dense
+from fedrepro.papers.rm.methods._representation import RepresentationMatching
 from fedrepro.training.dense import CompiledTrainer
 from fedrepro.training.minibatches import Task
 from fedrepro.training.procedure import Given, Procedure

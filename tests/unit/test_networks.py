@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedrepro.components.methods._representation import RepresentationMatching, _centred
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import Convolution2d, Pass
 from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.papers.rm.methods._representation import RepresentationMatching, _centred
 from fedrepro.training import paths
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train

@@ -12,7 +12,6 @@ from fedrepro.core.packs import modules_of_papers
 from fedrepro.drawings.accuracy_and_size import accuracy_and_size
 from fedrepro.drawings.canvas import data_title, image_of, rules
 from fedrepro.drawings.heat_maps import heat_maps
-from fedrepro.drawings.hyper_parameters import hyper_parameters
 from fedrepro.drawings.panels import accuracy_close_up, accuracy_panels
 from fedrepro.drawings.rounds import accuracy_against_rounds
 from fedrepro.drawings.sizes import accuracy_against_size, size
@@ -30,7 +29,6 @@ DRAWINGS: dict[str, Draw] = {
     "accuracy-against-rounds": accuracy_against_rounds,
     "accuracy-against-size": accuracy_against_size,
     "heat-maps": heat_maps,
-    "hyper-parameters": hyper_parameters,
     "size": size,
 }
 for _name in modules_of_papers("drawings"):

@@ -10,7 +10,6 @@ from contract import METHODS, allowed, asked_by, states
 from problems import problem
 from small_exhibits import small
 
-from fedrepro.components.methods._representation import RepresentationMatching, require_matchable
 from fedrepro.components.methods.fedavg import drawn
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -18,6 +17,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
 from fedrepro.networks.network import Network, dense
 from fedrepro.networks.predict import network_of
+from fedrepro.papers.rm.methods._representation import RepresentationMatching, require_matchable
 from fedrepro.training.clients import Clients
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import Settings

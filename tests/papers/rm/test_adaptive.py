@@ -13,8 +13,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from problems import problem
 
-from fedrepro.components.methods import adaptive as methods
-from fedrepro.components.methods._adaptive import (
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.rng import Rng
+from fedrepro.papers.rm.methods import adaptive as methods
+from fedrepro.papers.rm.methods._adaptive import (
     LEAST_PRECISION,
     MOST_PRECISION,
     DiscreteGaussian,
@@ -23,8 +25,6 @@ from fedrepro.components.methods._adaptive import (
     reward_of,
     window_step,
 )
-from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
 
 LRS, STEPS = (0.02, 0.04, 0.08, 0.16, 0.32), (10, 20, 30, 40)
 # between the error of the formula, of fourth order, and that of rounding

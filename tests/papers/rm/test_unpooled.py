@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from fedrepro.components.methods._representation import pooled_gap
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.layers import Pass, Pooled
 from fedrepro.networks.predict import network_of
+from fedrepro.papers.rm.methods._representation import pooled_gap
 
 
 def literal(value, pooled, weight, bias, theirs, relu, scale):

@@ -1,4 +1,4 @@
-"""What docs/findings/rm.md says of the recorded runs is what the record says."""
+"""What papers/rm/findings.md says of the recorded runs is what the record says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from findings import told
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORD = ROOT / "reports/record/paper/rm"
 FLAT = " ".join(told("rm").split())
 PRINTED = pd.read_csv(RECORD / "table-1.printed.csv")

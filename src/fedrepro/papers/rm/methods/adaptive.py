@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, State, Traffic, method
-from fedrepro.components.methods import _adaptive as adaptive
 from fedrepro.components.methods import fedavg
-from fedrepro.components.methods._matching import (
+from fedrepro.core.metrics import FLOAT_BYTES, Metric
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.papers.rm.methods import _adaptive as adaptive
+from fedrepro.papers.rm.methods._matching import (
     MODELS,
     Coefficient,
     MatchingRounds,
     Reduction,
     Source,
 )
-from fedrepro.core.metrics import FLOAT_BYTES, Metric
-from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients

@@ -236,7 +236,7 @@ def pooled_gap(
     import torch
 
     # Numba takes half a second to import, so only what needs it does
-    from fedrepro.components.methods._unpooled import TURN, given_back
+    from fedrepro.papers.rm.methods._unpooled import TURN, given_back
 
     (units, channels, kernel), (height, width) = weight.shape[1:4], theirs.shape[-2:]
     with torch.no_grad():

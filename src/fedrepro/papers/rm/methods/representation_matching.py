@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fedrepro.api import method
 from fedrepro.components.methods import fedavg
-from fedrepro.components.methods._matching import (
+from fedrepro.papers.rm.methods._matching import (
     MODELS,
     Coefficient,
     MatchingRounds,

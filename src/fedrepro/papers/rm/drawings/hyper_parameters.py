@@ -116,3 +116,6 @@ def trials_of(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
         for value in str(values).split()
     ]
     return [x for x, _ in pairs], [y for _, y in pairs]
+
+
+DRAWINGS = {"hyper-parameters": hyper_parameters}

@@ -13,7 +13,7 @@ from fedrepro.numbers.printed import read_published
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FILES = {"rm": load_exhibits()["rm"]}
 TWO = [{"name": "fedavg", "label": "A", "fraction": 0.5}, {"name": "average", "label": "B"}]
 CASES = {"one": {"label": "one"}, "two": {"label": "two", "parameters": {"rounds": 4, "epochs": 2}}}
@@ -44,13 +44,13 @@ def test_a_parameter_of_no_method_is_a_sentence():
 
 
 def test_every_claim_is_there_with_a_bound_or_a_reason_for_none():
-    claims = load_claims(ROOT / "config/published/rm.yaml").claims
+    claims = load_claims(ROOT / "src/fedrepro/papers/rm/claims.yaml").claims
     assert [claim.id for claim in claims] == [f"R{n}" for n in range(1, 31)]
     assert {claim.id for claim in claims if claim.untested} == {"R18", "R22", "R29", "R30"}
 
 
 def test_every_printed_number_is_there_once_beside_those_with_fewer_rounds():
-    values = read_published(ROOT / "config/published/rm.csv")
+    values = read_published(ROOT / "src/fedrepro/papers/rm/published.csv")
     whole = [value for value in values if not value.exhibit.endswith("-reduced")]
     assert len(whole) == 80
     places = {(v.exhibit, *v.cell.items(), v.method, v.metric, v.split) for v in whole}

@@ -40,13 +40,13 @@ class MatchingRounds(FedAvg):
 
     def terms(self) -> list[Term | Proximal]:
         """The matching loss comes first."""
-        from fedrepro.components.methods._representation import RepresentationMatching
+        from fedrepro.papers.rm.methods._representation import RepresentationMatching
 
         return [RepresentationMatching(**self.matching), *super().terms()]  # type: ignore[arg-type]
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """The same, with every client's theta_i, which is drawn here once."""
-        from fedrepro.components.methods._representation import (
+        from fedrepro.papers.rm.methods._representation import (
             RepresentationMatching,
             require_matchable,
         )

@@ -1,0 +1,1 @@
+"""Representation matching and adaptive hyper-parameters: Mostafa; arXiv 1912.13075, 2019."""

@@ -1,0 +1,1 @@
+"""Representation matching, and hyper-parameters that are learnt while rounds go by."""
