@@ -1,4 +1,4 @@
-"""What docs/findings/fedavg.md says of the recorded tables is what the record says."""
+"""What papers/fedavg/findings.md says of the recorded tables is what the record says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from findings import told
 
 from fedrepro.numbers.printed import read_published
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORD = ROOT / "reports/record/paper/fedavg"
 FLAT = " ".join(told("fedavg").split())
 PRINTED = pd.read_csv(RECORD / "table-1.printed.csv")
@@ -100,7 +100,7 @@ def test_what_is_said_of_the_range_of_pixels_is_in_the_record(sentence):
 
 
 def test_what_is_said_to_be_not_run_is_so():
-    values = read_published(ROOT / "config/published/fedavg.csv")
+    values = read_published(ROOT / "src/fedrepro/papers/fedavg/published.csv")
     there = {path.name.removesuffix(".printed.csv") for path in RECORD.glob("*.printed.csv")}
     left = [value for value in values if value.exhibit not in there]
     assert f"and {len(left)} of its {len(values)} printed numbers were not run" in FLAT
