@@ -101,7 +101,8 @@ def copy(folder: Path, trials: int) -> None:
     (folder / "config/config.yaml").write_text(yaml.safe_dump(config))
     paper, name = EXHIBIT.split("/")
     path = folder / f"config/exhibits/{paper}.yaml"
-    exhibits = yaml.safe_load(path.read_text())
+    own = harness.ROOT / f"src/fedrepro/papers/{paper}/exhibits.yaml"
+    exhibits = yaml.safe_load(own.read_text())
     at = exhibits["exhibits"][name].setdefault("at", {}).setdefault("paper", {})
     at |= {"sweep": {"partition.clients": list(CLIENTS)}, "trials": trials}
     at |= {"trials_of": {"KD": trials}}

@@ -108,7 +108,7 @@ def make_run() -> Plan:
     for graph in GRAPHS:
         _compute_on(plan, graph)
     maps.run(plan, KEYS, Path(plan.paths.partition_maps))
-    published = Path("config/published/pfnm.yaml")
+    published = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
     claims.run(published, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
     record("tiny")
     _make_raw()
@@ -254,7 +254,7 @@ def _report_kinds(plan: Plan) -> Iterator[Kind]:
         yield Kind(f"exhibit{suffix}", path, _recorded, tuple(o for o in others if o != path))
         if suffix in (".csv", ".choice.csv", ".json"):
             yield Kind(f"exhibit{suffix}, page", path, _page, (Path(f"{other}{suffix}"),))
-    published, folder = Path("config/published/pfnm.yaml"), Path("reports/tiny")
+    published, folder = ROOT / "src/fedrepro/papers/pfnm/claims.yaml", Path("reports/tiny")
 
     def judged() -> bytes:
         claims.run(published, KEYS, folder, Path("judged/pfnm/claims.csv"))

@@ -1,6 +1,6 @@
 """Count the hidden units of local networks that fire for no training example.
 
-    python tools/dead_units.py RESULTS > docs/findings/pfnm-dead-units.csv
+    python tools/dead_units.py RESULTS > src/fedrepro/papers/pfnm/dead-units.csv
 
 RESULTS is the folder of the paper's scale, such as results/paper, with the local models of
 `equal-size` in it (networks of 50 units on MNIST). A row for each partition and number of clients:

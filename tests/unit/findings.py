@@ -1,4 +1,4 @@
-"""Numbers of the record as docs/findings/pfnm.md writes them."""
+"""Numbers of the record as papers/pfnm/findings.md writes them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrepro.numbers.summary import read_csv
 from fedrepro.record.sentences import without_links
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/findings/pfnm.md"
+PAGE = ROOT / "src/fedrepro/papers/pfnm/findings.md"
 # of each paper, its page and those that it leads to, in the order in which they are read
 PARTS = {
     "pfnm": ("", "-why-claims-fail", "-at-equal-size", "-deep", "-more"),
@@ -35,7 +35,7 @@ def told(paper: str) -> str:
 
 RECORD = ROOT / "reports/record/paper/pfnm"
 FLAT = " ".join(told("pfnm").split())
-DEAD = ROOT / "docs/findings/pfnm-dead-units.csv"
+DEAD = ROOT / "src/fedrepro/papers/pfnm/dead-units.csv"
 J = (5, 10, 15, 20, 25, 30)
 DEPTHS = tuple("@".join(["50"] * depth) for depth in range(1, 7))
 SIGMA2 = (0.01, 0.05, 0.1, 0.5, 1, 2, 5, 10)

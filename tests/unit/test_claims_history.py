@@ -13,7 +13,7 @@ from fedrepro.numbers.claims.published import load_claims
 
 ROOT = Path(__file__).parents[2]
 HERE = History(ROOT)
-FILES = sorted(ROOT.glob("config/published/*.yaml"))
+FILES = sorted(ROOT.glob("src/fedrepro/papers/*/claims.yaml"))
 
 # Papers of which some claims came after their numbers. Another paper's claims come before them: one
 # that has to be mended later says `fixed: after`, and its paper is named here with the reason.
@@ -30,7 +30,7 @@ def jsons(paper, claim):
     return [f"reports/record/paper/{paper}/{name}.json" for name in exhibits]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
 def test_every_claim_says_whether_its_bounds_came_before_its_numbers(path):
     if HERE.lacking():
         pytest.skip(HERE.lacking())

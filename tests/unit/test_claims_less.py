@@ -26,7 +26,7 @@ from fedrepro.numbers.summary import read_csv
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper/pfnm"
-FILE = load_claims(ROOT / "config/published/pfnm.yaml")
+FILE = load_claims(ROOT / "src/fedrepro/papers/pfnm/claims.yaml")
 ALL_NAMED = {
     claim.id: list(dict.fromkeys(e for one in claim.all_checks for e in one.named))
     for claim in FILE.claims

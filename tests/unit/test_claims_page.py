@@ -19,7 +19,8 @@ from fedrepro.stages import claims
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
 
-PUBLISHED = Path("config/published/pfnm.yaml")
+ROOT = Path(__file__).parents[2]
+PUBLISHED = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
 LOOSE = Path("loose.yaml")  # the same for the two trials that are drawn here
 OUT = Path("reports/tiny/pfnm/claims.csv")
 BOTH = [KEY, "pfnm/figure-2b"]

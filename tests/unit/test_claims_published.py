@@ -21,10 +21,10 @@ ROOT = Path(__file__).parents[2]
 # a paper's claims are committed before its exhibits
 FILES = [
     path
-    for path in sorted(ROOT.glob("config/published/*.yaml"))
-    if (ROOT / f"config/exhibits/{path.name}").exists()
+    for path in sorted(ROOT.glob("src/fedrepro/papers/*/claims.yaml"))
+    if path.with_name("exhibits.yaml").exists()
 ]
-PFNM = ROOT / "config/published/pfnm.yaml"
+PFNM = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
 
 VALUE = {"form": "value", "exhibits": ["x"], "of": "A"}
 BEATS = {"form": "difference", "exhibits": ["x"], "of": "A", "minus": ["B"]}
@@ -192,7 +192,7 @@ def test_every_claim_of_pfnm_is_there_with_a_bound_or_a_reason_for_none():
     assert {claim.id for claim in claims if claim.untested} == {"P5", "P14"}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
 def test_claims_speak_of_what_their_exhibits_have_at_every_scale(path):
     """Exhibits, methods and columns, so that a mistyped one is found before anything is run."""
     file = load_claims(path)
@@ -217,7 +217,7 @@ def test_claims_speak_of_what_their_exhibits_have_at_every_scale(path):
 
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
 def test_values_that_claims_list_are_among_those_of_their_exhibits(path, scale):
     """So that a claim whose exhibits are all drawn is never incomplete for a value."""
     made = plan(scale)

@@ -63,7 +63,7 @@ def test_one_exhibit_may_be_named_without_a_list():
 
 def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path):
     """An exhibit that is given the name of another would be lost."""
-    text = (ROOT / "config/exhibits/pfnm.yaml").read_text()
+    text = (ROOT / "src/fedrepro/papers/pfnm/exhibits.yaml").read_text()
     (tmp_path / "pfnm.yaml").write_text(text.replace("  figure-2b:", "  figure-2a:"))
     with pytest.raises(FedreproError, match=r"pfnm.yaml is not valid YAML: the key 'figure-2a' st"):
         load_exhibits(tmp_path)
@@ -71,7 +71,7 @@ def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path):
     for read in (load_config, lambda path: require_yaml([str(path)])):
         with pytest.raises(FedreproError, match="the key 'seed' stands twice"):
             read(tmp_path / "config.yaml")
-    claims = (ROOT / "config/published/pfnm.yaml").read_text()
+    claims = (ROOT / "src/fedrepro/papers/pfnm/claims.yaml").read_text()
     (tmp_path / "claims.yaml").write_text(f"{claims}\npaper: pfnm\n")
     with pytest.raises(FedreproError, match="the key 'paper' stands twice"):
         load_claims(tmp_path / "claims.yaml")

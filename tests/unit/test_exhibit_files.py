@@ -28,7 +28,7 @@ __all__ = ["undrawn", "workplace"]
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path("reports/tiny")
-PUBLISHED = Path("config/published/pfnm.yaml")
+PUBLISHED = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
 TABLES = [".csv", ".choice.csv", ".json"]
 OTHER = "pfnm/figure-2b"
 

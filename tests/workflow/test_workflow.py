@@ -57,6 +57,14 @@ def edit(path: Path, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
+def own_exhibits(folder: Path) -> Path:
+    """PFNM's exhibits as a file of this folder, to be changed: it goes before the paper's own."""
+    path = folder / "config/exhibits/pfnm.yaml"
+    if not path.exists():
+        shutil.copy2(ROOT / "src/fedrepro/papers/pfnm/exhibits.yaml", path)
+    return path
+
+
 def environment(**env: str) -> dict[str, str]:
     """As of a user who has not activated the environment."""
     clean = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "FEDREPRO_MIRROR")}
@@ -131,7 +139,7 @@ LESS = """
 def smaller(folder: Path) -> Path:
     """Two clients and a few methods: for runs in which every job starts a Python of its own."""
     partition = "    partition: &heterogeneous {name: dirichlet, alpha: 0.2}"
-    edit(folder / "config/exhibits/pfnm.yaml", f"{partition}\n", f"{partition}{LESS}")
+    edit(own_exhibits(folder), f"{partition}\n", f"{partition}{LESS}")
     return folder
 
 
@@ -292,7 +300,7 @@ def descendants(root: int) -> list[int]:
 
 def test_a_changed_sigma2_reruns_matching_and_drawing_only(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
-    edit(folder / "config/exhibits/pfnm.yaml", "sigma2: &sigma2 [0.01,", "sigma2: &sigma2 [0.02,")
+    edit(own_exhibits(folder), "sigma2: &sigma2 [0.01,", "sigma2: &sigma2 [0.02,")
     # tokens.csv explains the short names of longer sweeps, one of which has the same grid
     said = dry_run(folder, "--printshellcmds")
     assert rules_in(said) == {"aggregate", "exhibit", "claims", "site", "tokens"}
@@ -311,7 +319,7 @@ def made_anew(folder: Path, *words: str) -> list[str]:
 def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path):
     """What was computed stays; only what is new is planned, file by file."""
     folder = copy_of(finished, tmp_path)
-    exhibits = folder / "config/exhibits/pfnm.yaml"
+    exhibits = own_exhibits(folder)
     had = {path for path in products(folder) if path.startswith("results/")}
     average = "    - {name: average, label: parameter average}\n"
     added = "    - {name: concatenation, class_weights: false, label: as it is}\n"
@@ -333,7 +341,7 @@ def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path
 
 def test_a_changed_label_only_redraws(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
-    edit(folder / "config/exhibits/pfnm.yaml", "label: W-Ens", "label: Weighted")
+    edit(own_exhibits(folder), "label: W-Ens", "label: Weighted")
     assert planned(folder) == {"exhibit", "claims", "site"}
 
 
@@ -384,7 +392,7 @@ def test_a_changed_default_or_version_reruns_what_it_touches(
     path.write_text(text.replace(old, new, 1))
     if file == "components/trainings/adam.py":
         # the exhibit names the step size; it must not, for the default to count
-        edit(folder / "config/exhibits/pfnm.yaml", "lr: 0.01, ", "")
+        edit(own_exhibits(folder), "lr: 0.01, ", "")
     assert planned(folder, PYTHONPATH=str(folder / "src")) == rules
 
 
@@ -517,15 +525,16 @@ def test_the_tree_is_readable_with_duckdb(finished):
 @pytest.mark.parametrize(
     ("file", "old", "new", "sentence"),
     [
-        ("exhibits/pfnm", "name: pfnm,", "name: pfmn,", "did you mean 'pfnm'"),
-        ("exhibits/pfnm", "sigma2: [", "sigma: [", "unknown parameter 'sigma'"),
+        ("exhibits", "name: pfnm,", "name: pfmn,", "did you mean 'pfnm'"),
+        ("exhibits", "sigma2: [", "sigma: [", "unknown parameter 'sigma'"),
         ("config", "scale: tiny", "scale: quick\nscale: tiny", "the key 'scale' stands twice"),
         ("config", "scale: tiny", "scale: !!bool maybe", "'maybe'"),
     ],
 )
 def test_a_mistake_in_the_config_is_one_sentence(tmp_path, file, old, new, sentence):
     folder = checkout(tmp_path / "bad")
-    edit(folder / f"config/{file}.yaml", old, new)
+    path = folder / "config/config.yaml" if file == "config" else own_exhibits(folder)
+    edit(path, old, new)
     done = snakemake(folder, "-n")
     assert done.returncode != 0
     assert sentence in done.stderr + done.stdout
@@ -535,7 +544,7 @@ def test_a_mistake_in_the_config_is_one_sentence(tmp_path, file, old, new, sente
 def test_more_clients_than_the_data_allow_is_one_sentence(tmp_path):
     folder = checkout(tmp_path / "many")
     edit(
-        folder / "config/exhibits/pfnm.yaml",
+        own_exhibits(folder),
         "partition.clients: &tiny_counts [2, 4]",
         "partition.clients: &tiny_counts [2, 5000]",
     )
@@ -632,7 +641,7 @@ def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished,
     folder = copy_of(finished, tmp_path)
     drawn = {path: path.read_bytes() for path in folder.glob("reports/tiny/pfnm/figure-2a.*")}
     assert len(drawn) == len(SUFFIXES)
-    edit(folder / "config/exhibits/pfnm.yaml", "label: W-Ens", "label: Weighted")
+    edit(own_exhibits(folder), "label: W-Ens", "label: Weighted")
     path = next((folder / "results/tiny/seed=0/metrics").rglob("*homogeneous*/**/metrics.parquet"))
     whole, times = path.read_bytes(), path.stat()
     path.write_bytes(whole[:200])

@@ -1,4 +1,4 @@
-"""What docs/findings/pfnm.md says of claims and of how they changed is what the record says."""
+"""What papers/pfnm/findings.md says of claims and of how they changed is what the record says."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fedrepro.numbers.claims.table import _numbers
 from fedrepro.numbers.files import open_recorded
 
 MNIST, CIFAR = "MNIST, heterogeneous", "CIFAR-10, heterogeneous"
-CLAIMS = ROOT / "config/published/pfnm.yaml"
+CLAIMS = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
 
 
 def nearly_as_good(exhibit: str) -> float:

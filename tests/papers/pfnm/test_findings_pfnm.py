@@ -1,4 +1,4 @@
-"""What docs/findings/pfnm.md says in tables and sentences is what the record says.
+"""What papers/pfnm/findings.md says in tables and sentences is what the record says.
 
 Sentences are made anew from the record and looked for in the page, so that a number which the
 record no longer bears out fails by name. `python tests/unit/findings.py` prints the tables.

@@ -11,7 +11,6 @@ import torch
 from problems import FEATURES, problem
 
 from fedrepro.api import GlobalModel, LocalModels
-from fedrepro.components.methods.pfnm_sized import solved
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.matching.clustering import k_means, merged
@@ -20,6 +19,7 @@ from fedrepro.matching.permuting import agreement, fitted, in_step, permuted
 from fedrepro.matching.transport import barycentre
 from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of
+from fedrepro.papers.pfnm.methods.pfnm_sized import solved
 from fedrepro.training.at_once import Evaluated
 
 METHODS = components("method")

@@ -1,4 +1,4 @@
-"""The tables of docs/findings/pfnm.md on equal sizes are those of the record.
+"""The tables of papers/pfnm/findings.md on equal sizes are those of the record.
 
 `python tests/unit/test_findings_equal_size.py` prints them.
 """
@@ -16,7 +16,7 @@ from findings import between, told
 from fedrepro.numbers.claims.intervals import half_width
 from fedrepro.numbers.summary import read_csv
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORD = ROOT / "reports/record/paper/pfnm"
 SIZED = (
     "PFNM", "k-means of units", "OT fusion", "best clients", "clients at random",
