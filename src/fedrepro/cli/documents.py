@@ -55,9 +55,11 @@ INTRODUCTION = """\
 This page is generated from the typed configuration (`src/fedrepro/planning/config.py`) and from the
 signatures of the components; `fedrepro documents` writes it anew, and a test holds it in step.
 
-`config/config.yaml` says what to draw and how much one job does. `config/exhibits/<paper>.yaml`
-holds every figure and table of a paper as data. Both can be edited freely: a changed parameter
-makes new files and reruns only what depends on it. Single keys can be set on the command line:
+`config/config.yaml` says what to draw and how much one job does. `exhibits.yaml` in the folder of a
+paper, `src/fedrepro/papers/<paper>`, holds its figures and tables as data, and so does
+`config/exhibits/<paper>.yaml`, of a paper of yours, or of one of these, before whose own it goes.
+All can be edited freely: a changed parameter makes new files and reruns only what depends on it.
+Single keys can be set on the command line:
 
     .venv/bin/snakemake --cores 2 --config scale=paper exhibits=all
 """
@@ -299,7 +301,7 @@ def readme() -> str:
     parts = [INTRODUCTION]
     parts += ["## config/config.yaml\n", _keys(Config, skip={"granularity"})]
     parts += ["### granularity\n", _keys(Granularity)]
-    parts += ["## config/exhibits/&lt;paper&gt;.yaml\n", _keys(ExhibitFile)]
+    parts += ["## exhibits.yaml of a paper\n", _keys(ExhibitFile)]
     parts += [
         "### An exhibit\n",
         "`defaults` and each exhibit hold these keys; below `at: {quick: …, paper: …, tiny: …}` "

@@ -147,7 +147,7 @@ Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]
 
 
 class ExhibitFile(Strict):
-    """config/exhibits/<paper>.yaml: every exhibit of a paper, or of leaderboards, as data."""
+    """exhibits.yaml of a paper: all its exhibits, or those of leaderboards, as data."""
 
     paper: str = Field(pattern="^[a-z0-9]+$", description="short name of the paper")
     title: str = Field(description="its title")

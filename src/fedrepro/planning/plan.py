@@ -93,7 +93,7 @@ class Plan:
 
     def exhibit(self, key: str) -> Exhibit:
         if key not in self.exhibits:
-            raise unknown("exhibit", key, self.exhibits, "config/exhibits")
+            raise unknown("exhibit", key, self.exhibits)
         return self.exhibits[key]
 
     @cached_property

@@ -15,7 +15,7 @@ def run(key: str, scale: str, reports: Path) -> None:
     version = key.partition("/")[2]
     known = {f"{name}/{one}": file for name, file in load_exhibits().items() for one in file.boards}
     if key not in known:
-        raise unknown("leaderboard", key, known, "config/exhibits")
+        raise unknown("leaderboard", key, known)
     write_board(known[key], version, scale, reports)
     count = len(parts_in(known[key], version, scale, reports))
     say(f"{key}: from {count} {'exhibit' if count == 1 else 'exhibits'}")

@@ -1,0 +1,1 @@
+"""Which method should I use? A leaderboard of this project, and no paper: docs/leaderboard.md."""
