@@ -9,7 +9,7 @@ found.jsonl. Changes are drawn by a seed from all places of the rooms below, so 
 random sample for every n, and a second `try` goes on after the last. Each is tried in a process of
 its own. It is noticed if a test that calls the changed function fails, or takes ten times as long.
 What its tests take in all is limited, the nearest first, so that more may survive here than would
-with every test. Tests given by name are traced, or tried, in the place of all of tests/unit; a
+with every test. Tests given by name are traced, or tried, in the place of all of tests/unit and tests/papers; a
 second `trace` adds to the first.
 
 Left alone is what cannot matter to a result: messages, annotations, `strict=` of zip and options of
@@ -242,7 +242,7 @@ def trace(folder: Path, tests: list[str]) -> int:
     os.environ.update(PYTHONPATH=str(tree / "src"), TMPDIR=str(temporary))
     tempfile.tempdir = None
     calls = Calls(tree, folder / "calls.json")
-    return int(pytest.main(["-n", "0", "-q", *(tests or ["tests/unit"])], plugins=[calls]))
+    return int(pytest.main(["-n", "0", "-q", *(tests or ["tests/papers", "tests/unit"])], plugins=[calls]))
 
 
 # -------------------------------------------------------------------------------- trying
@@ -431,7 +431,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("step", choices=("trace", "try", "again"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("tests", nargs="*", help="files of tests; all of tests/unit, if none")
+    parser.add_argument("tests", nargs="*", help="files of tests; all of tests/unit and tests/papers, if none")
     parser.add_argument("--count", type=int, default=100, help="changes to try")
     parser.add_argument("--seed", type=int, default=0, help="which changes")
     parser.add_argument("--seconds", type=float, default=40, help="of tests for each change")
