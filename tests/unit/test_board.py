@@ -15,6 +15,8 @@ from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.boards import ground_of, parts_of, require_frozen
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan
+from fedrepro.site.boards import board_top
+from fedrepro.site.reading import ShownBoard
 
 ROOT = Path(__file__).parents[2]
 BOARD = Board(title="a board", baseline="average", ceiling="pooled", line="best")
@@ -109,6 +111,19 @@ def test_methods_stand_in_classes_and_groups() -> None:
     assert table.loc["good", "Digits, even, 4 clients"] == pytest.approx(
         found.entries[found.scenes[0]]["good"].accuracy.mean()
     )
+
+
+def test_the_home_page_names_the_first_group_of_each_class() -> None:
+    found, rows = made(Part("1-a", CASES))
+    table = read_csv(csv_text(leaderboard(found, list(rows.values()))))
+    about = {"key": "arena/1", "board": BOARD.model_dump(), "parts": ["1-a"], "missing": ["1-b"]}
+    shown = ShownBoard(about | {"without_score": []}, table, pd.DataFrame())
+    page = "\n".join(board_top(shown))
+    for row in ("one model</td><td><b>alike</b>, <b>good</b>", "several models</td><td><b>votes"):
+        assert row in page
+    assert "<b>average</b>" not in page  # of the second group
+    assert "Made from 1 of 2 exhibits." in page
+    assert board_top(ShownBoard(shown.about, table.assign(group=np.nan), pd.DataFrame())) == []
 
 
 def test_classes_follow_from_needs_and_from_what_was_measured() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedrepro.drawings.tables import html_text
 from fedrepro.numbers.counted import claim_counts, printed_counts
-from fedrepro.site.boards import board_html
+from fedrepro.site.boards import board_html, board_top
 from fedrepro.site.cells import data_table, table_html, values_table, wide
 from fedrepro.site.claims import claims_html
 from fedrepro.site.costs import costs_html, costs_of, with_sent
@@ -72,7 +72,9 @@ def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str
             f'<li><a href="papers/{paper.name}.html"><b>{name_of(paper.name)}</b></a> '
             f"{inline(first_sentence(told))}</li>"
         )
-    lines += ["</ul>", "", "## Printed numbers", "", _bars(reports, values=True), ""]
+    lines += ["</ul>", ""]
+    lines += [line for paper in reports.papers for own in paper.boards for line in board_top(own)]
+    lines += ["## Printed numbers", "", _bars(reports, values=True), ""]
     lines += ["## Claims in words", "", _bars(reports, values=False), ""]
     lines += [_legends()]
     lines += ["", "## One picture a paper", "", '<div class="cards">']
@@ -129,7 +131,7 @@ def _card(paper: Paper) -> str:
     if shown is None:
         drawn, told, link_to = (
             beside(paper.printed),
-            "What is computed beside what is printed",
+            "What is computed beside what is printed" if paper.printed else "",
             link,
         )
     else:
