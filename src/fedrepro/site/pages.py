@@ -190,9 +190,10 @@ def paper_page(
     lines += [bar(of_claims(paper.claims), CLAIMS, "Claims that it makes in words"), ""]
     lines += [_legends(), ""]
     if paper.claims:
+        link = f'<a href="{paper.name}-values.html">Every printed value</a>. '
+        values = link if paper.printed else ""
         lines += [
-            '<p><a href="#claims">Its claims</a>, sorted by verdict. '
-            f'<a href="{paper.name}-values.html">Every printed value</a>. '
+            f'<p><a href="#claims">Its claims</a>, sorted by verdict. {values}'
             f'<a href="{paper.name}-made.html">How each exhibit was made</a>.</p>',
             "",
         ]
@@ -227,8 +228,8 @@ def paper_page(
 
 
 def below(paper: Paper) -> tuple[str, ...]:
-    """The pages beside a paper's own; what is no paper prints no values."""
-    return ("made",) if paper.boards else ("values", "made")
+    """The pages beside a paper's own: of its printed values, if there are any, and its making."""
+    return ("values", "made") if paper.printed else ("made",)
 
 
 def _sections(paper: Paper) -> list[tuple[str, list[Shown]]]:
