@@ -15,6 +15,7 @@ from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.boards import ground_of, parts_of, require_frozen
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan
+from fedrepro.record.sentences import filled
 from fedrepro.site.boards import board_top
 from fedrepro.site.reading import ShownBoard
 
@@ -124,6 +125,22 @@ def test_the_home_page_names_the_first_group_of_each_class() -> None:
     assert "<b>average</b>" not in page  # of the second group
     assert "Made from 1 of 2 exhibits." in page
     assert board_top(ShownBoard(shown.about, table.assign(group=np.nan), pd.DataFrame())) == []
+
+
+def test_a_sentence_asks_for_the_methods_of_a_group(tmp_path) -> None:
+    found, rows = made(Part("1-a", CASES))
+    (tmp_path / "paper/arena").mkdir(parents=True)
+    board = csv_text(leaderboard(found, list(rows.values())))
+    (tmp_path / "paper/arena/1.csv").write_text(board)
+
+    def asked(question: str) -> str:
+        text = f'[…](reports/record/paper/arena/1.csv "{question}")'
+        return filled(text, tmp_path)[1:].partition("]")[0]
+
+    assert asked("group 1 of one model") == "alike and good"
+    assert asked("group 2 of one model") == "average"
+    with pytest.raises(FedreproError, match="finds no method"):
+        asked("group 3 of one model")
 
 
 def test_classes_follow_from_needs_and_from_what_was_measured() -> None:
