@@ -276,3 +276,15 @@ def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:
     assert len({(one["alpha"], one["ridge"]) for one in made("regmean")}) == 8
     with pytest.raises(FedreproError, match="'average' declares no settings for comparisons"):
         made("average")
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_a_method_joins_a_leaderboard_by_one_line(scale: str) -> None:
+    file = load_exhibits(ROOT / "config/exhibits")["arena"]
+    also = [{"name": "average", "label": "once more"}]
+    own = Plan(Config(), {"arena": file.model_copy(update={"also": also})}, scale)
+    parts = parts_of(own, "arena", "1")
+    assert len(parts) > 1
+    for part in parts:
+        assert "once more" in [measure.label for measure in part.measures], part.key
+    require_frozen(own)
