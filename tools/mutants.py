@@ -9,8 +9,8 @@ found.jsonl. Changes are drawn by a seed from all places of the rooms below, so 
 random sample for every n, and a second `try` goes on after the last. Each is tried in a process of
 its own. It is noticed if a test that calls the changed function fails, or takes ten times as long.
 What its tests take in all is limited, the nearest first, so that more may survive here than would
-with every test. Tests given by name are traced, or tried, in the place of all of tests/unit and tests/papers; a
-second `trace` adds to the first.
+with every test. Tests given by name are traced, or tried, in the place of all of tests/papers and
+tests/unit; a second `trace` adds to the first.
 
 Left alone is what cannot matter to a result: messages, annotations, `strict=` of zip and options of
 dataclasses. A line of EQUIVALENT names a change that no test can notice, and why; it is counted
@@ -47,6 +47,7 @@ from queue import SimpleQueue
 import pytest
 
 ROOT = Path(__file__).parents[1]
+TESTS = ["tests/papers", "tests/unit"]
 ROOMS = ("core", "matching", "numbers", "papers/p2p/beliefs", "training")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.csv")
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -242,7 +243,7 @@ def trace(folder: Path, tests: list[str]) -> int:
     os.environ.update(PYTHONPATH=str(tree / "src"), TMPDIR=str(temporary))
     tempfile.tempdir = None
     calls = Calls(tree, folder / "calls.json")
-    return int(pytest.main(["-n", "0", "-q", *(tests or ["tests/papers", "tests/unit"])], plugins=[calls]))
+    return int(pytest.main(["-n", "0", "-q", *(tests or TESTS)], plugins=[calls]))
 
 
 # -------------------------------------------------------------------------------- trying
@@ -431,7 +432,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("step", choices=("trace", "try", "again"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("tests", nargs="*", help="files of tests; all of tests/unit and tests/papers, if none")
+    parser.add_argument("tests", nargs="*", help="files of tests; all but the workflow's, if none")
     parser.add_argument("--count", type=int, default=100, help="changes to try")
     parser.add_argument("--seed", type=int, default=0, help="which changes")
     parser.add_argument("--seconds", type=float, default=40, help="of tests for each change")

@@ -280,7 +280,7 @@ def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_a_method_joins_a_leaderboard_by_one_line(scale: str) -> None:
-    file = load_exhibits(ROOT / "config/exhibits")["arena"]
+    file = load_exhibits()["arena"]
     also = [{"name": "average", "label": "once more"}]
     own = Plan(Config(), {"arena": file.model_copy(update={"also": also})}, scale)
     parts = parts_of(own, "arena", "1")

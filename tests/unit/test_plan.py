@@ -48,7 +48,7 @@ def changed(**change):
 def test_planning_loads_no_heavy_package():
     code = (
         "import sys; from pathlib import Path; from fedrepro.planning.config import *; "
-        "from fedrepro.planning.plan import Plan; files = load_exhibits(Path('config/exhibits')); "
+        "from fedrepro.planning.plan import Plan; files = load_exhibits(); "
         "p = Plan(Config(), files, 'paper'); "
         "[p.metrics_files(e) for e in p.selected]; "
         "print([m for m in ('torch', 'torchvision', 'sklearn', 'pandas', 'scipy', 'matplotlib', "
