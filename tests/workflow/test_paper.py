@@ -11,7 +11,7 @@ from test_workflow import ROOT, checkout, run
 
 pytestmark = pytest.mark.workflow
 PAGE = (ROOT / "docs/adding-a-paper.md").read_text(encoding="utf-8")
-FILES = re.findall(r"^`(src/[\w/.]+)`.*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S)
+FILES = re.findall(r"^`(src/[\w/.]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S)
 COMMANDS = re.findall(r"^    \.venv/bin/snakemake (.*)$", PAGE, re.M)
 
 
