@@ -1,6 +1,5 @@
 rule claims:
     input:
-        published=claims_published,
         exhibits=selected_tables_of_paper,
     output:
         table=report(
@@ -20,8 +19,9 @@ rule claims:
         runtime=growing(10),
     params:
         exhibits=selected_keys_of_paper,
+        says=claims_said,
     message:
         "claims of {wildcards.paper} at scale {wildcards.scale}"
     shell:
-        "fedrepro stage claims --published {input.published:q} --exhibits {params.exhibits}"
+        "fedrepro stage claims --paper {wildcards.paper} --exhibits {params.exhibits}"
         " --reports reports/{wildcards.scale} --out {output.table:q} 2> {log:q}"

@@ -20,6 +20,7 @@ from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import claims_file, published_file
+from fedrepro.core.sources import digest_of_file
 from fedrepro.numbers.printed import require_printed
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import TrialBlock, Scenario
@@ -291,14 +292,9 @@ def timings_files(wildcards):
     ]
 
 
-def published_values(wildcards):
-    """What the paper printed, if there is such a file: the table stands it beside ours."""
-    return [str(path) for path in [published_file(wildcards.paper)] if path.exists()]
-
-
-def claims_published(wildcards):
-    """What the paper says in words."""
-    return str(claims_file(wildcards.paper))
+def claims_said(wildcards):
+    """What the paper says in words, by its digest: where the file lies is no matter."""
+    return digest_of_file(str(claims_file(wildcards.paper)))
 
 
 def one_shot_blocks(wildcards):
@@ -358,7 +354,12 @@ def caption_of(wildcards):
 
 def exhibit_settings(wildcards):
     """Everything that the drawing depends on; a changed label redraws and recomputes nothing."""
-    return exhibit_of(wildcards).settings.model_dump_json()
+    exhibit = exhibit_of(wildcards)
+    settings = exhibit.settings.model_dump_json()
+    # a table sets what the paper printed beside ours; where that file lies is no matter
+    printed = str(published_file(wildcards.paper)) if exhibit.is_table else ""
+    digest = digest_of_file(printed)
+    return f"{settings} {digest}" if digest else settings
 
 
 def partitions_of_selected(wildcards):

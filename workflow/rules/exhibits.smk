@@ -44,7 +44,6 @@ use rule exhibit as table with:
     input:
         metrics=metrics_files,
         timings=timings_files,
-        published=published_values,
     output:
         report(
             "reports/{scale}/{paper}/{exhibit}.html",

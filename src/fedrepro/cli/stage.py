@@ -164,7 +164,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "tune+examples~100@1000",
     },
     "follow": {"nargs": "*", "default": (), "help": "further splits to measure on in rounds"},
-    "published": {"type": Path, "required": True, "help": "the paper's claims, yaml"},
+    "paper": {"required": True, "help": "whose claims"},
     "reports": {
         "type": Path,
         "required": True,
@@ -333,9 +333,10 @@ def _site(options: Options) -> None:
 
 
 def _claims(options: Options) -> None:
+    from fedrepro.core.packs import claims_file
     from fedrepro.stages import claims
 
-    claims.run(options.published, options.exhibits, options.reports, options.out)
+    claims.run(claims_file(options.paper), options.exhibits, options.reports, options.out)
 
 
 def _board(options: Options) -> None:
@@ -427,7 +428,7 @@ STAGES: dict[str, Stage] = {
     ),
     "claims": (
         "what a paper's exhibits say of its claims",
-        _with("published", "exhibits", "reports", "out"),
+        _with("paper", "exhibits", "reports", "out"),
         _claims,
     ),
     "board": ("a leaderboard from its exhibits", _with("board", "scale", "reports"), _board),
