@@ -41,7 +41,7 @@ try:
     EXHIBITS = load_exhibits()
 except FedreproError as error:
     raise WorkflowError(str(error)) from None
-hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds)
+hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components)
 
 
 onstart:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedrepro.cli.check_method import check_method
 from fedrepro.cli.data import data_app
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.own import combine, evaluate, recommend
@@ -33,6 +34,7 @@ app.add_typer(check_app, name="check")
 draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
+app.command("check-method")(check_method)
 app.command()(combine)
 app.command()(evaluate)
 app.command()(recommend)

@@ -32,7 +32,7 @@ from fedrepro.cli.preloaded import (
     identity,
     is_of_this_user,
 )
-from fedrepro.core import arithmetic, provenance, sources
+from fedrepro.core import arithmetic, outside, provenance, sources
 from fedrepro.core.registry import KINDS, components
 from fedrepro.core.temporary import remove_left
 
@@ -319,8 +319,10 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 def main(listening: int, lifeline: int) -> None:
     """Load everything, serving jobs in between; then serve until the workflow ends.
 
-    Sources that change while they are loaded are taken for those of no job.
+    Sources that change while they are loaded are taken for those of no job. Files outside the
+    package may change while the workflow runs, so jobs load them themselves.
     """
+    outside.name_files(())
     listener = socket.socket(fileno=listening)
     own = identity(provenance.loaded().whole.digest, arithmetic.taken())
     server = Server(listener, lifeline, own)

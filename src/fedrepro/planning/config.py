@@ -83,6 +83,11 @@ class Config(Strict):
         allow_inf_nan=False,
         description="seconds between checkpoints of methods that run in rounds",
     )
+    components: list[str] = Field(
+        default_factory=list,
+        description="files of components of one's own, such as [mine.py]: methods, partitions, "
+        "data sets and all else that a decorator registers; docs/adding-a-method.md. They are run",
+    )
     preload: bool = Field(
         True,
         description="jobs on this machine start from a process that has all packages loaded "
