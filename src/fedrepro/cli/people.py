@@ -83,6 +83,16 @@ def methods() -> None:
 
 
 @app.command()
+def start(
+    folder: Annotated[Path, typer.Argument(help="folder to make, or to write into")] = Path("."),
+) -> None:
+    """Make a folder to compute in: the configuration and the workflow of this fedrepro."""
+    from fedrepro.stages.notebook import start as begin
+
+    say(f"{begin(folder)}: go on there, such as by snakemake --cores 2 reports/quick/index.html")
+
+
+@app.command()
 def exhibits(scale: Scale = "quick") -> None:
     """Every figure and table, with the command that makes it."""
     from fedrepro.numbers.about import command_of

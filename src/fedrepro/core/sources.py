@@ -42,6 +42,7 @@ OTHER = {
     "stages/evaluate.py": "measures models of one's own",
     "stages/exhibit.py": "draws",
     "stages/maps.py": "draws",
+    "stages/notebook.py": "runs the workflow",
     "stages/own_data.py": "reads data of one's own",
     "stages/own_models.py": "reads models of one's own",
     "stages/redraw.py": "draws",
