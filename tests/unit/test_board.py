@@ -15,6 +15,9 @@ from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.boards import ground_of, parts_of, require_frozen
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan
+from fedrepro.record.sentences import filled
+from fedrepro.site.boards import board_top
+from fedrepro.site.reading import ShownBoard
 
 ROOT = Path(__file__).parents[2]
 BOARD = Board(title="a board", baseline="average", ceiling="pooled", line="best")
@@ -109,6 +112,35 @@ def test_methods_stand_in_classes_and_groups() -> None:
     assert table.loc["good", "Digits, even, 4 clients"] == pytest.approx(
         found.entries[found.scenes[0]]["good"].accuracy.mean()
     )
+
+
+def test_the_home_page_names_the_first_group_of_each_class() -> None:
+    found, rows = made(Part("1-a", CASES))
+    table = read_csv(csv_text(leaderboard(found, list(rows.values()))))
+    about = {"key": "arena/1", "board": BOARD.model_dump(), "parts": ["1-a"], "missing": ["1-b"]}
+    shown = ShownBoard(about | {"without_score": []}, table, pd.DataFrame())
+    page = "\n".join(board_top(shown))
+    for row in ("one model</td><td><b>alike</b>, <b>good</b>", "several models</td><td><b>votes"):
+        assert row in page
+    assert "<b>average</b>" not in page  # of the second group
+    assert "Made from 1 of 2 exhibits." in page
+    assert board_top(ShownBoard(shown.about, table.assign(group=np.nan), pd.DataFrame())) == []
+
+
+def test_a_sentence_asks_for_the_methods_of_a_group(tmp_path) -> None:
+    found, rows = made(Part("1-a", CASES))
+    (tmp_path / "paper/arena").mkdir(parents=True)
+    board = csv_text(leaderboard(found, list(rows.values())))
+    (tmp_path / "paper/arena/1.csv").write_text(board)
+
+    def asked(question: str) -> str:
+        text = f'[…](reports/record/paper/arena/1.csv "{question}")'
+        return filled(text, tmp_path)[1:].partition("]")[0]
+
+    assert asked("group 1 of one model") == "alike and good"
+    assert asked("group 2 of one model") == "average"
+    with pytest.raises(FedreproError, match="finds no method"):
+        asked("group 3 of one model")
 
 
 def test_classes_follow_from_needs_and_from_what_was_measured() -> None:
@@ -244,3 +276,15 @@ def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:
     assert len({(one["alpha"], one["ridge"]) for one in made("regmean")}) == 8
     with pytest.raises(FedreproError, match="'average' declares no settings for comparisons"):
         made("average")
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_a_method_joins_a_leaderboard_by_one_line(scale: str) -> None:
+    file = load_exhibits(ROOT / "config/exhibits")["arena"]
+    also = [{"name": "average", "label": "once more"}]
+    own = Plan(Config(), {"arena": file.model_copy(update={"also": also})}, scale)
+    parts = parts_of(own, "arena", "1")
+    assert len(parts) > 1
+    for part in parts:
+        assert "once more" in [measure.label for measure in part.measures], part.key
+    require_frozen(own)

@@ -64,6 +64,8 @@ RESULT = "GlobalModel(clients.model, tensors)"
                  ".astype('f')"), "a second call makes another"),
         (changed(MEDIAN, BODY, BODY + "    print(info.label_counts.sum())\n"), r"mine\.py, line 1"),
         (changed(MEDIAN, f"return {RESULT}", "return 3"), "returns a int"),
+        (changed(MEDIAN, BODY, BODY + "    tensors['bias0'] = tensors['bias0'] * np.nan\n"),
+         "weights that are not finite"),
         (changed(MEDIAN, f"return {RESULT}", "return None"), r"no model of these clients \(None\)"),
         (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, np.ones((1, 10)) * 2)"),
          "do not add up to 1"),

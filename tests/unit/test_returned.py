@@ -17,7 +17,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.represent import represent
 from fedrepro.graphs.made import weights_of
 from fedrepro.networks.predict import network_of
-from fedrepro.stages.aggregate import require_models
+from fedrepro.stages.aggregate import Prepare, Worked, require_models, worked
 from fedrepro.stages.data import prepare
 from fedrepro.stages.rounds import TrialRounds
 
@@ -61,6 +61,32 @@ def test_a_one_shot_method_may_leave_a_setting_out():
     model = GlobalModel(problem().models.model, {})
     for made in (None, model, [model, model]):
         require_models(made, average)
+
+
+def worked_with(error: Exception) -> Worked:
+    """What an average that raises this comes to."""
+
+    def fails(*_, **__):
+        raise error
+
+    setting, own = components("method")["average"].spec(), problem()
+    fn = wraps(setting.component.fn)(fails)
+    setting = replace(setting, component=replace(setting.component, fn=fn))
+    costly = Prepare(None, own.models, own.info, Rng(0))
+    return worked(setting, own.models, own.info, Rng(0), costly)
+
+
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError("Singular matrix"), OverflowError("34")])
+def test_arithmetic_that_fails_is_a_row_that_failed(error, capsys):
+    done = worked_with(error)
+    assert not done.made.finite
+    assert f"average failed: {type(error).__name__}, {error}" in capsys.readouterr().err
+    assert {name: value for name, _, value in done.cost}["rounds"] == 1
+
+
+def test_a_mistake_in_a_method_stops():
+    with pytest.raises(KeyError, match="weight9"):
+        worked_with(KeyError("weight9"))
 
 
 @pytest.mark.parametrize(

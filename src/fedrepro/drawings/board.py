@@ -176,7 +176,7 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
         axes.set_xscale("log")
         low, high = float(own["bytes_up"].min()), float(own["bytes_up"].max())
         wide = max(high / low, 2.0)
-        axes.set_xlim(low / wide**0.36, high * wide**0.22)
+        axes.set_xlim(low / wide**0.44, high * wide**0.22)
         axes.set_xticks(*_ticks(own["bytes_up"]), minor=False)
         axes.set_xticks([], minor=True)
         axes.set_title(f"clients of {starts}", loc="left", fontsize=8)

@@ -163,6 +163,10 @@ class ExhibitFile(Strict):
     defaults: dict[str, Any] = Field(
         default_factory=dict, description="settings that all exhibits of the file start from"
     )
+    also: list[dict[str, Any]] = Field(
+        default_factory=list,
+        description="methods that every exhibit of the file gets after its own, at every scale",
+    )
     exhibits: dict[ExhibitName, dict[str, Any]] = Field(
         description="exhibits by name; `at:` holds what differs at a scale"
     )
@@ -196,7 +200,7 @@ class ExhibitFile(Strict):
             where = f"config/exhibits/{self.paper}.yaml, at of {title}"
             at = _validated(At, layer.get("at") or {}, where)
             merged = merge(merged, getattr(at, scale) or {})
-        return merged
+        return merged | ({"methods": [*merged.get("methods", ()), *self.also]} if self.also else {})
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:

@@ -9,8 +9,10 @@ The title is a question: `[METRIC of ]METHOD[ minus METHOD| over METHOD][ at KEY
 metric such as `accuracy (train)`; test accuracy where none is said. `least` or `most` before it
 takes that end of all cells that fit; a method that has nothing in a column fits any value of it.
 Of a printed.csv it is what the paper printed; `minus print` and `over print` are ours against that.
-Of a claims.csv the question is `claims`, or `claims that` and a verdict. Shares are told in
-percent; digits are as many as the text had, and a difference without a sign is told without one.
+Of a leaderboard the question may be `group 1 of one model`: the methods of this group and class,
+best first, of clients that start as in the first row. Of a claims.csv it is `claims`, or
+`claims that` and a verdict. Shares are told in percent; digits are as many as the text had, and a
+difference without a sign is told without one.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ QUESTION = re.compile(
     r"(?:(?P<end>least|most) )?(?:(?P<metric>[a-z0-9_]+)(?: \((?P<split>[a-z]+)\))? of )?"
     r"(?P<method>.+?)(?:(?P<sign> minus | over )(?P<other>.+?))?(?: at (?P<cell>[a-z_0-9.]+=.*))?"
 )
+GROUP = re.compile(r"group (?P<number>\d+) of (?P<kind>.+)")
 PRINT = "print"
 VERDICTS = {"hold": "holds", "are refuted": "refuted", "are undecided": "undecided"}
 
@@ -83,6 +86,9 @@ def _answer(asked: Query, record: Path) -> str:
     if path.name == "claims.csv":
         return _claims(asked, path)
     frame = read_csv(path.read_text(encoding="utf-8"))
+    group = GROUP.fullmatch(asked.question)
+    if group:
+        return _group(asked, frame, float(group["number"]), group["kind"])
     value = _value(asked, frame, printed=path.name.endswith(".printed.csv"))
     return in_words(value, asked.text)
 
@@ -101,6 +107,14 @@ def _claims(asked: Query, path: Path) -> str:
     _, _, said = asked.question.partition(" that ")
     verdict = VERDICTS.get(said, said)
     return str(len(heads) if not said else int((heads == verdict).sum()))
+
+
+def _group(asked: Query, board: pd.DataFrame, number: float, kind: str) -> str:
+    own = board[(board["starts"] == board["starts"].iloc[0]) & (board["class"] == kind)]
+    names = own[own["group"] == number]["method"].tolist()
+    if not names:
+        raise _wrong(asked, f"finds no method in {asked.file}")
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _value(asked: Query, frame: pd.DataFrame, *, printed: bool) -> float:

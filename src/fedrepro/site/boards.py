@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedrepro.drawings.tables import html_text
@@ -49,6 +49,46 @@ def board_html(shown: ShownBoard) -> list[str]:
         "",
     ]
     return lines
+
+
+def board_top(shown: ShownBoard) -> list[str]:
+    """For the home page: of each class the methods that are not told apart from its best, what
+    they reach and cost, and the picture of costs. Empty where no method has a group."""
+    table = shown.table
+    starts = table["starts"].iloc[0]
+    first = table[(table["starts"] == starts) & (table["group"] == 1)]
+    rows = [
+        (
+            html_text(kind),
+            ", ".join(f"<b>{html_text(name)}</b>" for name in own["method"]),
+            _range(own["score"], _number),
+            _range(own["bytes_up"], lambda sent: f"{sent:.1f} ×"),
+        )
+        for kind, own in first.groupby("class", sort=False)
+    ]
+    if not rows:
+        return []
+    board, link = shown.about["board"], f"papers/{shown.key.partition('/')[0]}.html"
+    picture = f"shown/{shown.key}.bytes.svg"
+    name = f"{shown.key}: the first group of each class"
+    heads = ("What predicts", "Not told apart from the best", "Score", "Bytes sent")
+    return [
+        f'## <a href="{link}">Which method should I take?</a>',
+        "",
+        f"<p>A score of 0 is {html_text(board['baseline'])}, one of 1 is "
+        f"{html_text(board['ceiling'])}. {_there(shown.about)}</p>",
+        "",
+        wide(data_table(heads, rows, name, "plain"), name),
+        "",
+        f'<figure><a href="{link}"><img src="{picture}" alt="{PICTURES["bytes"]}"></a>'
+        f"<figcaption>{PICTURES['bytes']}</figcaption></figure>",
+        "",
+    ]
+
+
+def _range(values: Any, told: Callable[[float], str]) -> str:
+    low, high = told(float(values.min())), told(float(values.max()))
+    return low if low == high else f"{low} to {high}"
 
 
 def _there(about: Mapping[str, Any]) -> str:

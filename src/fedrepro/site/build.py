@@ -129,7 +129,7 @@ def _answers(
 
 def _paper(paper: Paper, folder: Path, found: Contents) -> set[str]:
     """The pages of a paper beside its own, and its files; the keys of exhibits with a chart."""
-    if not paper.boards:
+    if "values" in pages.below(paper):
         found.pages[f"papers/{paper.name}-values.md"] = pages.values_page(paper)
     for board in paper.boards:
         for suffix in board.about["files"]:

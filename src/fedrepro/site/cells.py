@@ -122,11 +122,13 @@ def _form(row: Mapping[str, str], key: str) -> str:
     return form.text(value) + more
 
 
-def data_table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
-    """A table that scripts make sortable; cells are html already."""
+def data_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, kind: str = "data"
+) -> str:
+    """A table, which scripts make sortable if its kind is data; cells are html already."""
     head = "".join(f'<th scope="col">{html_text(text)}</th>' for text in heads)
     body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>\n" for row in rows)
     return (
-        f'<table class="data"><caption>{html_text(caption)}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>\n{body}</tbody></table>"
+        f'<table class="{kind}"><caption>{html_text(caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>\n{body}</tbody></table>"
     )

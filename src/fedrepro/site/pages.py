@@ -9,7 +9,7 @@ from typing import Any
 
 from fedrepro.drawings.tables import html_text
 from fedrepro.numbers.counted import claim_counts, printed_counts
-from fedrepro.site.boards import board_html
+from fedrepro.site.boards import board_html, board_top
 from fedrepro.site.cells import data_table, table_html, values_table, wide
 from fedrepro.site.claims import claims_html
 from fedrepro.site.costs import costs_html, costs_of, with_sent
@@ -72,7 +72,9 @@ def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str
             f'<li><a href="papers/{paper.name}.html"><b>{name_of(paper.name)}</b></a> '
             f"{inline(first_sentence(told))}</li>"
         )
-    lines += ["</ul>", "", "## Printed numbers", "", _bars(reports, values=True), ""]
+    lines += ["</ul>", ""]
+    lines += [line for paper in reports.papers for own in paper.boards for line in board_top(own)]
+    lines += ["## Printed numbers", "", _bars(reports, values=True), ""]
     lines += ["## Claims in words", "", _bars(reports, values=False), ""]
     lines += [_legends()]
     lines += ["", "## One picture a paper", "", '<div class="cards">']
@@ -129,7 +131,7 @@ def _card(paper: Paper) -> str:
     if shown is None:
         drawn, told, link_to = (
             beside(paper.printed),
-            "What is computed beside what is printed",
+            "What is computed beside what is printed" if paper.printed else "",
             link,
         )
     else:
@@ -188,9 +190,10 @@ def paper_page(
     lines += [bar(of_claims(paper.claims), CLAIMS, "Claims that it makes in words"), ""]
     lines += [_legends(), ""]
     if paper.claims:
+        link = f'<a href="{paper.name}-values.html">Every printed value</a>. '
+        values = link if paper.printed else ""
         lines += [
-            '<p><a href="#claims">Its claims</a>, sorted by verdict. '
-            f'<a href="{paper.name}-values.html">Every printed value</a>. '
+            f'<p><a href="#claims">Its claims</a>, sorted by verdict. {values}'
             f'<a href="{paper.name}-made.html">How each exhibit was made</a>.</p>',
             "",
         ]
@@ -225,8 +228,8 @@ def paper_page(
 
 
 def below(paper: Paper) -> tuple[str, ...]:
-    """The pages beside a paper's own; what is no paper prints no values."""
-    return ("made",) if paper.boards else ("values", "made")
+    """The pages beside a paper's own: of its printed values, if there are any, and its making."""
+    return ("values", "made") if paper.printed else ("made",)
 
 
 def _sections(paper: Paper) -> list[tuple[str, list[Shown]]]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Made, Traffic
-from fedrepro.core.artifacts import TrialModels, read_models, write_table
+from fedrepro.core.artifacts import TrialModels, one_line, read_models, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import provenance, provenance_of, spent
@@ -175,9 +175,29 @@ def worked(
 ) -> Worked:
     """Let one setting of a one-shot method or control do its work.
 
-    Errors: FedreproError for what returns something else than `Made` names.
+    Where its arithmetic fails (a singular matrix, an overflow that numpy was told to raise) it made
+    a model that is not finite: a row that failed. Errors: FedreproError for what returns something
+    else than `Made` names; whatever else it raises is a mistake in its code, and stops.
     """
+    import torch
+
     began = time.perf_counter()
+    arithmetic = (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
+    try:
+        return _worked(setting, local, info, rng, costly, began)
+    except arithmetic as error:
+        say(f"{setting.token} failed: {type(error).__name__}, {one_line(error)}")
+    nothing = {name: np.full_like(value[:1], np.nan) for name, value in local.tensors.items()}
+    lost = GlobalModel(local.model, nothing)
+    network = network_of(local.model, local.shape, local.classes)
+    sent = _sent(setting.component.meta["kind"], local.clients, network, lost, Spent())
+    seconds = time.perf_counter() - began
+    return Worked(lost, seconds, seconds, Spent(), communication(*sent))
+
+
+def _worked(
+    setting: Spec, local: LocalModels, info: ClientInfo, rng: Rng, costly: Prepare, began: float
+) -> Worked:
     extra, ledger = costly(setting), ledger_of(info)
     ledger.begin()
     called = time.perf_counter()

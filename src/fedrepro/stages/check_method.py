@@ -23,7 +23,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component, Spec
 from fedrepro.numbers.measure import Draws, measure, measure_alone
 from fedrepro.stages.aggregate import Prepare, worked
-from fedrepro.stages.contract import Broken, allowed, checks_of, watched
+from fedrepro.stages.contract import Broken, allowed, checks_of, each, watched
 from fedrepro.stages.federate import GlobalJudge
 from fedrepro.stages.nodes import NodeJudge
 from fedrepro.stages.progress import Keeper
@@ -156,6 +156,8 @@ def _at_once(item: Component, given: SmallProblem) -> dict[str, float]:
     )
     if done.made is None:
         raise FedreproError("it has no model of these clients (None)")
+    if not all(model.finite for model in each(done.made)):
+        raise FedreproError("its model has weights that are not finite")
     draws, splits = Draws(rng), {"test": given.test}
     if isinstance(done.made, GlobalModel):
         found = measure(done.made, splits, draws)
@@ -193,9 +195,9 @@ def _judge(spec: Spec, clients: Any) -> Judge:
 def _alone(given: SmallProblem) -> float:
     """The mean accuracy of the clients' own models."""
     tensors = given.models.tensors
-    each = [
+    own = [
         GlobalModel(given.models.model, {name: value[[j]] for name, value in tensors.items()})
         for j in range(given.models.clients)
     ]
-    numbers, _ = measure_alone(each, {"test": given.test}, Draws(Rng(0)))
+    numbers, _ = measure_alone(own, {"test": given.test}, Draws(Rng(0)))
     return next(value for metric, _, value in numbers if metric == "accuracy")
