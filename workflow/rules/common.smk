@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import hand_over, kept, preload, put_on_path, say_again, slurm
-from fedrepro.planning.boards import parts_of, require_frozen
+from fedrepro.planning.boards import part_keys, parts_of, require_frozen
 from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
     SCALES,
@@ -120,11 +120,13 @@ def plan_of(scale):
 
 
 def say_what_changed():
-    """Warn of components whose file changed under the same version, in the scales asked for."""
+    """Warn of exhibits with mistakes, which are left out, and of components whose file changed
+    under the same version, in the scales asked for."""
     words = " ".join(sys.argv)
     for scale in SCALES:
         if scale == CONFIG.scale or f"/{scale}/" in words:
-            for sentence in changed_components(plan_of(scale)):
+            plan = plan_of(scale)
+            for sentence in (*plan.mistakes, *changed_components(plan)):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
 
 
@@ -431,7 +433,7 @@ def boards_of_selected(wildcards):
     found = []
     for paper, file in plan.files.items():
         for version in file.boards:
-            parts = {exhibit.key for exhibit in parts_of(plan, paper, version)}
+            parts = set(part_keys(plan, paper, version))
             if parts and parts <= chosen:
                 found.append(f"reports/{wildcards.scale}/{paper}/{version}.json")
     return found

@@ -97,9 +97,12 @@ def exhibits(scale: Scale = "quick") -> None:
     """Every figure and table, with the command that makes it."""
     from fedrepro.numbers.about import command_of
 
-    for key, exhibit in _plan(scale).exhibits.items():
+    plan = _plan(scale)
+    for key, exhibit in plan.exhibits.items():
         say(f"{key}: {exhibit.settings.title}")
         say(f"    {command_of(exhibit, scale)}")
+    for sentence in plan.mistakes:
+        say(sentence)
 
 
 @check_app.command("pfnm")
