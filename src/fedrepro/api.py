@@ -392,7 +392,7 @@ def method(
     metrics: Mapping[str, Metric] | None = None,
     prepare: Callable[..., Any] | None = None,
     sends: str = "",
-    one_start: bool = False,
+    one_start: bool | Literal["better"] = False,
     grid: Mapping[str, Sequence[Any]] | None = None,
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
@@ -405,10 +405,10 @@ def method(
     method, a function of (clients, info, *, rng, and some of its parameters) that is called once
     for all settings of a trial with equal values of those; what it returns is handed over as
     `prepared`. sends: what clients send beside their models, in a phrase; it belongs to the need
-    `client_answers`. one_start: whether it combines only models that trained from the same start.
-    grid: values of its parameters that a comparison may try, BUDGET settings at most, the same
-    for all methods. Errors: FedreproError for a need that there is not, for answers without that
-    phrase, and for a larger grid.
+    `client_answers`. one_start: whether it combines only models that trained from the same start;
+    "better": others too, and a note is told of them. grid: values of its parameters that a
+    comparison may try, BUDGET settings at most. Errors: FedreproError for a need that there is
+    not, for answers without that phrase, and for a larger grid.
     """
     strangers = sorted(set(needs) - set(NEEDS))
     if strangers:
@@ -444,6 +444,7 @@ def method(
         metrics=dict(metrics or {}),
         prepare=prepare,
         sends=sends,
-        one_start=one_start or "start" in needs,
+        one_start=one_start is True or "start" in needs,
+        better_of_one_start=one_start == "better",
         grid=dict(grid or {}),
     )

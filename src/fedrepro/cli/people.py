@@ -164,6 +164,8 @@ def plan(
         say(f"estimated from {source}: {jobs} jobs")
     for what, jobs in found.unknown.items():
         say(f"no measurement yet, counted as nothing: {what} ({jobs} jobs)")
+    for note in found.notes:
+        say(f"note: {note}")
     if found.sources:
         say("another machine, or one with other work to do, may take half or twice that")
 

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,7 @@ from fedrepro.core import outside, sources
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.config import load_config, load_exhibits
+from fedrepro.planning.forecast import notes_of
 from fedrepro.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -75,7 +77,8 @@ def run(
     A row per point, method, metric and split: mean, sd and number of trials, the value of each
     trial and the chosen setting; for a leaderboard, such as arena/1, a row per method. `attrs` has
     the file that people look at. folder: made by `start`, or the root of the repository. cores: all
-    by default. Errors: FedreproError without Snakemake, and with the sentence of what failed.
+    by default. What should be known before is a warning. Errors: FedreproError without Snakemake,
+    and with the sentence of what failed.
     """
     with _within(folder):
         config = load_config()
@@ -86,6 +89,8 @@ def run(
         if paper in plan.files and name in plan.files[paper].boards:
             _compute(f"reports/{scale}/{key}.csv", cores)
             return _frame(f"reports/{scale}/{key}.csv")
+        for note in notes_of(plan, plan.exhibit(key)):
+            warnings.warn(note, stacklevel=2)
         target = plan.paths.exhibit(key, plan.exhibit(key).suffix)
         _compute(target, cores)
         found = open_exhibit(Path("reports") / scale, key, scale).numbers
