@@ -254,6 +254,25 @@ def selected_keys(wildcards):
     return [exhibit.key for exhibit in plan_of(wildcards.scale).selected]
 
 
+def shown_keys(wildcards):
+    """The selected exhibits, and what was drawn before: a page of some forgets none of the others.
+
+    These are shown as they are; nothing is computed for them.
+    """
+    from fedrepro.numbers.files import whole_exhibits
+
+    plan = plan_of(wildcards.scale)
+    reports = Path(f"reports/{wildcards.scale}")
+    drawn = whole_exhibits(reports, plan.exhibits, wildcards.scale)
+    return list(dict.fromkeys([*selected_keys(wildcards), *drawn]))
+
+
+def shown_keys_of_paper(wildcards):
+    return [
+        key for key in shown_keys(wildcards) if key.startswith(f"{wildcards.paper}/")
+    ]
+
+
 def shortened_tokens(wildcards):
     return [",".join(row) for row in plan_of(wildcards.scale).shortened]
 
