@@ -385,6 +385,7 @@ def method(
     version: int | Literal["dev"] = 1,
     needs: Collection[str] = (),
     models: Collection[str] = (),
+    trainings: Collection[str] = (),
     paper: str = "",
     label: str = "",
     evaluate: tuple[str, ...] = ("test",),
@@ -398,7 +399,8 @@ def method(
     """Decorator: registers a method.
 
     version: see `registry.register`. needs: keys of NEEDS. models: model names it can combine
-    (empty: any). evaluate: splits on which the harness measures it; "train" is asked for where a
+    (empty: any). trainings: local training procedures that it is defined with (empty: any).
+    evaluate: splits on which the harness measures it; "train" is asked for where a
     parameter is chosen by it. scenario: components it sets itself (pooled training takes the
     partition `pooled`), or parameters of them (averaging from a shared start sets `shared_init` of
     the training). metrics: what it reports that METRICS does not have. prepare: of a one-shot
@@ -437,6 +439,7 @@ def method(
         kind=kind,
         needs=frozenset(needs),
         models=frozenset(models),
+        trainings=frozenset(trainings),
         paper=paper,
         label=label or name,
         evaluate=evaluate,

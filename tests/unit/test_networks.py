@@ -27,7 +27,7 @@ from fedrepro.training.minibatches import Task
 from fedrepro.training.paths import choose, possible
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
-from fedrepro.training.terms import Entropy, GaussianPrior, Proximal, with_prior
+from fedrepro.training.terms import Correction, Entropy, GaussianPrior, Proximal, with_prior
 
 CLASSES = 4
 SIZES = [21, 3, 16, 8, 1]  # whole minibatches of 8, short ones, less than one
@@ -232,6 +232,28 @@ def test_the_proximal_term_pulls_to_the_received_weights(name):
     start = starts(net, given, tasks, torch.float64)
     found = train(net, examples, tasks, given, start, terms=[Proximal(0.3)], block=2)
     check(name, examples, tasks, given, start, found, 1e-10, proximal)
+
+
+@pytest.mark.parametrize("name", ["mlp", "valid-cnn", "char-lstm"])
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
+def test_a_correction_is_added_to_the_gradient_of_every_step(name, optimiser):
+    given, net = (
+        procedure(optimiser, epochs=3, lr=0.05 if optimiser == "sgd" else 1e-3),
+        network(name),
+    )
+    examples, tasks = problem(name, torch.float64)
+    start = starts(net, given, tasks, torch.float64)
+    own = {k: 0.3 * v for k, v in start.items()}  # of each client another
+
+    def extra(weights, first, x):
+        return sum((0.3 * first[k] * weights[k]).sum() for k in first)
+
+    given_terms = {"terms": [Correction()], "reference": own}
+    for block in (1, 2):
+        found = train(net, examples, tasks, given, start, block=block, **given_terms)
+        check(name, examples, tasks, given, start, found, 1e-10, extra)
+    with pytest.raises(FedreproError, match="a correction of every step needs `reference`"):
+        train(net, examples, tasks, given, start, terms=[Correction()])
 
 
 @pytest.mark.parametrize("over", ["example", "minibatch"])

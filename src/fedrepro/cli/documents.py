@@ -151,7 +151,8 @@ def _method_line(item: Component) -> tuple[str, ...]:
     meta = item.meta
     sees = "; ".join(NEEDS[need] for need in sorted(meta["needs"])) or "the models alone"
     start = " Models of one start." if meta["one_start"] else ""
-    only = f" Only {', '.join(sorted(meta['models']))}." if meta["models"] else ""
+    works = [", ".join(sorted(meta[key])) for key in ("models", "trainings") if meta[key]]
+    only = "".join(f" Only {text}." for text in works)
     tried = math.prod(len(values) for values in meta["grid"].values())
     return f"`{item.name}`", item.doc + start + only, sees, meta["sends"] or "–", str(tried)
 

@@ -89,9 +89,7 @@ def start(
     """Make a folder to compute in: the configuration and the workflow of this fedrepro."""
     from fedrepro.stages.notebook import start as begin
 
-    say(
-        f"{begin(folder)}: go on there, such as by snakemake --cores 2 reports/quick/pfnm/figure-2a.svg"
-    )
+    say(f"{begin(folder)}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
 
 
 @app.command()

@@ -41,6 +41,7 @@ def require_fitting(measure: Measure, given: Scenario, own: Scenario, where: str
     given: that of the point; own: the same with what the method sets itself.
     """
     _check_model(measure.spec, given, where)
+    _check_training(measure.spec, own, where)
     _check_start(measure.spec, own, where)
     public_data_of(measure.spec)
     _check_graph(measure.spec, own, where)
@@ -121,6 +122,16 @@ def doubts(exhibit: Exhibit) -> list[str]:
         "start of its own; to compare it fairly set shared_init of the training to true"
         for name in found
     ]
+
+
+def _check_training(method: Spec, scenario: Scenario, where: str) -> None:
+    """Errors: FedreproError for local training with which a method is not defined."""
+    allowed: Sequence[str] = method.component.meta["trainings"]
+    if allowed and scenario.training.name not in allowed:
+        raise FedreproError(
+            f"{where}: method '{method.name}' is defined with the training "
+            f"{', '.join(sorted(allowed))} only, not '{scenario.training.name}'"
+        )
 
 
 def _check_model(method: Spec, scenario: Scenario, where: str) -> None:

@@ -24,7 +24,7 @@ from fedrepro.training.heads import hidden_layers, outputs
 from fedrepro.training.ledger import Ledger, models_sent
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
-from fedrepro.training.terms import Proximal, Term, with_prior
+from fedrepro.training.terms import Term, WeightTerm, with_prior
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Clients:
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
-        terms: Sequence[Term | Proximal] = (),
+        terms: Sequence[Term | WeightTerm] = (),
         private: Mapping[str, np.ndarray] | None = None,
         reference: Mapping[str, np.ndarray] | None = None,
         memory: Mapping[str, np.ndarray] | None = None,
@@ -141,7 +141,8 @@ class Clients:
         trial, client, round, epoch), so a method that trains a client more than once in a round
         gives each time a `call` of its own, rng.at(call=1). lr, and steps (minibatches, instead of
         whole epochs): for all, or one each. private: tensors of the terms, (chosen, *shape), which
-        the result hands back trained. reference, memory: see `engine.train`. done: minibatches that
+        the result hands back trained. reference: (1, *shape), or one each; it and memory: see
+        `engine.train`. done: minibatches that
         each of them took in earlier rounds; it goes on after them, within an epoch, in the order of
         local training. Results are in the order of `chosen` and say which models are finite: the
         others are for the method to reject, or an error by `checked`. Raises FedreproError outside
@@ -176,7 +177,7 @@ class Clients:
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
-        terms: Sequence[Term | Proximal] = (),
+        terms: Sequence[Term | WeightTerm] = (),
         private: Mapping[str, np.ndarray] | None = None,
     ) -> Averaged:
         """sum_j weights[j] · w_j over the chosen clients, folded as they are done; see `train`.

@@ -214,7 +214,8 @@ class CompiledTrainer:
     def _descent(self, task: Task) -> Any:
         given, number, c = self.procedure.settings, self.dtype.type, steps().records
         kind = c.SGD if given.optimiser == "sgd" else c.AMSGRAD if given.amsgrad else c.ADAM
-        pull = sum(2 * one.coefficient for one in self.procedure.pulls)
+        pull = sum(one.pull for one in self.procedure.pulls)
+        shift = sum(one.shift for one in self.procedure.pulls)
         return c.StepNumbers(
             kind,
             self.direct,
@@ -225,6 +226,7 @@ class CompiledTrainer:
             given.beta2,
             number(given.eps),
             number(pull),
+            number(shift),
             number(self.procedure.shares([task])[0]),
         )
 

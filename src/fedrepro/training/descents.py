@@ -51,6 +51,10 @@ def descend(
         start = model.received[first:last]
         for k in range(len(gradient)):
             gradient[k] += descent.pull * (weights[k] - start[k])
+    if received and descent.shift != 0:
+        start = model.received[first:last]
+        for k in range(len(gradient)):
+            gradient[k] += descent.shift * start[k]
     if descent.l2 != 0:
         for k in range(len(gradient)):
             gradient[k] = fma(descent.l2, weights[k], gradient[k])

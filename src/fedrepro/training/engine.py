@@ -28,7 +28,7 @@ from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import StepPath, choose, require
 from fedrepro.training.procedure import Given, Part, Procedure
 from fedrepro.training.settings import Settings
-from fedrepro.training.terms import Proximal, Term
+from fedrepro.training.terms import Correction, Term, WeightTerm
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def train(
     settings: Settings,
     start: Mapping[str, np.ndarray],
     *,
-    terms: Sequence[Term | Proximal] = (),
+    terms: Sequence[Term | WeightTerm] = (),
     private: Mapping[str, np.ndarray] | None = None,
     reference: Mapping[str, np.ndarray] | None = None,
     memory: Mapping[str, np.ndarray] | None = None,
@@ -123,6 +123,8 @@ def train(
     """
     began = time.perf_counter()
     procedure = Procedure(network, settings, terms)
+    if reference is None and any(isinstance(term, Correction) for term in terms):
+        raise FedreproError("a correction of every step needs `reference`: what is added to it")
     given = Given(start, private or {}, reference)
     work = _Work(procedure, examples, tasks, given, memory, keep_gradients, block, path)
     tensors = work.empty(network.shapes)
@@ -143,7 +145,7 @@ def average(
     start: Mapping[str, np.ndarray],
     weights: Sequence[float],
     *,
-    terms: Sequence[Term | Proximal] = (),
+    terms: Sequence[Term | WeightTerm] = (),
     private: Mapping[str, np.ndarray] | None = None,
     block: int | None = None,
     path: StepPath | None = None,

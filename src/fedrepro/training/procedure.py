@@ -13,7 +13,7 @@ from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
 from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
 from fedrepro.training.settings import Settings
-from fedrepro.training.terms import GaussianPrior, Proximal, Term
+from fedrepro.training.terms import GaussianPrior, Term, WeightTerm
 
 # A step on all of a client's examples goes through them in pieces: as many rows as keep kernels
 # busy, fewer where the activations of a model would take more than 16 MB.
@@ -27,17 +27,17 @@ class Procedure:
 
     network: Network
     settings: Settings
-    terms: Sequence[Term | Proximal] = ()
+    terms: Sequence[Term | WeightTerm] = ()
 
     @property
     def losses(self) -> list[Term]:
         """The terms that need a forward pass."""
-        return [term for term in self.terms if not isinstance(term, Proximal)]
+        return [term for term in self.terms if not isinstance(term, WeightTerm)]
 
     @property
-    def pulls(self) -> list[Proximal]:
+    def pulls(self) -> list[WeightTerm]:
         """The terms on the weights alone."""
-        return [term for term in self.terms if isinstance(term, Proximal)]
+        return [term for term in self.terms if isinstance(term, WeightTerm)]
 
     @property
     def is_plain_descent(self) -> bool:

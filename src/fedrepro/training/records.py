@@ -57,8 +57,8 @@ class Net(NamedTuple):
 
 
 class StepNumbers(NamedTuple):
-    """The numbers of an optimiser, in the dtype of the model; pull: of the proximal terms;
-    share: of a divergence in the loss of a minibatch."""
+    """The numbers of an optimiser, in the dtype of the model; pull and shift: of w - start and of
+    start in the gradient; share: of a divergence in the loss of a minibatch."""
 
     kind: int
     direct: bool
@@ -69,6 +69,7 @@ class StepNumbers(NamedTuple):
     beta2: float
     eps: Any
     pull: Any
+    shift: Any
     share: Any
 
 

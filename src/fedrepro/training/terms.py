@@ -87,10 +87,34 @@ class Proximal:
     """
 
     coefficient: float
+    shift = 0.0
+
+    @property
+    def pull(self) -> float:
+        """Of w - start in its gradient."""
+        return 2 * self.coefficient
 
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
         """Add its gradient; all are (A, size)."""
-        gradient.add_(flat, alpha=2 * self.coefficient).sub_(start, alpha=2 * self.coefficient)
+        gradient.add_(flat, alpha=self.pull).sub_(start, alpha=self.pull)
+
+
+@dataclass(frozen=True)
+class Correction:
+    """<reference, w>: every step's gradient gets the client's own `reference` of the training.
+
+    SCAFFOLD's c - c_j is such a correction (Karimireddy et al., 2020, algorithm 1, line 10).
+    """
+
+    pull = 0.0
+    shift = 1.0
+
+    def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
+        """Add its gradient; all are (A, size)."""
+        gradient.add_(start)
+
+
+WeightTerm = Proximal | Correction  # terms on the weights alone
 
 
 @dataclass(frozen=True)
@@ -173,7 +197,7 @@ class GaussianPrior:
         return look.share * total
 
 
-def with_prior(network: Network, terms: Sequence[Term | Proximal]) -> list[Term | Proximal]:
+def with_prior(network: Network, terms: Sequence[Term | WeightTerm]) -> list[Term | WeightTerm]:
     """The terms, and the divergence from the model's own prior, unless there is one of another.
 
     It counts once beside the likelihood of a client's examples, each once.

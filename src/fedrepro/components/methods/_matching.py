@@ -13,7 +13,7 @@ from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
-    from fedrepro.training.terms import Proximal, Term
+    from fedrepro.training.terms import Term, WeightTerm
 
 # what the term can give back the activations of
 MODELS = {"cnn", "logistic", "mlp"}
@@ -38,7 +38,7 @@ class MatchingRounds(FedAvg):
         """Take this matching loss into the clients' training."""
         self.matching = {"coefficient": coefficient, "reduction": reduction, "source": source}
 
-    def terms(self) -> list[Term | Proximal]:
+    def terms(self) -> list[Term | WeightTerm]:
         """The matching loss comes first."""
         from fedrepro.components.methods._representation import RepresentationMatching
 

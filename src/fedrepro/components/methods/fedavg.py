@@ -22,7 +22,7 @@ from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
-    from fedrepro.training.terms import Proximal, Term
+    from fedrepro.training.terms import Term, WeightTerm
 
 NEEDS = {"rounds", "example_counts"}
 
@@ -170,11 +170,11 @@ class FedAvg:
         weights = {k: (v + step[k]).astype(v.dtype) for k, v in state["weights"].items()}
         return {"weights": weights, "server": server, **self.kept(state, chosen, found.private)}
 
-    def terms(self) -> list[Term | Proximal]:
+    def terms(self) -> list[Term | WeightTerm]:
         """What the clients' loss has beside cross-entropy."""
         from fedrepro.training.terms import Entropy, Proximal
 
-        found: list[Term | Proximal] = []
+        found: list[Term | WeightTerm] = []
         if self.pull:
             found.append(Proximal(self.pull))
         if self.entropy:

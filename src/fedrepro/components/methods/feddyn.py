@@ -1,0 +1,101 @@
+"""FedDyn: the clients' losses are bent so that their minima lie where that of their sum does.
+
+D. A. E. Acar, Y. Zhao, R. Matas, M. Mattina, P. Whatmough, V. Saligrama. Federated Learning Based
+on Dynamic Regularization. ICLR 2021.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
+from fedrepro.components.methods.fedavg import Epochs, Fraction, Rounds, Steps, drawn
+from fedrepro.components.methods.fednova import moved
+from fedrepro.components.methods.scaffold import client_tensors, own_tensors
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+
+if TYPE_CHECKING:
+    from fedrepro.training.clients import Clients
+
+
+@method(
+    "feddyn",
+    kind="federated",
+    needs={"rounds"},
+    label="FedDyn",
+    grid={"alpha": (0.001, 0.01, 0.1, 1.0)},
+)
+class FedDyn:
+    """A client lowers f_j(y) - <h_j, y> + alpha/2 |y - x|², and then h_j <- h_j - alpha (y_j - x).
+
+    The server: x <- mean over S of y_j - (1/alpha) mean over all clients of h_j, which it keeps by
+    the sum of what they sent. In the first round with all clients this is twice their mean less
+    the start, so after few rounds the clients' mean may predict better. Source: FedDyn, algorithm
+    1; its code divides alpha by the client's relative size, which the paper does not.
+    """
+
+    def __init__(
+        self,
+        *,
+        rounds: Rounds = 100,
+        fraction: Fraction = 0.1,
+        epochs: Epochs = 1,
+        steps: Steps = None,
+        alpha: Annotated[
+            float, Arg("of the quadratic pull to the received weights", above=0)
+        ] = 0.01,
+        predicts: Annotated[
+            Literal["server", "clients"], Arg("the server's weights, or the mean of the last y_j")
+        ] = "server",
+    ) -> None:
+        self.rounds, self.fraction, self.epochs, self.steps = rounds, fraction, epochs, steps
+        self.alpha, self.predicts = alpha, predicts
+
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+        """Global weights as a client would start, and h of zero."""
+        from fedrepro.training.clients import own_starts
+
+        weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
+        mean = {k: np.zeros_like(v) for k, v in weights.items()}
+        return {"weights": weights, "clients": weights, "h": mean, "kept": {}}
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]:
+        """Clients are drawn and lower their bent losses; the server follows."""
+        from fedrepro.training.terms import Proximal
+
+        chosen = drawn(clients.count, self.fraction, rng)
+        own = own_tensors(state["kept"], chosen, state["h"])
+        # alpha (y - x) - h_j is the pull to x + h_j / alpha
+        towards = {k: x + own[k] / np.float32(self.alpha) for k, x in state["weights"].items()}
+        found = clients.train(
+            state["weights"],
+            rng,
+            epochs=self.epochs,
+            chosen=chosen.tolist(),
+            steps=self.steps,
+            terms=[Proximal(self.alpha / 2)],
+            reference=towards,
+        )
+        alive = int(found.finite.sum())
+        if not alive:
+            return state, Report()
+        weights, mean, h, after = {}, {}, {}, {}
+        for k, x in state["weights"].items():
+            step = moved(found.tensors[k], x)
+            step[~found.finite] = 0
+            mean[k] = (x + step.sum(0) / alive).astype(x.dtype)
+            h[k] = (state["h"][k] - self.alpha * step.sum(0) / clients.count).astype(x.dtype)
+            weights[k] = (mean[k] - h[k] / self.alpha).astype(x.dtype)
+            after[k] = (own[k] - self.alpha * step).astype(x.dtype)
+        kept = state["kept"] | client_tensors(chosen, after)
+        return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
+
+    def model(self, state: State, clients: Clients) -> GlobalModel:
+        """The global network, or the mean of the clients' of the last round."""
+        own = state["weights" if self.predicts == "server" else "clients"]
+        return GlobalModel(clients.model, own)

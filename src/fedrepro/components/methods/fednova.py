@@ -1,0 +1,88 @@
+"""FedNova: clients that take more steps do not count for more.
+
+J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor. Tackling the Objective Inconsistency Problem in
+Heterogeneous Federated Optimization. NeurIPS 2020.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, Report, State, Traffic, method
+from fedrepro.components.methods.fedavg import NEEDS, Epochs, Fraction, Rounds, Steps, drawn
+from fedrepro.core.rng import Rng
+
+if TYPE_CHECKING:
+    from fedrepro.training.clients import Clients
+
+NUMBER_BYTES = 4
+
+
+@method("fednova", kind="federated", needs=NEEDS, trainings={"sgd"}, label="FedNova")
+class FedNova:
+    """x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j.
+
+    a_j: how far the steps of a client carry, see `carried`. Equal a_j make it FedAvg. Each client
+    sends a_j beside its model y_j. Source: FedNova, eq. (9) and table 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        rounds: Rounds = 100,
+        fraction: Fraction = 0.1,
+        epochs: Epochs = 1,
+        steps: Steps = None,
+    ) -> None:
+        self.rounds, self.fraction, self.epochs, self.steps = rounds, fraction, epochs, steps
+
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+        """Global weights as a client would start."""
+        from fedrepro.training.clients import own_starts
+
+        return {"weights": own_starts(clients.network, clients.settings, [rng.at(client=-1)])}
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]:
+        """Clients are drawn and train; what each of their steps gave is averaged."""
+        assert info.example_counts is not None
+        chosen = drawn(clients.count, self.fraction, rng)
+        found = clients.train(
+            state["weights"], rng, epochs=self.epochs, chosen=chosen.tolist(), steps=self.steps
+        )
+        sent = clients.models(up=len(chosen), down=len(chosen))
+        report = Report(traffic=sent + Traffic(bytes_up=NUMBER_BYTES * len(chosen)))
+        if not found.finite.any():
+            return state, report
+        held = info.example_counts[chosen] * found.finite
+        share = held / held.sum()
+        length = carried(found.steps, clients.settings.momentum)
+        whole = float((share * length).sum())
+        weights = {}
+        for k, x in state["weights"].items():
+            step = np.einsum("j,j...->...", share / length, moved(found.tensors[k], x))
+            weights[k] = (x + whole * step[None]).astype(x.dtype)
+        return {"weights": weights}, report
+
+    def model(self, state: State, clients: Clients) -> GlobalModel:
+        """The global network."""
+        return GlobalModel(clients.model, state["weights"])
+
+
+def carried(steps: np.ndarray, momentum: float) -> np.ndarray:
+    """How many steps without momentum carry as far, a_j float64 (n,); steps: int (n,).
+
+    Of K steps with momentum r: (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table 1.
+    """
+    r, count = momentum, np.maximum(steps, 1).astype(np.float64)  # without examples, no step
+    found: np.ndarray = (count - r * (1 - r**count) / (1 - r)) / (1 - r)
+    return found
+
+
+def moved(after: np.ndarray, before: np.ndarray) -> np.ndarray:
+    """How far clients went, float64 (n, *shape); nowhere for one whose training diverged."""
+    found: np.ndarray = np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0)
+    return found

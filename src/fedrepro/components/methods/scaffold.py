@@ -1,0 +1,115 @@
+"""SCAFFOLD: every local step is corrected by where the other clients would go.
+
+S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD: Stochastic
+Controlled Averaging for Federated Learning. ICML 2020.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
+from fedrepro.components.methods.fedavg import (
+    NEEDS,
+    Epochs,
+    Fraction,
+    Rounds,
+    ServerLr,
+    Steps,
+    drawn,
+)
+from fedrepro.components.methods.fednova import carried, moved
+from fedrepro.core.rng import Rng
+
+if TYPE_CHECKING:
+    from fedrepro.training.clients import Clients
+
+
+@method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
+class Scaffold:
+    """y <- y - lr (gradient(y) - c_j + c) at the clients; c_j <- c_j - c + (x - y_j) / (a_j lr).
+
+    The server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
+    times the mean change of c_j. Clients keep c_j, and send its change beside their models; the
+    server sends c beside the weights. a_j are the client's steps, or with momentum how many without
+    it carry as far (`carried`), since c_j would else be too large. Source: SCAFFOLD, algorithm 1,
+    option II, which has neither momentum nor shares p_j.
+    """
+
+    def __init__(
+        self,
+        *,
+        rounds: Rounds = 100,
+        fraction: Fraction = 0.1,
+        epochs: Epochs = 1,
+        steps: Steps = None,
+        server_lr: ServerLr = 1.0,
+    ) -> None:
+        self.rounds, self.fraction, self.epochs, self.steps = rounds, fraction, epochs, steps
+        self.server_lr = server_lr
+
+    def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
+        """Global weights as a client would start, and controls of zero."""
+        from fedrepro.training.clients import own_starts
+
+        weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
+        control = {k: np.zeros_like(v) for k, v in weights.items()}
+        return {"weights": weights, "control": control, "kept": {}}
+
+    def round(
+        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
+    ) -> tuple[State, Report]:
+        """Clients are drawn and train with corrected steps; weights and controls move on."""
+        from fedrepro.training.terms import Correction
+
+        assert info.example_counts is not None
+        chosen = drawn(clients.count, self.fraction, rng)
+        own = own_tensors(state["kept"], chosen, state["control"])
+        found = clients.train(
+            state["weights"],
+            rng,
+            epochs=self.epochs,
+            chosen=chosen.tolist(),
+            steps=self.steps,
+            terms=[Correction()],
+            reference={k: c - own[k] for k, c in state["control"].items()},
+        )
+        report = Report(traffic=clients.models(up=2 * len(chosen), down=2 * len(chosen)))
+        if not found.finite.any():
+            return state, report
+        held = info.example_counts[chosen] * found.finite
+        share = held / held.sum()
+        length = carried(found.steps, clients.settings.momentum) * clients.settings.lr
+        weights, control, after = {}, {}, {}
+        for k, x in state["weights"].items():
+            c, step = state["control"][k], moved(found.tensors[k], x)
+            mean = np.einsum("j,j...->...", share, step)[None]
+            weights[k] = (x + self.server_lr * mean).astype(x.dtype)
+            change = -c - step / length.reshape(-1, *(1,) * (step.ndim - 1))
+            change[~found.finite] = 0
+            control[k] = (c + change.sum(0) / clients.count).astype(c.dtype)
+            after[k] = (own[k] + change).astype(c.dtype)
+        kept = state["kept"] | client_tensors(chosen, after)
+        return {"weights": weights, "control": control, "kept": kept}, report
+
+    def model(self, state: State, clients: Clients) -> GlobalModel:
+        """The global network."""
+        return GlobalModel(clients.model, state["weights"])
+
+
+def own_tensors(
+    kept: dict[str, dict[str, np.ndarray]], chosen: np.ndarray, like: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """What the chosen clients keep, (chosen, *shape) by name; zeros of those never drawn before."""
+    nothing = {k: np.zeros_like(v[0]) for k, v in like.items()}
+    each = [kept.get(str(j), nothing) for j in chosen]
+    return {k: np.stack([one[k] for one in each]) for k in like}
+
+
+def client_tensors(
+    chosen: np.ndarray, tensors: dict[str, np.ndarray]
+) -> dict[str, dict[str, np.ndarray]]:
+    """The same by client, so that only clients that were drawn take memory."""
+    return {str(j): {k: v[i] for k, v in tensors.items()} for i, j in enumerate(chosen)}
