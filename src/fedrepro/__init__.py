@@ -10,7 +10,13 @@ from fedrepro.core import arithmetic
 __version__ = "0.1.0"
 
 # what people call by the package's name; loaded when it is asked for
-OFFERED = {"combine": "fedrepro.stages.combine", "results": "fedrepro.numbers.results"}
+OFFERED = {
+    "combine": "fedrepro.stages.combine",
+    "compare": "fedrepro.stages.notebook",
+    "results": "fedrepro.numbers.results",
+    "run": "fedrepro.stages.notebook",
+    "start": "fedrepro.stages.notebook",
+}
 
 arithmetic.named()
 

@@ -393,27 +393,25 @@ def method(
     metrics: Mapping[str, Metric] | None = None,
     prepare: Callable[..., Any] | None = None,
     sends: str = "",
-    one_start: bool = False,
+    one_start: bool | Literal["better"] = False,
     grid: Mapping[str, Sequence[Any]] | None = None,
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
     version: see `registry.register`. needs: keys of NEEDS. models: model names it can combine
     (empty: any). trainings: local training procedures that it is defined with (empty: any).
-    evaluate: splits on which the harness measures it; "train" is asked for where a
-    parameter is chosen by it. scenario: components it sets itself (pooled training takes the
-    partition `pooled`), or parameters of them (averaging from a shared start sets `shared_init` of
-    the training). metrics: what it reports that METRICS does not have. prepare: of a one-shot
-    method, a function of (clients, info, *, rng, and some of its parameters) that is called once
-    for all settings of a trial with equal values of those; what it returns is handed over as
-    `prepared`. sends: what clients send beside their models, in a phrase; it belongs to the need
-    `client_answers`. one_start: whether it combines only models that trained from the same start.
-    grid: values of its parameters that a comparison may try, BUDGET settings at most, the same
-    for all methods. Errors: FedreproError for a need that there is not, for answers without that
-    phrase, and for a larger grid.
+    evaluate: splits on which the harness measures it. scenario: components it sets itself (pooled
+    training takes the partition `pooled`), or parameters of them (averaging from a shared start
+    sets `shared_init` of the training). metrics: what it reports that METRICS does not have.
+    prepare: of a one-shot method, a function of (clients, info, *, rng, and some of its
+    parameters), called once for all settings of a trial with equal values of those; what it returns
+    becomes `prepared`. sends: what clients send beside their models, in a phrase; it belongs to the
+    need `client_answers`. one_start: whether it combines only models that trained from the same
+    start; "better": others too, and a note is told of them. grid: values of its parameters that a
+    comparison may try, BUDGET settings at most. Errors: FedreproError for a need that there is not,
+    for answers without that phrase, and for a larger grid.
     """
-    strangers = sorted(set(needs) - set(NEEDS))
-    if strangers:
+    if strangers := sorted(set(needs) - set(NEEDS)):
         raise FedreproError(
             f"method '{name}' needs '{strangers[0]}', which nobody can give: known needs are "
             f"{', '.join(sorted(NEEDS))}"
@@ -429,8 +427,7 @@ def method(
             f"method '{name}' declares a grid of {tried} settings, and comparisons try {BUDGET} of "
             "any method: leave some out"
         )
-    taken = set(metrics or ()) & set(METRICS)
-    if taken:
+    if taken := set(metrics or ()) & set(METRICS):
         raise ValueError(f"method {name!r} declares metrics that are there: {sorted(taken)}")
     return register(
         "method",
@@ -447,6 +444,7 @@ def method(
         metrics=dict(metrics or {}),
         prepare=prepare,
         sends=sends,
-        one_start=one_start or "start" in needs,
+        one_start=one_start is True or "start" in needs,
+        better_of_one_start=one_start == "better",
         grid=dict(grid or {}),
     )

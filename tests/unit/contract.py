@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import fields, replace
-
-from problems import CLASSES, FEATURES, peers_of, problem
+from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
-from fedrepro.data.aside import ASIDE
 from fedrepro.networks.dense import widths
-from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.stages.aggregate import Prepare
-from fedrepro.stages.common import AT_CLIENTS
-from fedrepro.training.clients import Clients
-from fedrepro.training.peers import Peers
+from fedrepro.stages.contract import allowed as allowed
+from fedrepro.stages.contract import each as each
+from fedrepro.stages.contract import made_of as made_of
+from fedrepro.stages.contract import scores_of as scores_of
+from fedrepro.stages.contract import watched
 
 METHODS = components("method")
 
@@ -45,23 +41,8 @@ def problem_for(name, count=4, **values):
     return problem(count=count, kind=kind, **values)
 
 
-def allowed(info, item):
-    """Only what the method declared, as the harness hands it over."""
-    keep = item.meta["needs"] | {"training", "device"}
-    if item.meta["needs"] & AT_CLIENTS:
-        keep |= {"clients"}
-        info = replace(info, clients=watched(item, info.clients))
-    for part in ASIDE:
-        if part.need in item.meta["needs"] and part.at != "clients":
-            keep |= {f"{part.parameter}_{what}" for what in ("inputs", "labels")}
-    if "public_inputs" in item.meta["needs"]:
-        keep |= {"public_inputs"}
-    gone = {f.name: None for f in fields(info) if f.name not in keep}
-    return replace(info, **gone)
-
-
-def call(name, given, **values):
-    """What a one-shot method or control makes of a problem."""
+def suited(name, given):
+    """The problem, or another where the method has its own clients, training or models."""
     item = METHODS[name]
     if item.meta["models"] == {"logistic"}:
         given = problem(hidden=())
@@ -70,28 +51,13 @@ def call(name, given, **values):
     if "training" in item.meta["scenario"]:  # one that has its clients trained otherwise
         hidden = widths(given.models.tensors)
         given = problem(hidden=hidden, **item.meta["scenario"]["training"])
+    return given
+
+
+def call(name, given, **values):
+    """What a one-shot method or control makes of a problem."""
+    item, given = METHODS[name], suited(name, given)
     return made_of(item, given.models, allowed(given.info, item), values)
-
-
-def made_of(item, models, info, values):
-    """The model of one setting, with what the method prepares for all of them."""
-    spec = item.spec(values)
-    prepared = Prepare(item.meta["prepare"], models, info, Rng(0))(spec)
-    return item.fn(models, info, rng=Rng(0), **spec.values, **prepared)
-
-
-def each(made):
-    return [made] if isinstance(made, GlobalModel) else list(made)
-
-
-class Watched(Clients):
-    """Clients whose data no method may take for itself."""
-
-    def __getattribute__(self, name):
-        if name == "data":
-            reader = sys._getframe(1).f_globals["__name__"]
-            assert not reader.startswith("fedrepro.components.methods"), "a method reads the data"
-        return super().__getattribute__(name)
 
 
 def item_of(made):
@@ -100,23 +66,9 @@ def item_of(made):
     return item
 
 
-class WatchedPeers(Watched, Peers):
-    """The same as nodes of a graph."""
-
-
 def asked_by(made, clients):
     """The clients as the harness hands them to this method: they do what it declared."""
     return watched(item_of(made), clients)
-
-
-def watched(item, clients):
-    """The same by the component that the method is."""
-    on_graph = item.meta["kind"] == "peer"
-    if on_graph and not isinstance(clients, Peers):
-        clients = peers_of(clients)
-    given = {f.name: getattr(clients, f.name) for f in fields(clients)}
-    kind = WatchedPeers if on_graph else Watched
-    return kind(**given | {"method": item.name, "needs": item.meta["needs"]})
 
 
 def states(made, clients, info=None):
@@ -149,8 +101,3 @@ def as_split(given):
     return EvaluationSplit(
         given.clients.data.examples, given.labels, (FEATURES,), CLASSES, given.rows
     )
-
-
-def scores_of(model, given):
-    network = network_of(model.model, (FEATURES,), CLASSES)
-    return probabilities(network, model.tensors, model.weights, given.clients.data.examples)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import loaded
+
 from fedrepro.core.registry import components
 
 ROOT = Path(__file__).parents[2]
@@ -15,7 +17,7 @@ PAGE = (ROOT / "docs" / "data.md").read_text()
 
 
 def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
-    code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    code, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     (tmp_path / "moons.py").write_text(code)
     (tmp_path / "config").symlink_to(ROOT / "config")
     # a second folder of the package stands for the file in src/fedrepro/datasets
@@ -34,7 +36,7 @@ def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:
 
 
 def test_the_example_of_a_csv_of_ones_own_works(tmp_path: Path) -> None:
-    _, code = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    _, code, _ = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     (tmp_path / "flowers.py").write_text(code)
     (tmp_path / "config").mkdir()
     table = (ROOT / "config" / "datasets.csv").read_text()
@@ -57,6 +59,22 @@ def test_the_example_of_a_csv_of_ones_own_works(tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert "train: 70 (lily: 23, rose: 47)" in run.stdout
+
+
+def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
+    code = re.findall(r"```python\n(.*?)```", PAGE, re.S)[2]
+    (tmp_path / "mine.py").write_text(code)
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text("scale: quick\ncomponents: [mine.py]\n")
+    lines = [f"{i / 7},{'rose' if i % 3 else 'lily'},{i % 5}" for i in range(90)]
+    (tmp_path / "flowers.csv").write_text("\n".join(["length,kind,width", *lines]))
+    done = loaded.python(
+        ["-m", "fedrepro", *["stage", "prepare", "--dataset", "my_flowers", "--out", "data"]],
+        tmp_path,
+        {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "my_flowers: train 60, validation 10, test 20" in done.stderr
 
 
 def test_every_data_set_and_extractor_has_its_place() -> None:

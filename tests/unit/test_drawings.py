@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
+from small_exhibits import file_of
 from synthetic import draw, plan, plausible, tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
@@ -24,6 +25,8 @@ from fedrepro.drawings.sizes import BESIDE, paths_of
 from fedrepro.drawings.tables import html
 from fedrepro.numbers.pairing import as_shown
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
+from fedrepro.planning.config import Config
+from fedrepro.planning.plan import Plan
 from fedrepro.site.pages import paper_page
 from fedrepro.site.reading import read_reports
 from fedrepro.stages.exhibit import exhibit_table
@@ -277,8 +280,54 @@ def test_headings_say_what_the_sweep_holds():
 
 def test_a_figure_against_rounds_has_one_point():
     exhibit, numbers = numbers_of("figure-2b")
-    with pytest.raises(FedreproError, match="one point only, not 2; give its sweep one value"):
+    with pytest.raises(FedreproError, match="one point in each case only, not 2; give"):
         DRAWINGS["accuracy-against-rounds"](exhibit, numbers)
+
+
+ROUNDS = {
+    "drawing": "accuracy-against-rounds",
+    "trials": 2,
+    "sweep": {"partition.clients": [3]},
+    "methods": [{"name": "fedavg", "rounds": 6}, {"name": "average", "label": "once"}],
+    "cases": {
+        "iid": {"label": "alike"},
+        "other": {"label": "unlike, very", "partition": {"name": "dirichlet"}},
+    },
+}
+
+
+def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
+    made = Plan(Config(), {"small": file_of(**ROUNDS)}, "tiny")
+    exhibit = made.exhibit("small/x")
+    numbers = read_csv(csv_text(summarise(exhibit, tables_of(made, "small/x", plausible)).numbers))
+    found = DRAWINGS["accuracy-against-rounds"](exhibit, numbers)
+    titles = [axes.get_title(loc="left") for axes in found.axes]
+    assert titles == ["a  alike", "b  unlike\n    very", "close-up", "close-up"]
+    for case, whole, close in zip(cases(numbers), found.axes[:2], found.axes[2:], strict=True):
+        lines_of_case = round_lines(exhibit, of_case(numbers, case))
+        for axes in (whole, close):
+            shown = [list(line.get_ydata()) for line in axes.lines]
+            assert all(line.mean in shown for line in lines_of_case.values())
+    assert [axes.get_xlabel() for axes in found.axes] == ["", "", *["communication rounds"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"sweep": {"partition.clients": [3, 4]}}, "so its sweep has one value"),
+        (
+            {
+                "cases": {
+                    f"c{k}": {"label": str(k), "training": {"lr": k / 9}} for k in range(1, 10)
+                }
+            },
+            "at most 8 of them, not 9",
+        ),
+    ],
+)
+def test_a_figure_against_rounds_with_more_is_refused_when_it_is_planned(change, told):
+    with pytest.raises(FedreproError, match=told):
+        Plan(Config(), {"small": file_of(**ROUNDS | change)}, "tiny").exhibit("small/x")
 
 
 def test_maps_need_a_method_that_shows_its_settings():

@@ -61,7 +61,7 @@ def test_trials_of_a_method_that_is_nowhere_are_a_sentence():
     with pytest.raises(
         FedreproError, match=r"unknown method 'b' in trials_of of small/x.* known are A, B"
     ):
-        Plan(Config(), {"small": file}, "quick")
+        Plan(Config(), {"small": file}, "quick").exhibit("small/x")
 
 
 # ------------------------------------------------------------------------------------ settings

@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning import forecast as module
 from fedrepro.planning.config import Config, load_exhibits
-from fedrepro.planning.forecast import forecast, parse_target
+from fedrepro.planning.forecast import forecast, notes_of, parse_target
 from fedrepro.planning.plan import Plan
 
 
@@ -107,7 +107,28 @@ def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811
     said = capsys.readouterr().out
     assert "hours of one core" in said
     assert "no measurement yet" in said
+    assert main(["plan", "reports/quick/rm/sensitivity.html"]) == 0
+    assert "note: rm/sensitivity: where trials is 1, 5 are computed" in capsys.readouterr().out
     assert main(["plan", "reports/paper/x"]) == 2
+
+
+@pytest.mark.parametrize(("trials", "told"), [(2, ["where trials is 2, 5 are computed"]), (5, [])])
+def test_trials_that_are_computed_beyond_those_asked_for_are_told(trials, told):
+    plan = Plan(Config(), {"small": file_of(trials=trials, methods=[{"name": "local"}])}, "quick")
+    found = notes_of(plan, plan.exhibit("small/x"))
+    assert [note.partition(", since")[0] for note in found] == [f"small/x: {one}" for one in told]
+
+
+@pytest.mark.parametrize(
+    ("model", "shared", "count"), [("mlp", False, 1), ("mlp", True, 0), ("logistic", False, 0)]
+)
+def test_averages_of_different_starts_are_told(model, shared, count):
+    training = {"name": "adam", "shared_init": shared}
+    given = {"methods": [{"name": "average"}], "model": {"name": model}, "training": training}
+    plan = Plan(Config(), {"small": file_of(trials=5, **given)}, "quick")
+    found = notes_of(plan, plan.exhibit("small/x"))
+    assert len(found) == count
+    assert all("small/x: 'average' combines units in their places" in note for note in found)
 
 
 def test_a_partition_that_leaves_the_number_of_clients_to_the_data_is_no_obstacle(workplace):  # noqa: F811

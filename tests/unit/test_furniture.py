@@ -28,7 +28,17 @@ def asked_for() -> list[Requirement]:
     project = PROJECT["project"]
     extras = [line for lines in project["optional-dependencies"].values() for line in lines]
     build = PROJECT["build-system"]["requires"]
-    return [Requirement(line) for line in (*project["dependencies"], *extras, *build)]
+    found = [Requirement(line) for line in (*project["dependencies"], *extras, *build)]
+    return [requirement for requirement in found if requirement.name != project["name"]]
+
+
+def test_extras_name_extras_that_there_are():
+    extras = PROJECT["project"]["optional-dependencies"]
+    lines = [Requirement(line) for lines in extras.values() for line in lines]
+    named = {extra for line in lines if line.name == "fedrepro" for extra in line.extras}
+    assert named <= set(extras)
+    assert {Requirement(line).extras.pop() for line in extras["slurm"][:1]} == {"workflow"}
+    assert set(extras) - set(named) == {"all", "dev", "lite0"}
 
 
 def make(*words: str, folder: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:

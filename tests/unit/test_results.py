@@ -21,6 +21,7 @@ from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
 from fedrepro.numbers.confusion import shares
+from fedrepro.numbers.files import whole_exhibits
 from fedrepro.numbers.paired import paired
 from fedrepro.numbers.results import Only, collect
 from fedrepro.numbers.summary import read_metrics
@@ -65,6 +66,18 @@ def test_a_value_of_a_round_never_passes_for_a_final_one(drawn):
     final = frame[frame["phase"] == "final"]
     assert not final.duplicated(keys).any()
     assert frame.duplicated(keys).any()
+
+
+def test_what_was_drawn_before_is_shown_on_if_it_is_whole(drawn):
+    keys = list(plan().exhibits)
+    assert whole_exhibits(Path("reports/tiny"), keys, "tiny") == [KEY]
+    path = Path(f"reports/tiny/{KEY}.png")
+    kept = path.read_bytes()
+    path.unlink()
+    try:
+        assert whole_exhibits(Path("reports/tiny"), keys, "tiny") == []
+    finally:
+        path.write_bytes(kept)
 
 
 def test_files_of_before_there_were_phases_are_read(drawn):

@@ -17,7 +17,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.represent import represent
 from fedrepro.graphs.made import weights_of
 from fedrepro.networks.predict import network_of
-from fedrepro.stages.aggregate import Prepare, Worked, _require_models, worked
+from fedrepro.stages.aggregate import Prepare, Worked, require_models, worked
 from fedrepro.stages.data import prepare
 from fedrepro.stages.rounds import TrialRounds
 
@@ -53,14 +53,14 @@ def test_features(monkeypatch):
 @pytest.mark.parametrize("made", [{}, [], [None], "model", np.zeros(2)])
 def test_a_one_shot_method(made):
     with pytest.raises(FedreproError, match=r"'average' returns a .* GlobalModel"):
-        _require_models(made, components("method")["average"].spec())
+        require_models(made, components("method")["average"].spec())
 
 
 def test_a_one_shot_method_may_leave_a_setting_out():
     average = components("method")["average"].spec()
     model = GlobalModel(problem().models.model, {})
     for made in (None, model, [model, model]):
-        _require_models(made, average)
+        require_models(made, average)
 
 
 def worked_with(error: Exception) -> Worked:

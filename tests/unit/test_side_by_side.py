@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import warnings
 from dataclasses import replace
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import torch
 from torch import nn
 
+import fedrepro
 from fedrepro.api import NEEDS, LocalModels
 from fedrepro.cli import printing
 from fedrepro.cli.main import main
@@ -281,6 +283,26 @@ def test_a_method_of_one_start_is_refused_for_others_unless_it_is_said(strangers
     assert "needs the weights that all clients started from: give --start" in said_by(start)[2]
     assert "no more like those of first.pt" in said_by([*start, "--start", "first.pt"])[2]
     assert said_by([*start, "--start", "first.pt", "--same-start"])[0] == 0
+
+
+def test_an_average_of_different_starts_is_made_with_a_note(strangers, capsys):
+    command = ["combine", "average", *strangers, "--clients-data", "own*.npz"]
+    _, out, _ = said_by([*command, "--out", "a.pt"])
+    assert "note: 'average' combines units in their places, and the units of own1.pt" in out
+    assert "note:" not in said_by([*command, "--out", "b.pt", "--same-start"])[1]
+    _, out, _ = said_by(["combine", "--method", "all", *strangers, "--clients-data", "own*.npz",
+                         "--evaluate", "own0.npz"])  # fmt: skip
+    assert out.count("note: 'average' combines units in their places") == 1
+    counts = np.full((3, 3), 20)
+    states = [torch.load(name, weights_only=True) for name in strangers]
+    apart = LocalModels.from_state_dicts(states, label_counts=counts)
+    with pytest.warns(UserWarning, match="combines units in their places, and the units of client"):
+        fedrepro.combine(apart, "average")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alike = LocalModels.from_state_dicts([states[0]] * 3, label_counts=counts)
+        fedrepro.combine(alike, "average")
+        fedrepro.combine(apart, "uniform_ensemble")
 
 
 # -------------------------------------------------------------------------- what may be looked at

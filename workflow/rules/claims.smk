@@ -18,7 +18,7 @@ rule claims:
         mem_mb=growing(1000),
         runtime=growing(10),
     params:
-        exhibits=selected_keys_of_paper,
+        exhibits=shown_keys_of_paper,
         says=claims_said,
     message:
         "claims of {wildcards.paper} at scale {wildcards.scale}"

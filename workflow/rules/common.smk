@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import hand_over, kept, preload, put_on_path, say_again, slurm
-from fedrepro.planning.boards import parts_of, require_frozen
+from fedrepro.planning.boards import part_keys, parts_of, require_frozen
 from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
     SCALES,
@@ -43,7 +43,7 @@ try:
     EXHIBITS = load_exhibits()
 except FedreproError as error:
     raise WorkflowError(str(error)) from None
-hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds)
+hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components)
 
 
 onstart:
@@ -122,11 +122,13 @@ def plan_of(scale):
 
 
 def say_what_changed():
-    """Warn of components whose file changed under the same version, in the scales asked for."""
+    """Warn of exhibits with mistakes, which are left out, and of components whose file changed
+    under the same version, in the scales asked for."""
     words = " ".join(sys.argv)
     for scale in SCALES:
         if scale == CONFIG.scale or f"/{scale}/" in words:
-            for sentence in changed_components(plan_of(scale)):
+            plan = plan_of(scale)
+            for sentence in (*plan.mistakes, *changed_components(plan)):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
 
 
@@ -252,6 +254,25 @@ def exhibit_of(wildcards):
 
 def selected_keys(wildcards):
     return [exhibit.key for exhibit in plan_of(wildcards.scale).selected]
+
+
+def shown_keys(wildcards):
+    """The selected exhibits, and what was drawn before: a page of some forgets none of the others.
+
+    These are shown as they are; nothing is computed for them.
+    """
+    from fedrepro.numbers.files import whole_exhibits
+
+    plan = plan_of(wildcards.scale)
+    reports = Path(f"reports/{wildcards.scale}")
+    drawn = whole_exhibits(reports, plan.exhibits, wildcards.scale)
+    return list(dict.fromkeys([*selected_keys(wildcards), *drawn]))
+
+
+def shown_keys_of_paper(wildcards):
+    return [
+        key for key in shown_keys(wildcards) if key.startswith(f"{wildcards.paper}/")
+    ]
 
 
 def shortened_tokens(wildcards):
@@ -438,7 +459,7 @@ def boards_of_selected(wildcards):
     found = []
     for paper, file in plan.files.items():
         for version in file.boards:
-            parts = {exhibit.key for exhibit in parts_of(plan, paper, version)}
+            parts = set(part_keys(plan, paper, version))
             if parts and parts <= chosen:
                 found.append(f"reports/{wildcards.scale}/{paper}/{version}.json")
     return found

@@ -39,7 +39,7 @@ rule site:
         mem_mb=growing(1000),
         runtime=growing(20),
     params:
-        exhibits=selected_keys,
+        exhibits=shown_keys,
     message:
         "writing reports/{wildcards.scale}/index.html"
     shell:

@@ -5,16 +5,47 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Sequence
+
+from fedrepro.core import outside
+
+CONFIG = "config/config.yaml"
 
 
-def hand_over(mirror: str, checkpoint_seconds: float) -> None:
+def hand_over(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
     """Tell jobs, through their environment, what does not change a result.
 
     As parameters of a rule these would make Snakemake run everything again whenever they change:
-    a mirror that is set today and not tomorrow, or a checkpoint more often.
+    a mirror that is set today and not tomorrow, or a checkpoint more often. components: files of
+    components outside the package, whose versions do change results and are parameters of rules.
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
+    if components or outside.NAMED not in os.environ:
+        outside.name_files(components)
+
+
+def name_configured() -> None:
+    """Tell this process of the files of components that the configuration here names, if it was
+    not told of any. A configuration that is wrong is told of by whoever needs more of it."""
+    if outside.NAMED in os.environ:
+        return
+    try:
+        with open(CONFIG, encoding="utf-8") as file:
+            text = file.read()
+    except OSError:
+        return
+    if "components" not in text:  # reading yaml takes longer than all else here
+        return
+    from fedrepro.core.yaml_text import parse_yaml
+
+    try:
+        found = parse_yaml(text)
+    except ValueError:
+        return
+    files = found.get("components") if isinstance(found, dict) else None
+    if isinstance(files, list) and all(isinstance(file, str) for file in files):
+        outside.name_files(files)
 
 
 def put_on_path() -> None:

@@ -97,6 +97,7 @@ def _there_or_here(given: list[str]) -> int:
 
 
 def _here(given: list[str]) -> int:
+    from fedrepro.cli import name_configured
     from fedrepro.core import arithmetic
     from fedrepro.core.provenance import loaded
 
@@ -104,6 +105,7 @@ def _here(given: list[str]) -> int:
     if words[:1] == ["stage"]:
         arithmetic.named(arithmetic.of_words(words))
     loaded()  # what is stamped into files is what is loaded from here on
+    name_configured()
     if words[:1] == ["stage"]:
         from fedrepro.cli.stage import run_stage
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedrepro.cli.check_method import check_method
 from fedrepro.cli.data import data_app
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.own import combine, evaluate, recommend
@@ -33,6 +34,7 @@ app.add_typer(check_app, name="check")
 draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
+app.command("check-method")(check_method)
 app.command()(combine)
 app.command()(evaluate)
 app.command()(recommend)
@@ -81,13 +83,26 @@ def methods() -> None:
 
 
 @app.command()
+def start(
+    folder: Annotated[Path, typer.Argument(help="folder to make, or to write into")] = Path("."),
+) -> None:
+    """Make a folder to compute in: the configuration and the workflow of this fedrepro."""
+    from fedrepro.stages.notebook import start as begin
+
+    say(f"{begin(folder)}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
+
+
+@app.command()
 def exhibits(scale: Scale = "quick") -> None:
     """Every figure and table, with the command that makes it."""
     from fedrepro.numbers.about import command_of
 
-    for key, exhibit in _plan(scale).exhibits.items():
+    plan = _plan(scale)
+    for key, exhibit in plan.exhibits.items():
         say(f"{key}: {exhibit.settings.title}")
         say(f"    {command_of(exhibit, scale)}")
+    for sentence in plan.mistakes:
+        say(sentence)
 
 
 @check_app.command("pfnm")
@@ -149,6 +164,8 @@ def plan(
         say(f"estimated from {source}: {jobs} jobs")
     for what, jobs in found.unknown.items():
         say(f"no measurement yet, counted as nothing: {what} ({jobs} jobs)")
+    for note in found.notes:
+        say(f"note: {note}")
     if found.sources:
         say("another machine, or one with other work to do, may take half or twice that")
 

@@ -32,7 +32,8 @@ from fedrepro.cli.preloaded import (
     identity,
     is_of_this_user,
 )
-from fedrepro.core import arithmetic, provenance, sources
+from fedrepro.core import arithmetic, outside, provenance, sources
+from fedrepro.core.errors import EXTRAS
 from fedrepro.core.registry import KINDS, components
 from fedrepro.core.temporary import remove_left
 
@@ -307,9 +308,16 @@ def _run(words: list[str]) -> int:
 
 
 def load(between: Callable[[], None] = lambda: None) -> None:
-    """Import what jobs need, part by part; `between` is called after each."""
+    """Import what jobs need, part by part; `between` is called after each.
+
+    What only some installs have is left out where it is not: a job that needs it says so.
+    """
     for name in MODULES:
-        importlib.import_module(name)
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in EXTRAS:
+                raise
         between()
     for kind in KINDS:
         components(kind)
@@ -319,8 +327,10 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 def main(listening: int, lifeline: int) -> None:
     """Load everything, serving jobs in between; then serve until the workflow ends.
 
-    Sources that change while they are loaded are taken for those of no job.
+    Sources that change while they are loaded are taken for those of no job. Files outside the
+    package may change while the workflow runs, so jobs load them themselves.
     """
+    outside.name_files(())
     listener = socket.socket(fileno=listening)
     own = identity(provenance.loaded().whole.digest, arithmetic.taken())
     server = Server(listener, lifeline, own)

@@ -76,8 +76,32 @@ def disk_error(error: OSError, path: object) -> FedreproError | None:
     return None if words is None else FedreproError(words.format(path=path))
 
 
+# what else than the base install some modules come with, by the extra that brings it
+EXTRAS = {
+    "matplotlib": "plots",
+    "snakemake": "workflow",
+    "altair": "site",
+    "furo": "site",
+    "itables": "site",
+    "myst_parser": "site",
+    "sphinx": "site",
+    "vl_convert": "site",
+    "rocrate": "crate",
+}
+
+
 def sentence_for(error: Exception) -> FedreproError | None:
-    """The sentence for what a machine lacks, wherever it was noticed: memory, or room on a disk."""
+    """The sentence for what a machine lacks, wherever it was noticed: memory, room on a disk, or a
+    package that only some commands need.
+    """
+    if isinstance(error, ModuleNotFoundError):
+        lacking = (error.name or "").partition(".")[0]
+        if lacking not in EXTRAS:
+            return None
+        return FedreproError(
+            f"this takes {lacking}, which is not installed here: pip install "
+            f"'fedrepro[{EXTRAS[lacking]}]'"
+        )
     if isinstance(error, OSError):
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
         if full or not error.filename:

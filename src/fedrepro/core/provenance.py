@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import fedrepro
-from fedrepro.core import arithmetic, sources
+from fedrepro.core import arithmetic, outside, sources
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Component, Spec
@@ -196,7 +196,8 @@ def provenance(
 def file_of(component: Component) -> str:
     """Version of a component and digest of its file, as this process loaded it."""
     inside = os.path.relpath(component.file, sources.PACKAGE) if component.file else ""
-    digest = loaded().each.get(inside) or sources.digest_of_file(component.file)
+    loaded_outside = outside.loaded_digests.get(component.file)
+    digest = loaded().each.get(inside) or loaded_outside or sources.digest_of_file(component.file)
     return f"{component.version} {digest}"
 
 

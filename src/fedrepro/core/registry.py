@@ -1,5 +1,6 @@
 """Components find themselves: every module of datasets/, models/, trainings/ … is read, in
-`components` and in the folders of papers.
+`components` and in the folders of papers, and so are files that the configuration names and modules
+that installed packages declare (`outside.py`).
 
 Component modules import neither torch nor torchvision nor scikit-learn at module level, so that
 listing them, and planning, costs milliseconds.
@@ -8,10 +9,12 @@ listing them, and planning, costs milliseconds.
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
+from fedrepro.core import outside
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import by_own_name, modules_in, modules_of_papers
 from fedrepro.core.sources import digest_of_file
@@ -57,6 +60,9 @@ COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
 _found: dict[str, dict[str, Component]] = {kind: {} for kind in KINDS}
 _loaded: set[str] = set()
+# what each file outside the package registered, and whether installed packages were asked
+_of_file: dict[str, list[tuple[str, str]]] = {}
+_installed: list[bool] = []
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,9 +76,12 @@ def register(kind: str, name: str, /, version: int | str, **meta: Any) -> Callab
     """
 
     def keep(fn: F) -> F:
-        if name in _found[kind]:
-            raise FedreproError(f"two {kind} components are named '{name}'; rename one")
         made = Component(kind, name, version, fn, meta, COMMON.get(kind))
+        if name in _found[kind]:
+            files = " and ".join(
+                os.path.relpath(one.file) for one in (_found[kind][name], made) if one.file
+            )
+            raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
         if version == DEV:
             made = replace(made, version=f"{DEV}-{digest_of_file(made.file)}")
         taken = sorted(set(made.own_params) & set(made.common_params))
@@ -87,14 +96,70 @@ def register(kind: str, name: str, /, version: int | str, **meta: Any) -> Callab
 
 
 def components(kind: str) -> dict[str, Component]:
-    """All components of a kind by name; imports the kind's modules on first use."""
+    """All components of a kind by name; imports the kind's modules on first use.
+
+    Errors: FedreproError for a file outside the package that cannot be loaded.
+    """
     if kind not in _loaded:
         _loaded.add(kind)
         package = KINDS[kind]
         papers = modules_of_papers(package.rpartition(".")[2])
         for module in by_own_name([*modules_in(package), *papers]):
             importlib.import_module(module)
+    _bring_outside()
     return _found[kind]
+
+
+def components_of(file: str) -> list[Component]:
+    """What a file that this process was told of registered, in its order."""
+    components("method")
+    return [_found[kind][name] for kind, name in _of_file[file]]
+
+
+def _bring_outside() -> None:
+    """Load what this process was told of and has not loaded; forget what it is told of no more."""
+    if not _installed:
+        _installed.append(True)  # before they are asked, since they may ask for components
+        try:
+            outside.load_installed()
+        except FedreproError:
+            _installed.clear()
+            raise
+    told = outside.named()
+    for file in [file for file in _of_file if file not in told]:
+        for kind, name in _of_file.pop(file):
+            del _found[kind][name]
+    for file in told:
+        if file not in _of_file:
+            _load(file)
+
+
+def _load(file: str) -> None:
+    """Load a file whole or not at all."""
+    before = {kind: set(found) for kind, found in _found.items()}
+    _of_file[file] = []  # it may ask for components while it is loaded
+    try:
+        # names that the package has are refused, so all of its own come first
+        for kind in KINDS:
+            components(kind)
+        before = {kind: set(found) for kind, found in _found.items()}
+        outside.load_file(file)
+        _of_file[file] = [
+            (kind, name)
+            for kind, found in _found.items()
+            for name in found
+            if name not in before[kind]
+        ]
+        if not _of_file[file]:
+            raise FedreproError(
+                f"{file} has no component: decorate a function by @method or @register"
+            )
+    except BaseException:
+        del _of_file[file]
+        for kind, found in _found.items():
+            for name in set(found) - before[kind]:
+                del found[name]
+        raise
 
 
 def parse_token(kind: str, token: str) -> Spec:

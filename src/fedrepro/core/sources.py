@@ -34,17 +34,21 @@ OTHER = {
     "record/": "reports",
     "site/": "reports",
     "stages/board.py": "judges",
+    "stages/check_method.py": "checks methods of one's own",
     "stages/chosen.py": "keeps models that are made in the same way elsewhere",
     "stages/claims.py": "judges",
     "stages/combine.py": "combines models of one's own",
+    "stages/contract.py": "checks methods",
     "stages/evaluate.py": "measures models of one's own",
     "stages/exhibit.py": "draws",
     "stages/maps.py": "draws",
+    "stages/notebook.py": "runs the workflow",
     "stages/own_data.py": "reads data of one's own",
     "stages/own_models.py": "reads models of one's own",
     "stages/redraw.py": "draws",
     "stages/side_by_side.py": "combines models of one's own",
     "stages/site.py": "reports",
+    "stages/small_problem.py": "checks methods",
 }
 PAPERS = "papers/"
 # What lies there and computes all the same.

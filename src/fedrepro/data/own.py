@@ -7,6 +7,7 @@ which hand over a path in `raw`: see docs/data.md, "From a file of one's own".
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
 import zipfile
 from dataclasses import dataclass
@@ -183,6 +184,14 @@ def split_by_class(
         classes=examples.classes,
         kind=kind,
     )
+
+
+def checksum_of(path: Path) -> str:
+    """The SHA-256 of a file, for `reads` of a data set. Errors: FedreproError for a missing one."""
+    try:
+        return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    except OSError as error:
+        raise _unreadable(path, error.strerror) from error
 
 
 def _wrong(path: Path, what: str) -> FedreproError:

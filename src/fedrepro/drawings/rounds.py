@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -22,18 +23,21 @@ from fedrepro.drawings.canvas import (
     mark,
     names_of,
     new_figure,
+    of_case,
     percent,
     rounded,
     select,
 )
-from fedrepro.drawings.style import looks
+from fedrepro.drawings.style import Look, looks
 from fedrepro.numbers.summary import ROUND
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HEIGHT = 3.3  # inches, with a legend of two rows
+HEIGHT, CASES_HEIGHT = 3.3, 4.7  # inches, with a legend of two rows
+LETTERS = "abcdefgh"
 MARKERS = 10
 MANY = 1000  # rounds from which the axis is logarithmic, if there is something to see
 EARLY, SEEN = 0.05, 5  # so many measured rounds in the first part of a run are
@@ -43,24 +47,51 @@ NEAR = 0.2  # a method that ends further below the best is left out of the close
 def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
     """Whole range and close-up; a method without rounds is a level line across both.
 
-    Thousands of rounds are drawn on a logarithmic axis, or all that happens early is one stroke;
-    but for those measured so evenly that there is nothing early to be seen.
+    Side by side for one scenario, for cases one above the other in a column each. Thousands of
+    rounds are drawn on a logarithmic axis, or all that happens early is one stroke; but for those
+    measured so evenly that there is nothing early to be seen.
     """
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-    if len(exhibit.points) > 1 or cases(numbers):
+    shown = cases(numbers)
+    if len(exhibit.points) > max(1, len(shown)):
         raise FedreproError(
-            f"{exhibit.key} is drawn against rounds, so it can have one point only, "
+            f"{exhibit.key} is drawn against rounds, so it can have one point in each case only, "
             f"not {len(exhibit.points)}; give its sweep one value"
         )
     look = looks(exhibit.measures)
-    accuracy = round_lines(exhibit, numbers)
     names = names_of(exhibit)
     rows = legend_rows(list(names.values()))
     added = LEGEND_ROW * (rows - 2)
-    drawn = new_figure(HEIGHT + added)
-    margins = {"left": 0.45, "right": 0.3, "top": 0.72, "bottom": 0.95 + added}
-    ((whole, close),) = grid_of(drawn, 1, 2, across=0.55, **margins)
+    if shown:
+        drawn = new_figure(CASES_HEIGHT + added)
+        margins = {"left": 0.48, "right": 0.12, "top": 0.86, "bottom": 0.95 + added}
+        upper, lower = grid_of(drawn, 2, len(shown), across=0.34, between=0.42, **margins)
+        for at, case in enumerate(shown):
+            whole, close = upper[at], lower[at]
+            _pair(exhibit, of_case(numbers, case), look, whole, close)
+            whole.set_title(f"{LETTERS[at]}  {case}".replace(", ", "\n    "), loc="left")
+            whole.set_xlabel("")
+            close.set_title("close-up", loc="left", fontsize=7)
+        for axes in (upper[0], lower[0]):
+            axes.set_ylabel("test accuracy (%)", labelpad=2)
+    else:
+        drawn = new_figure(HEIGHT + added)
+        margins = {"left": 0.45, "right": 0.3, "top": 0.72, "bottom": 0.95 + added}
+        ((whole, close),) = grid_of(drawn, 1, 2, across=0.55, **margins)
+        _pair(exhibit, numbers, look, whole, close)
+        whole.set_title("a  Test accuracy (%)", loc="left")
+        close.set_title("b  Test accuracy (%), close-up", loc="left")
+    legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
+    headings(drawn, exhibit)
+    return drawn
+
+
+def _pair(
+    exhibit: Exhibit, numbers: pd.DataFrame, look: Mapping[str, Look], whole: Axes, close: Axes
+) -> None:
+    """The whole range and the close-up of one scenario."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    accuracy = round_lines(exhibit, numbers)
     low, high = ends(exhibit, accuracy)
     first = min(min(line.x) for line in accuracy.values())
     last = max(max(line.x) for line in accuracy.values())
@@ -77,14 +108,9 @@ def accuracy_against_rounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
             axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
             axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
         percent(axes)
-    whole.set_title("a  Test accuracy (%)", loc="left")
     whole.set_ylim(0, 1)
-    close.set_title("b  Test accuracy (%), close-up", loc="left")
     close.set_ylim(low, high)
     mark(whole, low, high)
-    legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
-    headings(drawn, exhibit)
-    return drawn
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:

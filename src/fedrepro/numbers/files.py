@@ -7,10 +7,11 @@ recorded before there were checksums.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,6 +118,17 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
             "make the figure again from the results that are there"
         )
     return ExhibitFiles(f"{folder / key}", about)
+
+
+def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
+    """Which of these exhibits a folder of reports has whole."""
+    found = []
+    for key in keys:
+        with contextlib.suppress(FedreproError):
+            suffixes = open_exhibit(folder, key, scale).suffixes
+            if all(Path(f"{folder / key}{suffix}").exists() for suffix in suffixes):
+                found.append(key)
+    return found
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:

@@ -409,9 +409,10 @@ def require_printed(plan: Plan) -> None:
         papers.setdefault(exhibit.paper, []).append(exhibit)
     for paper, own in papers.items() if plan.scale == "paper" else ():
         tables = [exhibit for exhibit in own if exhibit.is_table]
-        values = read_published(published_file(paper))
+        lost = {key.partition("/")[2] for key in plan.broken if key.startswith(f"{paper}/")}
+        values = [one for one in read_published(published_file(paper)) if one.exhibit not in lost]
         require_cells(tables, values)
-        names = [exhibit.name for exhibit in own]
+        names = [*(exhibit.name for exhibit in own), *lost]
         for value in (one for one in values if one.set_up):
             shown = value.set_up.partition(": ")[0].partition(", ")[0]
             if shown not in names:

@@ -6,6 +6,8 @@ classes; a test holds them in step.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -83,6 +85,11 @@ class Config(Strict):
         ge=0,
         allow_inf_nan=False,
         description="seconds between checkpoints of methods that run in rounds",
+    )
+    components: list[str] = Field(
+        default_factory=list,
+        description="files of components of one's own, such as [mine.py]: methods, partitions, "
+        "data sets and all else that a decorator registers; docs/adding-a-method.md. They are run",
     )
     preload: bool = Field(
         True,
@@ -168,8 +175,8 @@ class ExhibitFile(Strict):
     )
 
     def names(self, scale: str) -> list[str]:
-        """The exhibits that there are at a scale."""
-        return [name for name in self.exhibits if scale in self._scales(name, scale)]
+        """The exhibits that there are at a scale, and those of which a mistake hides it."""
+        return [name for name in self.exhibits if self._is_at(name, scale)]
 
     def parts(self, version: str, scale: str) -> list[str]:
         """The exhibits that a leaderboard is made of at a scale, in the order of the file."""
@@ -182,6 +189,12 @@ class ExhibitFile(Strict):
     def is_table(self, name: str, scale: str) -> bool:
         """Whether an exhibit is written as a table rather than drawn."""
         return bool(self._merged(name, scale).get("drawing") == TABLE)
+
+    def _is_at(self, name: str, scale: str) -> bool:
+        try:
+            return scale in self._scales(name, scale)
+        except FedreproError:  # `settings` says what is wrong with it, to those who ask for it
+            return True
 
     def _scales(self, name: str, scale: str) -> list[Scale]:
         return _validated(Scales, self._merged(name, scale), self._where(name, scale)).scales
@@ -236,8 +249,9 @@ def table_names(files: Mapping[str, ExhibitFile]) -> list[str]:
     """
     kinds: dict[str, set[bool]] = {}
     for file in files.values():
-        for name in file.exhibits:
-            kinds.setdefault(name, set()).update(file.is_table(name, scale) for scale in SCALES)
+        for name, scale in itertools.product(file.exhibits, SCALES):
+            with contextlib.suppress(FedreproError):  # whoever asks for it is told
+                kinds.setdefault(name, set()).add(file.is_table(name, scale))
     both = sorted(name for name, found in kinds.items() if len(found) > 1)
     if both:
         raise FedreproError(

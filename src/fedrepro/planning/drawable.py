@@ -92,8 +92,11 @@ def _panels(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> 
 
 
 def _rounds(measures: Sequence[Method], points: Points, axis: Sequence[str]) -> Iterator[str]:
-    if len(points) > 1 or CASE in points[0]:
-        yield f"it is drawn against rounds, so it has one point and no cases, not {len(points)}"
+    count = len(_values(points, CASE))
+    if count > PANELS:
+        yield f"it has a panel for each of its cases, at most {PANELS} of them, not {count}"
+    if len(points) > max(1, count):
+        yield "it is drawn against rounds, so its sweep has one value"
     yield from _nothing_shown(measures)
     yield from _a_rival(measures)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
@@ -15,6 +16,9 @@ from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.measures import Measure, in_rounds, simulated
 from fedrepro.planning.paths import Scenario, clients_of
 from fedrepro.planning.tuned import PUBLIC_SAMPLE
+
+if TYPE_CHECKING:
+    from fedrepro.planning.exhibit import Exhibit
 
 
 def require_kind(measure: Measure, scenario: Scenario | None, where: str) -> None:
@@ -101,6 +105,23 @@ def _check_start(method: Spec, scenario: Scenario, where: str) -> None:
             f"{where}: method '{method.name}' combines models that trained from one start, and "
             "here each client draws its own: set shared_init of the training to true"
         )
+
+
+def doubts(exhibit: Exhibit) -> list[str]:
+    """What speaks against what an exhibit does, though it can be done: a sentence each."""
+    found = {
+        run.method.name: None
+        for run in exhibit.runs
+        if run.scenario is not None
+        and run.method.component.meta["better_of_one_start"]
+        and run.scenario.model.name != "logistic"  # without hidden units starts do not matter
+        and not run.scenario.training["shared_init"]
+    }
+    return [
+        f"{exhibit.key}: '{name}' combines units in their places, and here each client draws a "
+        "start of its own; to compare it fairly set shared_init of the training to true"
+        for name in found
+    ]
 
 
 def _check_training(method: Spec, scenario: Scenario, where: str) -> None:

@@ -32,6 +32,7 @@ from fedrepro.core.tuning import tuning_of
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.brought import at_hand
 from fedrepro.planning.config import SCALES, Config, ExhibitFile
+from fedrepro.planning.fitting import doubts
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.planning.plan import Exhibit, Plan, Run
 
@@ -60,6 +61,7 @@ class Forecast:
     bytes: float = 0.0
     sources: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     unknown: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    notes: list[str] = field(default_factory=list)
 
     @property
     def hours(self) -> float:
@@ -101,7 +103,23 @@ def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Fore
     found.jobs["exhibit"] = sum(
         not Path(plan.paths.exhibit(e.key, e.suffix)).exists() for e in chosen
     )
+    found.notes.extend(note for exhibit in chosen for note in notes_of(plan, exhibit))
     return found
+
+
+def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
+    """What people should know of an exhibit before it is computed, a sentence each."""
+    more: dict[tuple[int, int], None] = {}
+    for run, trials in exhibit.trials.items():
+        computed = plan.blocks_of(run, trials)[-1].last + 1
+        if computed > trials:
+            more[trials, computed] = None
+    whole = [
+        f"{exhibit.key}: where trials is {few}, {many} are computed, since a job does whole "
+        f"blocks; granularity: {{trials_per_job: {few}}} in config/config.yaml computes no more"
+        for few, many in sorted(more)
+    ]
+    return [*doubts(exhibit), *whole]
 
 
 @dataclass(frozen=True)

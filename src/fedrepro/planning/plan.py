@@ -48,19 +48,27 @@ def most_trials(exhibits: Iterable[Exhibit]) -> dict[Run, int]:
     return found
 
 
-def _require_known_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> None:
-    """Trials are given to methods by label; defaults may name those of some exhibits only."""
+def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str, FedreproError]:
+    """Trials are given to methods by label; defaults may name those of some exhibits only.
+
+    The exhibits, by key, that give them to a label that none has.
+    """
     labels = {measure.label for exhibit in exhibits for measure in exhibit.measures}
+    found = {}
     for exhibit in exhibits:
         cases = exhibit.settings.cases.values()
         for given in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
             for label in set(given) - labels:
                 where = f"trials_of of {exhibit.key}, {exhibits_file(file.paper)}"
-                raise unknown("method", label, labels, where)
+                found[exhibit.key] = unknown("method", label, labels, where)
+    return found
 
 
 class Plan:
-    """All exhibits of one scale, the selected ones, and where their artifacts lie."""
+    """All exhibits of one scale, the selected ones, and where their artifacts lie.
+
+    broken: those with a mistake, which nobody but who asks for them is told of as an error.
+    """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
         if scale not in SCALES:
@@ -72,19 +80,42 @@ class Plan:
         size = config.granularity.trials_per_job
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
         self.exhibits: dict[str, Exhibit] = {}
+        self.broken: dict[str, FedreproError] = {}
         for file in files.values():
-            own = [exhibit_of(file, name, scale) for name in file.names(scale)]
-            _require_known_labels(file, own)
-            self.exhibits |= {exhibit.key: exhibit for exhibit in own}
+            self._add(file)
+
+    def _add(self, file: ExhibitFile) -> None:
+        """The exhibits of a file; a mistake in one is none of the others."""
+        own: dict[str, Exhibit] = {}
+        for name in file.names(self.scale):
+            try:
+                own[f"{file.paper}/{name}"] = exhibit_of(file, name, self.scale)
+            except FedreproError as error:
+                self.broken[f"{file.paper}/{name}"] = error
+        # labels that one of those without a mistake does not know may be of one that has one
+        if len(own) == len(file.names(self.scale)):
+            strange = _unknown_labels(file, list(own.values()))
+            self.broken |= strange
+            own = {key: exhibit for key, exhibit in own.items() if key not in strange}
+        self.exhibits |= own
+
+    @property
+    def mistakes(self) -> list[str]:
+        """A sentence for each exhibit that is left out."""
+        return [f"{key} is left out: {error}" for key, error in self.broken.items()]
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """The exhibits that the config asks for."""
+        """The exhibits that the config asks for. Errors: FedreproError for one with a mistake."""
         wanted = self.config.exhibits
-        if wanted == "all":
-            return list(self.exhibits.values())
-        if wanted == "headline":
-            return [e for e in self.exhibits.values() if e.settings.headline]
+        if wanted in ("all", "headline"):
+            for key, error in self.broken.items():
+                paper, _, name = key.partition("/")
+                file = self.files[paper]
+                if wanted == "all" or (file.defaults | file.exhibits[name]).get("headline"):
+                    raise error
+            found = self.exhibits.values()
+            return [e for e in found if wanted == "all" or e.settings.headline]
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
 
     def selected_of(self, paper: str) -> list[Exhibit]:
@@ -92,6 +123,8 @@ class Plan:
         return [exhibit for exhibit in self.selected if exhibit.paper == paper]
 
     def exhibit(self, key: str) -> Exhibit:
+        if key in self.broken:
+            raise self.broken[key]
         if key not in self.exhibits:
             raise unknown("exhibit", key, self.exhibits)
         return self.exhibits[key]

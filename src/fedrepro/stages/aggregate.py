@@ -202,7 +202,7 @@ def _worked(
     ledger.begin()
     called = time.perf_counter()
     made = setting.component.fn(local, info, rng=rng, **setting.values, **extra)
-    _require_models(made, setting)
+    require_models(made, setting)
     ended = time.perf_counter()
     further = costly.spent(setting) + ledger.spent
     server = ended - called - ledger.spent.seconds + costly.seconds(setting)
@@ -213,7 +213,7 @@ def _worked(
     return Worked(made, ended - began, server, further, cost)
 
 
-def _require_models(made: Any, setting: Spec) -> None:
+def require_models(made: Any, setting: Spec) -> None:
     """Errors: FedreproError for anything but what `Made` names."""
     if made is None or isinstance(made, GlobalModel):
         return

@@ -5,6 +5,7 @@ Nothing of the workflow is needed: no data set, no partition, no exhibit.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedrepro.core.registry import read_token
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.stages.aggregate import Prepare, Worked, worked
-from fedrepro.stages.own_models import OwnFiles, OwnGround, read_ground
+from fedrepro.stages.own_models import OwnFiles, OwnGround, apart, read_ground
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,13 @@ def combine(
     FedreproError for a method that is not one-shot, that does not combine such models, or that
     needs what only data could tell.
     """
-    return combined(OwnGround.of(models), _setting(method, values), seed)
+    ground, setting = OwnGround.of(models), _setting(method, values)
+    if setting.component.meta["better_of_one_start"]:
+        names = [f"client {j}" for j in range(models.clients)]
+        doubt = replace(ground, apart=apart(models, names, None, "")).doubt(setting.component)
+        if doubt:
+            warnings.warn(doubt, stacklevel=2)
+    return combined(ground, setting, seed)
 
 
 def combined(ground: OwnGround, setting: Spec, seed: int) -> GlobalModel:
@@ -103,7 +110,8 @@ def run(
     ground, _, notes = read_ground(files)
     made = combined(ground, spec, seed)
     save_state(out, as_state(made, ground.models.classes))
-    return Combined(made, (*notes, _made(made, out)))
+    doubt = ground.doubt(spec.component)
+    return Combined(made, (*notes, *([doubt] if doubt else []), _made(made, out)))
 
 
 def _with_settings(method: str, settings: Sequence[str]) -> Spec:

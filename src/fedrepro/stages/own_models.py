@@ -117,6 +117,15 @@ class OwnGround:
             return f"combines only models that trained from one start, {self.apart}"
         return ""
 
+    def doubt(self, item: Component) -> str:
+        """What speaks against a method that can be applied, in words; nothing if nothing does."""
+        if not (item.meta["better_of_one_start"] and self.apart):
+            return ""
+        return (
+            f"note: '{item.name}' combines units in their places, {self.apart}; what it makes of "
+            "models of different starts is often worse than each of them"
+        )
+
     def _has(self, need: str) -> bool:
         if need in COUNTS:
             return self.models.label_counts is not None

@@ -108,7 +108,9 @@ def run_all(files: OwnFiles, out: Path | None = None, seed: int = 0) -> AllOfThe
         raise FedreproError(f"{out} is there already: name a folder that is not, for all models")
     ground, examples, notes = read_ground(files)
     assert examples is not None
-    found = AllOfThem(tuple(entries(ground, examples, seed)), notes)
+    own = tuple(entries(ground, examples, seed))
+    doubts = [ground.doubt(entry.item) for entry in own if not entry.why]
+    found = AllOfThem(own, (*notes, *filter(None, doubts)))
     if out is not None:
         _write(found, ground, out)
     return found

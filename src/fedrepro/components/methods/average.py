@@ -13,7 +13,13 @@ from fedrepro.core.spec import Arg
 BLOCK = 256  # clients in double precision at a time
 
 
-@method("average", kind="one_shot", needs={"example_counts"}, label="parameter average")
+@method(
+    "average",
+    kind="one_shot",
+    needs={"example_counts"},
+    label="parameter average",
+    one_start="better",
+)
 def average(
     clients: LocalModels,
     info: ClientInfo,

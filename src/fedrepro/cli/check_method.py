@@ -1,0 +1,84 @@
+"""`fedrepro check-method`: what a method sees, sends and costs, and which checks it passes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrepro.cli.printing import say, show, table_of
+
+if TYPE_CHECKING:
+    from fedrepro.stages.check_method import CheckedMethod
+
+
+def check_method(
+    method: Annotated[str, typer.Argument(help="a file, such as mine.py, or a method's name")],
+) -> None:
+    """Hold a method to what all are held to, on digits: exit 1 if it fails a check."""
+    from fedrepro.stages import check_method as stage
+
+    failed = 0
+    for item in stage.methods_of(method):
+        found = stage.check_method(item)
+        _show(found)
+        failed += not found.passes
+    raise typer.Exit(int(bool(failed)))
+
+
+def _show(found: CheckedMethod) -> None:
+    """Two tables: what it is and costs, and the checks."""
+    table = table_of("", f"{found.item.name}: {found.item.doc}")
+    for name, words in _rows(found):
+        table.add_row(name, words)
+    show(table)
+    checks = table_of("check", "", "why not")
+    for words, why in found.findings:
+        checks.add_row(words, "FAILS" if why else "passes", why)
+    show(checks)
+    broken = sum(1 for _, why in found.findings if why)
+    say(
+        f"{found.item.name}: fails {broken} of {len(found.findings)} checks"
+        if broken
+        else f"{found.item.name}: passes all {len(found.findings)} checks"
+    )
+
+
+def _rows(found: CheckedMethod) -> list[tuple[str, str]]:
+    """What it is, sees, sends and costs, a row each."""
+    from fedrepro.api import NEEDS
+    from fedrepro.core.kinds import METHOD_KINDS
+    from fedrepro.numbers.costs import megabytes, times
+    from fedrepro.stages.small_problem import DIGITS
+
+    meta, numbers = found.item.meta, found.numbers
+    needs = [f"{NEEDS[need]} ({need})" for need in sorted(meta["needs"]) if need in NEEDS]
+    kind = METHOD_KINDS[meta["kind"]]
+    given = ["the clients' weights"] if kind.with_data else ["no data: it draws its own"]
+    rows = [("kind", kind.words), ("sees", "; ".join([*given, *needs]))]
+    if meta["one_start"]:
+        rows.append(("asks for", "models that trained from one start"))
+    if not numbers:
+        return rows
+    up, down, models = numbers["bytes_up"], numbers["bytes_down"], numbers["models"]
+    sent = f"{megabytes(up)} up, {times(up, models) or 'nothing'} the clients' models once"
+    what = f"; beside models: {meta['sends']}" if meta["sends"] else ""
+    count = f"{numbers['rounds']:.0f}"
+    exchanges = f"; {count} exchange{'' if count == '1' else 's'}"
+    rows.append(("sends", f"{sent}; {megabytes(down)} down{exchanges}{what}"))
+    if numbers.get("passes"):
+        rows.append(("reads", f"{numbers['passes']:.1f} times a client's examples beside training"))
+    server, clients = numbers["seconds"], numbers["client_seconds"]
+    rows.append(("takes", f"{server:.3f} s at the server, {clients:.3f} s at all clients"))
+    networks = f" in {numbers['forward_passes']:.0f} networks or draws"
+    own = models / 4 / found.clients
+    size = (
+        f"{numbers['parameters']:,.0f} parameters, {times(numbers['parameters'], own)} a client's"
+    )
+    rows.append(("makes", size + (networks if numbers["forward_passes"] > 1 else "")))
+    after = f" after {found.rounds} rounds" if found.rounds else ""
+    accuracy = (
+        f"{100 * numbers['accuracy']:.1f} %{after}; clients alone {100 * numbers['alone']:.1f} %"
+    )
+    rows.append(("accuracy", f"{accuracy} ({DIGITS})"))
+    return rows

@@ -1,0 +1,91 @@
+"""Components outside the package: files that the configuration names, and installed packages.
+
+Jobs are told of files through their environment, which hands over what the configuration names.
+Importing such a file runs it, and its decorators register what is in it (`core/registry.py`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterable
+from importlib import metadata
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.sources import digest_of, digest_of_file
+
+NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
+GROUP = "fedrepro.components"  # entry points of packages, each of which names a module
+MODULES = "fedrepro_outside"  # begins the names that such files have as modules
+
+# digests of files when they were loaded, which is what computes, whatever is on disk by then
+loaded_digests: dict[str, str] = {}
+
+
+def named() -> tuple[str, ...]:
+    """The files that this process was told of, as they were written."""
+    return tuple(part for part in os.environ.get(NAMED, "").split(os.pathsep) if part)
+
+
+def name_files(files: Iterable[str]) -> None:
+    """Tell this process and those that it starts of these files, and of no others."""
+    os.environ[NAMED] = os.pathsep.join(files)
+
+
+def load_file(file: str) -> None:
+    """Run a file. Errors: FedreproError for one that is missing or wrong, with the line."""
+    path = os.path.abspath(file)
+    if not os.path.isfile(path):
+        raise FedreproError(
+            f"{file} is missing, which `components` names: write it, or take it out of "
+            "config/config.yaml"
+        )
+    loaded_digests[path] = digest_of_file(path)
+    name = f"{MODULES}_{digest_of(os.fsencode(path))}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise FedreproError(f"{file} is no Python file: components are in files that end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # components ask there for their file
+    # files beside it may be imported by their names, as where it is run as a script
+    folder = os.path.dirname(path)
+    sys.path.append(folder)
+    try:
+        spec.loader.exec_module(module)
+    except FedreproError as error:
+        raise FedreproError(f"{file}: {error}") from error
+    except Exception as error:
+        raise FedreproError(
+            f"{file} cannot be loaded: {_told(error, path)}; mend it, or take it out of "
+            "`components` in config/config.yaml"
+        ) from error
+    finally:
+        sys.path.remove(folder)
+
+
+def load_installed() -> None:
+    """Import what installed packages declare. Errors: FedreproError that names the package."""
+    for point in metadata.entry_points(group=GROUP):
+        owner = point.dist.name if point.dist else "a package"
+        try:
+            point.load()
+        except Exception as error:
+            raise FedreproError(
+                f"{owner} declares components in {point.value}, which cannot be loaded "
+                f"({type(error).__name__}: {error}): mend or uninstall it"
+            ) from error
+
+
+def _told(error: Exception, path: str) -> str:
+    """What went wrong, and in which line of the file."""
+    if isinstance(error, SyntaxError):
+        return f"line {error.lineno} is no Python ({error.msg})"
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == path
+    ]
+    at = f" in line {lines[-1]}" if lines else ""
+    return f"{type(error).__name__}{at}: {error}"

@@ -1,0 +1,203 @@
+"""A method, held to what every method is held to, and what it sees, sends and costs: on digits, in
+seconds. For methods of others, and for one's own while they change.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedrepro.api import GlobalModel
+from fedrepro.core import outside
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.measuring import Measuring
+from fedrepro.core.registry import components, components_of
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Component, Spec
+from fedrepro.numbers.measure import Draws, measure, measure_alone
+from fedrepro.stages.aggregate import Prepare, worked
+from fedrepro.stages.contract import Broken, allowed, checks_of, each, watched
+from fedrepro.stages.federate import GlobalJudge
+from fedrepro.stages.nodes import NodeJudge
+from fedrepro.stages.progress import Keeper
+from fedrepro.stages.rounds import Judge, TrialRounds
+from fedrepro.stages.small_problem import SmallProblem, digits_problem
+
+MOST_ROUNDS = 5  # of a method in rounds, that its costs are read off
+# networks that digits can have; the first that a method combines is taken
+MODELS: Mapping[str, Mapping[str, Any]] = {
+    "mlp": {"hidden": [20]},
+    "logistic": {},
+    "variational_mlp": {"hidden": [20]},
+}
+WORKS = "does its work on digits"
+
+
+@dataclass(frozen=True)
+class CheckedMethod:
+    """findings: what is asked, and why it does not hold, empty where it does. numbers: by metric,
+    with `alone`, the mean accuracy of the clients' own models, and `models`, bytes of these.
+    rounds: that the numbers are of, 0 for what is not in rounds.
+    """
+
+    item: Component
+    findings: Sequence[tuple[str, str]]
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    rounds: int = 0
+    clients: int = 0
+
+    @property
+    def passes(self) -> bool:
+        return not any(why for _, why in self.findings)
+
+
+def methods_of(wanted: str) -> list[Component]:
+    """The methods in a file, or the one of this name, in the package or one that is installed.
+
+    Errors: FedreproError for a file without a method, or that cannot be loaded, and for a name that
+    nothing has.
+    """
+    if not wanted.endswith(".py"):
+        return [components("method")[_known(wanted)]]
+    told = outside.named()
+    same = [file for file in told if os.path.abspath(file) == os.path.abspath(wanted)]
+    if not same:
+        outside.name_files((*told, wanted))
+    found = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
+    if not found:
+        raise FedreproError(f"{wanted} has no method: decorate a function or a class by @method")
+    return found
+
+
+def _known(name: str) -> str:
+    known = components("method")
+    if name not in known:
+        raise unknown("method", name, known, "fedrepro (a file ends in .py)")
+    return name
+
+
+def check_method(item: Component) -> CheckedMethod:
+    """Run every check that its kind is held to, and then the method, at its default parameters."""
+    missing = [name for name, param in item.params.items() if param.required]
+    if missing:
+        raise FedreproError(
+            f"method '{item.name}' has no default for '{missing[0]}': give it one, with which it "
+            "can be tried"
+        )
+    simulated = not METHOD_KINDS[item.meta["kind"]].with_data
+    given = None if simulated else problem_for(item)
+    findings = [(one.words, _tried(one.run, item, given)) for one in checks_of(item)]
+    if given is None:
+        return CheckedMethod(item, findings)
+    numbers: dict[str, float] = {}
+    in_rounds = METHOD_KINDS[item.meta["kind"]].in_rounds
+    work = _in_rounds if in_rounds else _at_once
+    findings.append((WORKS, _tried(lambda *_: numbers.update(work(item, given)), item, given)))
+    if numbers:
+        whole = sum(value.nbytes for value in given.models.tensors.values())
+        numbers |= {"models": float(whole), "alone": _alone(given)}
+    rounds = int(numbers.pop("done", 0))
+    return CheckedMethod(item, findings, numbers, rounds, given.clients.count)
+
+
+def problem_for(item: Component) -> SmallProblem:
+    """Digits, with a network that it combines and clients that trained as it asks for.
+
+    Errors: FedreproError for a method that combines none of MODELS.
+    """
+    allowed_models = item.meta["models"] or set(MODELS)
+    kinds = [name for name in MODELS if name in allowed_models]
+    if not kinds:
+        raise FedreproError(
+            f"method '{item.name}' combines {', '.join(sorted(allowed_models))} only, and is "
+            f"checked on digits with {', '.join(MODELS)}: try it in an exhibit"
+        )
+    scenario = item.meta["scenario"]
+    own = scenario.get("training", {})
+    training = dict(own) if isinstance(own, Mapping) else {}
+    if item.meta["one_start"]:
+        training.setdefault("shared_init", True)
+    model = components("model")[kinds[0]].spec(MODELS[kinds[0]])
+    return digits_problem(model, pooled="partition" in scenario, **training)
+
+
+def _tried(run: Callable[..., Any], item: Component, given: SmallProblem | None) -> str:
+    """Why it does not hold; empty where it does."""
+    try:
+        run(item, given)
+    except (Broken, FedreproError) as error:
+        return str(error)
+    except Exception as error:  # a stranger's code may raise anything
+        return f"{type(error).__name__}: {error}{_place(error, item.file)}"
+    return ""
+
+
+def _place(error: Exception, file: str) -> str:
+    """The line of the method's file in which it was raised, or that called what raised it."""
+    lines = [
+        one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == file
+    ]
+    return f" ({os.path.basename(file)}, line {lines[-1]})" if lines else ""
+
+
+def _at_once(item: Component, given: SmallProblem) -> dict[str, float]:
+    """Accuracy, sizes, messages and seconds of a one-shot method or a control."""
+    info, rng = allowed(given.info, item), Rng(0)
+    spec = item.spec()
+    done = worked(
+        spec, given.models, info, rng, Prepare(item.meta["prepare"], given.models, info, rng)
+    )
+    if done.made is None:
+        raise FedreproError("it has no model of these clients (None)")
+    if not all(model.finite for model in each(done.made)):
+        raise FedreproError("its model has weights that are not finite")
+    draws, splits = Draws(rng), {"test": given.test}
+    if isinstance(done.made, GlobalModel):
+        found = measure(done.made, splits, draws)
+    else:
+        found, _ = measure_alone(done.made, splits, draws)
+    numbers = {metric: value for metric, _, value in [*found, *done.cost]}
+    return numbers | {"seconds": done.server, "client_seconds": done.further.seconds}
+
+
+def _in_rounds(item: Component, given: SmallProblem) -> dict[str, float]:
+    """The same of some rounds, after which it is measured."""
+    spec, clients = item.spec(), watched(item, given.clients)
+    judge = _judge(spec, clients)
+    info, splits = allowed(given.info, item), {"test": given.test}
+    trial = TrialRounds(spec, judge, info, Measuring.parse("auto"), splits)
+    rounds = min(trial.made.rounds, MOST_ROUNDS)
+    with tempfile.TemporaryDirectory() as folder:
+        keeper = Keeper(Path(folder) / "checkpoint.pt", "", math.inf)
+        progress = trial.run(Rng(0), keeper, rung=rounds)
+    values = judge.at_end(progress, splits, Rng(0)).values
+    found = {
+        metric: value
+        for at, metric, split, value in values
+        if at is None and split in (None, "test")
+    }
+    own = {"seconds": progress.seconds - progress.client_seconds, "done": float(progress.done)}
+    return found | own | {"client_seconds": progress.client_seconds}
+
+
+def _judge(spec: Spec, clients: Any) -> Judge:
+    on_graph = METHOD_KINDS[spec.component.meta["kind"]].on_graph
+    return NodeJudge(spec, clients) if on_graph else GlobalJudge(spec, clients)
+
+
+def _alone(given: SmallProblem) -> float:
+    """The mean accuracy of the clients' own models."""
+    tensors = given.models.tensors
+    own = [
+        GlobalModel(given.models.model, {name: value[[j]] for name, value in tensors.items()})
+        for j in range(given.models.clients)
+    ]
+    numbers, _ = measure_alone(own, {"test": given.test}, Draws(Rng(0)))
+    return next(value for metric, _, value in numbers if metric == "accuracy")

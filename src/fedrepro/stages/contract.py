@@ -1,0 +1,307 @@
+"""What holds for every method, whichever there are: the tests hold the package's own to it, and
+`fedrepro check-method` those of others.
+
+A check is a function of a component and a small problem; what does not hold raises `Broken`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fedrepro.api import (
+    BELIEFS,
+    BUDGET,
+    NEEDS,
+    ClientInfo,
+    GlobalModel,
+    LocalModels,
+    Made,
+    Report,
+    Simulated,
+    State,
+)
+from fedrepro.core import outside
+from fedrepro.core.artifacts import load_state, save_state
+from fedrepro.core.metrics import metrics_of
+from fedrepro.core.registry import components
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Component
+from fedrepro.core.states import packed, unpacked
+from fedrepro.data.aside import ASIDE
+from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.stages.aggregate import Prepare, require_models
+from fedrepro.stages.common import AT_CLIENTS
+from fedrepro.stages.small_problem import SmallProblem, peers_of
+from fedrepro.training.clients import Clients
+from fedrepro.training.peers import Peers
+
+METHODS = "fedrepro.components.methods"
+
+
+class Broken(Exception):
+    """A sentence: what a method does that none may, or lacks."""
+
+
+def hold(whether: bool, sentence: str) -> None:
+    """Errors: Broken, with this sentence, for what is not so."""
+    if not whether:
+        raise Broken(sentence)
+
+
+# ------------------------------------------------------------------------------------ handed over
+
+
+def _watch(clients: Clients, name: str) -> None:
+    """Errors: Broken where a method reads the data of clients, which stay with them."""
+    reader = sys._getframe(2).f_globals.get("__name__", "")
+    own = components("method").get(object.__getattribute__(clients, "method"))
+    mine = own.fn.__module__ if own else METHODS
+    if name == "data" and (reader == mine or reader.startswith((METHODS, outside.MODULES))):
+        raise Broken(f"a method reads `clients.data` (in {reader}): let clients answer instead")
+
+
+class WatchedClients(Clients):
+    """Clients whose data no method may take for itself."""
+
+    def __getattribute__(self, name: str) -> Any:
+        _watch(self, name)
+        return super().__getattribute__(name)
+
+
+class WatchedPeers(Peers):
+    """The same as nodes of a graph."""
+
+    def __getattribute__(self, name: str) -> Any:
+        _watch(self, name)
+        return super().__getattribute__(name)
+
+
+def watched(item: Component, clients: Clients) -> Clients:
+    """The clients as the harness hands them to this method: they do what it declared."""
+    on_graph = item.meta["kind"] == "peer"
+    if on_graph and not isinstance(clients, Peers):
+        clients = peers_of(clients)
+    given = {f.name: getattr(clients, f.name) for f in fields(clients)}
+    kind: Callable[..., Clients] = WatchedPeers if on_graph else WatchedClients
+    return kind(**given | {"method": item.name, "needs": item.meta["needs"]})
+
+
+def allowed(info: ClientInfo, item: Component) -> ClientInfo:
+    """Only what the method declared, as the harness hands it over."""
+    keep = item.meta["needs"] | {"training", "device"}
+    if item.meta["needs"] & AT_CLIENTS and info.clients is not None:
+        keep |= {"clients"}
+        info = replace(info, clients=watched(item, info.clients))
+    for part in ASIDE:
+        if part.need in item.meta["needs"] and part.at != "clients":
+            keep |= {f"{part.parameter}_{what}" for what in ("inputs", "labels")}
+    if "public_inputs" in item.meta["needs"]:
+        keep |= {"public_inputs"}
+    gone: dict[str, Any] = {f.name: None for f in fields(info) if f.name not in keep}
+    return replace(info, **gone)
+
+
+def made_of(
+    item: Component, models: LocalModels, info: ClientInfo, values: Mapping[str, Any]
+) -> Any:
+    """What one setting makes, with what the method prepares for all of them."""
+    spec = item.spec(values)
+    prepared = Prepare(item.meta["prepare"], models, info, Rng(0))(spec)
+    return item.fn(models, info, rng=Rng(0), **spec.values, **prepared)
+
+
+def each(made: Made) -> list[GlobalModel]:
+    """The models that were made: one, one for each client, or none."""
+    if made is None:
+        return []
+    return [made] if isinstance(made, GlobalModel) else list(made)
+
+
+def scores_of(model: GlobalModel, given: SmallProblem) -> torch.Tensor:
+    """Class probabilities of the training examples, (N, K)."""
+    network = network_of(model.model, given.models.shape, given.models.classes)
+    return probabilities(network, model.tensors, model.weights, given.clients.data.examples)
+
+
+# ----------------------------------------------------------------------------------------- checks
+
+
+def says_what_it_is(item: Component, given: SmallProblem | None = None) -> None:
+    """Needs that there are, a label, a first line, and that it is measured on test examples."""
+    meta = item.meta
+    strange = sorted(meta["needs"] - set(NEEDS))
+    hold(not strange, f"it needs {', '.join(strange)}, which there is not")
+    hold(bool(meta["label"]), "it has no label, by which figures call it")
+    hold(bool(item.doc), "its docstring has no first line, which is what people read")
+    hold("test" in meta["evaluate"], "it is not measured on test examples: put test in `evaluate`")
+
+
+def tries_settings(item: Component, given: SmallProblem | None = None) -> None:
+    """What its grid has are settings, few enough, and the default is one of them."""
+    grid = item.meta["grid"]
+    settings = list(item.spec({key: list(values) for key, values in grid.items()}).expand())
+    hold(1 < len(settings) <= BUDGET, f"its grid has {len(settings)} settings, not 2 to {BUDGET}")
+    hold(item.spec() in settings, "its grid leaves the default setting out")
+
+
+def predicts(item: Component, given: SmallProblem) -> None:
+    """Finite probabilities from what it declares, and numbers whose meaning is known."""
+    made = made_of(item, _copied(given.models), allowed(given.info, item), {})
+    require_models(made, item.spec())
+    known, shape = set(metrics_of(item.spec())), (len(given.labels), given.models.classes)
+    for model in each(made):
+        scores = scores_of(model, given)
+        hold(
+            tuple(scores.shape) == shape, f"its predictions are {tuple(scores.shape)}: not {shape}"
+        )
+        hold(bool(torch.isfinite(scores).all()), "its predictions are no finite numbers")
+        if model.weights is not None:
+            due = (model.networks, given.models.classes)
+            hold(model.weights.shape == due, f"its weights are {model.weights.shape}, not {due}")
+            hold(np.allclose(model.weights.sum(0), 1), "the weights of a class do not add up to 1")
+        _known({*model.diagnostics}, known, "its diagnostics")
+
+
+def repeats(item: Component, given: SmallProblem) -> None:
+    """The same bytes at the second call, and models of clients that stay as they are."""
+    before, models = given.models.tensors, _copied(given.models)
+    info = allowed(given.info, item)
+    first, second = (each(made_of(item, models, info, {})) for _ in range(2))
+    changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
+    hold(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
+    for one, two in zip(first, second, strict=True):
+        differing = [k for k in one.tensors if not np.array_equal(one.tensors[k], two.tensors[k])]
+        hold(not differing, f"a second call makes another {differing[:1]}: draw from rng.stream")
+
+
+def reports(item: Component, given: SmallProblem) -> None:
+    """A round with what is declared, numbers whose meaning is known, and a model that predicts."""
+    made, clients, info = _begun(item, given)
+    state, report = made.round(made.init(clients, info, Rng(0)), clients, info, Rng(0).at(round=0))
+    _reported(item, report, clients)
+    scores = scores_of(made.model(state, clients), given)
+    hold(bool(torch.isfinite(scores).all()), "its predictions are no finite numbers")
+
+
+def believes(item: Component, given: SmallProblem) -> None:
+    """The same on a graph: both beliefs of every node, float32 and finite, before and after."""
+    made, peers, info = _begun(item, given)
+    begun = made.init(peers, info, Rng(0))
+    state, report = made.round(begun, peers, info, Rng(0).at(round=0))
+    _reported(item, report, peers)
+    shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
+    for found in (made.beliefs(begun, peers), made.beliefs(state, peers)):
+        hold(set(found) == set(BELIEFS), f"beliefs are {sorted(found)}: not {', '.join(BELIEFS)}")
+        for tensors in found.values():
+            own = {key: value.shape for key, value in tensors.items()}
+            hold(own == shapes, f"tensors of a belief are {own}: not {shapes}")
+            finite = all(np.isfinite(value).all() for value in tensors.values())
+            hold(finite, "a belief has weights that are not finite")
+            types = {str(value.dtype) for value in tensors.values()}
+            hold(types == {"float32"}, f"weights of a belief are {', '.join(sorted(types))}")
+
+
+def goes_on(item: Component, given: SmallProblem) -> None:
+    """A round changes nothing that it is given, and goes on alike from a state that was saved."""
+    made, clients, info = _begun(item, given)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.pt"
+
+        def kept(state: State) -> bytes:
+            save_state(path, packed(state))
+            return path.read_bytes()
+
+        state = made.init(clients, info, Rng(0))
+        for done in range(2):
+            before = kept(state)
+            read = unpacked(load_state(path))
+            after, _ = made.round(state, clients, info, Rng(0).at(round=done))
+            again, _ = made.round(read, clients, info, Rng(0).at(round=done))
+            hold(
+                kept(after) == kept(again),
+                "from the same state, saved and read, a round comes to another one: keep all that "
+                "it goes on with in the state, and draw from rng",
+            )
+            hold(
+                kept(state) == before, "a round changes the state that it is given: make a new one"
+            )
+            state = after
+
+
+def simulates(item: Component, given: SmallProblem | None = None) -> None:
+    """Numbers whose meaning is known, the same at the second call."""
+    spec = item.spec()
+    first, second = (item.make(Simulated, rng=Rng(0), **spec.values) for _ in range(2))
+    hold(bool(first.rounds), "it takes no step")
+    told = {name for numbers in first.rounds.values() for name in numbers} | {*first.ended}
+    _known(told, set(metrics_of(spec)), "what it found")
+    hold(repr(first) == repr(second), "a second call finds something else: draw from rng.stream")
+
+
+def _copied(models: LocalModels) -> LocalModels:
+    """What a method changes of it, no later check is handed."""
+    return replace(models, tensors={name: value.copy() for name, value in models.tensors.items()})
+
+
+def _begun(item: Component, given: SmallProblem) -> tuple[Any, Any, ClientInfo]:
+    """A method in rounds, its clients, and what it is told."""
+    return item.fn(), watched(item, given.clients), allowed(given.info, item)
+
+
+def _reported(item: Component, report: Report, clients: Clients) -> None:
+    _known({*report.metrics, *report.clients}, set(metrics_of(item.spec())), "its report")
+    for name, values in report.clients.items():
+        shape = np.shape(values)
+        hold(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
+
+
+def _known(told: set[str], known: set[str], where: str) -> None:
+    strange = sorted(told - known)
+    hold(
+        not strange,
+        f"{where} has '{strange[:1]}', which its decorator does not declare (metrics=…)",
+    )
+
+
+@dataclass(frozen=True)
+class ContractCheck:
+    """words: what holds where it passes."""
+
+    words: str
+    run: Callable[[Component, SmallProblem], None]
+
+
+IDENTITY = ContractCheck("says what it is, and what it needs", says_what_it_is)
+GRID = ContractCheck("its grid is of settings, the default among them", tries_settings)
+AT_ONCE = (
+    ContractCheck("predicts, with what it declares and nothing else", predicts),
+    ContractCheck("repeats itself, and leaves clients' models as they are", repeats),
+)
+STATE = ContractCheck("a round is pure, and goes on from a saved state", goes_on)
+OF_KIND = {
+    "one_shot": AT_ONCE,
+    "control": AT_ONCE,
+    "federated": (
+        ContractCheck("a round predicts, with what it declares and nothing else", reports),
+        STATE,
+    ),
+    "peer": (
+        ContractCheck("a round gives beliefs, with what it declares and nothing else", believes),
+        STATE,
+    ),
+    "simulation": (ContractCheck("finds numbers that are known, twice the same", simulates),),
+}
+
+
+def checks_of(item: Component) -> tuple[ContractCheck, ...]:
+    """What a method of its kind is held to."""
+    grid = (GRID,) if item.meta["grid"] else ()
+    return (IDENTITY, *grid, *OF_KIND[item.meta["kind"]])

@@ -1,0 +1,185 @@
+"""From Python, as in a notebook: a working folder, an exhibit computed in it, methods compared.
+
+The workflow runs as a process of its own, so that what has been computed stays and only the rest is
+computed, as on the command line. All else needs no Snakemake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedrepro.core import outside, sources
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.files import open_exhibit
+from fedrepro.planning.config import load_config, load_exhibits
+from fedrepro.planning.forecast import notes_of
+from fedrepro.planning.plan import Plan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WORKFLOW = "workflow/Snakefile"
+# what a working folder begins with; all else is computed, or one's own
+BEGINNING = ("Snakefile", "config", "workflow", "profiles", "envs")
+INSTALLED = ".folder"  # where the wheel has it, in the package; it is none of its sources
+SAID = "fedrepro: "  # begins the sentences of jobs
+LAST = 20  # lines of the workflow's words that are shown where it fails without a sentence
+
+
+def start(folder: str | Path = ".") -> Path:
+    """Make a folder in which exhibits are computed: the configuration and the workflow.
+
+    Errors: FedreproError where one of these is there already, since it may have been changed.
+    """
+    target, origin = Path(folder), _beginning()
+    taken = [name for name in BEGINNING if (target / name).exists()]
+    if taken:
+        raise FedreproError(
+            f"{target / taken[0]} is there already: name a folder that has none, or go on in it"
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    for name in BEGINNING:
+        if (origin / name).is_dir():
+            shutil.copytree(
+                origin / name, target / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            shutil.copy(origin / name, target / name)
+    return target
+
+
+def _beginning() -> Path:
+    """Of the wheel, or of the checkout in which the package lies."""
+    package = Path(sources.PACKAGE)
+    for place in (package / INSTALLED, *package.parents[1:2]):
+        if (place / WORKFLOW).is_file():
+            return place
+    raise FedreproError(
+        f"this fedrepro has no workflow beside it ({package}): install it from its wheel, or from "
+        "a checkout"
+    )
+
+
+def run(
+    key: str, scale: str = "quick", *, folder: str | Path = ".", cores: int | None = None
+) -> pd.DataFrame:
+    """Compute an exhibit, such as pfnm/figure-2a, and give its numbers.
+
+    A row per point, method, metric and split: mean, sd and number of trials, the value of each
+    trial and the chosen setting; for a leaderboard, such as arena/1, a row per method. `attrs` has
+    the file that people look at. folder: made by `start`, or the root of the repository. cores: all
+    by default. What should be known before is a warning. Errors: FedreproError without Snakemake,
+    and with the sentence of what failed.
+    """
+    with _within(folder):
+        config = load_config()
+        if config.components and outside.NAMED not in os.environ:
+            outside.name_files(os.path.abspath(file) for file in config.components)
+        plan = Plan(config, load_exhibits(), scale)
+        paper, _, name = key.partition("/")
+        if paper in plan.files and name in plan.files[paper].boards:
+            _compute(f"reports/{scale}/{key}.csv", cores)
+            return _frame(f"reports/{scale}/{key}.csv")
+        for note in notes_of(plan, plan.exhibit(key)):
+            warnings.warn(note, stacklevel=2)
+        target = plan.paths.exhibit(key, plan.exhibit(key).suffix)
+        _compute(target, cores)
+        found = open_exhibit(Path("reports") / scale, key, scale).numbers
+        found.attrs["file"] = os.path.abspath(target)
+        return found
+
+
+def _frame(path: str) -> pd.DataFrame:
+    from fedrepro.numbers.summary import read_csv
+
+    found = read_csv(Path(path).read_text(encoding="utf-8"))
+    found.attrs["file"] = os.path.abspath(path)
+    return found
+
+
+def compare(
+    one: str,
+    other: str | None = None,
+    scale: str = "quick",
+    *,
+    folder: str | Path = ".",
+    reports: str | Path = "reports",
+    recorded: str | Path = "reports/record",
+    metric: str = "accuracy",
+    split: str = "test",
+    exhibit: str = "",
+) -> pd.DataFrame:
+    """Two methods trial by trial, or an exhibit beside the record, as `fedrepro compare` does.
+
+    one, other: labels or names of methods; a row per point of the drawn exhibits that have both,
+    with the difference and its 95 % interval. one alone: an exhibit; a row per number, ours and the
+    recorded one. `attrs` has the verdict, a sentence. Errors: FedreproError for what is not drawn.
+    """
+    import pandas as pd
+
+    from fedrepro.numbers.paired import paired, verdict
+    from fedrepro.record.compare import compare as beside
+
+    with _within(folder):
+        if other is None:
+            found = beside(scale, one, Path(reports), Path(recorded))
+            rows = [{**row.point, **_without(vars(row), "point")} for row in found.rows]
+            said = found.verdict
+        else:
+            pairs = paired(scale, one, other, Path(reports), metric, split, exhibit)
+            rows = [
+                {
+                    "exhibit": pair.exhibit,
+                    **pair.point,
+                    **dict(zip(("method", "other_method"), pair.labels, strict=True)),
+                    **_without(vars(pair), "exhibit", "point", "labels"),
+                }
+                for pair in pairs
+            ]
+            said = verdict(pairs, metric)
+    frame = pd.DataFrame(rows)
+    frame.attrs["verdict"] = said
+    return frame
+
+
+def _without(values: dict[str, object], *names: str) -> dict[str, object]:
+    return {name: value for name, value in values.items() if name not in names}
+
+
+@contextlib.contextmanager
+def _within(folder: str | Path) -> Iterator[None]:
+    """In a working folder. Errors: FedreproError for one that is none."""
+    if not (Path(folder) / WORKFLOW).is_file():
+        raise FedreproError(
+            f"{os.path.abspath(folder)} is no folder to compute in: fedrepro.start('{folder}') "
+            "makes it one, or give folder=…"
+        )
+    with contextlib.chdir(folder):
+        yield
+
+
+def _compute(target: str, cores: int | None) -> None:
+    """Let Snakemake make a file. Errors: FedreproError with what its jobs said."""
+    if find_spec("snakemake") is None:
+        raise FedreproError(
+            "to compute an exhibit takes Snakemake, which is not installed here: "
+            "pip install 'fedrepro[workflow]'"
+        )
+    count = str(cores or os.cpu_count() or 1)
+    command = [sys.executable, "-m", "snakemake", "--cores", count, target]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode == 0:
+        return
+    lines = (done.stderr + done.stdout).splitlines()
+    said = dict.fromkeys(line.removeprefix(SAID) for line in lines if line.startswith(SAID))
+    told = "; ".join(said) or " | ".join(line.strip() for line in lines[-LAST:] if line.strip())
+    raise FedreproError(f"{target} was not made: {told}")

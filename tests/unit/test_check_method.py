@@ -1,0 +1,133 @@
+"""fedrepro check-method: honest methods pass, and each broken promise is found out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fedrepro.cli.main import main
+from fedrepro.core import outside
+from fedrepro.core.registry import components
+from fedrepro.stages.check_method import WORKS, check_method, methods_of
+
+PAGE = (Path(__file__).parents[2] / "docs/adding-a-method.md").read_text()
+CODE = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+MEDIAN = next(code for code in CODE if '@method("median"' in code)
+ROUNDS = next(code for code in CODE if '@method("my_fedavg"' in code)
+PEER = next(code for code in CODE if "class MyNeighbours" in code)
+WALK = next(code for code in CODE if '"my_walk"' in code)
+
+
+@pytest.fixture
+def found(tmp_path, monkeypatch):
+    """Checks what a file has; says why each check does not hold, by its words."""
+
+    def check(text: str, file: str = "mine.py"):
+        (tmp_path / file).write_text(text)
+        items = methods_of(str(tmp_path / file))
+        return {item.name: dict(check_method(item).findings) for item in items}
+
+    monkeypatch.setenv(outside.NAMED, "")
+    yield check
+    monkeypatch.setenv(outside.NAMED, "")
+    components("method")
+
+
+def changed(text: str, old: str, new: str) -> str:
+    assert old in text
+    return text.replace(old, new)
+
+
+@pytest.mark.parametrize("text", [MEDIAN, ROUNDS, PEER, WALK], ids=["once", "rounds", "peer", "s"])
+def test_the_methods_of_the_page_pass(found, text):
+    for findings in found(text).values():
+        assert len(findings) >= 2
+        assert not any(findings.values()), findings
+
+
+(BODY,) = re.findall(r"^    tensors = .*\n", MEDIAN, re.M)
+HELD = "        held = info.example_counts[chosen]\n"
+COUNTING = """        self.calls = getattr(self, "calls", 0) + 1
+        held = info.example_counts[chosen] + self.calls * np.arange(len(chosen))
+"""
+RESULT = "GlobalModel(clients.model, tensors)"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (changed(MEDIAN, '    """median_j w_j, weight by weight."""\n', ""), "no first line"),
+        (changed(MEDIAN, BODY, BODY + "    clients.tensors['bias0'][:] = 0\n"), "it changes"),
+        (changed(MEDIAN, "np.median(value, axis=0)[None]", "np.random.rand(1, *value.shape[1:])"
+                 ".astype('f')"), "a second call makes another"),
+        (changed(MEDIAN, BODY, BODY + "    print(info.label_counts.sum())\n"), r"mine\.py, line 1"),
+        (changed(MEDIAN, f"return {RESULT}", "return 3"), "returns a int"),
+        (changed(MEDIAN, BODY, BODY + "    tensors['bias0'] = tensors['bias0'] * np.nan\n"),
+         "weights that are not finite"),
+        (changed(MEDIAN, f"return {RESULT}", "return None"), r"no model of these clients \(None\)"),
+        (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, np.ones((1, 10)) * 2)"),
+         "do not add up to 1"),
+        (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, np.ones((1, 9)))"),
+         "size of tensor|weights are"),
+        (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, diagnostics={'luck': 1.0})"),
+         "which its decorator does not declare"),
+        (changed(changed(MEDIAN, 'version="dev"', "version=1, needs={'client_answers'}, sends='x'"),
+                 BODY, BODY + "    info.clients.data\n"), "a method reads `clients.data`"),
+        (changed(ROUNDS, '        return {"weights": {k: v / found.weight for',
+                 '        state["weights"]["bias0"][:] = 0\n        return {"weights": {k: v / '
+                 "found.weight for"), "changes the state"),
+        (changed(ROUNDS, HELD, COUNTING), "comes to another one"),
+    ],
+)  # fmt: skip
+def test_a_broken_promise_is_found_out(found, text, told):
+    whys = [why for findings in found(text).values() for why in findings.values() if why]
+    assert any(re.search(told, why) for why in whys), whys
+
+
+def test_it_says_what_a_method_sees_sends_and_costs(found, capsys, tmp_path):
+    assert main(["check-method", "regmean"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    for words in ("numbers that clients compute", "asks for", "second moments of layer inputs",
+                  "1 exchange;", "1.0 times a client's examples", "1,510 parameters",
+                  "regmean: passes all 5 checks"):  # fmt: skip
+        assert words in said, words
+    (tmp_path / "bad.py").write_text(changed(MEDIAN, f"return {RESULT}", "return 3"))
+    assert main(["check-method", str(tmp_path / "bad.py")]) == 1
+    said = capsys.readouterr().out
+    assert "FAILS" in said
+    assert "median: fails 3 of 4 checks" in said
+
+
+def test_methods_of_other_kinds_are_measured_too():
+    several = check_method(components("method")["best_clients"])
+    assert several.passes
+    assert 0 < several.numbers["accuracy"] < 1
+    rounds = check_method(components("method")["fedavg"])
+    assert (rounds.rounds, rounds.numbers["rounds"]) == (5, 5)
+    assert rounds.numbers["bytes_up"] > 0
+    graph = check_method(components("method")["variational_consensus"])
+    assert WORKS in dict(graph.findings)
+    assert check_method(components("method")["pooled"]).clients == 1
+
+
+def test_what_cannot_be_checked_is_a_sentence(found, capsys, tmp_path):
+    assert main(["check-method", "fedavgg"]) == 2
+    assert "did you mean 'fedavg'?" in capsys.readouterr().err
+    (tmp_path / "deep.py").write_text(changed(MEDIAN, "version=", "models={'cnn'}, version="))
+    assert main(["check-method", str(tmp_path / "deep.py")]) == 2
+    assert "combines cnn only" in capsys.readouterr().err
+    needing = changed(MEDIAN, "*, rng: Rng)", "*, rng: Rng, share: Annotated[float, Arg('x')])")
+    needing = changed(needing, "import numpy", "from typing import Annotated\n\nimport numpy")
+    needing = changed(needing, "from fedrepro.core.rng", "from fedrepro.core.spec import Arg\n"
+                      "from fedrepro.core.rng")  # fmt: skip
+    (tmp_path / "needing.py").write_text(changed(needing, '"median", kind', '"mean2", kind'))
+    assert main(["check-method", str(tmp_path / "needing.py")]) == 2
+    assert "has no default for 'share'" in capsys.readouterr().err
+    (tmp_path / "part.py").write_text(
+        "from fedrepro.core.registry import register\n\n\n@register('partition', 'mine', version=1)"
+        "\ndef mine(examples, rng):\n    '''No one.'''\n"
+    )
+    assert main(["check-method", str(tmp_path / "part.py")]) == 2
+    assert "has no method" in capsys.readouterr().err

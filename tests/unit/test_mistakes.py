@@ -1,0 +1,84 @@
+"""A mistake in one exhibit is told to who asks for it, and blocks no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from synthetic import undrawn, workplace
+
+from fedrepro.cli.main import main
+from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.printed import require_printed
+from fedrepro.planning.boards import parts_of, require_frozen
+from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
+from fedrepro.planning.plan import Plan
+
+__all__ = ["undrawn", "workplace"]
+ROOT = Path(__file__).parents[2]
+FILES = load_exhibits(ROOT / "config/exhibits")
+
+
+def broken(paper: str, name: str, **settings: object) -> dict[str, ExhibitFile]:
+    """The repository's files with other settings of one exhibit."""
+    file = FILES[paper]
+    exhibits = file.exhibits | {name: file.exhibits[name] | settings}
+    return FILES | {paper: file.model_copy(update={"exhibits": exhibits})}
+
+
+@pytest.mark.parametrize("scale", ["tiny", "quick", "paper"])
+def test_the_exhibits_of_the_repository_have_none(scale):
+    assert Plan(Config(), FILES, scale).mistakes == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"drawing": "pie"},
+        {"methods": [{"name": "pfmn"}]},
+        {"trials_of": {"nobody": 3}},
+        {"at": {"tiny": 3}},
+        {"scales": "all"},
+    ],
+)
+def test_all_others_are_planned_as_before(settings):
+    files = broken("pfnm", "figure-3a", **settings)
+    whole, made = Plan(Config(), FILES, "tiny"), Plan(Config(), files, "tiny")
+    assert set(whole.exhibits) - set(made.exhibits) == {"pfnm/figure-3a"} == set(made.broken)
+    assert [e.key for e in made.selected] == [e.key for e in whole.selected]
+    assert made.metrics_files(made.exhibits["pfnm/figure-2a"]) == whole.metrics_files(
+        whole.exhibits["pfnm/figure-2a"]
+    )
+    (sentence,) = made.mistakes
+    assert sentence.startswith("pfnm/figure-3a is left out: ")
+    assert table_names(files) == table_names(FILES)
+
+
+def test_who_asks_for_it_is_told():
+    one = broken("pfnm", "figure-3a", drawing="pie")
+    for wanted in ("all", "pfnm/figure-3a", ["pfnm/figure-2a", "pfnm/figure-3a"]):
+        with pytest.raises(FedreproError, match="'drawing' is 'pie'"):
+            Plan(Config(exhibits=wanted), one, "tiny").selected  # noqa: B018
+    with pytest.raises(FedreproError, match="'drawing' is 'pie'"):  # a headline
+        Plan(Config(), broken("pfnm", "figure-2a", drawing="pie"), "tiny").selected  # noqa: B018
+
+
+@pytest.mark.usefixtures("workplace")
+def test_printed_values_and_boards_of_others_are_checked_as_before():
+    printed = Plan(Config(), broken("fedavg", "table-1", drawing="pie"), "paper")
+    require_printed(printed)
+    name = FILES["arena"].parts("1", "paper")[0]
+    made = Plan(Config(), broken("arena", name, drawing="pie"), "paper")
+    require_frozen(made)
+    with pytest.raises(FedreproError, match="'drawing' is 'pie'"):
+        parts_of(made, "arena", "1")
+
+
+@pytest.mark.usefixtures("workplace")
+def test_the_list_of_exhibits_names_it(capsys, monkeypatch):
+    files = broken("pfnm", "figure-3a", drawing="pie")
+    monkeypatch.setattr("fedrepro.planning.config.load_exhibits", lambda: files)
+    assert main(["exhibits"]) == 0
+    said = capsys.readouterr().out
+    assert "pfnm/figure-2a: " in said
+    assert "pfnm/figure-3a is left out: " in said

@@ -1,0 +1,159 @@
+"""fedrepro.start, run and compare: a working folder, and frames of what is computed in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from synthetic import KEY, draw, made_once, plan, plausible, undrawn, workplace
+
+import fedrepro
+from fedrepro.cli.main import main
+from fedrepro.core import outside, sources
+from fedrepro.core.errors import FedreproError
+from fedrepro.stages import notebook
+
+__all__ = ["undrawn", "workplace"]
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def drawn(workplace, undrawn):
+    """A working folder with one drawn exhibit."""
+    made_once("notebook", lambda: draw(plan(), KEY, plausible))
+    Path("workflow").mkdir(exist_ok=True)
+    Path(notebook.WORKFLOW).touch()
+    return Path.cwd()
+
+
+@pytest.fixture
+def snakemake(monkeypatch):
+    """In the place of Snakemake: keeps its commands, and ends with what is set."""
+    calls, ends = [], {"returncode": 0, "stdout": "", "stderr": ""}
+
+    def run(command, **_):
+        calls.append((command[1:], os.getcwd()))
+        return subprocess.CompletedProcess(command, **ends)
+
+    monkeypatch.setattr(notebook.subprocess, "run", run)
+    return calls, ends
+
+
+def test_a_folder_begins_with_configuration_and_workflow_once(tmp_path, capsys):
+    assert main(["start", str(tmp_path / "new")]) == 0
+    assert "go on there" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "new").iterdir()} == set(notebook.BEGINNING)
+    same = "config/config.yaml"
+    assert (tmp_path / "new" / same).read_bytes() == (ROOT / same).read_bytes()
+    (tmp_path / "new" / same).write_text("mine")
+    with pytest.raises(FedreproError, match="new/Snakefile is there already: name a folder"):
+        fedrepro.start(tmp_path / "new")
+    assert (tmp_path / "new" / same).read_text() == "mine"
+
+
+def test_a_wheel_brings_its_own_and_a_package_alone_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "PACKAGE", str(tmp_path / "lib/fedrepro"))
+    with pytest.raises(FedreproError, match="has no workflow beside it"):
+        fedrepro.start(tmp_path / "one")
+    inside = tmp_path / "lib/fedrepro" / notebook.INSTALLED
+    for name in notebook.BEGINNING:
+        (inside / name).mkdir(parents=True)
+    (inside / "Snakefile").rmdir()
+    (inside / "Snakefile").write_text("rule")
+    (inside / notebook.WORKFLOW).touch()
+    (inside / "workflow/a.json").touch()
+    assert sources.on_disk(sources.PACKAGE) == {}  # digests are those of the checkout
+    fedrepro.start(tmp_path / "two")
+    assert (tmp_path / "two/Snakefile").read_text() == "rule"
+
+
+def test_running_an_exhibit_gives_its_numbers(drawn, snakemake, monkeypatch, tmp_path):
+    calls, _ = snakemake
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(UserWarning, match="where trials is 1, 2 are computed"):
+        found = fedrepro.run(KEY, scale="tiny", folder=drawn, cores=3)
+    target = f"reports/tiny/{KEY}.svg"
+    assert calls == [(["-m", "snakemake", "--cores", "3", target], str(drawn))]
+    assert Path.cwd() == tmp_path
+    assert {"method", "metric", "split", "mean"} <= set(found)
+    assert (found["metric"] == "accuracy").any()
+    assert found.attrs["file"] == str(drawn / target)
+
+
+def test_files_of_components_are_told_to_this_process_too(drawn, snakemake, monkeypatch):
+    config = Path("config/config.yaml")
+    before = config.read_text()
+    Path("mine.py").write_text("x = 1\n")
+    monkeypatch.delenv(outside.NAMED, raising=False)
+    try:
+        config.write_text(before + "components: [mine.py]\n")
+        with pytest.raises(FedreproError, match=r"mine\.py has no component"):
+            fedrepro.run(KEY, scale="tiny")
+    finally:
+        config.write_text(before)
+        os.environ.pop(outside.NAMED)
+        Path("mine.py").unlink()
+
+
+def test_a_leaderboard_gives_its_table(drawn, snakemake):
+    calls, _ = snakemake
+    folder = Path("reports/tiny/arena")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "1.csv").write_text("method,score\nfedavg,0.0\n")
+    found = fedrepro.run("arena/1", scale="tiny")
+    assert calls[0][0][-1] == "reports/tiny/arena/1.csv"
+    assert list(found["method"]) == ["fedavg"]
+
+
+@pytest.mark.filterwarnings("ignore:pfnm/figure-2a")
+def test_what_goes_wrong_is_one_sentence(drawn, snakemake, monkeypatch, tmp_path):
+    _, ends = snakemake
+    with pytest.raises(FedreproError, match="unknown exhibit 'pfnm/figure-2aa'"):
+        fedrepro.run("pfnm/figure-2aa", scale="tiny")
+    ends |= {"returncode": 1, "stderr": "Error in rule x\nfedrepro: no data\nfedrepro: no data\n"}
+    with pytest.raises(FedreproError, match=r"figure-2a\.svg was not made: no data$"):
+        fedrepro.run(KEY, scale="tiny")
+    ends |= {"stderr": "LockException:\n\n  Error: directory cannot be locked\n"}
+    with pytest.raises(FedreproError, match=r"made: LockException: \| Error: directory cannot be"):
+        fedrepro.run(KEY, scale="tiny")
+    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    with pytest.raises(FedreproError, match=r"pip install 'fedrepro\[workflow\]'"):
+        fedrepro.run(KEY, scale="tiny")
+    with pytest.raises(FedreproError, match=r"is no folder to compute in: fedrepro\.start"):
+        fedrepro.run(KEY, folder=tmp_path / "none")
+
+
+def test_two_methods_beside_each_other_as_a_frame(drawn):
+    labels = [measure.label for measure in plan().exhibit(KEY).measures][:2]
+    found = fedrepro.compare(*labels, scale="tiny")
+    assert set(found["exhibit"]) == {KEY}
+    assert (found["method"] + "/" + found["other_method"]).unique().tolist() == ["/".join(labels)]
+    assert found["difference"].tolist() == pytest.approx((found["one"] - found["other"]).tolist())
+    assert labels[0] in found.attrs["verdict"]
+
+
+def test_an_exhibit_beside_the_record_as_a_frame(drawn):
+    assert main(["record", KEY, "--scale", "tiny"]) == 0
+    found = fedrepro.compare(KEY, scale="tiny")
+    assert (found["difference"] == 0).all()
+    assert {"ours", "recorded", "method", "clients"} <= set(found)
+    assert found.attrs["verdict"]
+
+
+@pytest.mark.workflow
+def test_the_notebook_of_the_documentation_runs(tmp_path, monkeypatch):
+    cells = json.loads((ROOT / "docs/notebook.ipynb").read_text())["cells"]
+    monkeypatch.chdir(tmp_path)
+    known: dict[str, object] = {}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            exec("".join(cell["source"]), known)
+    text = "".join(line for cell in cells for line in cell["source"])
+    assert re.search(r"fedrepro\.run\(", text)
+    assert len(known["table"]) > 0
+    assert known["difference"].attrs["verdict"]

@@ -1,0 +1,142 @@
+"""Components outside the package: a file that is named, or a package that declares them."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from fedrepro import cli
+from fedrepro.cli.main import main
+from fedrepro.core import outside, registry
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.provenance import file_of
+from fedrepro.core.sources import digest_of_file
+from fedrepro.planning.config import Config, ExhibitFile
+from fedrepro.planning.plan import Plan
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "adding-a-method.md").read_text()
+MEDIAN = re.findall(r"```python\n(.*?)```", PAGE, re.S)[0]
+(MAIN_CLASS,) = re.findall(r'\n(    """Clients with main classes.*?\n)\n- `examples`',
+                           (DOCS / "partitions.md").read_text(), re.S)  # fmt: skip
+
+
+@pytest.fixture
+def named(tmp_path, monkeypatch):
+    """Writes a file and names it; what it registered is forgotten after the test."""
+
+    def name(text: str, file: str = "mine.py") -> str:
+        path = tmp_path / file
+        path.write_text(text)
+        monkeypatch.setenv(outside.NAMED, str(path))
+        return str(path)
+
+    monkeypatch.setenv(outside.NAMED, "")
+    yield name
+    monkeypatch.setenv(outside.NAMED, "")
+    assert not {"median", "main_class"} & {*registry.components("method"), *partitions()}
+
+
+def partitions():
+    return registry.components("partition")
+
+
+def test_a_named_file_is_found_and_says_where_it_came_from(named):
+    path = named(MEDIAN)
+    item = registry.components("method")["median"]
+    assert item.file == path
+    assert item.version == f"dev-{digest_of_file(path)}"
+    before = file_of(item)
+    Path(path).write_text(MEDIAN + "# changed\n")  # what was loaded computes, not what is there now
+    assert file_of(item) == before
+
+
+def test_a_file_of_several_kinds_can_be_planned(named):
+    partition = "\n".join(line[4:] for line in MAIN_CLASS.splitlines())
+    named(MEDIAN + partition.replace("from __future__ import annotations", ""))
+    entry = {
+        "drawing": "accuracy-and-size", "title": "t", "caption": "c", "place": "p",
+        "dataset": {"name": "digits"}, "model": {"name": "mlp"}, "training": {"name": "adam"},
+        "partition": {"name": "main_class"}, "sweep": {"partition.clients": [2]}, "trials": 1,
+        "methods": [{"name": "median"}],
+    }  # fmt: skip
+    values = {"paper": "mine", "title": "t", "source": "s", "exhibits": {"one": entry}}
+    plan = Plan(Config(), {"mine": ExhibitFile.model_validate(values)}, "quick")
+    (path,) = plan.metrics_files(plan.exhibit("mine/one"))
+    assert "partition=main_class+clients~2" in path
+    assert "methods=median" in path
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("def (", r"mine\.py cannot be loaded: line 1 is no Python"),
+        ("x = 1\nimport nothing_like_it\n", r"ModuleNotFoundError in line 2: No module"),
+        ("x = 1\n", r"mine\.py has no component: decorate"),
+        (MEDIAN.replace('"median"', '"average"'), r"two method components are named 'average', in"),
+        (MEDIAN.replace("version=", "needs={'all'}, version="), r"mine\.py: method 'median' needs"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_a_sentence_each_time(named, text, told):
+    named(text)
+    average = registry._found["method"]["average"]
+    for _ in range(2):
+        with pytest.raises(FedreproError, match=told):
+            registry.components("method")
+    assert registry._found["method"]["average"] is average
+
+
+def test_a_missing_file_and_one_that_is_no_python(named, tmp_path, monkeypatch):
+    monkeypatch.setenv(outside.NAMED, str(tmp_path / "gone.py"))
+    with pytest.raises(FedreproError, match=r"gone\.py is missing, which `components` names"):
+        registry.components("method")
+    named("x", "mine.txt")
+    with pytest.raises(FedreproError, match="is no Python file"):
+        registry.components("method")
+
+
+def installed(folder: Path, module: str) -> None:
+    (folder / "mine-1.dist-info").mkdir()
+    (folder / "mine-1.dist-info/METADATA").write_text("Name: mine\nVersion: 1\n")
+    declared = f"[fedrepro.components]\nmine = {module}\n"
+    (folder / "mine-1.dist-info/entry_points.txt").write_text(declared)
+
+
+def test_an_installed_package_declares_a_module(named, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    installed(tmp_path, "my_methods")
+    monkeypatch.setattr(registry, "_installed", [])
+    with pytest.raises(FedreproError, match=r"mine declares components in my_methods, which cann"):
+        registry.components("method")
+    (tmp_path / "my_methods.py").write_text(MEDIAN)
+    try:
+        assert registry.components("method")["median"].fn.__module__ == "my_methods"
+    finally:
+        del registry._found["method"]["median"]
+
+
+def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, monkeypatch, capsys):
+    path = named(MEDIAN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(outside.NAMED)
+    cli.name_configured()  # no configuration here
+    assert outside.NAMED not in os.environ
+    Path("config").mkdir()
+    for text in ("scale: quick", "components: [", "components: 3", "- components"):
+        Path("config/config.yaml").write_text(text)
+        cli.name_configured()
+        assert outside.NAMED not in os.environ
+    Path("config/config.yaml").write_text("components: [mine.py]\n")
+    assert main(["methods"]) == 0
+    assert "median" in capsys.readouterr().out
+    assert outside.named() == ("mine.py",)
+    cli.name_configured()  # told already
+    for variable in ("FEDREPRO_MIRROR", "FEDREPRO_CHECKPOINT_SECONDS"):
+        monkeypatch.setenv(variable, "")
+    cli.hand_over("", 20.0)  # the environment stays where nothing is configured
+    assert outside.named() == ("mine.py",)
+    cli.hand_over("", 20.0, [path, "more.py"])
+    assert outside.named() == (path, "more.py")
