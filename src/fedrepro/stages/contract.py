@@ -43,7 +43,7 @@ from fedrepro.stages.small_problem import SmallProblem, peers_of
 from fedrepro.training.clients import Clients
 from fedrepro.training.peers import Peers
 
-METHODS = "fedrepro.components.methods"
+METHODS = "fedrepro.components.methods", "fedrepro.papers"
 
 
 class Broken(Exception):
@@ -63,8 +63,8 @@ def _watch(clients: Clients, name: str) -> None:
     """Errors: Broken where a method reads the data of clients, which stay with them."""
     reader = sys._getframe(2).f_globals.get("__name__", "")
     own = components("method").get(object.__getattribute__(clients, "method"))
-    mine = own.fn.__module__ if own else METHODS
-    if name == "data" and (reader == mine or reader.startswith((METHODS, outside.MODULES))):
+    mine = own.fn.__module__ if own else METHODS[0]
+    if name == "data" and (reader == mine or reader.startswith((*METHODS, outside.MODULES))):
         raise Broken(f"a method reads `clients.data` (in {reader}): let clients answer instead")
 
 
