@@ -172,4 +172,4 @@ def test_an_optimiser_without_a_definition_is_refused(name):
     }
     own = ExhibitFile.model_validate(file.model_dump() | {"exhibits": exhibits})
     with pytest.raises(FedreproError, match=f"'{name}' is defined with the training sgd only"):
-        Plan(Config(), {"fedavg": own}, "tiny")
+        Plan(Config(), {"fedavg": own}, "tiny").exhibit("fedavg/mine")

@@ -154,6 +154,8 @@ def test_what_can_be_planned_can_be_drawn_and_shown(workplace, without_png, give
     plan = done_or_said(lambda: planned(folder, written(values), "tiny", {}))
     if plan is None:
         return
+    if done_or_said(lambda: plan.exhibit(f"pfnm/{name}")) is None:
+        return
     draw(plan, f"pfnm/{name}")
     (paper,) = read_reports(Path("reports/tiny"), "tiny", [f"pfnm/{name}"]).papers
     paper_page(paper, "", (), frozenset())

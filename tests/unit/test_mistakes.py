@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from synthetic import undrawn, workplace
 
@@ -15,8 +13,7 @@ from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_n
 from fedrepro.planning.plan import Plan
 
 __all__ = ["undrawn", "workplace"]
-ROOT = Path(__file__).parents[2]
-FILES = load_exhibits(ROOT / "config/exhibits")
+FILES = load_exhibits()
 
 
 def broken(paper: str, name: str, **settings: object) -> dict[str, ExhibitFile]:

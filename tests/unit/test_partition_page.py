@@ -37,7 +37,7 @@ def test_tokens_on_the_page_are_canonical() -> None:
 @pytest.fixture
 def added(tmp_path: Path) -> Iterator[None]:
     """The example of the page, found as a component for the time of a test."""
-    text = PAGE.split("main_class.py`:\n\n")[1].split("\n- `examples`")[0]
+    text = PAGE.split("a-file-of-ones-own):\n\n")[1].split("\n- `examples`")[0]
     file = tmp_path / "main_class.py"
     file.write_text(textwrap.dedent(text))
     found = importlib.util.spec_from_file_location("main_class", file)

@@ -282,7 +282,7 @@ def test_shown_settings_race_over_the_rounds_of_their_own():
     assert {run.scenario.training.token for run in runs} == {"adam+lr~0.05@0.1@0.2"}
     named = {"methods": fedavg(settings=each, show=["fraction"], choose={"race": 20})}
     with pytest.raises(FedreproError, match="over 20 rounds, but a run ends after 8"):
-        planned(**named)
+        planned(**named).exhibit("small/x")
 
 
 def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():
@@ -375,7 +375,7 @@ def test_a_long_race_still_fits_into_names():
 )
 def test_a_mistake_in_a_race_is_a_sentence(change, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        planned(**{"partition": {"name": "iid", "validation": 20}, **change})
+        planned(**{"partition": {"name": "iid", "validation": 20}, **change}).exhibit("small/x")
 
 
 def test_a_sweep_of_one_value_is_no_race():

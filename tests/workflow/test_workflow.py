@@ -536,7 +536,8 @@ def test_a_mistake_in_the_config_is_one_sentence(tmp_path, file, old, new, sente
     path = folder / "config/config.yaml" if file == "config" else own_exhibits(folder)
     edit(path, old, new)
     done = snakemake(folder, "-n")
-    assert done.returncode != 0
+    # a mistake in exhibits that nobody asks for is told, and blocks none of the others
+    assert (done.returncode == 0) == (old == "sigma2: [")
     assert sentence in done.stderr + done.stdout
     assert "Traceback" not in done.stderr + done.stdout
 

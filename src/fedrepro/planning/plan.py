@@ -110,13 +110,19 @@ class Plan:
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
             for key, error in self.broken.items():
-                paper, _, name = key.partition("/")
-                file = self.files[paper]
-                if wanted == "all" or (file.defaults | file.exhibits[name]).get("headline"):
+                if wanted == "all" or self._is_headline(*key.split("/")):
                     raise error
             found = self.exhibits.values()
             return [e for e in found if wanted == "all" or e.settings.headline]
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
+
+    def _is_headline(self, paper: str, name: str) -> bool:
+        """Whether an exhibit says so that may be wrong otherwise."""
+        file = self.files[paper]
+        own = file.defaults | file.exhibits[name]
+        at = own.get("at")
+        here = at.get(self.scale) if isinstance(at, Mapping) else None
+        return bool((own | dict(here if isinstance(here, Mapping) else {})).get("headline"))
 
     def selected_of(self, paper: str) -> list[Exhibit]:
         """The selected exhibits of one paper."""

@@ -25,7 +25,8 @@ def board_html(shown: ShownBoard) -> list[str]:
     """The lines of a leaderboard's part of a page, which lies in papers/."""
     about, at = shown.about, f"../shown/{shown.key}"
     board = about["board"]
-    lines = [f"## {shown.key}: {html_text(board['title'])}", ""]
+    name = shown.key.partition("/")[2]
+    lines = [f'<span id="{name}"></span>', "", f"## {shown.key}: {html_text(board['title'])}", ""]
     lines += [
         f"<p>A score of 0 is {html_text(board['baseline'])}, one of 1 is "
         f"{html_text(board['ceiling'])}; means over scenarios. Methods of one group are not told "
