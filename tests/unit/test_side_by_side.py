@@ -333,7 +333,8 @@ def test_what_is_measured_on_chooses_nothing(here):
 
 
 def test_without_more_than_models_there_are_ensembles(here, monkeypatch):
-    ground = OwnGround.of(LocalModels.from_state_dicts([torch.load(name) for name in CLIENTS]))
+    states = [torch.load(name, weights_only=True) for name in CLIENTS]
+    ground = OwnGround.of(LocalModels.from_state_dicts(states))
     known = components("method")
     assert ground.lacking(known["uniform_ensemble"]) == ""
     for name, way in (("average", "--labels"), ("fens", "--labels"), ("fens", "--validation"),
@@ -371,7 +372,7 @@ def odd(here):
     Path("data.txt").write_text("1")
     torch.save(nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).state_dict(), "slim.pt")
     torch.save({"fc.weight": torch.ones(10, 64), "fc.bias": torch.ones(10)}, "flat.pt")
-    spoiled = torch.load("client0.pt")
+    spoiled = torch.load("client0.pt", weights_only=True)
     spoiled["0.bias"][3] = torch.nan
     torch.save(spoiled, "spoiled.pt")
     Path("there").mkdir(exist_ok=True)
