@@ -128,11 +128,29 @@ def functions() -> list[np.ndarray]:
     return [*found, *(value.numpy() for value in ours), np.linalg.eigvalsh(square)]
 
 
+def operators() -> list[np.ndarray]:
+    """Of those of torch that methods use and that go by no library, and of our root."""
+    import torch
+    from torch.nn.functional import cross_entropy, softplus
+
+    from fedrepro.products.exponentials import root
+
+    x = torch.from_numpy(np.random.default_rng(0).normal(0, 3, (59, 17)).astype(np.float32))
+    labels = torch.arange(59) % 17
+    x.requires_grad_()
+    known = (torch.sigmoid, torch.tanh, softplus, torch.square, torch.expm1, torch.reciprocal)
+    values = [*(f(x) for f in known), x.abs() ** 2.5, x.softmax(1), x.log_softmax(1)]
+    values += [x.sum(0), x.mean(1), cross_entropy(x, labels)]
+    slopes = [torch.autograd.grad((value**2).sum(), x)[0] for value in values]
+    return [value.detach().numpy() for value in (*values, *slopes, root(x.abs()))]
+
+
 INPUTS = {
     "images": images,
     "spectrogram": spectrogram,
     "sorting": sorting,
     "functions": functions,
+    "operators": operators,
 }
 
 

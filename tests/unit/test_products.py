@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.machine import products as checks
 from fedrepro.machine.observation import Observation
 from fedrepro.products.arrays import LARGE, add_product, affine, multiplied
-from fedrepro.products.exponentials import exponential, log_sum_exp, logarithm
+from fedrepro.products.exponentials import exponential, log_sum_exp, logarithm, root
 
 SIZES = [(3, 5, 4), (1, 1, 1), (10, 600, 512), (10, 512, 600)]
 KINDS = [torch.float32, torch.float64]
@@ -92,6 +92,7 @@ def test_exponentials_are_those_of_torch():
     positive = x.exp()
     assert torch.allclose(logarithm(positive), positive.log(), rtol=1e-6, atol=1e-6)
     assert log_sum_exp(torch.tensor([[0.0, float("nan")], [0.0, float("inf")]])).isnan().all()
+    assert torch.equal(root(positive), positive.double().sqrt().float())
     assert torch.autograd.gradcheck(logarithm, drawn(6).abs().add(0.1).requires_grad_())
 
 

@@ -1,14 +1,18 @@
-"""Exponentials and logarithms of torch tensors on the CPU without MKL.
+"""Exponentials, logarithms and roots of torch tensors on the CPU without MKL.
 
 torch's exp, log, sqrt, erf, tan, atan, log2, log10 and logsumexp go by MKL's vector functions,
-whose bytes differ between processors of Intel and AMD; exp2, expm1, log1p, pow, tanh, sigmoid,
-softplus, softmax and log_softmax are torch's own, and do not. All of these can be differentiated.
+whose bytes differ between processors of Intel and AMD, and so does a power of 0.5, which is sqrt
+there, and the gradient of one of 1.5; exp2, expm1, log1p, other powers, tanh, sigmoid, softplus, softmax and log_softmax are
+torch's own, and do not. All of these but `root` can be differentiated.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +28,12 @@ BY_MKL = frozenset(
 )
 
 
+def by_mkl(operator: str, words: Sequence[object]) -> bool:
+    """Whether torch's operator, with these arguments on the CPU, goes by MKL's vector functions."""
+    of_half = operator in ("aten::pow", "aten::pow_") and any(word == 0.5 for word in words[1:2])
+    return operator in BY_MKL or of_half
+
+
 def exponential(x: torch.Tensor) -> torch.Tensor:
     """e**x; its relative error grows to |x| roundings."""
     return (x * math.log2(math.e)).exp2()
@@ -34,6 +44,14 @@ def logarithm(x: torch.Tensor) -> torch.Tensor:
     import torch
 
     return torch.xlogy(torch.ones_like(x), x)
+
+
+def root(x: torch.Tensor) -> torch.Tensor:
+    """The square root, rounded correctly on the CPU; without a gradient."""
+    import torch
+
+    held = x.detach()
+    return torch.from_numpy(np.sqrt(held.numpy())) if held.device.type == "cpu" else held.sqrt()
 
 
 def log_sum_exp(x: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from fedrepro.components.methods.average import average
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.products.exponentials import exponential
+from fedrepro.products.exponentials import exponential, root
 
 if TYPE_CHECKING:
     import torch
@@ -37,6 +37,7 @@ BETAS, SMALL, MOMENTUM = (0.5, 0.999), 1e-8, 0.9
     needs={"example_counts"},
     models=MODELS,
     label="DENSE",
+    version=2,
     grid={"adversarial": (0.5, 1.0), "lr": (0.005, 0.01)},
     metrics={"student_gap": GAP, "made_loss": MADE},
 )
@@ -167,8 +168,7 @@ def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: in
     one, two = BETAS
     mean.mul_(one).add_(slope, alpha=1 - one)
     square.mul_(two).addcmul_(slope, slope, value=1 - two)
-    # torch's sqrt goes by MKL, its power does not
-    return (mean / (1 - one**step)) / ((square / (1 - two**step)) ** 0.5 + SMALL)
+    return (mean / (1 - one**step)) / (root(square / (1 - two**step)) + SMALL)
 
 
 def _apart(theirs: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
