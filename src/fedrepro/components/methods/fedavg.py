@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fedrepro.training.terms import Term, WeightTerm
 
 NEEDS = {"rounds", "example_counts"}
+MANY = 10_000  # clients from which nobody shuffles all of them to draw a few
 
 Rounds = Annotated[int, Arg("communication rounds", "rounds", least=1)]
 Fraction = Annotated[
@@ -157,7 +158,7 @@ class FedAvg:
             lr=lr,
             steps=steps,
             terms=self.terms(),
-            private=self.lent(state, chosen),
+            private=self.lent(state, chosen, clients, rng),
         )
         if not found.weight:
             return None
@@ -181,7 +182,9 @@ class FedAvg:
             found.append(Entropy(self.least_entropy, self.entropy))
         return found
 
-    def lent(self, state: State, chosen: np.ndarray) -> dict[str, np.ndarray]:
+    def lent(
+        self, state: State, chosen: np.ndarray, clients: Clients, rng: Rng
+    ) -> dict[str, np.ndarray]:
         """Private tensors of the chosen clients, (chosen, *shape): none."""
         return {}
 
@@ -262,9 +265,14 @@ class FedAdam(FedAvg):
 
 
 def drawn(clients: int, fraction: float, rng: Rng) -> np.ndarray:
-    """The clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1."""
-    count = max(1, round(fraction * clients))
-    return np.sort(rng.stream("clients-of-a-round").permutation(clients)[:count])
+    """The clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1.
+
+    Of very many clients only those that are drawn cost anything.
+    """
+    count, stream = max(1, round(fraction * clients)), rng.stream("clients-of-a-round")
+    if clients > MANY:
+        return np.sort(stream.choice(clients, count, replace=False, shuffle=False))
+    return np.sort(stream.permutation(clients)[:count])
 
 
 def _zeros(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
