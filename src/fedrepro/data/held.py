@@ -22,7 +22,8 @@ class Held(Sequence[np.ndarray]):
     def __init__(
         self, sizes: np.ndarray, values: SpooledTemporaryFile[bytes] | None = None
     ) -> None:
-        self.ends = np.concatenate([[0], np.cumsum(sizes)])
+        self.ends = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=self.ends[1:])
         self.values = values
 
     def __len__(self) -> int:
@@ -57,33 +58,32 @@ class HeldWriter:
     def __init__(self) -> None:
         # it is there as long as somebody may read rows
         self.values: SpooledTemporaryFile[bytes] = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
-        self.clients: list[np.ndarray] = []
-        self.counts: list[np.ndarray] = []
+        # of clients that follow one another: the first of them, and how many rows each has
+        self.counts: list[tuple[int, np.ndarray]] = []
 
     def add(self, client: np.ndarray, rows: np.ndarray) -> None:
         """Further rows (n,) and who holds them (n,)."""
         if len(rows):
-            clients, counts = np.unique(client, return_counts=True)
-            self.clients.append(clients)
-            self.counts.append(counts)
+            first = int(client[0])
+            self.counts.append((first, np.bincount(client - first).astype(ROW)))
             self.values.write(rows.astype(ROW).tobytes())
 
     @property
     def last(self) -> int:
         """The last client that holds any, -1 if none does."""
-        return max((int(clients[-1]) for clients in self.clients), default=-1)
+        return max((first + len(counts) - 1 for first, counts in self.counts), default=-1)
 
     @property
     def all(self) -> np.ndarray:
         """The rows of everybody: int64 (N,)."""
-        count = sum(int(counts.sum()) for counts in self.counts)
+        count = sum(int(counts.sum()) for _, counts in self.counts)
         return Held(np.array([count]), self.values)[0]
 
     def held(self, clients: int) -> Held:
         """What so many clients hold."""
         sizes = np.zeros(clients, np.int64)
-        for who, counts in zip(self.clients, self.counts, strict=True):
-            np.add.at(sizes, who, counts)
+        for first, counts in self.counts:
+            sizes[first : first + len(counts)] += counts
         return Held(sizes, self.values)
 
 
