@@ -124,11 +124,11 @@ def synthetic(
         int, Arg("the first ones, which are kept, and whose test examples test", "clients", least=1)
     ] = 30,
     least: Annotated[
-        int, Arg("examples of a client, to which those of a draw come", "examples", least=2)
+        int, Arg("examples that each client has; others come on top", "examples", least=2)
     ] = 50,
-    log_mean: Annotated[float, Arg("of the logarithm of those, which is normal", most=12)] = 4.0,
+    log_mean: Annotated[float, Arg("mean of the logarithm of how many come on top", most=12)] = 4.0,
     log_sd: Annotated[
-        float, Arg("of the same; 0: all clients have equally many", least=0, most=3)
+        float, Arg("its deviation; 0: all clients have equally many", least=0, most=3)
     ] = 2.0,
     draw: Annotated[int, Arg("which draw of all of it", least=0)] = 0,
 ) -> Arrays:
