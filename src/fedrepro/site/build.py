@@ -26,6 +26,7 @@ from fedrepro.site.charts import chart, vega_script
 from fedrepro.site.guides import Guides, copied
 from fedrepro.site.methods import method_pages
 from fedrepro.site.reading import Paper, Reports
+from fedrepro.site.svg import lighter
 
 RECORD = Path("reports/record")
 FINDINGS = "docs/findings/"
@@ -34,7 +35,6 @@ DATA = ("docs/data.md", "docs/partitions.md", "docs/models.md", "docs/graphs.md"
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 CAPTION = 'class="caption" role="heading"'  # in the navigation: readers need its level too
 WRAPPER = 'class="table-wrapper'  # it scrolls, as code does: both are reached by keys
-LONG = re.compile(r"(?<![\w.#])-?\d+\.\d{3,}(?![\w.])")
 NEEDED = "the site needs sphinx, myst-parser, furo, altair, vl-convert-python and itables"
 
 
@@ -239,11 +239,6 @@ def _tables_script() -> str:
     table = next(own for own, name in names.items() if name == "default")
     body = text[: exported.start()] + f"window.DataTable={table};" + text[exported.end() :]
     return f"(function(){{\n{body}\n}})();\n"
-
-
-def lighter(svg: str) -> str:
-    """A drawing with coordinates to a hundredth of a point: half of its bytes, the same picture."""
-    return LONG.sub(lambda found: f"{float(found[0]):.2f}", svg)
 
 
 def _write(source: Contents, place: Path) -> None:
