@@ -253,13 +253,18 @@ def _write(source: Contents, place: Path) -> None:
     for name, file in source.copies.items():
         path = place / "_extra" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if file.suffix == ".svg":
-            path.write_text(lighter(file.read_text(encoding="utf-8")), encoding="utf-8")
-        else:
-            shutil.copyfile(file, path)
+        _copy(file, path)
     figures = Path("docs/figures")
     if figures.is_dir():
-        shutil.copytree(figures, place / figures)
+        shutil.copytree(figures, place / figures, copy_function=_copy)
+
+
+def _copy(file: str | Path, place: str | Path) -> None:
+    """A file as it is, a drawing with fewer bytes."""
+    if Path(file).suffix == ".svg":
+        Path(place).write_text(lighter(Path(file).read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        shutil.copyfile(file, place)
 
 
 SETTINGS: dict[str, Any] = {
