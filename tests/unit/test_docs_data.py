@@ -20,8 +20,8 @@ PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("data.md", "addin
 
 
 def test_the_example_of_a_million_clients_can_be_planned() -> None:
-    page = (ROOT / "docs/partitions.md").read_text()
-    code = next(code for code in re.findall(r"```yaml\n(.*?)```", page, re.S) if "1000000" in code)
+    page = (ROOT / "docs/many-clients.md").read_text()
+    (code,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
     (target,) = re.findall(r"reports/quick/(\S+)\.svg", code)
     file = ExhibitFile.model_validate(yaml.safe_load(code))
     exhibit = Plan(Config(), {file.paper: file}, "quick").exhibit(target)
