@@ -71,11 +71,23 @@ Below = Callable[[Mapping[str, Any]], tuple[str, ...]]  # the row of a number ->
 def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
     """As the exhibit says; by default methods and their settings go down, points across."""
     points, shown = about["columns"]["points"], about["columns"]["settings"]
-    said = dict(about["settings"].get("table") or {})
+    said = drawing_of(about)
     rows = tuple(said.get("rows") or ()) or (METHOD, *shown)
     columns = tuple(said.get("columns") or ()) or tuple(k for k in points if k not in rows)
     given = {key: said[key] for key in ("metric", "split", "best") if said.get(key) is not None}
     return Arrangement(rows, columns, **given)
+
+
+def drawing_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The drawing of an exhibit by name, and its options.
+
+    Of records of before these stood together, the options of a table.
+    """
+    settings = about["settings"]
+    found: Mapping[str, Any] | str = settings["drawing"]
+    if isinstance(found, str):
+        return {"name": found, **(settings.get("table") or {})}
+    return found
 
 
 def table_of(

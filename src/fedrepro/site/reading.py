@@ -20,7 +20,14 @@ import pandas as pd
 from fedrepro.core.artifacts import read_checked, read_json_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import published_file
-from fedrepro.drawings.layout import arrangement_of, held, meaning_of, sizes_below, table_of
+from fedrepro.drawings.layout import (
+    arrangement_of,
+    drawing_of,
+    held,
+    meaning_of,
+    sizes_below,
+    table_of,
+)
 from fedrepro.drawings.tables import TextTable
 from fedrepro.numbers.files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.printed import (
@@ -89,9 +96,9 @@ class Shown:
 
     def table(self, printed: Sequence[Row]) -> TextTable:
         """The exhibit's own table, with these verdicts on what was printed."""
-        settings = self.about["settings"]
-        said = settings.get("table") or {}
-        below = sizes_below(self.numbers, settings["size"]) if said.get("sizes") else None
+        said = drawing_of(self.about)
+        size = self.about["settings"]["size"]
+        below = sizes_below(self.numbers, size) if said.get("sizes") else None
         beside = _frame(printed) if printed else None
         arranged = arrangement_of(self.about)
         return table_of(self.about, self.numbers, arranged, below, beside, "")
