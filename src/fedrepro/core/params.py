@@ -7,6 +7,7 @@ texts use letters, digits and `_ . -` only.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import re
@@ -150,7 +151,8 @@ def render(value: Value) -> str:
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
     """The parameters of a component: its keyword-only arguments that carry an `Arg`."""
-    hints = typing.get_type_hints(fn.__init__ if inspect.isclass(fn) else fn, include_extras=True)
+    own = fn.__init__ if inspect.isclass(fn) and not dataclasses.is_dataclass(fn) else fn
+    hints = typing.get_type_hints(own, include_extras=True)
     params: dict[str, Param] = {}
     for name, item in inspect.signature(fn).parameters.items():
         hint = hints.get(name)

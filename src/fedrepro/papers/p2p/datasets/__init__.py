@@ -1,1 +1,0 @@
-"""The data of the regression that the paper draws its nodes from."""
