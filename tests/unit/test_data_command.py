@@ -61,7 +61,7 @@ def test_the_list_works_before_anything_is_fetched(workplace, capsys):
 
 
 def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
-    assert main(["data", "fetch", "mnist+validation~30", "shapes", "--scale", "tiny"]) == 0
+    assert main(["data", "fetch", "mnist+validation~30", "p2p_nodes", "--scale", "tiny"]) == 0
     folder = workplace / "results" / "tiny" / "datasets"
     assert "mnist+validation~30: prepared in" in capsys.readouterr().out
     info = json.loads((folder / "dataset=mnist+validation~30" / "dataset.json").read_text())
@@ -73,7 +73,8 @@ def test_what_is_fetched_is_prepared_and_listed(workplace, capsys):
     assert "train: 200 (0: 20, 1: 20, 2: 20," in said
     assert "validation: 30 (0: 3," in said
     assert f"sha256 of the arrays: {info['sha256']}" in said
-    assert "image of 3×" in said
+    assert "regression of 2, float32" in said
+    assert "natural groups: 2" in said
     assert main(["data", "list", "--scale", "quick"]) == 0
     assert "None is prepared yet" in capsys.readouterr().out
 
@@ -96,7 +97,7 @@ def test_what_is_ready_is_not_prepared_again(workplace, capsys, monkeypatch):
 def test_all_prepares_what_it_can_and_says_what_is_missing(workplace, capsys):
     assert main(["data", "fetch", "--all"]) == 2
     out, err = capsys.readouterr()
-    for name in ("digits", "mnist", "shapes"):
+    for name in ("digits", "mnist", "p2p_nodes"):
         assert f"{name}: prepared in" in out
     for name in ("cifar10", "fashion_mnist", "ham10000", "shakespeare", "speech_commands"):
         assert f"of data set '{name}'" in err
@@ -105,13 +106,13 @@ def test_all_prepares_what_it_can_and_says_what_is_missing(workplace, capsys):
 
 
 def test_a_damaged_prepared_set_is_named_and_the_others_are_listed(workplace, capsys):
-    assert main(["data", "fetch", "digits", "shapes"]) == 0
+    assert main(["data", "fetch", "digits", "p2p_nodes"]) == 0
     next((workplace / "results").rglob("dataset=digits/test_x.npy")).write_bytes(b"")
     capsys.readouterr()
     assert main(["data", "list"]) == 0
     said = capsys.readouterr().out
     assert "dataset=digits/test_x.npy cannot be read" in said
-    assert "image of 3×" in said
+    assert "regression of 2" in said
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def of_method(item):
 
 
 SMALLER = {"shakespeare": "+stride~100", "ham10000": "+size~16"}
-EMBEDDED = ("digits",)
+EMBEDDED = ("digits", "p2p_nodes")
 NUMBERS = {
     "dataset": of_dataset,
     "feature": of_feature,

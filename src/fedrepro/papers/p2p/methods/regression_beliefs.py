@@ -26,11 +26,7 @@ from fedrepro.papers.p2p.beliefs.gaussian import (
     expected_squared_error,
     observed,
 )
-
-# y = θ·[1, x₁, x₂] + noise, x uniform on ± RANGE (section 5.1)
-THETA = np.array([-0.3, 0.5, 0.8])
-RANGE = np.array([1.0, 1.5])
-NOISE = 0.8  # standard deviation; its square is the paper's 0.64
+from fedrepro.papers.p2p.datasets.p2p_nodes import NOISE, RANGE, THETA
 
 PRIOR = 0.5  # variance of every weight
 # of [1, x1, x2] where x has both coordinates, as new examples do

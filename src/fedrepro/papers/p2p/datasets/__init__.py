@@ -1,0 +1,1 @@
+"""The data of the regression that the paper draws its nodes from."""
