@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.core.metrics import OF_CLIENTS, metrics_of
+from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import (
     LETTERS,
     final,
@@ -24,6 +24,7 @@ from fedrepro.drawings.canvas import (
     select,
 )
 from fedrepro.drawings.draw import Figured
+from fedrepro.papers.gems.methods._spaces import OF_CLIENTS
 from fedrepro.planning.drawing import PANELS, Planned, drawing, numbers_shown
 from fedrepro.planning.plan import Exhibit
 
