@@ -13,19 +13,17 @@ from fedrepro.drawings.canvas import (
     Line,
     along,
     axis_of,
-    close_up,
     draw_lines,
     handles_of,
     headings,
     legend,
     legend_rows,
     lines,
-    mark,
     names_of,
     new_figure,
-    percent,
     size_lines,
 )
+from fedrepro.drawings.close_ups import draw_accuracies, title_pair
 from fedrepro.drawings.draw import Along
 from fedrepro.drawings.style import Look, looks
 from fedrepro.drawings.words import wrapped
@@ -72,7 +70,8 @@ class AccuracyAndSize(Along):
             1, 3, left=0.06, right=0.945, top=up(0.825), bottom=up(0.305), wspace=0.3
         )
         whole, close, size = (drawn.add_subplot(grid[0, at]) for at in range(3))
-        _draw_accuracies(whole, close, exhibit, accuracy, look)
+        draw_accuracies(whole, close, exhibit, accuracy, look)
+        title_pair(whole, close)
         _draw_sizes(size, groups, axis_of(exhibit), look)
         what = exhibit.size
         size.set_title(f"c  {what.title}, global model", loc="left")
@@ -84,27 +83,6 @@ class AccuracyAndSize(Along):
         note = "\n".join(shared)
         drawn.text(0.5, foot, note, fontsize=NOTE, ha="center", va="center", color=SOFT)
         return drawn
-
-
-def _draw_accuracies(
-    whole: Axes,
-    close: Axes,
-    exhibit: Exhibit,
-    accuracy: Mapping[str, Line],
-    look: Mapping[str, Look],
-) -> None:
-    low, high = close_up(exhibit, accuracy)
-    draw_lines(whole, accuracy, look, banded=set(accuracy))
-    # in the close-up a band whose line is mostly outside would only be in the way
-    inside = {k for k, x in accuracy.items() if min(x.mean) >= low}
-    draw_lines(close, accuracy, look, banded=inside)
-    for axes in (whole, close):
-        percent(axes)
-    whole.set_title("a  Test accuracy (%)", loc="left")
-    whole.set_ylim(0, 1)
-    close.set_title("b  Test accuracy (%), close-up", loc="left")
-    close.set_ylim(low, high)
-    mark(whole, low, high)
 
 
 def groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:

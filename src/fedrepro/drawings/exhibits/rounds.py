@@ -6,37 +6,22 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from fedrepro.drawings.canvas import (
-    LEGEND_ROW,
-    LETTERS,
     Line,
-    cases,
     draw_lines,
     final,
-    grid_of,
-    handles_of,
-    headings,
-    legend,
-    legend_rows,
     line_of,
-    mark,
-    names_of,
-    new_figure,
-    of_case,
-    percent,
     rounded,
     select,
 )
-from fedrepro.drawings.draw import Along
-from fedrepro.drawings.style import Look, looks
+from fedrepro.drawings.close_ups import WithCloseUp, limit_pair
+from fedrepro.drawings.style import Look
 from fedrepro.planning.drawing import PANELS, ROUND, Planned, a_rival, drawing, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-HEIGHT, CASES_HEIGHT = 3.3, 4.7  # inches, with a legend of two rows
 MARKERS = 10
 MANY = 1000  # rounds from which the axis is logarithmic, if there is something to see
 EARLY, SEEN = 0.05, 5  # so many measured rounds in the first part of a run are
@@ -44,7 +29,7 @@ NEAR = 0.2  # a method that ends further below the best is left out of the close
 
 
 @drawing("accuracy-against-rounds")
-class AccuracyAgainstRounds(Along):
+class AccuracyAgainstRounds(WithCloseUp):
     """Test accuracy as rounds, or steps of a stream, go by, and a close-up of it.
 
     A method without rounds is a level line across both. Side by side for one scenario, for cases
@@ -53,6 +38,8 @@ class AccuracyAgainstRounds(Along):
     early to be seen.
     """
 
+    height: ClassVar[float] = 3.3
+    sides: ClassVar[Mapping[str, float]] = {"left": 0.45, "right": 0.3, "top": 0.72, "across": 0.55}
     by_rounds: ClassVar[bool] = True
     shows_pairs: ClassVar[bool] = True
 
@@ -64,36 +51,7 @@ class AccuracyAgainstRounds(Along):
         yield from nothing_shown(shown)
         yield from a_rival(shown)
 
-    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        shown = cases(numbers)
-        look = looks(exhibit.measures)
-        names = names_of(exhibit)
-        rows = legend_rows(list(names.values()))
-        added = LEGEND_ROW * (rows - 2)
-        if shown:
-            drawn = new_figure(CASES_HEIGHT + added)
-            margins = {"left": 0.48, "right": 0.12, "top": 0.86, "bottom": 0.95 + added}
-            upper, lower = grid_of(drawn, 2, len(shown), across=0.34, between=0.42, **margins)
-            for at, case in enumerate(shown):
-                whole, close = upper[at], lower[at]
-                self._pair(exhibit, of_case(numbers, case), look, whole, close)
-                whole.set_title(f"{LETTERS[at]}  {case}".replace(", ", "\n    "), loc="left")
-                whole.set_xlabel("")
-                close.set_title("close-up", loc="left", fontsize=7)
-            for axes in (upper[0], lower[0]):
-                axes.set_ylabel("test accuracy (%)", labelpad=2)
-        else:
-            drawn = new_figure(HEIGHT + added)
-            margins = {"left": 0.45, "right": 0.3, "top": 0.72, "bottom": 0.95 + added}
-            ((whole, close),) = grid_of(drawn, 1, 2, across=0.55, **margins)
-            self._pair(exhibit, numbers, look, whole, close)
-            whole.set_title("a  Test accuracy (%)", loc="left")
-            close.set_title("b  Test accuracy (%), close-up", loc="left")
-        legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
-        headings(drawn, exhibit)
-        return drawn
-
-    def _pair(
+    def draw_pair(
         self,
         exhibit: Exhibit,
         numbers: pd.DataFrame,
@@ -101,11 +59,9 @@ class AccuracyAgainstRounds(Along):
         whole: Axes,
         close: Axes,
     ) -> None:
-        """The whole range and the close-up of one scenario."""
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
         accuracy = round_lines(exhibit, numbers)
-        low, high = ends(exhibit, accuracy)
         first = min(min(line.x) for line in accuracy.values())
         last = max(max(line.x) for line in accuracy.values())
         measured = max((line.x for line in accuracy.values()), key=len)
@@ -120,10 +76,7 @@ class AccuracyAgainstRounds(Along):
             else:
                 axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
                 axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
-            percent(axes)
-        whole.set_ylim(0, 1)
-        close.set_ylim(low, high)
-        mark(whole, low, high)
+        limit_pair(whole, close, ends(exhibit, accuracy))
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
