@@ -11,7 +11,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import published_file
 from fedrepro.drawings.layout import (
     arrangement_of,
+    cell_text,
     drawing_of,
     held,
     meaning_of,
@@ -285,8 +286,8 @@ def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
     own = select(_last(numbers), row["metric"], row["split"])
     for key in (*list(row)[: list(row).index("mean")],):
         if key in own and key not in ("metric", "split"):
-            text = own[key].map(partial(_text))
-            own = own[text == _text(_number(row[key]))]
+            text = own[key].map(cell_text)
+            own = own[text == cell_text(_number(row[key]))]
     if len(own) != 1:
         return found
     mean = float(own["mean"].iloc[0])
@@ -320,10 +321,3 @@ def _number(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
-
-
-def _text(value: Any) -> str:
-    """A value as it stands in a csv: 5 for 5.0, nothing where there is none."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None or pd.isna(value) else f"{value:g}"
