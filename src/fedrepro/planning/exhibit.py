@@ -266,7 +266,7 @@ def _runs(
     A sweep is one run, but a method in rounds has one a setting, if its settings do not race.
     """
     if measure.races:
-        method, changes = raced(measure, group, where)
+        method, changes = raced(group, where)
         there = replace(own, training=_training(own.training, measure, changes, where))
         yield from ((setting, Run(there, method, measure.measured(group))) for setting in group)
         return

@@ -175,7 +175,7 @@ def _require_race(measure: Measure, where: str) -> None:
         require_fits(measure.race, rounds, where)
 
 
-def raced(measure: Measure, group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
+def raced(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
     """The methods of settings that race each other as one spec, and their changes of the training.
 
     group: settings with equal values of what is shown.
