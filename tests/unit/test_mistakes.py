@@ -54,9 +54,9 @@ def test_all_others_are_planned_as_before(settings):
 def test_who_asks_for_it_is_told():
     one = broken("pfnm", "figure-3a", drawing="pie")
     for wanted in ("all", "pfnm/figure-3a", ["pfnm/figure-2a", "pfnm/figure-3a"]):
-        with pytest.raises(FedreproError, match="'drawing' is 'pie'"):
+        with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
             Plan(Config(exhibits=wanted), one, "tiny").selected  # noqa: B018
-    with pytest.raises(FedreproError, match="'drawing' is 'pie'"):  # a headline
+    with pytest.raises(FedreproError, match="unknown drawing 'pie'"):  # a headline
         Plan(Config(), broken("pfnm", "figure-2a", drawing="pie"), "tiny").selected  # noqa: B018
 
 
@@ -67,7 +67,7 @@ def test_printed_values_and_boards_of_others_are_checked_as_before():
     name = FILES["arena"].parts("1", "paper")[0]
     made = Plan(Config(), broken("arena", name, drawing="pie"), "paper")
     require_frozen(made)
-    with pytest.raises(FedreproError, match="'drawing' is 'pie'"):
+    with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
         parts_of(made, "arena", "1")
 
 

@@ -341,7 +341,7 @@ def test_names_in_paths_lead_back_to_full_tokens():
         ({"sweep": {"clients": [1]}}, "not of the form component.parameter"),
         ({"sweep": {"partition.client": [1]}}, "did you mean 'clients'"),
         ({"trials": 0}, "'trials' is 0"),
-        ({"drawing": "pie"}, "'drawing' is 'pie'"),
+        ({"drawing": "pie"}, "unknown drawing 'pie'"),
         ({"methods": [{"name": "average"}, {"name": "average"}]}, "two of its methods are called"),
     ],
 )

@@ -30,6 +30,8 @@ KINDS = {
     "feature": "fedrepro.components.features",
     "method": "fedrepro.components.methods",
 }
+DRAWING = "drawing"  # how an exhibit is shown: no result depends on it, and it has no token
+PACKAGES = {**KINDS, DRAWING: "fedrepro.drawings.exhibits"}
 # the kinds that make a scenario, in the order in which they stand in a path; the graph is there for
 # peer methods alone
 GRAPH = "graph"
@@ -58,7 +60,7 @@ DEV = "dev"
 # Parameters that every component of a kind has beside its own; the machinery acts on them.
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
-_found: dict[str, dict[str, Component]] = {kind: {} for kind in KINDS}
+_found: dict[str, dict[str, Component]] = {kind: {} for kind in PACKAGES}
 _loaded: set[str] = set()
 # what each file outside the package registered, and whether installed packages were asked
 _of_file: dict[str, list[tuple[str, str]]] = {}
@@ -102,9 +104,8 @@ def components(kind: str) -> dict[str, Component]:
     """
     if kind not in _loaded:
         _loaded.add(kind)
-        package = KINDS[kind]
-        papers = modules_of_papers(package.rpartition(".")[2])
-        for module in by_own_name([*modules_in(package), *papers]):
+        papers = modules_of_papers(f"{kind}s")
+        for module in by_own_name([*modules_in(PACKAGES[kind]), *papers]):
             importlib.import_module(module)
     _bring_outside()
     return _found[kind]

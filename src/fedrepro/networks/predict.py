@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -15,7 +15,21 @@ from fedrepro.networks.network import Network
 if TYPE_CHECKING:
     import torch
 
-    from fedrepro.training.examples import Examples
+
+class Scaled(Protocol):
+    """What is predicted, as `training.examples` has it: inputs as stored, (N, D)."""
+
+    @property
+    def inputs(self) -> torch.Tensor: ...
+    @property
+    def dtype(self) -> torch.dtype:
+        """In what networks compute."""
+        ...
+
+    def scaled(self, rows: slice) -> torch.Tensor:
+        """Inputs of some rows as networks see them: floating (n, D)."""
+        ...
+
 
 TIE = 1e-9  # below the difference of any two shares of votes
 
@@ -28,7 +42,7 @@ def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
 def predict_belief(
     network: Network,
     tensors: Mapping[str, np.ndarray],
-    examples: Examples,
+    examples: Scaled,
     samples: int,
     rng: Rng,
 ) -> torch.Tensor:
@@ -62,7 +76,7 @@ def probabilities(
     network: Network,
     tensors: Mapping[str, np.ndarray],
     weights: np.ndarray | None,
-    examples: Examples,
+    examples: Scaled,
 ) -> torch.Tensor:
     """Class scores sum_i weights[i] * softmax(logits_i), some examples at a time.
 
@@ -80,7 +94,7 @@ def votes(
     network: Network,
     tensors: Mapping[str, np.ndarray],
     weights: np.ndarray | None,
-    examples: Examples,
+    examples: Scaled,
     rng: Rng,
 ) -> torch.Tensor:
     """Class scores sum_i weights[i] * [the class that network i predicts], and less than TIE more.
@@ -102,7 +116,7 @@ def _summed(
     network: Network,
     tensors: Mapping[str, np.ndarray],
     weights: np.ndarray | None,
-    examples: Examples,
+    examples: Scaled,
     scores: Callable[[torch.Tensor], torch.Tensor],
     summing: torch.dtype,
 ) -> torch.Tensor:

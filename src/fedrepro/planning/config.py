@@ -19,10 +19,12 @@ from fedrepro.core.artifacts import require_file
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.packs import EXHIBITS, OWN_EXHIBITS, exhibits_file, papers_with
 from fedrepro.core.params import LARGEST
+from fedrepro.core.registry import DRAWING, components
 from fedrepro.core.yaml_text import parse_yaml
+from fedrepro.planning.drawing import TABLE, Drawing, Strict
 from fedrepro.planning.entries import SCALES as SCALES
-from fedrepro.planning.entries import TABLE, ExhibitSettings, Scale, Strict, merge
 from fedrepro.planning.entries import ComponentEntry as ComponentEntry
+from fedrepro.planning.entries import ExhibitSettings, Scale, merge
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
@@ -184,11 +186,15 @@ class ExhibitFile(Strict):
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """The settings of one exhibit at one scale."""
-        return _validated(ExhibitSettings, self._merged(name, scale), self._where(name, scale))
+        merged, where = self._merged(name, scale), self._where(name, scale)
+        if DRAWING in merged:
+            merged[DRAWING] = _drawing(merged[DRAWING], where)
+        return _validated(ExhibitSettings, merged, where)
 
     def is_table(self, name: str, scale: str) -> bool:
         """Whether an exhibit is written as a table rather than drawn."""
-        return bool(self._merged(name, scale).get("drawing") == TABLE)
+        given = self._merged(name, scale).get(DRAWING)
+        return isinstance(given, Mapping) and given.get("name") == TABLE
 
     def _is_at(self, name: str, scale: str) -> bool:
         try:
@@ -205,11 +211,32 @@ class ExhibitFile(Strict):
     def _merged(self, name: str, scale: str) -> dict[str, Any]:
         merged: dict[str, Any] = {"scales": list(SCALES)}
         for title, layer in (("defaults", self.defaults), (name, self.exhibits[name])):
-            merged = merge(merged, {k: v for k, v in layer.items() if k != "at"})
+            merged = merge(merged, _named({k: v for k, v in layer.items() if k != "at"}))
             where = f"{exhibits_file(self.paper)}, at of {title}"
             at = _validated(At, layer.get("at") or {}, where)
-            merged = merge(merged, getattr(at, scale) or {})
+            merged = merge(merged, _named(getattr(at, scale) or {}))
         return merged | ({"methods": [*merged.get("methods", ()), *self.also]} if self.also else {})
+
+
+def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """`drawing: table` is short for `drawing: {name: table}`."""
+    given = layer.get(DRAWING)
+    return {**layer, DRAWING: {"name": given}} if isinstance(given, str) else dict(layer)
+
+
+def _drawing(given: Any, where: str) -> Drawing:
+    """The drawing that an exhibit names, with its options."""
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        raise FedreproError(
+            f"{where}: drawing must be a name, or {{name: ...}} with options beside it, not "
+            f"{shown(given)}"
+        )
+    options, known = dict(given), components(DRAWING)
+    name = options.pop("name")
+    if name not in known:
+        raise unknown(DRAWING, name, known, where)
+    kind: type[Drawing] = known[name].fn  # type: ignore[assignment]
+    return _validated(kind, options, f"{where}, drawing {name}")
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:

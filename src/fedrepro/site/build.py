@@ -91,7 +91,7 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
         found.pages[f"papers/{paper.name}.md"] = pages.paper_page(
             paper, text, own, frozenset(charts)
         )
-    methods = method_pages(reports, root)
+    methods = method_pages(reports)
     found.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
     found.pages["reproduce.md"] = pages.reproduce_page(reports)
     if reports.maps or reports.graphs:

@@ -40,10 +40,10 @@ from fedrepro.numbers.measure import (
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import AT_CLIENTS, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
+from fedrepro.stages.tuning import tuned
 from fedrepro.training.clients import own_starts
 from fedrepro.training.ledger import Ledger, Spent, models_sent
 from fedrepro.training.settings import Settings, settings_of
-from fedrepro.training.tuning import tuned
 
 
 def run(

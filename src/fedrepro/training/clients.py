@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from fedrepro.api import NEEDS, Traffic
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
+from fedrepro.core.traffic import Traffic
 from fedrepro.data.aside import not_validating
 from fedrepro.data.held import sizes_of
 from fedrepro.networks.network import Network, dense
@@ -72,7 +72,7 @@ class Clients:
     settings: Settings
     data: ClientData
     method: str = ""
-    needs: Collection[str] = frozenset(NEEDS)
+    needs: Collection[str] = frozenset()
     ledger: Ledger = field(default_factory=Ledger, compare=False)
     own: Mapping[str, np.ndarray] | None = field(default=None, compare=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
+    from fedrepro.papers.rm.methods._representation import RepresentationMatching
     from fedrepro.training.clients import Clients
     from fedrepro.training.terms import Term, WeightTerm
 
@@ -29,6 +31,7 @@ Source = Annotated[
 ]
 
 
+@dataclass(kw_only=True)
 class MatchingRounds(FedAvg):
     """FedAvg with a matching loss; theta_i is client i's own, drawn when it is first chosen, and
     stays as it is between trainings.
@@ -36,15 +39,19 @@ class MatchingRounds(FedAvg):
     Source: RM, section 3.1 and algorithm 1. The maps have the kernel of the network's convolutions.
     """
 
-    def match(self, coefficient: float, reduction: str, source: str) -> None:
-        """Take this matching loss into the clients' training."""
-        self.matching = {"coefficient": coefficient, "reduction": reduction, "source": source}
+    matching: Coefficient = 1.0
+    reduction: Reduction = "mean"
+    source: Source = "above"
+
+    def term(self) -> RepresentationMatching:
+        """The matching loss."""
+        from fedrepro.papers.rm.methods._representation import RepresentationMatching
+
+        return RepresentationMatching(self.matching, self.reduction, source=self.source)
 
     def terms(self) -> list[Term | WeightTerm]:
         """The matching loss comes first."""
-        from fedrepro.papers.rm.methods._representation import RepresentationMatching
-
-        return [RepresentationMatching(**self.matching), *super().terms()]  # type: ignore[arg-type]
+        return [self.term(), *super().terms()]
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """The same, and no theta_i yet."""
@@ -57,9 +64,7 @@ class MatchingRounds(FedAvg):
         self, state: State, chosen: np.ndarray, clients: Clients, rng: Rng
     ) -> dict[str, np.ndarray]:
         """theta_i of the chosen clients; drawn by its number for one that was never chosen."""
-        from fedrepro.papers.rm.methods._representation import RepresentationMatching
-
-        term = RepresentationMatching(**self.matching)  # type: ignore[arg-type]
+        term = self.term()
         each = [
             state["private"].get(str(j))
             or term.initial(clients.network, rng.at(client=j, round=-1))
