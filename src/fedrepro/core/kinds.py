@@ -42,3 +42,5 @@ STAGE_WORDS = {
     "peer": "methods in rounds on graphs",
     "simulate": "simulations",
 }
+# in the meta of a model that is a torch.nn.Module
+MODULE = "module"
