@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -212,6 +213,33 @@ class ExhibitFile(Strict):
         return merged | ({"methods": [*merged.get("methods", ()), *self.also]} if self.also else {})
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A file of exhibits with a mistake that hides them all."""
+
+    path: Path
+    error: FedreproError
+
+    @property
+    def headline(self) -> bool:
+        """Whether one of the default set seems to be among them."""
+        try:
+            return "headline: true" in self.path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return True
+
+
+class Papers(dict[str, ExhibitFile]):
+    """Exhibit files by paper; who asks for one that could not be read is told why."""
+
+    def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
+        super().__init__(read)
+        self.unread = dict(unread)
+
+    def __missing__(self, paper: str) -> ExhibitFile:
+        raise self.unread[paper].error if paper in self.unread else KeyError(paper)
+
+
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
     """The typed config from what Snakemake or a file holds."""
     return _validated(Config, values, where)
@@ -222,17 +250,24 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
     return read_config(_load_yaml(path))
 
 
-def load_exhibits(folder: Path | None = None) -> dict[str, ExhibitFile]:
+def load_exhibits(folder: Path | None = None) -> Papers:
     """All exhibit files by paper: of papers with a folder, and those of config/exhibits, which go
-    before. folder: where they are in its place, and no others.
+    before. folder: where they are in its place, and no others. A mistake in one hides no other.
     """
+    paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
         papers = papers_with(EXHIBITS, OWN_EXHIBITS, ".yaml")
-        return {paper: _exhibits(exhibits_file(paper), paper) for paper in papers}
-    files = sorted(folder.glob("*.yaml"))
-    if not files:
+        paths = {paper: exhibits_file(paper) for paper in papers}
+    if not paths:
         raise FedreproError(f"no exhibit files in {folder}; start in the root of the repository")
-    return {path.stem: _exhibits(path, path.stem) for path in files}
+    read: dict[str, ExhibitFile] = {}
+    unread: dict[str, Unread] = {}
+    for paper, path in paths.items():
+        try:
+            read[paper] = _exhibits(path, paper)
+        except FedreproError as error:
+            unread[paper] = Unread(path, error)
+    return Papers(read, unread)
 
 
 def _exhibits(path: Path, paper: str) -> ExhibitFile:

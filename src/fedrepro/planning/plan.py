@@ -15,7 +15,7 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.packs import exhibits_file
 from fedrepro.core.spec import Spec
 from fedrepro.planning.brought import at_hand
-from fedrepro.planning.config import SCALES, Config, ExhibitFile
+from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
 from fedrepro.planning.paths import (
     FolderPieces,
@@ -67,7 +67,8 @@ def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str,
 class Plan:
     """All exhibits of one scale, the selected ones, and where their artifacts lie.
 
-    broken: those with a mistake, which nobody but who asks for them is told of as an error.
+    broken, unread: those with a mistake, and files of such, which nobody but who asks for them is
+    told of as an error.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
@@ -81,6 +82,7 @@ class Plan:
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
         self.exhibits: dict[str, Exhibit] = {}
         self.broken: dict[str, FedreproError] = {}
+        self.unread = files.unread if isinstance(files, Papers) else {}
         for file in files.values():
             self._add(file)
 
@@ -101,14 +103,18 @@ class Plan:
 
     @property
     def mistakes(self) -> list[str]:
-        """A sentence for each exhibit that is left out."""
-        return [f"{key} is left out: {error}" for key, error in self.broken.items()]
+        """A sentence for each exhibit that is left out, and for each file of such."""
+        files = [f"exhibits of {p} are left out: {one.error}" for p, one in self.unread.items()]
+        return [*files, *(f"{key} is left out: {error}" for key, error in self.broken.items())]
 
     @cached_property
     def selected(self) -> list[Exhibit]:
         """The exhibits that the config asks for. Errors: FedreproError for one with a mistake."""
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
+            for one in self.unread.values():
+                if wanted == "all" or one.headline:
+                    raise one.error
             for key, error in self.broken.items():
                 if wanted == "all" or self._is_headline(*key.split("/")):
                     raise error
@@ -131,6 +137,9 @@ class Plan:
     def exhibit(self, key: str) -> Exhibit:
         if key in self.broken:
             raise self.broken[key]
+        paper = key.partition("/")[0]
+        if paper in self.unread:
+            raise self.unread[paper].error
         if key not in self.exhibits:
             raise unknown("exhibit", key, self.exhibits)
         return self.exhibits[key]
