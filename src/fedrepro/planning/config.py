@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
@@ -92,6 +92,11 @@ class Config(Strict):
         description="files of components of one's own, such as [mine.py]: methods, partitions, "
         "data sets and all else that a decorator registers; docs/adding-a-method.md. They are run",
     )
+    also: dict[str, list[dict[str, Any]]] = Field(
+        default_factory=dict,
+        description="methods that every exhibit of a paper or leaderboard gets after its own, such "
+        "as {arena: [{name: median}]}; one that does not fit an exhibit is left out there",
+    )
     preload: bool = Field(
         True,
         description="jobs on this machine start from a process that has all packages loaded "
@@ -169,7 +174,8 @@ class ExhibitFile(Strict):
     )
     also: list[dict[str, Any]] = Field(
         default_factory=list,
-        description="methods that every exhibit of the file gets after its own, at every scale",
+        description="methods that every exhibit of the file that they fit gets after its own, at "
+        "every scale",
     )
     exhibits: dict[ExhibitName, dict[str, Any]] = Field(
         description="exhibits by name; `at:` holds what differs at a scale"
@@ -178,6 +184,10 @@ class ExhibitFile(Strict):
     def names(self, scale: str) -> list[str]:
         """The exhibits that there are at a scale, and those of which a mistake hides it."""
         return [name for name in self.exhibits if self._is_at(name, scale)]
+
+    def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
+        """The same with these methods in all exhibits, in the place of those of `also`."""
+        return self if also == self.also else self.model_copy(update={"also": list(also)})
 
     def parts(self, version: str, scale: str) -> list[str]:
         """The exhibits that a leaderboard is made of at a scale, in the order of the file."""
@@ -238,6 +248,17 @@ class Papers(dict[str, ExhibitFile]):
 
     def __missing__(self, paper: str) -> ExhibitFile:
         raise self.unread[paper].error if paper in self.unread else KeyError(paper)
+
+
+def with_others(
+    files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
+) -> Papers:
+    """The files with further methods. Errors: FedreproError for a paper that there is not."""
+    unread = files.unread if isinstance(files, Papers) else {}
+    for paper in also:
+        if paper not in files and paper not in unread:
+            raise unknown("paper", paper, files, "`also` of config/config.yaml")
+    return Papers({k: v.with_also([*v.also, *also.get(k, ())]) for k, v in files.items()}, unread)
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
