@@ -35,17 +35,17 @@ MEMORY = 2**35  # bytes of addresses, of which torch alone names some
 TRIED = 60  # seconds that an attempt to isolate nothing may take
 
 
-@cache
 def isolation() -> str:
     """What isolates processes here: bubblewrap or unshare; empty where neither can."""
-    for by, programs in PROGRAMS.items():
-        there = all(shutil.which(program, path=PATH) for program in programs)
-        if there and sys.platform == "linux" and _works(by):
-            return by
-    return ""
+    return next(filter(can, PROGRAMS), "")
 
 
-def _works(by: str) -> bool:
+@cache
+def can(by: str) -> bool:
+    """Whether this isolates a process here."""
+    there = all(shutil.which(program, path=PATH) for program in PROGRAMS[by])
+    if not there or sys.platform != "linux":
+        return False
     with tempfile.TemporaryDirectory() as folder:
         nothing = [sys.executable, "-I", "-c", "pass"]
         try:

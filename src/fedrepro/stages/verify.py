@@ -35,6 +35,7 @@ from fedrepro.planning.described import standing_in
 from fedrepro.planning.entered import EntryRun, entry_plan, job_of, jobs_before, runs_of
 from fedrepro.planning.paths import specs_of
 from fedrepro.planning.plan import Plan
+from fedrepro.products.caching import compiled_folder
 from fedrepro.record.boards import ARCHIVE, entries_folder, write_board
 from fedrepro.record.entry import Submitted, unpack
 from fedrepro.stages import exhibit as exhibit_stage
@@ -132,9 +133,10 @@ def _altered(archive: Path, why: str) -> FedreproError:
 def _require_whole(archive: Path, submitted: Submitted, runs: Sequence[EntryRun]) -> None:
     """Errors: FedreproError for a run that is missing, and for one that the entry has not."""
     due = {path for run in runs for path in (run.path, run.timings)} | {submitted.entry.file}
-    for name in sorted(due ^ set(submitted.entry.files)):
-        what = "lacks" if name in due else "has, and its exhibits do not,"
-        raise _altered(archive, f"it {what} {name}")
+    for name in sorted(due - set(submitted.entry.files)):
+        raise _altered(archive, f"it lacks {name}")
+    for name in sorted(set(submitted.entry.files) - due):
+        raise _altered(archive, f"it has {name}, which no exhibit of it asks for")
 
 
 def _require_told(
@@ -218,9 +220,13 @@ def _differs(plan: Plan, one: EntryRun, submitted: Submitted, work: Path, here: 
             here.stage(job.words)
     out = work / "out"
     shutil.rmtree(out, ignore_errors=True)
-    (out / "home").mkdir(parents=True)
+    out.mkdir()
+    _copy_compiled(out / "compiled")
     job = job_of(plan, one, str(work), str(out), measured)
-    env = {outside.NAMED: str(work / submitted.entry.file), "NUMBA_CACHE_DIR": str(out / "home")}
+    env = {
+        outside.NAMED: str(work / submitted.entry.file),
+        "NUMBA_CACHE_DIR": str(out / "compiled"),
+    }
     try:
         ended = isolated.run(
             [sys.executable, "-m", "fedrepro", "stage", *job.words],
@@ -238,6 +244,13 @@ def _differs(plan: Plan, one: EntryRun, submitted: Submitted, work: Path, here: 
     if _bytes(ours) == _bytes(theirs):
         return ""
     return f"{one.path}: {_first(ours, theirs)}{_versions(source, theirs_source)}"
+
+
+def _copy_compiled(place: Path) -> None:
+    """What Numba compiled for this user, as a copy: what is written there is gone with it."""
+    place.mkdir()
+    with contextlib.suppress(OSError, RuntimeError, shutil.Error):
+        shutil.copytree(compiled_folder(), place, dirs_exist_ok=True)
 
 
 def _table(folder: Path, name: str) -> pa.Table:
