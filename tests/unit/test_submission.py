@@ -188,7 +188,7 @@ def test_a_file_that_is_another_method_than_it_was_described_as_is_refused(submi
 
 
 def rezipped(archive: Path, out: Path, change) -> Path:
-    """The same members, some of them otherwise: `change` is given and returns (info, data) or None."""
+    """The same members, some otherwise: `change` gets (info, data) and gives a list of such."""
     with zipfile.ZipFile(archive) as given, zipfile.ZipFile(out, "w") as made:
         for info in given.infolist():
             for one, data in change(info, given.read(info)):
@@ -256,7 +256,7 @@ def test_an_archive_leads_nowhere_and_holds_what_an_entry_has(submitter, tmp_pat
     (tmp_path / "out/deep").mkdir(parents=True)
     with pytest.raises(FedreproError, match=f"bad.zip is not taken: .*{why}"):
         unpack(archive, tmp_path / "out/deep")
-    assert not [path for path in tmp_path.rglob("*evil*")]
+    assert not list(tmp_path.rglob("*evil*"))
 
 
 def test_archives_that_are_none_or_too_large_are_refused(submitter, tmp_path, monkeypatch):
