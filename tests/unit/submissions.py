@@ -45,7 +45,9 @@ exhibits:
     partition: {name: dirichlet, alpha: 0.5, validation: 100, validation_at: clients}
     sweep: {partition.clients: [2]}
     trials: 2
-    cases: {one: {label: alpha 0.5}, iid: {label: iid, partition: {name: iid, validation: 100}}}
+    cases:
+      one: {label: alpha 0.5}
+      iid: {label: iid, partition: {name: iid, validation: 100, validation_at: clients}}
     methods:
       - {name: average, label: FedAvg}
       - {name: pooled, label: pooled, reference: true}
@@ -101,15 +103,8 @@ def grounded(place: Path) -> None:
         for words in words_of(plan):
             if not Path(words[words.index("--out") + 1]).exists():
                 assert main(["stage", *words]) == 0
-        at = [
-            "--scale",
-            "tiny",
-            "--exhibit",
-            "mini/1-digits",
-            "--out",
-            "reports/tiny/mini/1-digits",
-        ]
-        assert main(["stage", "exhibit", *at]) == 0
+        words = ["--exhibit", "mini/1-digits", "--out", "reports/tiny/mini/1-digits"]
+        assert main(["stage", "exhibit", *words, "--scale", "tiny"]) == 0
         words = ["--board", "mini/1", "--scale", "tiny", "--reports", "reports/tiny"]
         assert main(["stage", "board", *words]) == 0
 
