@@ -55,7 +55,7 @@ def test_a_paper_of_ones_own_needs_no_folder(monkeypatch, tmp_path):
     assert packs.published_file("mine") == Path("config/published/mine.csv")
     path.write_text(SMALL.format("other"))
     with pytest.raises(FedreproError, match=r"exhibits/mine.yaml: paper must be 'mine'"):
-        load_exhibits()
+        load_exhibits()["mine"]
 
 
 def test_pages_of_findings_are_those_of_papers_and_of_docs(tmp_path):

@@ -35,3 +35,5 @@ STAGE_OF_TREE = {TRAINING_TREE: TRAINING_STAGE} | {
     kind.tree: kind.stage for kind in METHOD_KINDS.values()
 }
 STAGE_OF_TREE[TUNED_TREE] = METHOD_KINDS["one_shot"].stage
+# in the meta of a model that is a torch.nn.Module
+MODULE = "module"

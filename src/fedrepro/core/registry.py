@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -109,6 +110,20 @@ def components(kind: str) -> dict[str, Component]:
             importlib.import_module(module)
     _bring_outside()
     return _found[kind]
+
+
+@contextmanager
+def beside(item: Component) -> Iterator[None]:
+    """Meanwhile this component is among those of its kind. Errors: FedreproError if its name is
+    taken."""
+    found = components(item.kind)
+    if item.name in found:
+        raise FedreproError(f"a {item.kind} '{item.name}' is there already: it needs another name")
+    found[item.name] = item
+    try:
+        yield
+    finally:
+        del found[item.name]
 
 
 def components_of(file: str) -> list[Component]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from fedrepro.core.kinds import MODULE
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Spec
+from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.network import Network
 
 if TYPE_CHECKING:
@@ -36,7 +37,17 @@ TIE = 1e-9  # below the difference of any two shares of votes
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
     """The network that a model spec describes for examples of this shape and these classes."""
-    return model.component.make(Network, shape, classes, **model.values)
+    return _network_of(model, model.component, tuple(shape), classes)
+
+
+@lru_cache(128)
+def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
+    """component: that of the model, which another of the same name may have taken the place of."""
+    if component.meta.get(MODULE):
+        from fedrepro.networks.modules import network_of_module
+
+        return network_of_module(model, shape, classes)
+    return component.make(Network, shape, classes, **model.values)
 
 
 def predict_belief(

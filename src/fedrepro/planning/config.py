@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
@@ -93,6 +94,11 @@ class Config(Strict):
         description="files of components of one's own, such as [mine.py]: methods, partitions, "
         "data sets and all else that a decorator registers; docs/adding-a-method.md. They are run",
     )
+    also: dict[str, list[dict[str, Any]]] = Field(
+        default_factory=dict,
+        description="methods that every exhibit of a paper or leaderboard gets after its own, such "
+        "as {arena: [{name: median}]}; one that does not fit an exhibit is left out there",
+    )
     preload: bool = Field(
         True,
         description="jobs on this machine start from a process that has all packages loaded "
@@ -170,7 +176,8 @@ class ExhibitFile(Strict):
     )
     also: list[dict[str, Any]] = Field(
         default_factory=list,
-        description="methods that every exhibit of the file gets after its own, at every scale",
+        description="methods that every exhibit of the file that they fit gets after its own, at "
+        "every scale",
     )
     exhibits: dict[ExhibitName, dict[str, Any]] = Field(
         description="exhibits by name; `at:` holds what differs at a scale"
@@ -179,6 +186,10 @@ class ExhibitFile(Strict):
     def names(self, scale: str) -> list[str]:
         """The exhibits that there are at a scale, and those of which a mistake hides it."""
         return [name for name in self.exhibits if self._is_at(name, scale)]
+
+    def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
+        """The same with these methods in all exhibits, in the place of those of `also`."""
+        return self if also == self.also else self.model_copy(update={"also": list(also)})
 
     def parts(self, version: str, scale: str) -> list[str]:
         """The exhibits that a leaderboard is made of at a scale, in the order of the file."""
@@ -239,6 +250,44 @@ def _drawing(given: Any, where: str) -> Drawing:
     return _validated(kind, options, f"{where}, drawing {name}")
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A file of exhibits with a mistake that hides them all."""
+
+    path: Path
+    error: FedreproError
+
+    @property
+    def headline(self) -> bool:
+        """Whether one of the default set seems to be among them."""
+        try:
+            return "headline: true" in self.path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return True
+
+
+class Papers(dict[str, ExhibitFile]):
+    """Exhibit files by paper; who asks for one that could not be read is told why."""
+
+    def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
+        super().__init__(read)
+        self.unread = dict(unread)
+
+    def __missing__(self, paper: str) -> ExhibitFile:
+        raise self.unread[paper].error if paper in self.unread else KeyError(paper)
+
+
+def with_others(
+    files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
+) -> Papers:
+    """The files with further methods. Errors: FedreproError for a paper that there is not."""
+    unread = files.unread if isinstance(files, Papers) else {}
+    for paper in also:
+        if paper not in files and paper not in unread:
+            raise unknown("paper", paper, files, "`also` of config/config.yaml")
+    return Papers({k: v.with_also([*v.also, *also.get(k, ())]) for k, v in files.items()}, unread)
+
+
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
     """The typed config from what Snakemake or a file holds."""
     return _validated(Config, values, where)
@@ -249,17 +298,24 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
     return read_config(_load_yaml(path))
 
 
-def load_exhibits(folder: Path | None = None) -> dict[str, ExhibitFile]:
+def load_exhibits(folder: Path | None = None) -> Papers:
     """All exhibit files by paper: of papers with a folder, and those of config/exhibits, which go
-    before. folder: where they are in its place, and no others.
+    before. folder: where they are in its place, and no others. A mistake in one hides no other.
     """
+    paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
         papers = papers_with(EXHIBITS, OWN_EXHIBITS, ".yaml")
-        return {paper: _exhibits(exhibits_file(paper), paper) for paper in papers}
-    files = sorted(folder.glob("*.yaml"))
-    if not files:
+        paths = {paper: exhibits_file(paper) for paper in papers}
+    if not paths:
         raise FedreproError(f"no exhibit files in {folder}; start in the root of the repository")
-    return {path.stem: _exhibits(path, path.stem) for path in files}
+    read: dict[str, ExhibitFile] = {}
+    unread: dict[str, Unread] = {}
+    for paper, path in paths.items():
+        try:
+            read[paper] = _exhibits(path, paper)
+        except FedreproError as error:
+            unread[paper] = Unread(path, error)
+    return Papers(read, unread)
 
 
 def _exhibits(path: Path, paper: str) -> ExhibitFile:

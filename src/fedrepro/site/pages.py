@@ -346,7 +346,7 @@ def _origin(made: Mapping[str, Any]) -> str:
     return html_text(f"{told}; {versions}")
 
 
-def reproduce_page(reports: Reports) -> str:
+def reproduce_page(reports: Reports, origin: str = "") -> str:
     """Commands, core-hours and machines of every exhibit."""
     lines = ["# Reproduce", "", "Two commands set everything up and draw the small version:", ""]
     lines += ["```\nmake\nmake test\n```", ""]
@@ -377,7 +377,7 @@ def reproduce_page(reports: Reports) -> str:
     heads = ("Exhibit", "Trials", "Core-hours", "Machine", "Command")
     lines += [f"All {len(rows)} exhibits together: {whole:.0f} core-hours.", ""]
     lines += [wide(data_table(heads, rows, "Every exhibit, with its command"), "exhibits"), ""]
-    lines += ["How files name their origin: [origin](docs/origin.md).", ""]
+    lines += [f"How files name their origin: [origin]({origin}).", ""] if origin else []
     return "\n".join(lines)
 
 
