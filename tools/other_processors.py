@@ -27,7 +27,8 @@ SAID = "output"
 PROCESSORS = {"Haswell-noTSX": "avx avx2 fma", "EPYC": "avx avx2 fma"}
 # Half a minute. Training is left to be named: the loop is compiled anew there, which takes minutes.
 CHOSEN = tuple(
-    f"test_golden_bytes.py::test_bytes_of_inputs[{name}]" for name in ("images", "functions", "operators")
+    f"test_golden_bytes.py::test_bytes_of_inputs[{name}]"
+    for name in ("images", "functions", "operators")
 )
 # oneDNN's LSTM for AVX2 ends in a segmentation fault under QEMU 7.2, not on a processor; a -k of
 # one's own takes the place of this one

@@ -16,20 +16,12 @@ from fedrepro.record.sentences import without_links
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "src/fedrepro/papers/pfnm/findings.md"
-# of each paper, its page and those that it leads to, in the order in which they are read
-PARTS = {
-    "pfnm": ("", "-why-claims-fail", "-at-equal-size", "-deep", "-more"),
-    "gems": ("", "-controls", "-why-claims-fail", "-settings"),
-    "p2p": ("", "-what-came-out"),
-    "fedavg": ("", "-rounds"),
-    "rm": ("",),
-}
 
 
 def told(paper: str) -> str:
     """All that the pages of a paper's findings say, with numbers as plain text."""
-    pages = findings(ROOT)
-    texts = [(ROOT / pages[f"{paper}{part}"]).read_text() for part in PARTS[paper]]
+    own = [page for name, page in findings(ROOT).items() if name.split("-")[0] == paper]
+    texts = [(ROOT / page).read_text() for page in own]
     return without_links("\n".join(texts))
 
 

@@ -12,7 +12,8 @@ from fedrepro.core import outside
 from fedrepro.core.registry import components
 from fedrepro.stages.check_method import WORKS, check_method, methods_of
 
-PAGE = (Path(__file__).parents[2] / "docs/adding-a-method.md").read_text()
+PAGES = ("adding-a-method.md", "adding-a-method-in-rounds.md")
+PAGE = "".join((Path(__file__).parents[2] / "docs" / name).read_text() for name in PAGES)
 CODE = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 MEDIAN = next(code for code in CODE if '@method("median"' in code)
 ROUNDS = next(code for code in CODE if '@method("my_fedavg"' in code)

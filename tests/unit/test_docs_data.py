@@ -1,4 +1,4 @@
-"""docs/data.md: its example works as it stands there, and it leaves no data set out."""
+"""Pages on data sets: their examples work as they stand there, and they leave no data set out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import loaded
 from fedrepro.core.registry import components
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "data.md").read_text()
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("data.md", "adding-a-data-set.md"))
 
 
 def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:

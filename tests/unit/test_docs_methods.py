@@ -1,4 +1,4 @@
-"""docs/adding-a-method.md: its methods are held to the contract, and run, as they stand there."""
+"""Pages on adding a method: their methods are held to the contract, and run, as they stand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from fedrepro.training.clients import Clients
 from fedrepro.training.peers import Peers
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/adding-a-method.md").read_text()
+PAGES = ("docs/adding-a-method.md", "docs/adding-a-method-in-rounds.md")
+PAGE = "".join((ROOT / page).read_text() for page in PAGES)
 FILES = re.findall(r"^`src/fedrepro/components/methods/(\w+)\.py`:\n\n```python\n(.*?)```", PAGE,
                    re.M | re.S)  # fmt: skip
 # a second folder of the package stands for the files in src/fedrepro/components/methods

@@ -15,13 +15,14 @@ from fedrepro.core.artifacts import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.times import seconds_by_setting
 from fedrepro.record.sentences import filled
-from fedrepro.site.build import build, lighter
+from fedrepro.site.build import build
 from fedrepro.site.cells import table_html
 from fedrepro.site.claims import drawing
 from fedrepro.site.costs import costs_html, costs_of, with_sent
 from fedrepro.site.guides import Guides
 from fedrepro.site.pages import first_sentence, paper_page
 from fedrepro.site.reading import read_reports
+from fedrepro.site.svg import lighter
 from fedrepro.site.verdicts import CLAIMS, PRINTED
 
 ROOT = Path(__file__).parents[2]
@@ -116,9 +117,14 @@ def test_a_number_is_told_with_the_digits_and_the_sign_that_it_had():
 
 
 def test_drawings_keep_their_picture_when_digits_go():
-    assert lighter('d="M 1.23456 -7.0004 L 2 3.5" id="a1.2345b"') == (
-        'd="M 1.23 -7.00 L 2 3.5" id="a1.2345b"'
+    path = '<path id="{}" d="M {} {} \n L 2 3.5 z \n" style="fill: none; stroke: #111" {}/>\n <g/>'
+    letter = 'transform="translate({} 0) scale(0.015625)"'
+    whole = path.format("a", "1.23456", "-7.0004", letter.format("0.06789"))
+    assert lighter(f'<?xml version="1.0"?>\n<!-- x --> {whole}\n<use href="#b"/>') == (
+        '<path d="M1.23 -7.00L2 3.5z" style="fill:none;stroke:#111" '
+        f'{letter.format("0.07")}/><g/><use href="#b"/>\n'
     )
+    assert lighter('<a id="b" x="0.12345"/><use href="#b"/>').startswith('<a id="b" x="0.12"/>')
 
 
 def test_the_interval_of_a_check_lies_where_its_numbers_are():

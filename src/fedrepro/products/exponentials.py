@@ -1,9 +1,9 @@
 """Exponentials, logarithms and roots of torch tensors on the CPU without MKL.
 
 torch's exp, log, sqrt, erf, tan, atan, log2, log10 and logsumexp go by MKL's vector functions,
-whose bytes differ between processors of Intel and AMD, and so does a power of 0.5, which is sqrt
-there, and the gradient of one of 1.5; exp2, expm1, log1p, other powers, tanh, sigmoid, softplus, softmax and log_softmax are
-torch's own, and do not. All of these but `root` can be differentiated.
+whose bytes differ between processors of Intel and AMD. So do a power of 0.5, which is sqrt there,
+and the gradient of one of 1.5. exp2, expm1, log1p, other powers, tanh, sigmoid, softplus, softmax
+and log_softmax are torch's own, and do not. All of these but `root` can be differentiated.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from fedrepro.site.charts import chart, vega_script
 from fedrepro.site.guides import Guides, copied
 from fedrepro.site.methods import method_pages
 from fedrepro.site.reading import Paper, Reports
+from fedrepro.site.svg import lighter
 
 RECORD = Path("reports/record")
 FINDINGS = "docs/findings/"
@@ -34,7 +35,6 @@ DATA = ("docs/data.md", "docs/partitions.md", "docs/models.md", "docs/graphs.md"
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 CAPTION = 'class="caption" role="heading"'  # in the navigation: readers need its level too
 WRAPPER = 'class="table-wrapper'  # it scrolls, as code does: both are reached by keys
-LONG = re.compile(r"(?<![\w.#])-?\d+\.\d{3,}(?![\w.])")
 NEEDED = "the site needs sphinx, myst-parser, furo, altair, vl-convert-python and itables"
 
 
@@ -241,11 +241,6 @@ def _tables_script() -> str:
     return f"(function(){{\n{body}\n}})();\n"
 
 
-def lighter(svg: str) -> str:
-    """A drawing with coordinates to a hundredth of a point: half of its bytes, the same picture."""
-    return LONG.sub(lambda found: f"{float(found[0]):.2f}", svg)
-
-
 def _write(source: Contents, place: Path) -> None:
     for name, text in source.pages.items():
         path = place / name
@@ -258,13 +253,18 @@ def _write(source: Contents, place: Path) -> None:
     for name, file in source.copies.items():
         path = place / "_extra" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if file.suffix == ".svg":
-            path.write_text(lighter(file.read_text(encoding="utf-8")), encoding="utf-8")
-        else:
-            shutil.copyfile(file, path)
+        _copy(file, path)
     figures = Path("docs/figures")
     if figures.is_dir():
-        shutil.copytree(figures, place / figures)
+        shutil.copytree(figures, place / figures, copy_function=_copy)
+
+
+def _copy(file: str | Path, place: str | Path) -> None:
+    """A file as it is, a drawing with fewer bytes."""
+    if Path(file).suffix == ".svg":
+        Path(place).write_text(lighter(Path(file).read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        shutil.copyfile(file, place)
 
 
 SETTINGS: dict[str, Any] = {
