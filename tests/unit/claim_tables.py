@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter
 
@@ -53,6 +53,12 @@ def table(
     )
 
 
+def deviation(values: Series) -> float:
+    """Of a sample. `numpy.std` takes thirty times as long to be called for ten numbers."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
 def of_series(
     entries: Sequence[tuple[Mapping[str, Any], str, Series]],
     metric: str = "accuracy",
@@ -66,7 +72,7 @@ def of_series(
             "metric": metric,
             "split": split,
             "mean": statistics.fmean(values),
-            "sd": float(np.std(values, ddof=1)) if len(values) > 1 else None,
+            "sd": deviation(values) if len(values) > 1 else None,
             "trials": len(values),
             "by_trial": " ".join(f"{value:.12g}" for value in values),
             "setting": method,

@@ -224,7 +224,7 @@ def test_members_that_are_not_wanted_count_in_a_tar_and_not_in_a_zip(tmp_path: P
 def test_a_file_that_is_larger_than_stated_is_refused_before_it_fills_the_memory(
     tmp_path: Path, opener: Callable[..., IO[bytes]]
 ):
-    path = bomb_of_newlines(tmp_path / "bomb", opener, mebibytes=128)
+    path = bomb_of_newlines(tmp_path / "bomb", opener, mebibytes=32)
     tracemalloc.start()
     try:
         with (

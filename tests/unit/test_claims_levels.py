@@ -89,7 +89,7 @@ def test_a_ratio_at_its_bound():
     assert max(held, refuted) <= MOST
 
 
-@pytest.mark.parametrize(("trials", "others"), [(5, 2), (10, 2), (10, 6)])
+@pytest.mark.parametrize(("trials", "others"), [(5, 2), (10, 6)])
 def test_the_best_of_rivals_that_are_all_as_good(trials, others):
     names = "ABCDEFG"[: 1 + others]
     numbers = {"x": of_series(methods(chance([0.0] * (1 + others), 3, trials), names))}
@@ -114,7 +114,7 @@ def test_the_best_of_rivals_of_which_one_is_as_good():
     assert refuted <= MOST
 
 
-@pytest.mark.parametrize(("trials", "count"), [(3, 5), (5, 3), (5, 8), (10, 5), (10, 20)])
+@pytest.mark.parametrize(("trials", "count"), [(3, 5), (5, 8), (10, 20)])
 def test_a_spread_of_settings_that_do_not_differ(trials, count):
     numbers = {"x": of_series(settings(chance([0.0] * count, 5, trials)))}
     held, _ = wrong(check(form="spread", over=["sigma2"], above=0), numbers)
@@ -128,8 +128,7 @@ def test_a_spread_named_by_what_was_measured_would_be_chance():
     named = [
         one[:, at.argmax()] - one[:, at.argmin()] for one, at in zip(values, means, strict=True)
     ]
-    test = ttest_1samp(np.array(named), 0, axis=1)
-    assert (test.pvalue < 0.05).mean() > 0.1
+    assert (ttest_1samp(np.array(named), 0, axis=1).pvalue < 0.05).mean() > 0.1
 
 
 @pytest.mark.parametrize("means", [[0, 0, 0, 0, 3], [0, 1.5, 3], [0, 3, 0, 3]])

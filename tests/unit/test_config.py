@@ -26,10 +26,11 @@ def test_the_repositorys_config_is_valid():
     assert load_config(ROOT / "config/config.yaml") == read_config({})
 
 
-@pytest.mark.parametrize("path", [str(p) for p in documents()])
-def test_generated_documents_are_in_step(path):
-    text = documents()[Path(path)]
-    assert (ROOT / path).read_text() == text, "run `fedrepro documents`"
+def test_generated_documents_are_in_step():
+    found = documents()
+    assert len(found) > 10
+    old = [str(path) for path, text in found.items() if (ROOT / path).read_text() != text]
+    assert old == [], "run `fedrepro documents`"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
 
@@ -76,6 +77,7 @@ def base() -> set[str]:
     return found
 
 
+@cache
 def hidden() -> list[str]:
     """The modules of all other packages that are installed here."""
     there = base() | {"fedrepro"}
@@ -108,10 +110,11 @@ def test_the_package_imports_fast_and_the_base_install_computes(tmp_path):
 
 
 def test_every_module_of_an_extra_says_which_extra_it_is_of():
+    found = packages_distributions()
     for module, extra in EXTRAS.items():
         told = sentence_for(ModuleNotFoundError("no", name=f"{module}.part"))
         assert f"'fedrepro[{extra}]'" in str(told)
-        owners = {canonicalize_name(owner) for owner in packages_distributions()[module]}
+        owners = {canonicalize_name(owner) for owner in found[module]}
         named = {
             canonicalize_name(Requirement(x).name) for x in PROJECT["optional-dependencies"][extra]
         }

@@ -157,7 +157,7 @@ class Spec:
         return {key: self.values[key] for key in self.component.common_params}
 
     def __hash__(self) -> int:
-        return hash((self.kind, self.token))
+        return hash(self.token)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spec) and (self.kind, self.token) == (other.kind, other.token)
@@ -168,7 +168,7 @@ class Spec:
         params = self.component.params
         return {key: value for key, value in self.values.items() if not params[key].silent(value)}
 
-    @property
+    @cached_property
     def swept(self) -> tuple[str, ...]:
         """The scalar parameters that hold a list."""
         params = self.component.params

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -183,6 +184,11 @@ class ExhibitFile(Strict):
         description="exhibits by name; `at:` holds what differs at a scale"
     )
 
+    @cached_property
+    def place(self) -> Path:
+        """Where it lies, for whoever has to mend it."""
+        return exhibits_file(self.paper)
+
     def names(self, scale: str) -> list[str]:
         """The exhibits that there are at a scale, and those of which a mistake hides it."""
         return [name for name in self.exhibits if self._is_at(name, scale)]
@@ -217,13 +223,13 @@ class ExhibitFile(Strict):
         return _validated(Scales, self._merged(name, scale), self._where(name, scale)).scales
 
     def _where(self, name: str, scale: str) -> str:
-        return f"{exhibits_file(self.paper)}, {name} at scale {scale}"
+        return f"{self.place}, {name} at scale {scale}"
 
     def _merged(self, name: str, scale: str) -> dict[str, Any]:
         merged: dict[str, Any] = {"scales": list(SCALES)}
         for title, layer in (("defaults", self.defaults), (name, self.exhibits[name])):
             merged = merge(merged, _named({k: v for k, v in layer.items() if k != "at"}))
-            where = f"{exhibits_file(self.paper)}, at of {title}"
+            where = f"{self.place}, at of {title}"
             at = _validated(At, layer.get("at") or {}, where)
             merged = merge(merged, _named(getattr(at, scale) or {}))
         return merged | ({"methods": [*merged.get("methods", ()), *self.also]} if self.also else {})
@@ -298,14 +304,17 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
     return read_config(_load_yaml(path))
 
 
-def load_exhibits(folder: Path | None = None) -> Papers:
+def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
     """All exhibit files by paper: of papers with a folder, and those of config/exhibits, which go
-    before. folder: where they are in its place, and no others. A mistake in one hides no other.
+    before. A mistake in one hides no other. folder: where they are in its place, and no others.
+    of: keys of exhibits, if files of other papers than theirs are not needed.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
         papers = papers_with(EXHIBITS, OWN_EXHIBITS, ".yaml")
-        paths = {paper: exhibits_file(paper) for paper in papers}
+        few = {key.partition("/")[0] for key in of}
+        wanted = [paper for paper in papers if paper in few] if few <= set(papers) else papers
+        paths = {paper: exhibits_file(paper) for paper in wanted or papers}
     if not paths:
         raise FedreproError(f"no exhibit files in {folder}; start in the root of the repository")
     read: dict[str, ExhibitFile] = {}

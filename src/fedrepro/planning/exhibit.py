@@ -18,7 +18,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import SIZES, TIMES, Size
-from fedrepro.core.packs import exhibits_file
 from fedrepro.core.params import render
 from fedrepro.core.registry import GRAPH, SCENARIO, components
 from fedrepro.core.spec import Spec
@@ -201,7 +200,7 @@ class Place:
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     """The points and methods of one exhibit at one scale."""
     settings = file.settings(name, scale)
-    where = f"{exhibits_file(file.paper)}, {name} at scale {scale}"
+    where = f"{file.place}, {name} at scale {scale}"
     places = tuple(_places(settings, where))
     _require_distinct_points(where, [_at(place.values) for place in places])
     measures = _distinct(places)

@@ -13,7 +13,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.packs import exhibits_file
 from fedrepro.core.spec import Spec
 from fedrepro.planning.brought import at_hand
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, with_others
@@ -60,7 +59,7 @@ def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str,
         cases = exhibit.settings.cases.values()
         for given in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
             for label in set(given) - labels:
-                where = f"trials_of of {exhibit.key}, {exhibits_file(file.paper)}"
+                where = f"trials_of of {exhibit.key}, {file.place}"
                 found[exhibit.key] = unknown("method", label, labels, where)
     return found
 
@@ -96,7 +95,8 @@ class Plan:
     def _add(self, file: ExhibitFile) -> None:
         """The exhibits of a file; a mistake in one is none of the others."""
         own: dict[str, Exhibit] = {}
-        for name in file.names(self.scale):
+        names = file.names(self.scale)
+        for name in names:
             try:
                 own[f"{file.paper}/{name}"] = self._exhibit(file, name)
             except FedreproError as error:
@@ -104,7 +104,7 @@ class Plan:
         self._require_used(file, own)
         own = {key: exhibit for key, exhibit in own.items() if key not in self.broken}
         # labels that one of those without a mistake does not know may be of one that has one
-        if len(own) == len(file.names(self.scale)):
+        if len(own) == len(names):
             strange = _unknown_labels(file, list(own.values()))
             self.broken |= strange
             own = {key: exhibit for key, exhibit in own.items() if key not in strange}
