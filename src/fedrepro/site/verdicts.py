@@ -30,6 +30,7 @@ PRINTED = {
         "≡", "pale", "Reproduced, but with settings that were chosen for nearness to print."
     ),
     "nearly fixed": Word("≡", "pale", "Reproduced, but it could hardly come out otherwise."),
+    "rerun": Word("↻", "pale", "Within the tolerance of what others got from the authors' code."),
     "better": Word("▲", "sky", "Ours is better than printed by more than the tolerance."),
     "worse": Word("▼", "bad", "Ours is worse than printed by more than the tolerance."),
     "differs": Word("≠", "bad", "Ours differs by more than the tolerance; neither is better."),
