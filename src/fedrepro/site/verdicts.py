@@ -152,7 +152,7 @@ def picture(counts: Mapping[str, Mapping[str, int]]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" '
         'font-family="sans-serif" font-size="14" role="img">'
-        f"<title>Claims of five papers by verdict</title>"
+        f"<title>Claims by verdict, a bar a paper</title>"
         f'<rect width="{wide:g}" height="{high:g}" fill="#fff"/>{"".join(parts)}</svg>\n'
     )
 

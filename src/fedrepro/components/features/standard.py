@@ -27,16 +27,16 @@ def standard(
         Literal["mnist", "cifar10"], Arg("whose mean and deviation: of MNIST, or of CIFAR-10")
     ] = "mnist",
 ) -> Mapping[str, np.ndarray]:
-    """(x - m) / s of each channel. Shapes: {split: float32 (N, *shape)}.
+    """(x - m) / s of each channel, or one m and s for all. Shapes: {split: float32 (N, *shape)}.
 
     Errors: FedreproError where the images have another number of channels.
     """
     mean, deviation = (np.array(each, np.float32) for each in NUMBERS[of])
     channels = images.shape[0] if len(images.shape) == 3 else 1
-    if channels != mean.size:
+    if mean.size not in (1, channels):
         raise FedreproError(
             f"features 'standard' has numbers for {mean.size} channels with of '{of}', and the "
-            f"images have {channels}: name another `of`, or take features 'centred'"
+            f"images have {channels}: name another `of`"
         )
     over = (-1, 1, 1) if len(images.shape) == 3 else (-1,)
     scale = np.float32(images.scale)
