@@ -57,7 +57,7 @@ def test_standard_pixels_have_the_published_numbers_of_each_channel():
     of_mnist = represent(images, "standard").x["test"]
     assert np.allclose(of_mnist, (images.x["test"] / 255 - 0.1307) / 0.3081, rtol=0, atol=1e-5)
     grey = replace(images, x={s: x[:, :2] for s, x in images.x.items()}, shape=(2, 32, 32))
-    with pytest.raises(FedreproError, match="numbers for 3 channels .* images have 2: name anoth"):
+    with pytest.raises(FedreproError, match=r"numbers for 3 channels .* images have 2: name anoth"):
         represent(grey, "standard.of-cifar10")
 
 
