@@ -106,6 +106,7 @@ class Data:
 
     def clients(self, model: str, **training: object) -> Any:
         """As the harness hands them to a method."""
+        from fedrepro.api import NEEDS
         from fedrepro.core.registry import components, parse_token
         from fedrepro.networks.predict import network_of
         from fedrepro.stages.common import examples_of
@@ -117,7 +118,7 @@ class Data:
         settings = settings_of(components("training")["adam"].spec(training))
         train, validation = (examples_of(self.prepared, s, "cpu") for s in ("train", "validation"))
         held = ClientData(train, self.train, self.validation, validation)
-        return Clients(spec, network, settings, held)
+        return Clients(spec, network, settings, held, needs=NEEDS)
 
 
 def trained(clients: Any) -> Any:

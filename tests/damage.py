@@ -288,7 +288,7 @@ def _everything(folder: Path) -> object:
 
 def _members(found) -> object:
     noise = None if found.noise is None else found.noise.tolist()
-    return [rows.tolist() for rows in found.train + found.validation], noise
+    return [rows.tolist() for rows in (*found.train, *found.validation)], noise
 
 
 def _models(plan: Plan, one) -> tuple[Path, ...]:

@@ -38,7 +38,7 @@ exhibits:
     title: Digits
     place: nowhere
     caption: None.
-    drawing: table
+    drawing: {name: table, rows: [method], columns: [case], sizes: false}
     dataset: {name: digits}
     model: {name: cnn, channels: [2], kernel: 3, hidden: [4], bias: false}
     training: {name: sgd, epochs: 1, batch_size: 64, init: fan_in, shared_init: true}
@@ -52,7 +52,6 @@ exhibits:
       - {name: average, label: FedAvg}
       - {name: pooled, label: pooled, reference: true}
       - {name: best_client, label: best, reference: true}
-    table: {rows: [method], columns: [case], sizes: false}
 """
 
 

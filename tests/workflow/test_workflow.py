@@ -358,7 +358,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
             {"federate", "exhibit", "claims", "site"},
         ),
         (
-            "components/methods/downpour_sgd.py", "] = 10,", "] = 11,",
+            "components/methods/downpour_sgd.py", "] = 10\n", "] = 11\n",
             {"federate", "exhibit", "claims", "site"},
         ),
         (

@@ -129,7 +129,7 @@ def beside(item: Component) -> Iterator[None]:
 def components_of(file: str) -> list[Component]:
     """What a file that this process was told of registered, in its order."""
     components("method")
-    return [_found[kind][name] for kind, name in _of_file[file]]
+    return [_found[kind][name] for kind, name in _of_file.get(file, ())]
 
 
 def _bring_outside() -> None:

@@ -92,14 +92,14 @@ def runs_of(plan: Plan, keys: Sequence[str]) -> Iterator[EntryRun]:
 
 
 @dataclass(frozen=True)
-class Job:
+class StageJob:
     """A stage in words, as `fedrepro stage` takes them, and what it writes: one file or folder."""
 
     words: tuple[str, ...]
     out: str
 
 
-def jobs_before(plan: Plan, found: EntryRun, root: str, mirror: str) -> Iterator[Job]:
+def jobs_before(plan: Plan, found: EntryRun, root: str, mirror: str) -> Iterator[StageJob]:
     """The stages whose results a run is computed from, in their order: data, who holds what, local
     models. They are the same for every method.
 
@@ -113,7 +113,7 @@ def jobs_before(plan: Plan, found: EntryRun, root: str, mirror: str) -> Iterator
     data, members = _inputs(plan, found, root)
     seed, trials = str(plan.config.seed), str(found.trials)
     same = ("--data", data, "--trials", trials, "--seed", seed)
-    yield Job(
+    yield StageJob(
         ("partition", "--partition", run.scenario.partition.token, *same, "--out", members), members
     )
     if METHOD_KINDS[run.method.component.meta["kind"]].in_rounds:
@@ -123,20 +123,20 @@ def jobs_before(plan: Plan, found: EntryRun, root: str, mirror: str) -> Iterator
         out = f"{root}/{path}"
         made = (*_scenario(run), "--members", members, *same, "--clients", str(clients))
         times = out.replace("local.parquet", "timings.parquet")
-        yield Job(("train", *made, "--out", out, "--timings", times), out)
+        yield StageJob(("train", *made, "--out", out, "--timings", times), out)
 
 
-def _data_jobs(plan: Plan, dataset: Spec, root: str, mirror: str) -> Iterator[Job]:
+def _data_jobs(plan: Plan, dataset: Spec, root: str, mirror: str) -> Iterator[StageJob]:
     raw, out = f"{root}/resources/{dataset.name}", f"{root}/{plan.paths.dataset(dataset)}"
     for file in raw_files(dataset):
         made = ("--dataset", dataset.name, "--file", file, "--mirror", mirror)
-        yield Job(("download", *made, "--out", f"{raw}/{file}"), f"{raw}/{file}")
-    yield Job(("prepare", "--dataset", dataset.token, "--raw", raw, "--out", out), out)
+        yield StageJob(("download", *made, "--out", f"{raw}/{file}"), f"{raw}/{file}")
+    yield StageJob(("prepare", "--dataset", dataset.token, "--raw", raw, "--out", out), out)
 
 
 def job_of(
     plan: Plan, found: EntryRun, root: str, out: str, measured: tuple[set[str], set[str]]
-) -> Job:
+) -> StageJob:
     """The stage that computes a run: the only one for which the method is there.
 
     out: folder for what it writes. measured: splits on which its file has final values, and such of
@@ -149,7 +149,7 @@ def job_of(
     words += ["--seed", str(plan.config.seed), "--out", metrics]
     words += ["--timings", f"{out}/timings.parquet"]
     if run.scenario is None:
-        return Job(tuple(words), metrics)
+        return StageJob(tuple(words), metrics)
     data, members = _inputs(plan, found, root)
     words += [*_scenario(run), "--data", data, "--members", members]
     for option, planned, more in zip(
@@ -162,12 +162,12 @@ def job_of(
         further = {"--confusion": "confusion.parquet", "--nodes": "nodes.pt"}
         further = further if kind.on_graph else {"--global-model": "global.pt"}
         words += [word for option, name in further.items() for word in (option, f"{out}/{name}")]
-        return Job(tuple(words), metrics)
+        return StageJob(tuple(words), metrics)
     words += ["--local", *(f"{root}/{one}" for one in plan.model_files(run.scenario, found.trials))]
     public = public_data_of(method)
     words += ["--public", f"{root}/{plan.paths.dataset(public)}"] if public else []
     words += ["--tune", run.tune.token] if run.tune else []
-    return Job(tuple(words), metrics)
+    return StageJob(tuple(words), metrics)
 
 
 def _inputs(plan: Plan, found: EntryRun, root: str) -> tuple[str, str]:

@@ -37,7 +37,7 @@ LARGEST, LARGEST_FILE, MOST_FILES = 2**28, 2**26, 20_000  # bytes, bytes, files
 Sha256 = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 
 
-class Entry(Strict):
+class Submission(Strict):
     """entry.json: what is entered, where, and the files that say what it reached.
 
     says: the method as an exhibit names it, with the settings that it tries. origin: where its
@@ -85,7 +85,7 @@ class Submitted:
     """An entry that was unpacked. folder: where its files lie, by their names; sha256: of the
     archive."""
 
-    entry: Entry
+    entry: Submission
     folder: Path
     sha256: str
 
@@ -93,10 +93,10 @@ class Submitted:
         return (self.folder / name).read_bytes()
 
 
-def pack(entry: Mapping[str, Any], files: Mapping[str, bytes], out: Path) -> Entry:
+def pack(entry: Mapping[str, Any], files: Mapping[str, bytes], out: Path) -> Submission:
     """Write an archive: equal entries give equal bytes. `entry` has all keys but `files`."""
     digests = {name: _sha256(data) for name, data in sorted(files.items())}
-    told = Entry.model_validate({**entry, "files": digests})
+    told = Submission.model_validate({**entry, "files": digests})
     text = json_text(told.model_dump(mode="json", by_alias=True))
     with atomic(out) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in ((MANIFEST, text.encode()), *sorted(files.items())):
@@ -165,9 +165,9 @@ def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]
         yield name, archive.read(one)
 
 
-def _entry(path: Path, manifest: Path) -> Entry:
+def _entry(path: Path, manifest: Path) -> Submission:
     try:
-        return Entry.model_validate(read_json(manifest))
+        return Submission.model_validate(read_json(manifest))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))

@@ -24,7 +24,7 @@ from fedrepro.planning.config import ExhibitFile, load_config, load_exhibits
 from fedrepro.planning.described import ToldMethod, described
 from fedrepro.planning.entered import EntryRun, entry_plan, runs_of
 from fedrepro.planning.plan import Plan
-from fedrepro.record.entry import Entry, pack
+from fedrepro.record.entry import Submission, pack
 
 DESCRIBED = "described.json"
 LOADED = 600  # seconds that a file may take to be loaded
@@ -34,7 +34,7 @@ LOADED = 600  # seconds that a file may take to be loaded
 class Packed:
     """What was packed, and why some exhibits are not part of it."""
 
-    entry: Entry
+    entry: Submission
     left_out: Mapping[str, str]
 
 
