@@ -90,12 +90,17 @@ def main() -> int:
     )
 
 
-def copy(folder: Path, trials: int) -> None:
-    """The workflow with one exhibit of very many small jobs."""
+def workflow_in(folder: Path) -> None:
+    """The workflow and its configuration."""
     for name in ("workflow", "config", "envs"):
         shutil.copytree(harness.ROOT / name, folder / name)
     for name in ("Snakefile", "pyproject.toml"):
         shutil.copy(harness.ROOT / name, folder / name)
+
+
+def copy(folder: Path, trials: int) -> None:
+    """The same with one exhibit of very many small jobs."""
+    workflow_in(folder)
     config = yaml.safe_load((folder / "config/config.yaml").read_text())
     config["granularity"] = dict.fromkeys(config["granularity"], 1)
     (folder / "config/config.yaml").write_text(yaml.safe_dump(config))

@@ -48,7 +48,6 @@ from fedrepro.data.download import raw_sources  # noqa: E402
 from fedrepro.data.membership import read_partition  # noqa: E402
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared  # noqa: E402
 from fedrepro.data.table import COLUMNS, read_dataset_table  # noqa: E402
-from fedrepro.numbers.confusion import read_confusions  # noqa: E402
 from fedrepro.numbers.files import FIGURE, read_claims  # noqa: E402
 from fedrepro.numbers.summary import csv_text, read_metrics, summarise  # noqa: E402
 from fedrepro.numbers.times import exhibit_seconds, spent  # noqa: E402
@@ -241,7 +240,8 @@ def _kinds_among_nodes() -> Iterator[Kind]:
     tables = [one.with_name("confusion.parquet") for one in (nodes, other)]
     metrics = nodes.with_name("metrics.parquet")
     yield Kind(
-        "confusion.parquet", tables[0], lambda: read_confusions([metrics]).to_csv(),
+        "confusion.parquet", tables[0],
+        lambda: artifacts.read_table(tables[0], "confusion").to_pandas().to_csv(),
         (tables[1], metrics),
     )  # fmt: skip
 

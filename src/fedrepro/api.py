@@ -27,12 +27,13 @@ from fedrepro.core.metrics import METRICS, Metric
 from fedrepro.core.registry import read_token, register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
+from fedrepro.core.traffic import Traffic as Traffic
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
     from fedrepro.training.peers import Peers
 
-# loaded when it is asked for, as components are: it stands in a room below this one
+# imported where it is asked for: no result depends on it
 STATE_DICTS = "fedrepro.networks.state_dicts"
 
 Kind = Literal["one_shot", "federated", "peer", "control", "simulation"]
@@ -216,28 +217,6 @@ class ClientInfo:
     validation_labels: np.ndarray | None = None
     clients: Clients | None = None
     start: Mapping[str, np.ndarray] | None = None
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Messages between the server and the clients, and their size in bytes.
-
-    A message between two nodes of a graph is one up and one down: its node sends and the other one
-    receives it.
-    """
-
-    messages_up: int = 0
-    messages_down: int = 0
-    bytes_up: int = 0
-    bytes_down: int = 0
-
-    def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(
-            self.messages_up + other.messages_up,
-            self.messages_down + other.messages_down,
-            self.bytes_up + other.bytes_up,
-            self.bytes_down + other.bytes_down,
-        )
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,24 @@
-"""Digests of arrays, to compare byte for byte with those in golden_bytes.json."""
+"""Digests of arrays, to compare byte for byte with those in golden_bytes.json.
+
+What is kept of components stands in tests/unit, and of those of one paper in its tests.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import yaml
 
 from fedrepro.core import arithmetic
+from fedrepro.core.registry import KINDS, components
 
-BYTES = Path(__file__).parent / "golden_bytes.json"
+HERE = Path(__file__).parent
+BYTES = "golden_bytes.json"
 HINT = "if bytes should have changed, run: python tests/unit/test_golden_bytes.py"
 PORTABLE = arithmetic.taken() == arithmetic.PORTABLE
 
@@ -26,10 +33,38 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
     return found.hexdigest()
 
 
+def places() -> list[Path]:
+    """The folders with what is kept."""
+    return [HERE, *sorted(path for path in (HERE.parent / "papers").iterdir() if path.is_dir())]
+
+
+def read_kept(name: str) -> dict[str, Any]:
+    """What files of this name hold in all folders."""
+    files = [folder / name for folder in places() if (folder / name).exists()]
+    return {k: v for file in files for k, v in yaml.safe_load(file.read_text()).items()}
+
+
+def write_kept(name: str, lines: Mapping[str, Any]) -> None:
+    """The same written anew, each line into its folder."""
+    parts: dict[Path, dict[str, Any]] = {}
+    for key, value in lines.items():
+        parts.setdefault(_folder(key), {})[key] = value
+    for folder, own in parts.items():
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(own, indent=1) + "\n")
+
+
+def _folder(key: str) -> Path:
+    """Of a line on `kind name`; what is on no component is of all."""
+    kind, _, name = key.partition(" ")
+    item = components(kind).get(name) if kind in KINDS else None
+    words = item.fn.__module__.split(".") if item else []
+    return HERE.parent / "papers" / words[2] if words[1:2] == ["papers"] else HERE
+
+
 def kept() -> dict[str, str]:
     """The digests in the repository, by what they are of."""
-    found: dict[str, str] = json.loads(BYTES.read_text())
-    return found
+    return read_kept(BYTES)
 
 
 def of_tiny(folder: Path) -> dict[str, str]:

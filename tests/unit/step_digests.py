@@ -24,7 +24,6 @@ import numpy as np
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import Relu, Variational
 from fedrepro.networks.network import Network, dense
-from fedrepro.papers.rm.methods._representation import RepresentationMatching
 from fedrepro.training.dense import CompiledTrainer
 from fedrepro.training.minibatches import Task
 from fedrepro.training.procedure import Given, Procedure
@@ -58,7 +57,7 @@ CASES = {
     "adam": (dense((INPUTS, 50, 10)), ADAM, ()),
     "whole data": (dense((INPUTS, 20, 10)), replace(PLAIN, batch_size=None), ()),
     "dropout": (dense((INPUTS, 50, 10), 0.5), PLAIN, ()),
-    "matching": (dense((INPUTS, 20, 10)), PLAIN, (Entropy(), RepresentationMatching(0.5, "mean"))),
+    "entropy": (dense((INPUTS, 20, 10)), PLAIN, (Entropy(),)),
     "beliefs": (beliefs(), ADAM, (GaussianPrior(),)),
 }
 

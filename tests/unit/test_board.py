@@ -10,7 +10,8 @@ import pytest
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.board import DRAWN, pictures
-from fedrepro.numbers.board import Ground, Row, ground, leaderboard, rows_of, scenarios, seconds
+from fedrepro.numbers.board import Ground, Row, ground, rows_of
+from fedrepro.numbers.board_tables import leaderboard, scenarios, seconds
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.boards import ground_of, parts_of, require_frozen
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits

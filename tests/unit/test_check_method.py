@@ -102,13 +102,13 @@ def test_it_says_what_a_method_sees_sends_and_costs(found, capsys, tmp_path):
 
 
 def test_methods_of_other_kinds_are_measured_too():
-    several = check_method(components("method")["best_clients"])
+    several = check_method(components("method")["best_client"])
     assert several.passes
     assert 0 < several.numbers["accuracy"] < 1
     rounds = check_method(components("method")["fedavg"])
     assert (rounds.rounds, rounds.numbers["rounds"]) == (5, 5)
     assert rounds.numbers["bytes_up"] > 0
-    graph = check_method(components("method")["variational_consensus"])
+    graph = check_method(components("method")["gossip_sgd"])
     assert WORKS in dict(graph.findings)
     assert check_method(components("method")["pooled"]).clients == 1
 

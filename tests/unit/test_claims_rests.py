@@ -11,7 +11,6 @@ from fedrepro.numbers.claims.judging import claim_slack, judge_all, verdict
 from fedrepro.numbers.claims.published import Claim
 from fedrepro.numbers.claims.table import rows
 
-AT = {"clients": 5}
 VALUE = {"form": "value", "above": 0.5}
 
 

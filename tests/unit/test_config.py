@@ -67,7 +67,7 @@ def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path):
     text = (ROOT / "src/fedrepro/papers/pfnm/exhibits.yaml").read_text()
     (tmp_path / "pfnm.yaml").write_text(text.replace("  figure-2b:", "  figure-2a:"))
     with pytest.raises(FedreproError, match=r"pfnm.yaml is not valid YAML: the key 'figure-2a' st"):
-        load_exhibits(tmp_path)
+        load_exhibits(tmp_path)["pfnm"]
     (tmp_path / "config.yaml").write_text("seed: 1\nscale: tiny\nseed: 2\n")
     for read in (load_config, lambda path: require_yaml([str(path)])):
         with pytest.raises(FedreproError, match="the key 'seed' stands twice"):
@@ -91,7 +91,7 @@ def test_files_that_are_missing_or_broken_are_sentences(tmp_path):
         load_exhibits(tmp_path / "nowhere")
     (tmp_path / "config.yaml").write_text("paper: p\ntitle: t\nsource: s\nexhibits: {}\n")
     with pytest.raises(FedreproError, match="paper must be 'config', not 'p'"):
-        load_exhibits(tmp_path)
+        load_exhibits(tmp_path)["config"]
 
 
 def test_the_environment_wins_over_the_mirror_in_the_config(monkeypatch):

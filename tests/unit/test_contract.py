@@ -5,18 +5,16 @@ That it learns is not asked of every method: learns.yaml lists those of which it
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-import yaml
 from contract import FEDERATED, METHODS, ONE_SHOT, PEERS, as_split, models_of, problem_for, suited
+from exact import read_kept
 from problems import problem
 
 from fedrepro.numbers.measure import correct
 from fedrepro.stages import contract as held
 
-LEARNS = yaml.safe_load((Path(__file__).parent / "learns.yaml").read_text())
+LEARNS = read_kept("learns.yaml")
 DEEP = [name for name, how in LEARNS.items() if "deep" in how]
 
 

@@ -9,11 +9,23 @@ import sys
 from pathlib import Path
 
 import loaded
+import yaml
 
 from fedrepro.core.registry import components
+from fedrepro.planning.config import Config, ExhibitFile
+from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
 PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("data.md", "adding-a-data-set.md"))
+
+
+def test_the_example_of_a_million_clients_can_be_planned() -> None:
+    page = (ROOT / "docs/many-clients.md").read_text()
+    (code,) = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    (target,) = re.findall(r"reports/quick/(\S+)\.svg", code)
+    file = ExhibitFile.model_validate(yaml.safe_load(code))
+    exhibit = Plan(Config(), {file.paper: file}, "quick").exhibit(target)
+    assert {run.scenario.clients for run in exhibit.runs} == {10**6}
 
 
 def test_the_example_of_ones_own_data_set_works(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_numbers_of_parameters_are_those_of_the_networks(token, count, data):
 
 
 def test_the_example_of_ones_own_model_trains(tmp_path):
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    code = next(code for code in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "hourgl" in code)
     (tmp_path / "hourglass.py").write_text(code)
     # a second folder of the package stands for the file in src/fedrepro/models
     start = (

@@ -16,12 +16,14 @@ from synthetic import draw, plan, plausible, tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 from fedrepro.drawings.canvas import Line, cases, close_up, lines, of_case, rules
-from fedrepro.drawings.draw import DRAWINGS, figure
-from fedrepro.drawings.heat_maps import maps_of, table_of, varied
-from fedrepro.drawings.layout import widths
-from fedrepro.drawings.rounds import round_lines
-from fedrepro.drawings.sizes import BESIDE, paths_of
+from fedrepro.drawings.draw import figure
+from fedrepro.drawings.exhibits.heat_maps import maps_of, table_of, varied
+from fedrepro.drawings.exhibits.rounds import round_lines
+from fedrepro.drawings.exhibits.sizes import BESIDE, paths_of
+from fedrepro.drawings.layout import arrangement_of, held, sizes_below, widths
+from fedrepro.drawings.layout import table_of as table_of_numbers
 from fedrepro.drawings.tables import html
 from fedrepro.numbers.pairing import as_shown
 from fedrepro.numbers.summary import csv_text, read_csv, summarise
@@ -29,7 +31,6 @@ from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
 from fedrepro.site.pages import paper_page
 from fedrepro.site.reading import read_reports
-from fedrepro.stages.exhibit import exhibit_table
 
 __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -67,12 +68,12 @@ def drawn(name) -> tuple[Figure, set[float]]:
 
 
 def test_there_is_an_exhibit_of_every_kind():
-    kinds = {plan().exhibit(f"pfnm/{name}").settings.drawing for name in ONE_OF_EACH}
+    kinds = {plan().exhibit(f"pfnm/{name}").settings.drawing.name for name in ONE_OF_EACH}
     # in tests of their own
     elsewhere = {"hyper-parameters", "common-points", "accuracy-close-up"}
     elsewhere |= {"numbers-against-steps", "errors-and-bounds", "confusion", "accuracy-and-graph"}
     elsewhere |= {"accuracy-of-clients"}
-    assert kinds | elsewhere == set(DRAWINGS)
+    assert kinds | elsewhere == set(components("drawing")) - {"table"}
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ def test_a_map_has_the_mean_of_its_setting_in_each_cell():
     exhibit, numbers = numbers_of("s-figure-5a")
     measure, rows = varied(exhibit, numbers)
     (one,) = maps_of(exhibit, measure, rows)
-    from fedrepro.drawings.heat_maps import TRAINING
+    from fedrepro.drawings.exhibits.heat_maps import TRAINING
 
     table = table_of(rows, TRAINING, one)
     row = rows.query("metric == 'accuracy' and split == 'train' and clients == 4 and sigma2 == 0.5")
@@ -253,7 +254,10 @@ def written(name):
     base = draw(plan(), key)
     about = read_json(f"{base}.json")
     numbers = read_csv(Path(f"{base}.csv").read_text())
-    table = exhibit_table(plan().exhibit(key), about, numbers, None)
+    exhibit = plan().exhibit(key)
+    below = sizes_below(numbers, exhibit.settings.size)
+    caption = f"{exhibit.caption} {held(about, numbers)}."
+    table = table_of_numbers(about, numbers, arrangement_of(about), below, None, caption)
     assert Path(f"{base}.html").read_text() == html(table)
     return table
 
@@ -278,12 +282,6 @@ def test_headings_say_what_the_sweep_holds():
     assert "Digits (8×8) · J = 4 · 2 trials" in [text.get_text() for text in found.texts]
 
 
-def test_a_figure_against_rounds_has_one_point():
-    exhibit, numbers = numbers_of("figure-2b")
-    with pytest.raises(FedreproError, match="one point in each case only, not 2; give"):
-        DRAWINGS["accuracy-against-rounds"](exhibit, numbers)
-
-
 ROUNDS = {
     "drawing": "accuracy-against-rounds",
     "trials": 2,
@@ -300,7 +298,8 @@ def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
     made = Plan(Config(), {"small": file_of(**ROUNDS)}, "tiny")
     exhibit = made.exhibit("small/x")
     numbers = read_csv(csv_text(summarise(exhibit, tables_of(made, "small/x", plausible)).numbers))
-    found = DRAWINGS["accuracy-against-rounds"](exhibit, numbers)
+    with rules():
+        found = figure(exhibit, numbers)
     titles = [axes.get_title(loc="left") for axes in found.axes]
     assert titles == ["a  alike", "b  unlike\n    very", "close-up", "close-up"]
     for case, whole, close in zip(cases(numbers), found.axes[:2], found.axes[2:], strict=True):
@@ -321,7 +320,7 @@ def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
                     f"c{k}": {"label": str(k), "training": {"lr": k / 9}} for k in range(1, 10)
                 }
             },
-            "at most 8 of them, not 9",
+            "at most 8, not 9",
         ),
     ],
 )
@@ -333,7 +332,7 @@ def test_a_figure_against_rounds_with_more_is_refused_when_it_is_planned(change,
 def test_maps_need_a_method_that_shows_its_settings():
     exhibit, numbers = numbers_of("figure-2b")
     with pytest.raises(FedreproError, match="maps the settings of one method, but 0"):
-        DRAWINGS["heat-maps"](exhibit, numbers)
+        varied(exhibit, numbers)
 
 
 KIND_OF = {plan().exhibit(f"pfnm/{name}").settings.drawing: name for name in ONE_OF_EACH}

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from contract import METHODS, asked_by, states
 from problems import problem
+from small_exhibits import small
 
 from fedrepro.components.methods.fednova import carried
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
-from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
-from fedrepro.planning.plan import Plan
 
 LR = 0.05
 
@@ -160,16 +159,6 @@ def test_corrected_methods_come_to_rest_where_the_losses_of_all_do(given):
 
 @pytest.mark.parametrize("name", ["scaffold", "fednova"])
 def test_an_optimiser_without_a_definition_is_refused(name):
-    file = load_exhibits()["fedavg"]
-    exhibits = {
-        "mine": file.exhibits["figure-2"]
-        | {
-            "methods": [{"name": name, "rounds": 2}],
-            "training": {"name": "adam"},
-            "scales": ["tiny"],
-            "at": {},
-        }
-    }
-    own = ExhibitFile.model_validate(file.model_dump() | {"exhibits": exhibits})
+    given = {"methods": [{"name": name, "rounds": 2}], "training": {"name": "adam"}}
     with pytest.raises(FedreproError, match=f"'{name}' is defined with the training sgd only"):
-        Plan(Config(), {"fedavg": own}, "tiny").exhibit("fedavg/mine")
+        small(**given)

@@ -92,7 +92,7 @@ def test_a_case_may_have_one_setting_of_what_is_shown():
         methods=[{**entry, "settings": usual}],
         sweep={"partition.clients": [2]},
         cases={"usual": {"label": "usual"}, "dear": {"label": "dear", "methods": alone}},
-        table={"rows": ["case"], "columns": ["fraction"]},
+        drawing={"rows": ["case"], "columns": ["fraction"]},
     )
     shown = [[s["fraction"] for s in point.measures[0].settings] for point in exhibit.points]
     assert shown == [[0.1, 0.2], [0.5]]

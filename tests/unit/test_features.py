@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -43,6 +44,21 @@ def test_centred_pixels_are_images_still():
         assert found.x[split].dtype == np.float32
         assert np.allclose(found.x[split] + 0.5, images.x[split] / 255, rtol=0, atol=1e-6)
     assert "centred;v1;" in found.notes[-1]
+
+
+def test_standard_pixels_have_the_published_numbers_of_each_channel():
+    images = pictures()
+    found = represent(images, "standard.of-cifar10")
+    assert (found.kind, found.scale, found.shape) == ("image", 1.0, images.shape)
+    red = (images.x["test"][:, 0] / 255 - 0.491) / 0.247
+    blue = (images.x["test"][:, 2] / 255 - 0.447) / 0.262
+    assert np.allclose(found.x["test"][:, 0], red, rtol=0, atol=1e-5)
+    assert np.allclose(found.x["test"][:, 2], blue, rtol=0, atol=1e-5)
+    of_mnist = represent(images, "standard").x["test"]
+    assert np.allclose(of_mnist, (images.x["test"] / 255 - 0.1307) / 0.3081, rtol=0, atol=1e-5)
+    grey = replace(images, x={s: x[:, :2] for s, x in images.x.items()}, shape=(2, 32, 32))
+    with pytest.raises(FedreproError, match=r"numbers for 3 channels .* images have 2: name anoth"):
+        represent(grey, "standard.of-cifar10")
 
 
 def test_the_convnet_learns_and_is_cut_before_its_dense_layers():

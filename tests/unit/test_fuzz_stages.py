@@ -25,7 +25,8 @@ FEW = [value for value in WHOLE if value <= 3 or value > 10**6]
 ODD_KINDS = ("partition", "model", "training", "graph")
 KINDS = {kind: list(components(kind).values()) for kind in ODD_KINDS}
 METHODS = list(components("method").values())
-GENERATED = [components("dataset")[name] for name in ("digits", "p2p_nodes", "shapes")]
+DATASETS = components("dataset")
+GENERATED = [DATASETS[name] for name in ("digits", "p2p_nodes", "shapes") if name in DATASETS]
 
 
 def stage(*words: object) -> bool:

@@ -8,7 +8,6 @@ portable arithmetic all bytes are compared as well (`golden_bytes.json`).
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = Path(__file__).parent / "golden.json"
+GOLDEN = "golden.json"
 sys.path.insert(0, str(Path(__file__).parent))
 
 import exact  # noqa: E402
@@ -189,7 +188,7 @@ def test_results_change_only_with_the_version(kind, name):
         pytest.skip("the mirror of the real data is not here")
     if str(components(kind)[name].version).startswith(DEV):
         pytest.skip("it is in development")
-    kept = json.loads(GOLDEN.read_text()).get(f"{kind} {name}")
+    kept = exact.read_kept(GOLDEN).get(f"{kind} {name}")
     now, digest = measured(kind, name)
     hint = "raise its version, then run: python tests/unit/test_golden.py"
     assert kept is not None, f"{kind} '{name}' is new; {hint}"
@@ -202,7 +201,7 @@ def test_results_change_only_with_the_version(kind, name):
 
 
 def test_nothing_golden_is_left_of_components_that_are_gone():
-    assert set(json.loads(GOLDEN.read_text())) == {f"{kind} {name}" for kind, name in ALL}
+    assert set(exact.read_kept(GOLDEN)) == {f"{kind} {name}" for kind, name in ALL}
 
 
 def test_the_summary_sees_a_changed_entry():
@@ -213,10 +212,10 @@ def test_the_summary_sees_a_changed_entry():
 
 
 if __name__ == "__main__":
-    lines = json.loads(GOLDEN.read_text())
+    lines = exact.read_kept(GOLDEN)
     for kind, name in ALL:
         # without the real data its numbers stay as they are
         if can_be_measured(kind, name):
             lines[f"{kind} {name}"] = measured(kind, name)[0]
     lines = {key: lines[key] for key in (f"{kind} {name}" for kind, name in ALL)}
-    GOLDEN.write_text(json.dumps(lines, indent=1) + "\n")
+    exact.write_kept(GOLDEN, lines)

@@ -9,7 +9,6 @@ says. tools/other_processors.py compares some of them on processors that QEMU pl
 from __future__ import annotations
 
 import io
-import json
 import os
 import sys
 import tempfile
@@ -25,7 +24,7 @@ import pytest  # noqa: E402
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "tests/workflow")]
 
-from exact import BYTES, HINT, PORTABLE, digest, kept, of_tiny  # noqa: E402
+from exact import BYTES, HINT, PORTABLE, digest, kept, of_tiny, write_kept  # noqa: E402
 from test_golden import ALL, NUMBERS, can_be_measured  # noqa: E402
 
 from fedrepro.core.registry import components  # noqa: E402
@@ -183,7 +182,7 @@ def test_bytes_of_inputs(name):
 
 def written() -> dict[str, str]:
     """All digests as they are now; what cannot be computed here stays."""
-    found = kept() if BYTES.exists() else {}
+    found = kept()
     for kind, name in ALL:
         if can_be_measured(kind, name):
             found[f"{kind} {name}"] = digest(NUMBERS[kind](components(kind)[name]))
@@ -204,4 +203,4 @@ if __name__ == "__main__":
         now |= {k: v for k, v in kept().items() if k.startswith("tiny ")}
     else:
         now |= {f"tiny {path}": value for path, value in tiny().items()}
-    BYTES.write_text(json.dumps(now, indent=1) + "\n")
+    write_kept(BYTES, now)

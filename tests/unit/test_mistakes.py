@@ -11,6 +11,7 @@ from fedrepro.numbers.printed import require_printed
 from fedrepro.planning.boards import parts_of, require_frozen
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
+from fedrepro.stages.board import run as board
 
 __all__ = ["undrawn", "workplace"]
 FILES = load_exhibits()
@@ -54,10 +55,58 @@ def test_all_others_are_planned_as_before(settings):
 def test_who_asks_for_it_is_told():
     one = broken("pfnm", "figure-3a", drawing="pie")
     for wanted in ("all", "pfnm/figure-3a", ["pfnm/figure-2a", "pfnm/figure-3a"]):
-        with pytest.raises(FedreproError, match="'drawing' is 'pie'"):
+        with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
             Plan(Config(exhibits=wanted), one, "tiny").selected  # noqa: B018
-    with pytest.raises(FedreproError, match="'drawing' is 'pie'"):  # a headline
+    with pytest.raises(FedreproError, match="unknown drawing 'pie'"):  # a headline
         Plan(Config(), broken("pfnm", "figure-2a", drawing="pie"), "tiny").selected  # noqa: B018
+
+
+SMALL = "paper: mine\ntitle: t\nsource: s\nexhibits:\n  one: {headline: true, drawing: [}\n"
+
+
+@pytest.fixture
+def unread(tmp_path, monkeypatch):
+    """Files of one's own that cannot be read, one of them in the place of FedAvg's."""
+    (tmp_path / "config/exhibits").mkdir(parents=True)
+    (tmp_path / "config/exhibits/mine.yaml").write_text(SMALL.replace("headline: true, ", ""))
+    (tmp_path / "config/exhibits/fedavg.yaml").write_text("paper: [")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "config/exhibits/mine.yaml"
+
+
+def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys):
+    files = load_exhibits()
+    assert set(FILES) - set(files) == {"fedavg"}
+    assert set(files.unread) == {"fedavg", "mine"}
+    whole, made = Plan(Config(), FILES, "tiny"), Plan(Config(), files, "tiny")
+    assert [e for e in whole.exhibits if not e.startswith("fedavg/")] == [*made.exhibits]
+    assert {e.paper for e in whole.selected} - {e.paper for e in made.selected} == {"fedavg"}
+    made = Plan(Config(), files, "paper")
+    require_printed(made)
+    require_frozen(made)
+    told = r"exhibits/mine\.yaml is not valid YAML: .*line 5"
+    for wanted in ("all", "mine/one", ["pfnm/figure-2a", "mine/one"]):
+        unread.with_name("fedavg.yaml").unlink(missing_ok=True)
+        with pytest.raises(FedreproError, match=told):
+            Plan(Config(exhibits=wanted), load_exhibits(), "tiny").selected  # noqa: B018
+    with pytest.raises(FedreproError, match=told):
+        load_exhibits()["mine"]
+    with pytest.raises(FedreproError, match=told):
+        board("mine/1", "tiny", unread.parent)
+    assert main(["record", "mine/one"]) == 2
+    (unread.parents[1] / "config.yaml").write_text("seed: 0")
+    assert main(["exhibits"]) == 0
+    assert "exhibits of mine are left out: " in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_read_is_told_of_if_one_of_the_default_set_is_in_it(unread):
+    unread.write_text(SMALL)
+    with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml is not valid"):
+        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
+    unread.unlink()
+    unread.mkdir()
+    with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml: it is a folder"):
+        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
 
 
 @pytest.mark.usefixtures("workplace")
@@ -67,7 +116,7 @@ def test_printed_values_and_boards_of_others_are_checked_as_before():
     name = FILES["arena"].parts("1", "paper")[0]
     made = Plan(Config(), broken("arena", name, drawing="pie"), "paper")
     require_frozen(made)
-    with pytest.raises(FedreproError, match="'drawing' is 'pie'"):
+    with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
         parts_of(made, "arena", "1")
 
 

@@ -6,7 +6,9 @@ import os
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from small_exhibits import small
 
 from fedrepro import cli
 from fedrepro.cli.main import main
@@ -14,6 +16,8 @@ from fedrepro.core import outside, registry
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import file_of
 from fedrepro.core.sources import digest_of_file
+from fedrepro.drawings.canvas import rules
+from fedrepro.drawings.draw import figure
 from fedrepro.planning.config import Config, ExhibitFile
 from fedrepro.planning.plan import Plan
 
@@ -68,6 +72,21 @@ def test_a_file_of_several_kinds_can_be_planned(named):
     (path,) = plan.metrics_files(plan.exhibit("mine/one"))
     assert "partition=main_class+clients~2" in path
     assert "methods=median" in path
+
+
+def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
+    (bars,) = re.findall(r"```python\n(.*?)```", (DOCS / "adding-an-exhibit.md").read_text(), re.S)
+    named(bars, "bars.py")
+    asked = {"name": "bars", "width": 0.5}
+    with pytest.raises(FedreproError, match="bars are drawn at one point, not at 2"):
+        small(drawing=asked)
+    with pytest.raises(FedreproError, match="drawing bars: 'width' is 2"):
+        small(drawing={"name": "bars", "width": 2})
+    exhibit = small(drawing=asked, sweep={"partition.clients": [2]})
+    row = {"clients": 2, "method": "A", "metric": "accuracy", "split": "test", "mean": 0.75}
+    with rules():
+        (axes,) = figure(exhibit, pd.DataFrame([row])).axes
+    assert [(bar.get_width(), bar.get_height()) for bar in axes.patches] == [(0.5, 0.75)]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedrepro.api import NEEDS
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.times import exhibit_seconds, timings_of
+from fedrepro.site.build import _source
 from fedrepro.site.pages import home, made_page, paper_page, reproduce_page
 from fedrepro.site.reading import read_reports
 
@@ -88,6 +90,16 @@ def test_pages_name_command_data_settings_needs_and_versions():
     for measure in plan().exhibit(KEY).measures:
         for need in measure.needs:
             assert NEEDS[need] in text
+
+
+def test_a_folder_without_guides_has_pages_whose_links_all_lead_somewhere():
+    """As `fedrepro start` makes it, where there is no docs."""
+    draw(plan())
+    found = _source(read_reports(FOLDER, "tiny", [KEY]), FOLDER, Path()).pages
+    assert not any(name.startswith("docs/") for name in found)
+    for name, text in found.items():
+        for link in re.findall(r"\]\(([^()\s#]+\.md)", text):
+            assert os.path.normpath(Path(name).parent / link) in found, (name, link)
 
 
 def test_text_is_escaped():

@@ -118,6 +118,62 @@ def test_a_tiny_alpha_per_client_leaves_no_number_that_is_none(alpha: float) -> 
     assert holders.mean() < 1.1
 
 
+@pytest.mark.parametrize("code", ["niid_bench", "fedfisher"])
+def test_a_published_draw_is_that_of_numpys_old_generator(code: str) -> None:
+    """Worked out with lists and the global generator, as published code has it."""
+    labels = np.arange(6000) % 10
+    values = {"code": code, "alpha": 0.5, "first_seed": 3}
+    split = split_of("published_draw", labels, 5, Rng(0, trial=2), **values)
+    state = np.random.get_state()
+    np.random.seed(3 + 2)
+    try:
+        wanted = _by_lists(labels, 5, 0.5, code)
+    finally:
+        np.random.set_state(state)
+    assert split.redraws == 0
+    for client in range(5):
+        assert np.flatnonzero(split.owner == client).tolist() == sorted(wanted[client])
+
+
+def _by_lists(labels: np.ndarray, clients: int, alpha: float, code: str) -> list[list[int]]:
+    held: list[list[int]] = [[] for _ in range(clients)]
+    classes = int(labels.max()) + 1
+    own = [np.random.dirichlet([alpha] * classes) for _ in range(clients * (code == "fedfisher"))]
+    for label in range(classes):
+        rows = np.flatnonzero(labels == label)
+        np.random.shuffle(rows)
+        if code == "fedfisher":
+            shares = np.array([q[label] for q in own])
+        else:
+            drawn = np.random.dirichlet([alpha] * clients)
+            open_ = [len(have) < labels.size / clients for have in held]
+            shares = np.where(open_, drawn, 0)
+        cuts = (np.cumsum(shares / shares.sum()) * rows.size).astype(int)[:-1]
+        for client, part in enumerate(np.split(rows, cuts)):
+            held[client] += part.tolist()
+    return held
+
+
+def test_a_published_draw_is_one_for_all_trials_if_asked() -> None:
+    labels = np.arange(900) % 10
+    first, later = (
+        split_of("published_draw", labels, 3, Rng(0, trial=trial), one_draw=True).owner
+        for trial in (0, 4)
+    )
+    own = split_of("published_draw", labels, 3, Rng(0, trial=4)).owner
+    other_run = split_of("published_draw", labels, 3, Rng(1), one_draw=True).owner
+    assert np.array_equal(first, later)
+    assert not np.array_equal(first, own)
+    assert not np.array_equal(first, other_run)
+
+
+def test_a_published_draw_that_leaves_a_client_short_is_drawn_again() -> None:
+    labels = np.arange(400) % 10
+    split = split_of("published_draw", labels, 8, Rng(0), alpha=0.1, min_examples=20)
+    assert split.redraws > 0
+    assert np.bincount(split.owner, minlength=8).min() >= 20
+
+
 @pytest.mark.parametrize(("clients", "labels"), [(10, 2), (5, 3), (20, 1), (4, 10)])
 def test_each_client_holds_so_many_labels_its_own_number_among_them(
     clients: int, labels: int

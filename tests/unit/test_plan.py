@@ -341,7 +341,7 @@ def test_names_in_paths_lead_back_to_full_tokens():
         ({"sweep": {"clients": [1]}}, "not of the form component.parameter"),
         ({"sweep": {"partition.client": [1]}}, "did you mean 'clients'"),
         ({"trials": 0}, "'trials' is 0"),
-        ({"drawing": "pie"}, "'drawing' is 'pie'"),
+        ({"drawing": "pie"}, "unknown drawing 'pie'"),
         ({"methods": [{"name": "average"}, {"name": "average"}]}, "two of its methods are called"),
     ],
 )
@@ -427,3 +427,16 @@ def test_a_method_may_set_parameters_of_a_component_of_its_scenario():
     assert shared.training.token == "adam+l2~1e-05+lr~0.001+shared_init~true"
     assert shared.partition == point.scenario.partition
     assert runs["parameter average", "average"].scenario == point.scenario
+
+
+def test_a_stage_of_one_paper_takes_no_offence_at_methods_for_another(monkeypatch, tmp_path):
+    from argparse import Namespace
+
+    from fedrepro.cli.stage import _plan
+
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/config.yaml").write_text("also: {gems: [{name: average, label: more}]}\n")
+    monkeypatch.chdir(tmp_path)
+    made = _plan(Namespace(seed=0, scale="tiny", exhibit="pfnm/figure-2a"))
+    assert set(made.files) == {"pfnm"}
+    assert "pfnm/figure-2a" in made.exhibits

@@ -92,7 +92,7 @@ def test_a_paper_without_printed_values_has_none(tmp_path):
         ("x,five clients,A,accuracy,test,0.9,,,,", "is not of the form key=value"),
         ("x,clients=5,A,accuracy,test,0.9,,,,much", "'tolerance' is 'much'"),
         ("x,clients=5,A,accuracy,test,0.9,,,,,fitted: by eye", "'apart' is 'fitted: by eye'; wri"),
-        ("x,clients=5,A,accuracy,test,0.9,,,,,calibrated", "one of calibrated, nearly fixed, a co"),
+        ("x,clients=5,A,accuracy,test,0.9,,,,,calibrated", "one of calibrated, nearly fixed, re"),
         ("x,clients=5,A,accuracy,test,0.9,,,,,,rates", "write an exhibit, a colon and the reason"),
     ],
 )
@@ -336,7 +336,11 @@ def about_of(exhibit, **table):
     """What a table reads of an exhibit's json."""
     methods = [{"label": m.label, "reference": m.reference} for m in exhibit.measures]
     columns = {"points": exhibit.swept, "settings": exhibit.shown}
-    return {"methods": methods, "columns": columns, "settings": {"table": table}}
+    return {
+        "methods": methods,
+        "columns": columns,
+        "settings": {"drawing": {"name": "table", **table}},
+    }
 
 
 def test_methods_may_go_across_and_points_down():
@@ -404,7 +408,7 @@ def test_rounds_that_were_not_enough_are_no_number():
 )
 def test_a_table_that_cannot_be_laid_out_is_a_sentence(table, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        small(methods=METHODS, table=table)
+        small(methods=METHODS, drawing={"name": "table", **table})
 
 
 def test_a_name_is_a_table_everywhere_or_nowhere():
@@ -425,7 +429,8 @@ def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatc
     file: ExhibitFile = file_of(methods=METHODS, place="table 1")
     row = "x,clients=2,A,accuracy,test,0.93,,,as printed,"
     published = written(tmp_path / "published.csv", row)
-    monkeypatch.setattr(stage, "published_file", lambda paper: published)
+    where = "fedrepro.drawings.exhibits.table.published_file"
+    monkeypatch.setattr(where, lambda paper: published)
     made = Plan(Config(), {"small": file}, "paper")
     tables_of(made, "small/x")
     stage.run("small/x", made, Path(made.paths.exhibit("small/x", "")))

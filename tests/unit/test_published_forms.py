@@ -288,7 +288,7 @@ def test_a_text_with_more_letters_than_fit_a_byte_is_named(tmp_path: Path) -> No
         arrays_of("shakespeare", tmp_path)
 
 
-# -------------------------------------------------------------------------------- cifar10, nodes
+# --------------------------------------------------------------------------------------- cifar10
 
 
 def test_other_files_in_the_archive_of_cifar10_are_refused(tmp_path: Path) -> None:
@@ -296,26 +296,3 @@ def test_other_files_in_the_archive_of_cifar10_are_refused(tmp_path: Path) -> No
     write_tar(tmp_path / "cifar-10-python.tar", {"cifar-10-batches-py/data_batch_1": batch})
     with pytest.raises(FedreproError, match="its files are not those of CIFAR-10"):
         arrays_of("cifar10", tmp_path)
-
-
-def test_nodes_see_one_coordinate_and_follow_the_papers_model(tmp_path: Path) -> None:
-    arrays = arrays_of("p2p_nodes+examples~20000+test~20000", tmp_path)
-    assert (arrays.kind, arrays.classes, arrays.group_names) == (
-        "regression",
-        (),
-        ("node-1", "node-2"),
-    )
-    x, y, node = arrays.x["train"], arrays.y["train"], arrays.group("train")
-    for number, (seen, slope, reach) in enumerate([(0, 0.5, 1), (1, 0.8, 1.5)]):
-        own = node == number
-        assert not x[own, 1 - seen].any()
-        assert np.abs(x[own, seen]).max() == pytest.approx(reach, abs=0.01)
-        design = np.stack([np.ones(own.sum()), x[own, seen]], 1)
-        found, residual, *_ = np.linalg.lstsq(design, y[own], rcond=None)
-        assert found == pytest.approx([-0.3, slope], abs=0.03)
-        assert residual[0] / own.sum() == pytest.approx(0.64, abs=0.03)
-    assert (arrays.group("test") == -1).all()
-    assert arrays.x["test"].all(1).all()
-    other = arrays_of("p2p_nodes+draw~1", tmp_path)
-    assert not np.array_equal(other.y["train"], arrays_of("p2p_nodes", tmp_path).y["train"])
-    assert arrays_of("p2p_nodes+view~central", tmp_path).x["train"].all()

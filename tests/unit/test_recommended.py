@@ -60,6 +60,22 @@ def test_methods_that_are_not_told_apart_from_the_best_of_their_class(board):
     assert named(board, Wanted(10, "0.1", public=True)) == {"good", "twin", "images", "ensemble"}
 
 
+def test_what_others_report_is_left_out_and_what_was_verified_says_so(board, capsys):
+    path = board / "quick/arena/1.csv"
+    table = pd.read_csv(path)
+    table["computed"] = "computed here"
+    table.loc[table["method"] == "good", "computed"] = "verified"
+    table.loc[table["method"] == "ensemble", "computed"] = "reported"
+    table.to_csv(path, index=False)
+    assert named(board, Wanted(10, "0.1")) == {"good", "twin"}
+    given = ["recommend", "--clients", "10", "--skew", "0.1", "--scale", "quick"]
+    assert main([*given, "--reports", str(board)]) == 0
+    said = capsys.readouterr().out
+    assert "good (verified)" in said
+    assert "twin (" not in said
+    assert "ensemble" not in said
+
+
 @pytest.mark.parametrize(
     ("skew", "case"),
     [

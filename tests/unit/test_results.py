@@ -20,7 +20,6 @@ from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
-from fedrepro.numbers.confusion import shares
 from fedrepro.numbers.files import whole_exhibits
 from fedrepro.numbers.paired import paired
 from fedrepro.numbers.results import Only, collect
@@ -313,16 +312,3 @@ def run_line(block: str):
     names: dict[str, object] = {}
     exec(head, names)
     return eval(line.strip(), names)
-
-
-def test_what_is_confused_is_a_share_of_the_examples_of_its_class_or_group():
-    counts = np.array([[6, 2, 0], [1, 3, 4], [0, 0, 0]])
-    found = shares(counts, {"first two": (0, 1)}, "here")
-    assert (found["0 as 1"], found["0 right"]) == (2 / 8, 6 / 8)
-    assert (found["1 as 2"], found["1 right"]) == (4 / 8, 3 / 8)
-    assert (found["2 as 2"], found["2 right"]) == (0, 0)  # there are none
-    assert found["first two as first two"] == 12 / 16
-    assert found["first two as 2"] == 4 / 16
-    assert found["first two right"] == 9 / 16
-    with pytest.raises(FedreproError, match="group 'odd' has class 3, but there are the classes 0"):
-        shares(counts, {"odd": (1, 3)}, "here")

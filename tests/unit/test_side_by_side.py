@@ -146,7 +146,6 @@ def test_settings_are_chosen_where_there_is_something_to_choose_by(page):
 def test_what_cannot_be_applied_is_a_line_with_why(page):
     out = page[1]
     lines = dict(re.findall(r"^not applied: (\w+) (.*)$", out, re.M))
-    assert lines["gems_convex"] == "combines logistic models, not 'mlp+hidden~32'"
     assert lines["feddf"] == "needs inputs of other data (--public)"
     assert "trained in a way of its own" in lines["pooled"]
     assert "no file here holds that" in lines["raw"]
@@ -338,8 +337,7 @@ def test_without_more_than_models_there_are_ensembles(here, monkeypatch):
     known = components("method")
     assert ground.lacking(known["uniform_ensemble"]) == ""
     for name, way in (("average", "--labels"), ("fens", "--labels"), ("fens", "--validation"),
-                      ("regmean", "--clients-data"),
-                      ("gems_neural", "--clients-data"), ("ties", "--start")):  # fmt: skip
+                      ("regmean", "--clients-data"), ("ties", "--start")):  # fmt: skip
         assert way in ground.lacking(known[name])
     assert set(WAYS) <= set(NEEDS)
     assert set(SEEN) == set(NEEDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pytest
@@ -15,6 +16,8 @@ from fedrepro.core.params import SAFE, read_signature, render_scalar
 from fedrepro.core.registry import DEV, KINDS, components, parse_token
 from fedrepro.core.spec import Arg, Component
 from fedrepro.core.tokens import fitted, parse, shorten
+
+LR = Annotated[float, Arg("rate")]
 
 
 def example(
@@ -274,6 +277,30 @@ def test_a_signature_without_descriptions_has_no_parameters():
     def plain(x: int, *, rng: int = 0) -> None: ...
 
     assert read_signature(plain) == {}
+
+
+def test_parameters_of_a_class_are_those_of_its_dataclass_or_of_the_init_it_wrote():
+    @dataclass(kw_only=True)
+    class Fields:
+        rounds: Annotated[int, Arg("rounds")] = 3
+
+    class Written(Fields):
+        def __init__(self, *, rounds: Annotated[int, Arg("of each")] = 4, lr: LR = 0.5) -> None:
+            super().__init__(rounds=rounds)
+
+    class Inherited(Written):
+        pass
+
+    @dataclass(kw_only=True)
+    class More(Fields):
+        lr: LR = 0.1
+
+    def found(kind):
+        return {name: (p.default, p.arg.doc) for name, p in read_signature(kind).items()}
+
+    assert found(Fields) == {"rounds": (3, "rounds")}
+    assert found(More) == {"rounds": (3, "rounds"), "lr": (0.1, "rate")}
+    assert found(Written) == found(Inherited) == {"rounds": (4, "of each"), "lr": (0.5, "rate")}
 
 
 def test_a_parameter_that_cannot_be_written_down_is_refused():

@@ -42,6 +42,12 @@ STATES = {
     "set": {3, 1, 2},
     "frozen set": frozenset({"b", "a"}),
     "dicts": {"a": {"b": {"c": np.zeros(2), "d": (1, {"e": 2})}}},
+    "alike": {str(j): {"a": np.full((2, 3), j), "b": np.float32([j])} for j in (7, 3, 5)},
+    "alike by other keys": {j: {"a": np.arange(3)[::-1]} for j in ((1, "x"), None, 2.5)},
+    "alike but for types": {"x": {"a": np.zeros(2)}, "y": {"a": np.zeros(2, np.float32)}},
+    "alike but for shapes": {"x": {"a": np.zeros(2)}, "y": {"a": np.zeros((2, 1))}},
+    "alike but for names": {"x": {"a": np.zeros(2)}, "y": {"b": np.zeros(2)}},
+    "alike and nothing": {"x": {}, "y": {}},
     "other keys": {1: "one", 2.5: "more", False: "no", None: "none", (1, "a"): "pair"},
     "tensors": [torch.arange(3), torch.zeros(2, 2, dtype=torch.float64)],
     "tensor on its side": torch.arange(6.0).reshape(2, 3).T,
@@ -129,6 +135,38 @@ def test_the_bytes_of_sets_do_not_depend_on_the_process(tmp_path):
 def test_what_cannot_be_kept_is_refused_by_name(entry, said):
     with pytest.raises(FedreproError, match=said):
         settled({"a": [0, entry]})
+
+
+def test_a_file_has_what_clients_keep_as_few_arrays():
+    kept = {str(j): {"weight": np.full((3, 4), j), "bias": np.full(4, -j)} for j in range(500)}
+    tensors = packed({"kept": kept})["kept"]["each"].values()
+    assert {tuple(tensor.shape) for tensor in tensors} == {(500, 3, 4), (500, 4)}
+
+
+def test_a_state_shares_with_the_one_before_what_did_not_change():
+    first = settled({"w": np.zeros(3), "kept": {j: {"a": np.full(2, j)} for j in range(4)}})
+    new = {"w": first["w"] + 1, "kept": first["kept"] | {1: {"a": np.arange(4)[::2]}, 9: {}}}
+    found, plain = settled(new, first), settled(new)
+    assert same(found, plain)
+    shared = {j for j, own in found["kept"].items() if own is first["kept"].get(j)}
+    assert shared == {0, 2, 3}
+    assert found["kept"][1]["a"].flags.c_contiguous
+    assert found["w"] is not new["w"]
+
+
+def test_a_state_that_is_changed_in_place_is_settled_whole():
+    first = settled({"kept": {}})
+    first["kept"][1] = np.arange(4)[::2]
+    found = settled(first, first)
+    assert found["kept"][1].flags.c_contiguous
+
+
+def test_what_is_new_is_refused_by_name():
+    first = settled({"kept": {1: np.zeros(2)}})
+    with pytest.raises(FedreproError, match=r"state\['kept'\]\[2\] is a deque"):
+        settled({"kept": {**first["kept"], 2: deque()}}, first)
+    with pytest.raises(FedreproError, match=r"the key np.int64\(3\) of state\['kept'\] is a int64"):
+        settled({"kept": {**first["kept"], np.int64(3): 0}}, first)
 
 
 # ------------------------------------------------------------------------ stopped and resumed

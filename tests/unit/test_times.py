@@ -14,7 +14,7 @@ METHODS = [
     {"name": "fedavg", "label": "FA", "rounds": 3},
     {"name": "fedadam", "label": "other", "rounds": 3},
 ]
-TIMED = {"table": {"metric": "seconds", "split": ""}, "sweep": {"partition.clients": [2]}}
+TIMED = {"drawing": {"metric": "seconds", "split": ""}, "sweep": {"partition.clients": [2]}}
 
 
 def timings(folder, *trials, **columns):

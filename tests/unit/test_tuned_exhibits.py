@@ -210,7 +210,7 @@ def test_one_way_of_tuning_is_chosen_like_any_setting(folder):
 def test_ways_of_tuning_can_be_shown_side_by_side(folder):
     entry = {**TUNED, "tune": {"layers": ["all", "last"], "examples": 100}, "show": ["layers"]}
     table = {"rows": ["layers"], "columns": ["clients"]}
-    made = exhibit(methods=[entry], sweep=ONCE, table=table, **SMALL)
+    made = exhibit(methods=[entry], sweep=ONCE, drawing=table, **SMALL)
     frame = summarise(made, computed(made, folder)).numbers
     found = frame[(frame["metric"] == "accuracy") & (frame["split"] == "test")]
     assert found["layers"].tolist() == ["all", "last"]

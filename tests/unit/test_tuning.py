@@ -22,9 +22,9 @@ from fedrepro.core.tuning import TUNE, parse_tuning, tuning_of
 from fedrepro.data.membership import Membership, read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.stages.common import TrialData
+from fedrepro.stages.tuning import tuned
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
-from fedrepro.training.tuning import tuned
 
 PLACE = Rng(0).at(call=1)
 

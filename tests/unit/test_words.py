@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
     *sorted(ROOT.glob("docs/*.md")),
     *sorted(ROOT.glob("src/fedrepro/papers/*/*.md")),
 ]

@@ -36,7 +36,7 @@ title: Mine
 source: nobody, nowhere, 2026
 exhibits:
   table-mine:
-    drawing: table
+    drawing: {name: table, rows: [epochs], columns: [method]}
     title: Mine
     place: nowhere
     caption: None.
@@ -47,7 +47,6 @@ exhibits:
     sweep: {training.epochs: [2]}
     partition: {name: halves}
     methods: [{name: median, label: median}]
-    table: {rows: [epochs], columns: [method]}
 """
 TARGET = "reports/tiny/mine/table-mine.html"
 

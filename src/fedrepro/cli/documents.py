@@ -20,7 +20,7 @@ from fedrepro.api import CHOICES, DISCLOSED, NEEDS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.core.params import Param, read_signature, render
-from fedrepro.core.registry import COMMON, KINDS, components
+from fedrepro.core.registry import COMMON, DRAWING, KINDS, components
 from fedrepro.core.spec import Component
 from fedrepro.numbers.claims.judging import WHOLE, Verdict
 from fedrepro.numbers.counted import claim_counts, printed_counts, reasons, word_of
@@ -28,7 +28,7 @@ from fedrepro.numbers.files import RUN, open_recorded, read_claims
 from fedrepro.numbers.printed import PrintedValue, read_published
 from fedrepro.numbers.set_up import settled
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry, TableEntry
+from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 from fedrepro.record.sentences import LINK, filled
 from fedrepro.site.pages import name_of
@@ -310,11 +310,12 @@ def readme() -> str:
         "the name.\n",
         _keys(ExhibitSettings),
     ]
-    parts += ["### The table of an exhibit\n", _keys(TableEntry)]
     parts += ["### A case of an exhibit\n", _keys(Case)]
     parts += ["### A method of an exhibit\n", _keys(MethodEntry)]
     parts += ["### How a setting is chosen\n", "`choose:` names one of these,\n", _choices()]
     parts += ["or says it in full:\n", _keys(ChoiceEntry)]
+    parts += ["## Drawings\n", "`drawing:` of an exhibit names one, alone or with its options.\n"]
+    parts += [_drawing(item) for _, item in sorted(components(DRAWING).items())]
     for kind in KINDS:
         parts.append(f"## {TITLES[kind]}\n")
         if kind in COMMON:
@@ -374,6 +375,12 @@ def _component(item: Component) -> str:
     if item.own_params:
         lines.append(_parameters(item.own_params))
     return "\n".join(lines)
+
+
+def _drawing(item: Component) -> str:
+    options: type[BaseModel] = item.fn  # type: ignore[assignment]
+    table = [_keys(options)] if options.model_fields else []
+    return "\n".join([f"### {item.name}\n", f"{item.doc}\n", *table])
 
 
 def _common(shared: Callable[..., Any]) -> str:

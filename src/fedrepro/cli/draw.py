@@ -11,7 +11,7 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import read_token
 from fedrepro.core.spec import Spec
 from fedrepro.core.temporary import temporary_folder
-from fedrepro.data.membership import build_partition, read_partition, write_partition
+from fedrepro.data.membership import read_members, table_of, write_partition
 from fedrepro.data.prepared import Arrays, Prepared, load_prepared, write_prepared
 from fedrepro.data.table import raw_files
 from fedrepro.drawings import graph_map
@@ -68,9 +68,10 @@ def partition_map(
     with temporary_folder() as folder:
         prepared = _prepared(dataset, raw, folder)
         path = folder / "partition.parquet"
-        table = build_partition(partition, prepared, range(trial, trial + 1), seed)
+        table = table_of(dataset, partition, prepared, range(trial, trial + 1), seed)
         write_partition(path, table, provenance(seed))
-        return map_of(prepared, partition, read_partition(path, trial), seed, trial)
+        members = read_members(path, trial, dataset, partition)
+        return map_of(prepared, partition, members, seed, trial)
 
 
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:

@@ -292,6 +292,7 @@ def recommend(
     ] = Path("reports/record"),
 ) -> None:
     """Methods that are not told apart from the best in the leaderboard's nearest scenarios."""
+    from fedrepro.numbers.board import VERIFIED
     from fedrepro.numbers.recommended import Wanted
     from fedrepro.numbers.recommended import recommend as recommended
 
@@ -311,9 +312,10 @@ def recommend(
     )
     for one in found.choices:
         own, costs = one.standing, one.costs
+        sent = costs.get("computed") == VERIFIED  # by others
         table.add_row(
             one.kind,
-            own.method,
+            f"{own.method} ({VERIFIED})" if sent else own.method,
             f"{100 * one.accuracy:.1f}",
             f"{own.score:.2f}",
             f"{own.low:.2f} to {own.high:.2f}",

@@ -11,6 +11,7 @@ import typer
 
 from fedrepro.cli.check_method import check_method
 from fedrepro.cli.data import data_app
+from fedrepro.cli.entries import describe, submit, verify
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.own import combine, evaluate, recommend
 from fedrepro.cli.printing import say, show, table_of
@@ -35,6 +36,9 @@ draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
 app.command("check-method")(check_method)
+app.command()(submit)
+app.command()(verify)
+app.command(hidden=True)(describe)
 app.command()(combine)
 app.command()(evaluate)
 app.command()(recommend)

@@ -302,7 +302,9 @@ def _plan(options: Options) -> Any:
     config = read_config(load_config().model_dump() | changes, "the options of a stage")
     # of other papers nothing is asked, and all of them take a second
     few = [options.exhibit] if "exhibit" in options else getattr(options, "exhibits", ())
-    return Plan(config, load_exhibits(of=few), options.scale)
+    files = load_exhibits(of=few)
+    also = {paper: given for paper, given in config.also.items() if not few or paper in files}
+    return Plan(config.model_copy(update={"also": also}), files, options.scale)
 
 
 def _tokens(options: Options) -> None:

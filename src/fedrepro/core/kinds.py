@@ -35,10 +35,5 @@ STAGE_OF_TREE = {TRAINING_TREE: TRAINING_STAGE} | {
     kind.tree: kind.stage for kind in METHOD_KINDS.values()
 }
 STAGE_OF_TREE[TUNED_TREE] = METHOD_KINDS["one_shot"].stage
-STAGE_WORDS = {
-    "train": "training local models",
-    "aggregate": "one-shot methods and controls",
-    "federate": "methods in rounds",
-    "peer": "methods in rounds on graphs",
-    "simulate": "simulations",
-}
+# in the meta of a model that is a torch.nn.Module
+MODULE = "module"

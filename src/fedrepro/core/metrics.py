@@ -86,9 +86,6 @@ METRICS = {
 }
 
 
-# Accuracies of one model at single clients, of the first ten, by methods that say them.
-OF_CLIENTS = tuple(f"accuracy_client_{j}" for j in range(1, 11))
-
 # Measured times: they are shown from tables of their own, since nothing else may depend on them.
 TIMES = ("seconds", "overhead")
 

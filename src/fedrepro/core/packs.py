@@ -32,6 +32,16 @@ def packs() -> dict[str, Path]:
     }
 
 
+def said_of(paper: str, what: str) -> str:
+    """A word that a paper's folder has for pages; empty if it has none.
+
+    NAME: what the paper is called; PICTURE: the figure that stands for it.
+    """
+    if paper not in packs():
+        return ""
+    return str(getattr(importlib.import_module(f"{PAPERS}.{paper}"), what, ""))
+
+
 def exhibits_file(paper: str) -> Path:
     """What a paper shows; where neither is there, the place for it in the working folder."""
     return _file(paper, EXHIBITS, OWN_EXHIBITS / f"{paper}.yaml")

@@ -150,7 +150,7 @@ def render(value: Value) -> str:
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
     """The parameters of a component: its keyword-only arguments that carry an `Arg`."""
-    hints = typing.get_type_hints(fn.__init__ if inspect.isclass(fn) else fn, include_extras=True)
+    hints = typing.get_type_hints(_hinted(fn), include_extras=True)
     params: dict[str, Param] = {}
     for name, item in inspect.signature(fn).parameters.items():
         hint = hints.get(name)
@@ -158,6 +158,14 @@ def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
         if args:
             params[name] = _param(name, typing.get_args(hint)[0], item.default, args[0])
     return params
+
+
+def _hinted(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """What has the type hints: a function, a dataclass, or the `__init__` that a class wrote."""
+    if not inspect.isclass(fn):
+        return fn
+    owner = next(each for each in fn.__mro__ if "__init__" in vars(each))
+    return owner if "__dataclass_params__" in vars(owner) else vars(owner)["__init__"]
 
 
 def _param(name: str, hint: Any, default: Any, arg: Arg) -> Param:

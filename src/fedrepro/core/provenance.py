@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import fedrepro
 from fedrepro.core import arithmetic, outside, sources
+from fedrepro.core.kinds import MODULE
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Component, Spec
@@ -33,6 +34,8 @@ T = TypeVar("T")
 PACKAGES = ("numpy", "scipy", "pyarrow", "torch", "scikit-learn")
 # what tells one origin from another; `changed_to` is there only if sources changed meanwhile
 ORIGIN = ("revision", "digest", "changed_to", "versions", "arithmetic", "device", "machine")
+# behind the arithmetic of a model that multiplies as PyTorch does, which is by MKL
+OWN_PRODUCTS = " but for the products of a torch.nn.Module"
 # what git sets for its hooks, about a repository that need not be the package's
 FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
@@ -183,6 +186,10 @@ def provenance(
     differs from this file's own.
     """
     own = origin(device)
+    if own["arithmetic"] == arithmetic.PORTABLE and any(
+        s.component.meta.get(MODULE) for s in specs
+    ):
+        own["arithmetic"] += OWN_PRODUCTS
     found: dict[str, Any] = {**own, "seed": seed, **parts}
     for spec in specs:
         found.setdefault("resolved", {}).setdefault(spec.kind, []).append(spec.resolved)

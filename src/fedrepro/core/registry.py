@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -30,6 +31,8 @@ KINDS = {
     "feature": "fedrepro.components.features",
     "method": "fedrepro.components.methods",
 }
+DRAWING = "drawing"  # how an exhibit is shown: no result depends on it, and it has no token
+PACKAGES = {**KINDS, DRAWING: "fedrepro.drawings.exhibits"}
 # the kinds that make a scenario, in the order in which they stand in a path; the graph is there for
 # peer methods alone
 GRAPH = "graph"
@@ -58,7 +61,7 @@ DEV = "dev"
 # Parameters that every component of a kind has beside its own; the machinery acts on them.
 COMMON: dict[str, Callable[..., Any]] = {"partition": _set_aside}
 
-_found: dict[str, dict[str, Component]] = {kind: {} for kind in KINDS}
+_found: dict[str, dict[str, Component]] = {kind: {} for kind in PACKAGES}
 _loaded: set[str] = set()
 # what each file outside the package registered, and whether installed packages were asked
 _of_file: dict[str, list[tuple[str, str]]] = {}
@@ -102,12 +105,25 @@ def components(kind: str) -> dict[str, Component]:
     """
     if kind not in _loaded:
         _loaded.add(kind)
-        package = KINDS[kind]
-        papers = modules_of_papers(package.rpartition(".")[2])
-        for module in by_own_name([*modules_in(package), *papers]):
+        papers = modules_of_papers(f"{kind}s")
+        for module in by_own_name([*modules_in(PACKAGES[kind]), *papers]):
             importlib.import_module(module)
     _bring_outside()
     return _found[kind]
+
+
+@contextmanager
+def beside(item: Component) -> Iterator[None]:
+    """Meanwhile this component is among those of its kind. Errors: FedreproError if its name is
+    taken."""
+    found = components(item.kind)
+    if item.name in found:
+        raise FedreproError(f"a {item.kind} '{item.name}' is there already: it needs another name")
+    found[item.name] = item
+    try:
+        yield
+    finally:
+        del found[item.name]
 
 
 def components_of(file: str) -> list[Component]:

@@ -49,6 +49,8 @@ OTHER = {
     "stages/side_by_side.py": "combines models of one's own",
     "stages/site.py": "reports",
     "stages/small_problem.py": "checks methods",
+    "stages/submit.py": "packs entries",
+    "stages/verify.py": "computes by other stages, and compares",
 }
 PAPERS = "papers/"
 # What lies there and computes all the same.

@@ -24,12 +24,29 @@ ALLOWED = (
 )
 
 
-def settled(state: Mapping[str, Any]) -> dict[str, Any]:
+def settled(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The same state in new objects, arrays and tensors contiguous.
 
-    Errors: FedreproError that names the entry which cannot be kept.
+    before: a settled state that it came of, with which it shares what it took over from there: of
+    what a million clients keep, a round changes a little. Errors: FedreproError that names the
+    entry which cannot be kept.
     """
-    found: dict[str, Any] = unpacked(packed(state))
+    known = {} if before is None or before is state else before
+    found: dict[str, Any] = _settled(state, known, "state")
+    return found
+
+
+def _settled(value: Any, before: Any, place: str) -> Any:
+    if type(value) is not dict or MARK in value or type(before) is not dict:
+        return unpacked(packed(value, place))
+    found = {}
+    for key, item in value.items():
+        old = before.get(key)
+        if item is old and type(item) not in PLAIN:
+            found[key] = item
+        else:
+            _name(key, f"the key {key!r} of {place}")
+            found[key] = _settled(item, old, f"{place}[{key!r}]")
     return found
 
 
@@ -41,6 +58,13 @@ def packed(value: Any, place: str = "state") -> Any:
     kind = type(value)
     if kind in PLAIN:
         return value
+    if kind is dict and MARK not in value and _alike(value):
+        keys = [_name(key, f"the key {key!r} of {place}") for key in value]
+        each = {
+            name: _tensor(np.stack([one[name] for one in value.values()]), f"{place}[…][{name!r}]")
+            for name in value[keys[0]]
+        }
+        return {MARK: "alike", "keys": keys, "each": each}
     if kind is dict and MARK not in value:
         keys = [_name(key, f"the key {key!r} of {place}") for key in value]
         return {key: packed(value[key], f"{place}[{key!r}]") for key in keys}
@@ -69,10 +93,31 @@ def unpacked(data: Any) -> Any:
 
 FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "array": lambda data: data["value"].numpy().copy(),
+    "alike": lambda data: _apart(data["keys"], data["each"]),
     "number": lambda data: data["value"].numpy()[()],
     "set": lambda data: set(data["items"]),
     "frozenset": lambda data: frozenset(data["items"]),
 }
+
+
+def _alike(value: Mapping[Any, Any]) -> bool:
+    """Whether these are several dicts of arrays, alike in names, types and shapes: what clients
+    keep. A file has them as one array for each name, or it would have one for each client."""
+    forms = [
+        {name: (array.dtype, array.shape) for name, array in one.items()}
+        for one in value.values()
+        if type(one) is dict
+        and all(type(name) is str and type(array) is np.ndarray for name, array in one.items())
+    ]
+    return 1 < len(forms) == len(value) and forms[0] != {} and forms.count(forms[0]) == len(forms)
+
+
+def _apart(keys: list[Any], each: Mapping[str, Any]) -> dict[Any, dict[str, np.ndarray]]:
+    """The dicts of arrays by key, of one array for each name."""
+    return {
+        key: {name: value[at].numpy().copy() for name, value in each.items()}
+        for at, key in enumerate(keys)
+    }
 
 
 def _name(value: Any, place: str) -> Any:

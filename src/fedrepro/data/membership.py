@@ -16,11 +16,19 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fedrepro.core.artifacts import damaged, read_provenance, read_table, write_table
+from fedrepro.core.artifacts import (
+    damaged,
+    read_batches,
+    read_provenance,
+    read_source,
+    write_table,
+)
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.aside import ASIDE
+from fedrepro.data.held import HeldWriter, sizes_of
+from fedrepro.data.population import Population, population_of
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.skew import skew_of
 from fedrepro.data.split import NOBODY, Owners, TrainingLabels
@@ -33,6 +41,7 @@ KIND = "partition"
 # the second is the data set's own; what follows is drawn from the training examples
 SPLITS = ("train", "validation", *(part.split for part in ASIDE))
 SERVER = -1  # in the column of clients
+ROWS_AT_ONCE = 2**17  # of a file that is read
 
 
 @dataclass(frozen=True)
@@ -42,18 +51,26 @@ class Membership:
     validation: of the data set's own validation split; all others of its training split. public,
     server_validation: held by no client. client_validation: held, and not trained with, or empty.
     noise: float64 (clients,), variance of what `as_held` adds to each client's inputs, if anything.
+    population: the clients, where their examples are made when they are drawn and all rows are
+    theirs.
     """
 
-    train: list[np.ndarray]
-    validation: list[np.ndarray]
+    train: Sequence[np.ndarray]
+    validation: Sequence[np.ndarray]
     noise: np.ndarray | None = None
     public: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     server_validation: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     client_validation: Sequence[np.ndarray] = ()
+    population: Population | None = None
 
     @property
     def clients(self) -> int:
         return len(self.train)
+
+    @property
+    def example_counts(self) -> np.ndarray:
+        """Training examples of each client: int64 (J,)."""
+        return sizes_of(self.train)
 
     def rows_of(self, client: int) -> np.ndarray:
         """Training examples of a client. Errors: FedreproError if there is no such client."""
@@ -87,6 +104,20 @@ class Membership:
         return held
 
 
+def table_of(dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
+    """The same as `build_partition`, and no row where clients are made when they are drawn.
+
+    The skew is then that of the first of them.
+    """
+    population = population_of(dataset, spec)
+    if population is None:
+        return build_partition(spec, prepared, trials, seed)
+    skew = asdict(skew_of(population.label_counts(len(prepared.classes))))
+    skews, nothing = [skew] * len(trials), [None] * len(trials)
+    found = {"trials": list(trials), "redraws": [0] * len(trials), "skew": skews, "noise": nothing}
+    return _table(np.empty((4, 0), int), found)
+
+
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
     """The partition of these trials: columns trial, client, split, index, sorted in that order.
 
@@ -99,8 +130,6 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
     Errors: FedreproError for more clients than examples, a client without training examples,
     or a class without any.
     """
-    import pyarrow as pa
-
     examples = _examples(prepared)
     parts, redraws, skews, noise = [], [], [], []
     for trial in trials:
@@ -125,17 +154,24 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         redraws.append(split.redraws)
         skews.append(asdict(skew_of(_counts(left, split))))
         noise.append(None if split.noise is None else split.noise.tolist())
-    trial_, client, code, index = np.concatenate(parts, axis=1) if parts else np.empty((4, 0), int)
+    found = {"trials": list(trials), "redraws": redraws, "skew": skews, "noise": noise}
+    return _table(np.concatenate(parts, axis=1) if parts else np.empty((4, 0), int), found)
+
+
+def _table(rows: np.ndarray, found: Mapping[str, Any]) -> pa.Table:
+    """rows: int64 (4, n) as `_rows` gives them."""
+    import pyarrow as pa
+
+    trial, client, code, index = rows
     names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
     table = pa.table(
         {
-            "trial": pa.array(trial_, pa.int32()),
+            "trial": pa.array(trial, pa.int32()),
             "client": pa.array(client, pa.int32()),
             "split": names.cast(pa.string()),
             "index": pa.array(index, pa.int32()),
         }
     )
-    found = {"trials": list(trials), "redraws": redraws, "skew": skews, "noise": noise}
     return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(found)})
 
 
@@ -144,47 +180,63 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
     write_table(path, table, KIND, {**provenance, **read_provenance(table)})
 
 
-def read_partition(path: Path | str, trial: int) -> Membership:
-    """Who holds what in one trial. Errors: FedreproError for a damaged file or an absent trial."""
-    import pyarrow.compute as pc
+def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> Membership:
+    """Who holds what in one trial of a partition, read from its file or made when it is asked for.
 
-    table = read_table(path, KIND)
-    noise = _noise(path, table, trial)
-    table = table.filter(pc.equal(table["trial"], trial))
-    client = table["client"].to_numpy()
-    index = table["index"].to_numpy().astype(np.int64)
-    clients = int(client.max()) + 1
-    found = {}
-    for name in SPLITS:
-        own = pc.equal(table["split"], name).to_numpy()
-        found[name] = client[own], index[own]
-    train = _by_client(*found["train"], clients)
-    if min(map(len, train)) == 0:
+    Errors: as of `read_partition`, and FedreproError for a population that there cannot be.
+    """
+    population = population_of(dataset, partition)
+    if population is None:
+        return read_partition(path, trial)
+    _noise(path, trial)
+    public, validation = population.aside()
+    return Membership(
+        population.train,
+        (),
+        public=public,
+        server_validation=validation,
+        population=population,
+    )
+
+
+def read_partition(path: Path | str, trial: int) -> Membership:
+    """Who holds what in one trial; what memory holds of it is how many examples each client has.
+
+    Errors: FedreproError for a damaged file or an absent trial.
+    """
+    noise = _noise(path, trial)
+    found = {name: HeldWriter() for name in SPLITS}
+    for batch in read_batches(path, KIND, ROWS_AT_ONCE):
+        own = batch["trial"].to_numpy() == trial
+        client, index = (batch[name].to_numpy()[own] for name in ("client", "index"))
+        split = batch["split"].dictionary_encode()
+        code = split.indices.to_numpy()[own]
+        for place, name in enumerate(split.dictionary.to_pylist()):
+            here = code == place
+            found[name].add(client[here], index[here])
+    clients = max(writer.last for writer in found.values()) + 1
+    train = found["train"].held(clients)
+    if clients == 0 or train.sizes.min() == 0:
         raise damaged(path, f"a client of trial {trial} has no training examples")
     given = found["client_validation"]
     return Membership(
         train,
-        _by_client(*found["validation"], clients),
+        found["validation"].held(clients),
         noise,
-        found["public"][1],
-        found["server_validation"][1],
-        _by_client(*given, clients) if given[0].size else (),
+        found["public"].all,
+        found["server_validation"].all,
+        given.held(clients) if given.last >= 0 else (),
     )
 
 
-def _noise(path: Path | str, table: pa.Table, trial: int) -> np.ndarray | None:
+def _noise(path: Path | str, trial: int) -> np.ndarray | None:
     """Variance of the noise of each client of a trial, if there is any."""
-    found = read_provenance(table)
+    found = read_source(path, KIND)
     if trial not in found.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
     # files of before there was noise do not speak of it
     noise = found.get("noise", [None] * len(found["trials"]))[found["trials"].index(trial)]
     return None if noise is None else np.array(noise)
-
-
-def _by_client(client: np.ndarray, index: np.ndarray, clients: int) -> list[np.ndarray]:
-    # rows are sorted by client, so each client's are together
-    return np.split(index, np.cumsum(np.bincount(client, minlength=clients))[:-1])
 
 
 def set_aside(count: int, spec: Spec, rng: Rng) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -370,7 +370,7 @@ def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
         own = [(place, rows) for place, rows in scenes if place[0] == starts]
         room = (WIDTH - 1.95 - 0.75) * (1 - len(own) / most)
         axes = _axes(drawn, 1.95, 0.75 + room, top, height)
-        _map(axes, board, scenarios, own, methods)
+        _map(axes, board, own, methods)
         drawn.text(LEFT, 1 - (top - 0.2) / drawn.get_figheight(), f"clients of {starts}")
         top += height + 1.5
     ends = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
@@ -382,7 +382,6 @@ def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
 def _map(
     axes: Axes,
     board: Mapping[str, Any],
-    scenarios: Frame,
     scenes: Sequence[tuple[tuple[str, str, str, int], Frame]],
     methods: Sequence[str],
 ) -> None:

@@ -14,18 +14,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import SIZES
 from fedrepro.core.packs import exhibits_file
 from fedrepro.drawings.style import RULES, TEXT, Look
 from fedrepro.drawings.words import text_width
-from fedrepro.numbers.summary import ROUND
-from fedrepro.planning.exhibit import CASE
+from fedrepro.planning.drawing import CASE, ROUND
 from fedrepro.planning.plan import Exhibit, Measure
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -39,6 +36,7 @@ CONTROL = 0.05  # a bound that falls no further below the rivals than this is in
 COLLAPSE = 0.15  # a method that falls this far below the best one does not set the close-up's range
 SOFT = "#444444"
 FEW = 2  # methods whose trials a heading names
+LETTERS = "abcdefgh"  # of panels
 LEFT = 0.012  # where headings begin, as a share of the width
 SYMBOLS = {
     "sigma2": "σ²",
@@ -146,7 +144,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
     """label -> the line of the size that the exhibit asks for."""
-    size = SIZES[exhibit.settings.size]
+    size = exhibit.size
     return {
         label: Line(
             line.x, [m * size.factor for m in line.mean], [s * size.factor for s in line.sd]
@@ -336,12 +334,13 @@ def mark(axes: Axes, low: float, high: float, name: str = "b") -> None:
     axes.text(1.015, middle[1], name, transform=middle[0], va="center", color=SOFT)
 
 
-def horizontal(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame) -> None:
+def along(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) -> None:
+    """The horizontal axis of a sweep; label: what it is called, if not by itself."""
     axis = axis_of(exhibit)
     values = sorted(set(axis.positions(numbers[axis.key])))
     if len(values) <= 8:
         axes.set_xticks(values, [f"{value:g}" for value in values])
-    axes.set_xlabel(exhibit.settings.horizontal or axis.label)
+    axes.set_xlabel(label or axis.label)
 
 
 def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:

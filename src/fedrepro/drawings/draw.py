@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+from pydantic import Field
 
-from fedrepro.core.packs import modules_of_papers
-from fedrepro.drawings.accuracy_and_size import accuracy_and_size
 from fedrepro.drawings.canvas import data_title, image_of, rules
-from fedrepro.drawings.heat_maps import heat_maps
-from fedrepro.drawings.panels import accuracy_close_up, accuracy_panels
-from fedrepro.drawings.rounds import accuracy_against_rounds
-from fedrepro.drawings.sizes import accuracy_against_size, size
-from fedrepro.numbers.pairing import as_shown
-from fedrepro.planning.plan import Exhibit
+from fedrepro.planning.drawing import Drawing
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
-Draw: TypeAlias = "Callable[[Exhibit, pd.DataFrame], Figure]"
-DRAWINGS: dict[str, Draw] = {
-    "accuracy-and-size": accuracy_and_size,
-    "accuracy-close-up": accuracy_close_up,
-    "accuracy-panels": accuracy_panels,
-    "accuracy-against-rounds": accuracy_against_rounds,
-    "accuracy-against-size": accuracy_against_size,
-    "heat-maps": heat_maps,
-    "size": size,
-}
-for _name in modules_of_papers("drawings"):
-    # a paper's own: each module says by which names exhibits ask for what it draws
-    DRAWINGS |= getattr(importlib.import_module(_name), "DRAWINGS", {})
+    from fedrepro.planning.exhibit import Exhibit
+
+
+class Figured(Drawing):
+    """A drawing that is a figure."""
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        """The figure; call it within `rules()`. numbers: as they are shown (`as_shown`)."""
+        raise NotImplementedError
+
+    def files(
+        self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
+    ) -> dict[str, bytes]:
+        return render(exhibit, numbers)
+
+
+class Along(Figured):
+    """A figure along a horizontal axis."""
+
+    x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
 
 
 def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
@@ -45,5 +45,9 @@ def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
 
 
 def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """The exhibit as its settings say; call it within `rules()`."""
-    return DRAWINGS[exhibit.settings.drawing](exhibit, as_shown(numbers))
+    """The figure of an exhibit whose drawing is one; call it within `rules()`."""
+    from fedrepro.numbers.pairing import as_shown
+
+    kind = exhibit.settings.drawing
+    assert isinstance(kind, Figured)
+    return kind.draw(exhibit, as_shown(numbers))

@@ -71,11 +71,23 @@ Below = Callable[[Mapping[str, Any]], tuple[str, ...]]  # the row of a number ->
 def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
     """As the exhibit says; by default methods and their settings go down, points across."""
     points, shown = about["columns"]["points"], about["columns"]["settings"]
-    said = dict(about["settings"].get("table") or {})
+    said = drawing_of(about)
     rows = tuple(said.get("rows") or ()) or (METHOD, *shown)
     columns = tuple(said.get("columns") or ()) or tuple(k for k in points if k not in rows)
     given = {key: said[key] for key in ("metric", "split", "best") if said.get(key) is not None}
     return Arrangement(rows, columns, **given)
+
+
+def drawing_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The drawing of an exhibit by name, and its options.
+
+    Of records of before these stood together, the options of a table.
+    """
+    settings = about["settings"]
+    found: Mapping[str, Any] | str = settings["drawing"]
+    if isinstance(found, str):
+        return {"name": found, **(settings.get("table") or {})}
+    return found
 
 
 def table_of(
@@ -127,7 +139,7 @@ def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     """
     titles = ", ".join(data["title"] for data in about["data"])
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
-    lone = {key: _text(found[0]) for key, found in values.items() if len(found) == 1}
+    lone = {key: cell_text(found[0]) for key, found in values.items() if len(found) == 1}
     lone.pop(CASE, None)
     trials = "1 trial" if about["trials"] == 1 else f"{about['trials']} trials"
     if arrangement_of(about).metric in TIMES:
@@ -153,8 +165,8 @@ def _entries(
     methods = {method["label"]: method for method in about["methods"]}
     return [
         Entry(
-            tuple(_text(row.get(key)) for key in arranged.rows),
-            tuple(_text(row.get(key)) for key in arranged.columns),
+            tuple(cell_text(row.get(key)) for key in arranged.rows),
+            tuple(cell_text(row.get(key)) for key in arranged.columns),
             row,
             methods[row[METHOD]],
             about.get("pairs", {}).get(row[METHOD], ""),
@@ -201,7 +213,7 @@ def _cell(
     value = float(row["mean"])
     spread = None if pd.isna(row["sd"]) else float(row["sd"])
     printed, verdict, marks = notes.of(row, form_of(arranged.metric))
-    if _text(row.get(BESIDE)):
+    if cell_text(row.get(BESIDE)):
         marks = (*marks, *notes.mark(entry.paired))
     return TextCell(
         value=value,
@@ -262,8 +274,8 @@ class _Notes:
     def of(self, row: Mapping[str, Any], form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
         """The printed value in words, its verdict, and the numbers of its footnotes."""
         for one in self.rows:
-            if all(_text(one[key]) == _text(row.get(key)) for key in self.keys):
-                said = {key: _text(value) for key, value in one.items()}
+            if all(cell_text(one[key]) == cell_text(row.get(key)) for key in self.keys):
+                said = {key: cell_text(value) for key, value in one.items()}
                 return _printed(one, form), word_of(said), self.mark(reasons(said))
         return "", "", ()
 
@@ -320,7 +332,7 @@ def widths(value: str) -> str:
     return f"{len(each)} × {each[0]}" if len(each) > len(set(each)) == 1 else " + ".join(each)
 
 
-def _text(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """A value as it stands in a table: 5 for 5.0, nothing where there is none."""
     if isinstance(value, str):
         return value

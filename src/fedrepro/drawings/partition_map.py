@@ -80,10 +80,16 @@ def map_of(
     prepared: Prepared, partition: Spec, members: Membership, seed: int, trial: int
 ) -> PartitionMap:
     """What is drawn of one trial of a partition of a data set."""
+    classes, made = max(1, len(prepared.classes)), members.population
+    if made:
+        counts = made.label_counts(classes)
+        whose = f" of the first {len(counts)} clients"
+    else:
+        counts, whose = members.label_counts(labels_of(prepared, "train"), classes), ""
     return PartitionMap(
         title=f"{partition.component.meta['title']}: {prepared.info['title']}",
-        subtitle=f"{partition.token} · training examples · seed {seed}, trial {trial}",
-        counts=members.label_counts(labels_of(prepared, "train"), max(1, len(prepared.classes))),
+        subtitle=f"{partition.token} · training examples{whose} · seed {seed}, trial {trial}",
+        counts=counts,
         classes=prepared.classes or ("any",),
         noise=members.noise,
     )

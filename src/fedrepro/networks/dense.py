@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec
 
@@ -22,9 +21,3 @@ def widths(tensors: Mapping[str, np.ndarray]) -> tuple[int, ...]:
     """Hidden widths, read off the tensors (leading dimension: networks)."""
     layers = sum(name.startswith("weight") for name in tensors)
     return tuple(tensors[f"weight{layer}"].shape[2] for layer in range(layers - 1))
-
-
-def require_dense(tensors: Mapping[str, np.ndarray], what: str) -> None:
-    """An error if these are not the tensors of a fully connected network."""
-    if "weight0" not in tensors or "bias0" not in tensors:
-        raise FedreproError(f"{what} works on fully connected networks (mlp, logistic) only")

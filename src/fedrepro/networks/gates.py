@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.networks.network import Network
+from fedrepro.networks.predict import Scaled
 
 if TYPE_CHECKING:
     import torch
-
-    from fedrepro.training.examples import Examples
 
 Gate = Mapping[str, np.ndarray]
 
@@ -31,7 +30,7 @@ def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
 
 
 def joint_logits(
-    network: Network, tensors: Mapping[str, np.ndarray], examples: Examples
+    network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled
 ) -> np.ndarray:
     """Logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
     import torch
@@ -51,7 +50,7 @@ def joint_logits(
 
 
 def gated(
-    network: Network, tensors: Mapping[str, np.ndarray], gate: Gate, examples: Examples
+    network: Network, tensors: Mapping[str, np.ndarray], gate: Gate, examples: Scaled
 ) -> torch.Tensor:
     """Class scores (N, K): the gate's logits."""
     import torch

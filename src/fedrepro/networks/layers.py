@@ -55,6 +55,10 @@ class Noise(Protocol):
         """Standard normal numbers, shaped as `like` (A, …)."""
         ...
 
+    def seeds(self, models: int) -> list[int]:
+        """A seed for each of the first models, for what draws by a generator of its own."""
+        ...
+
 
 @dataclass(frozen=True)
 class Pooled:

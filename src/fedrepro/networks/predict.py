@@ -3,32 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from fedrepro.core.kinds import MODULE
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Spec
+from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.network import Network
 
 if TYPE_CHECKING:
     import torch
 
-    from fedrepro.training.examples import Examples
+
+class Scaled(Protocol):
+    """What is predicted, as `training.examples` has it: inputs as stored, (N, D)."""
+
+    @property
+    def inputs(self) -> torch.Tensor: ...
+    @property
+    def dtype(self) -> torch.dtype:
+        """In what networks compute."""
+        ...
+
+    def scaled(self, rows: slice) -> torch.Tensor:
+        """Inputs of some rows as networks see them: floating (n, D)."""
+        ...
+
 
 TIE = 1e-9  # below the difference of any two shares of votes
 
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
     """The network that a model spec describes for examples of this shape and these classes."""
-    return model.component.make(Network, shape, classes, **model.values)
+    return _network_of(model, model.component, tuple(shape), classes)
+
+
+@lru_cache(128)
+def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
+    """component: that of the model, which another of the same name may have taken the place of."""
+    if component.meta.get(MODULE):
+        from fedrepro.networks.modules import network_of_module
+
+        return network_of_module(model, shape, classes)
+    return component.make(Network, shape, classes, **model.values)
 
 
 def predict_belief(
     network: Network,
     tensors: Mapping[str, np.ndarray],
-    examples: Examples,
+    examples: Scaled,
     samples: int,
     rng: Rng,
 ) -> torch.Tensor:
@@ -62,7 +87,7 @@ def probabilities(
     network: Network,
     tensors: Mapping[str, np.ndarray],
     weights: np.ndarray | None,
-    examples: Examples,
+    examples: Scaled,
 ) -> torch.Tensor:
     """Class scores sum_i weights[i] * softmax(logits_i), some examples at a time.
 
@@ -80,7 +105,7 @@ def votes(
     network: Network,
     tensors: Mapping[str, np.ndarray],
     weights: np.ndarray | None,
-    examples: Examples,
+    examples: Scaled,
     rng: Rng,
 ) -> torch.Tensor:
     """Class scores sum_i weights[i] * [the class that network i predicts], and less than TIE more.
@@ -102,7 +127,7 @@ def _summed(
     network: Network,
     tensors: Mapping[str, np.ndarray],
     weights: np.ndarray | None,
-    examples: Examples,
+    examples: Scaled,
     scores: Callable[[torch.Tensor], torch.Tensor],
     summing: torch.dtype,
 ) -> torch.Tensor:

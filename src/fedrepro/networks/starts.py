@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from fedrepro.core.kinds import MODULE
 from fedrepro.networks.matrices import layer_matrices
 from fedrepro.networks.network import Network
 
@@ -27,9 +28,12 @@ def resemblance(
     over units, over its standard deviation if units of one network change places at random; layers
     are added up and divided by the root of their number. About 0 for independent starts; of one
     start at most the units of a layer. None where no layer has units that could change places, as
-    in a softmax regression, whose classes have an order. Errors: FedreproError for a network with
+    in a softmax regression, whose classes have an order, or where nobody knows the layers, as in a
+    `torch.nn.Module`. Errors: FedreproError for a network with
     layers that are no matrices.
     """
+    if network.kind == MODULE:
+        return None
     found = []
     for layer in layer_matrices(network)[:-1]:
         a, b = (layer.of(tensors).T.astype(np.float64) for tensors in (one, other))

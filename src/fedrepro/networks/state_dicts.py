@@ -20,6 +20,7 @@ import numpy as np
 
 from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.kinds import MODULE
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Affine, Convolution2d
@@ -82,6 +83,8 @@ def stack(
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
         raise FedreproError("there is no state dict to combine; give one of each client")
+    if model is not None and model.component.meta.get(MODULE):
+        return _stacked_as_named(state_dicts, model, shape, named)
     read = [
         _ordered(_stored(state, where), layers, where)
         for state, where in zip(state_dicts, named, strict=True)
@@ -99,6 +102,40 @@ def stack(
         if first[place].biased:
             tensors[f"bias{place}"] = np.stack([own[place].bias for own in read])
     return StackedModels(spec, shape, classes, tensors, tuple(layer.name for layer in first))
+
+
+def _stacked_as_named(
+    state_dicts: Sequence[StateDict], model: Spec, shape: Shape | None, names: Sequence[str]
+) -> StackedModels:
+    """Those of a `torch.nn.Module` of one's own: its parameters by their names, and nothing else.
+
+    The first axis of the last one counts the classes, as PyTorch has it.
+    """
+    if shape is None:
+        raise _without_shape(names[0], model)
+    each: list[dict[str, np.ndarray]] = []
+    for state, where in zip(state_dicts, names, strict=True):
+        if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
+            raise FedreproError(f"{where} is no state dict, or holds no tensors")
+        axes = {key: value for key, value in state.items() if getattr(value, "ndim", 0)}
+        each.append({key: _array(value, key, where) for key, value in axes.items()})
+    classes = len(next(reversed(each[0].values())))
+    shapes = network_of(model, shape, classes).shapes
+    for own, where in zip(each, names, strict=True):
+        odd = [key for key in shapes if key not in own or own[key].shape != shapes[key]]
+        if odd:
+            raise FedreproError(
+                f"{where} has no '{odd[0]}' of shape {shapes[odd[0]]}, as model '{model.token}' has"
+            )
+    tensors = {key: np.stack([own[key] for own in each]) for key in shapes}
+    return StackedModels(model, shape, classes, tensors, ())
+
+
+def _without_shape(where: str, model: Spec) -> FedreproError:
+    return FedreproError(
+        f"{where}: model '{model.name}' needs the shape of one example (shape=…, --shape "
+        "1,28,28), which a state dict does not hold"
+    )
 
 
 # ------------------------------------------------------------------------------- one state dict
@@ -296,10 +333,7 @@ def _dense_model(layers: Sequence[StoredLayer], where: str) -> Spec:
 def _inputs(layers: Sequence[StoredLayer], model: Spec, where: str) -> int:
     """Inputs of a fully connected network."""
     if layers[0].weight.ndim == 4:
-        raise FedreproError(
-            f"{where}: model '{model.name}' needs the shape of one example (shape=…, --shape "
-            "1,28,28), which a state dict does not hold"
-        )
+        raise _without_shape(where, model)
     return int(layers[0].weight.shape[1])
 
 
@@ -364,11 +398,16 @@ def unstack(
 ) -> list[dict[str, Any]]:
     """The m networks of tensors (m, *shape) as state dicts of torch tensors, float32.
 
-    layers: what each layer is called; without it as in an `nn.Sequential` of the model's layers.
-    Errors: FedreproError for layers that PyTorch keeps in another form, or another number of names.
+    layers: what each layer is called; without it as in an `nn.Sequential` of the model's layers, or
+    of a `torch.nn.Module` of one's own by its names. Errors: FedreproError for layers that PyTorch
+    keeps in another form, or another number of names.
     """
     import torch
 
+    if model.component.meta.get(MODULE):
+        count = len(next(iter(tensors.values())))
+        own = {key: np.array(value, np.float32) for key, value in tensors.items()}
+        return [{k: torch.from_numpy(v[at]) for k, v in own.items()} for at in range(count)]
     places = range(sum(name.startswith("weight") for name in tensors))
     held = PARTS if "bias0" in tensors else PARTS[:1]
     if set(tensors) != {f"{part}{place}" for part in held for place in places}:

@@ -1,4 +1,4 @@
-"""A leaderboard from the numbers of its exhibits: one table of methods, one of single scenarios.
+"""A leaderboard from the numbers of its exhibits: what each method reached, and where it stands.
 
 Read from exhibits that are drawn or recorded, and from nothing else, so that a board of those parts
 that are there can be made anywhere.
@@ -24,6 +24,9 @@ STARTS = ("one start", "different starts")
 CLASSES = ("one model", "extra exchanges", "public data", "several models", "reference")
 COSTS = ("bytes_up", "rounds", "passes", "parameters", "forward_passes")
 SECONDS = ("server_seconds", "client_seconds")
+# who computed a row: whoever made the leaderboard; somebody else, with the same bytes where it was
+# computed again; somebody else alone
+HERE, VERIFIED, REPORTED = "computed here", "verified", "reported"
 ALL = "all"  # in the columns of a scenario, where a number is of all of them
 
 
@@ -55,13 +58,22 @@ class Reached:
 
 @dataclass(frozen=True)
 class Method:
-    """What the exhibits say of a method. sees: in words; kind: its class."""
+    """What the exhibits say of a method. sees: in words; kind: its class; computed: by whom."""
 
     label: str
     kind: str
     sees: str
     sends: str
     chosen_by: str
+    computed: str = HERE
+
+
+@dataclass(frozen=True)
+class Entered:
+    """The exhibits of an entry of somebody else. computed: VERIFIED or REPORTED."""
+
+    computed: str
+    parts: Sequence[ExhibitFiles]
 
 
 @dataclass(frozen=True)
@@ -119,37 +131,69 @@ class Row:
 
 
 def ground(
-    board: Board, parts: Sequence[ExhibitFiles], missing: Sequence[str] = (), seed: int = 0
+    board: Board,
+    parts: Sequence[ExhibitFiles],
+    missing: Sequence[str] = (),
+    entered: Sequence[Entered] = (),
+    seed: int = 0,
 ) -> Ground:
-    """All numbers of the exhibits of a board.
+    """All numbers of the exhibits of a board, and of entries that others sent.
 
-    Errors: FedreproError for a scenario without baseline or ceiling, or data that are not those of
-    the board.
+    Errors: FedreproError for a scenario without baseline or ceiling, data that are not those of the
+    board, or an entry with the label of another method.
     """
     entries: dict[Scene, dict[str, Reached]] = {}
     methods: dict[tuple[str, str], Method] = {}
     for part in parts:
-        for data in part.about["data"] if part.about["scale"] == "paper" else ():
-            known = board.data.get(data["token"], data["sha256"])
-            if known != data["sha256"]:
-                raise FedreproError(
-                    f"{part.about['key']} is of other data called {data['token']} than the "
-                    f"leaderboard: {data['sha256']}, not {known}"
-                )
+        _require_data(board, part)
         found = dict(_scenes(part))
         entries |= found
-        for scene, own in found.items():
+        for own in found.values():
             for needed in (board.baseline, board.ceiling, board.line):
                 if needed not in own:
                     raise FedreproError(
                         f"{part.about['key']} has no '{needed}', which the leaderboard compares "
                         "all methods with; add it to the exhibit"
                     )
-            for told in part.about["methods"]:
-                key = scene.starts, told["label"]
-                if told["label"] in own and key not in methods:
-                    methods[key] = _method(told, own[told["label"]])
+        _tell(methods, found, part)
+    for entry in entered:
+        for part in entry.parts:
+            _require_data(board, part)
+            found = {scene: own for scene, own in _scenes(part) if scene in entries}
+            for scene, own in found.items():
+                for label in set(own) & set(entries[scene]):
+                    raise FedreproError(
+                        f"an entry is called '{label}', as another method of the leaderboard: "
+                        "give it another label"
+                    )
+                entries[scene] |= own
+            _tell(methods, found, part, entry.computed)
     return Ground(board, entries, methods, missing, seed)
+
+
+def _require_data(board: Board, part: ExhibitFiles) -> None:
+    """Errors: FedreproError for other data than those of the board."""
+    for data in part.about["data"] if part.about["scale"] == "paper" else ():
+        known = board.data.get(data["token"], data["sha256"])
+        if known != data["sha256"]:
+            raise FedreproError(
+                f"{part.about['key']} is of other data called {data['token']} than the "
+                f"leaderboard: {data['sha256']}, not {known}"
+            )
+
+
+def _tell(
+    methods: dict[tuple[str, str], Method],
+    found: Mapping[Scene, Mapping[str, Reached]],
+    part: ExhibitFiles,
+    computed: str = HERE,
+) -> None:
+    """Note what an exhibit says of its methods, where no other has said it."""
+    for scene, own in found.items():
+        for told in part.about["methods"]:
+            key = scene.starts, told["label"]
+            if told["label"] in own and key not in methods:
+                methods[key] = _method(told, own[told["label"]], computed)
 
 
 def _scenes(part: ExhibitFiles) -> Iterator[tuple[Scene, dict[str, Reached]]]:
@@ -192,13 +236,14 @@ def _entry(rows: pd.DataFrame, tried: int) -> Reached:
     return Reached(accuracy, str(one["setting"]), tried, {"passes": 0.0, **costs})
 
 
-def _method(told: Mapping[str, Any], entry: Reached) -> Method:
+def _method(told: Mapping[str, Any], entry: Reached, computed: str) -> Method:
     return Method(
         told["label"],
         _class(told, entry),
         "; ".join(told["needs"].values()) or "the models alone",
         told.get("sends") or "",
         told.get("criterion") or "",
+        computed,
     )
 
 
@@ -221,7 +266,8 @@ def rows_of(ground: Ground) -> list[Row]:
     found: list[Row] = []
     for starts in STARTS:
         labels = [label for where, label in ground.methods if where == starts]
-        lines = _beside_line(ground, starts, labels)
+        known = [label for label in labels if ground.methods[starts, label].computed != REPORTED]
+        lines = _beside_line(ground, starts, known)
         for kind in CLASSES:
             own = [label for label in labels if ground.methods[starts, label].kind == kind]
             found += _class_rows(ground, starts, own, lines, ranked=kind != "reference")
@@ -257,13 +303,15 @@ def _class_rows(
             runs=int(sum(map(len, runs))),
         )
         reason = f"{failed} of {row.runs} runs failed" if failed else ""
+        if row.method.computed == REPORTED:
+            reason = "reported by others, not verified"
         if not reason and len(own) < len(where):
             reason = f"run in {len(own)} of {len(where)} scenarios"
         if not where:
             reason = reason or "no scenario has a score"
         (rest if reason else whole).append(_with(row, why=reason))
     if where and whole:
-        scores = {row.method.label: _table(ground, where, row.method.label) for row in whole}
+        scores = {row.method.label: score_table(ground, where, row.method.label) for row in whole}
         by_label = {row.method.label: row for row in whole}
         order = standings(scores, [scene.name for scene in where], Rng(ground.seed))
         whole = [_with(by_label[one.method], standing=one) for one in order]
@@ -276,7 +324,7 @@ def _with(row: Row, **changes: Any) -> Row:
     return Row(**{**vars(row), **changes})
 
 
-def _table(ground: Ground, scenes: Sequence[Scene], label: str) -> np.ndarray:
+def score_table(ground: Ground, scenes: Sequence[Scene], label: str) -> np.ndarray:
     """Scores (S, T). Errors: FedreproError for scenarios with other numbers of trials."""
     rows = [ground.scores(scene, label) for scene in scenes]
     if len({len(row) for row in rows}) > 1:
@@ -291,149 +339,10 @@ def _beside_line(ground: Ground, starts: str, labels: Sequence[str]) -> dict[str
     if not where:
         return {}
     tables = {
-        label: _table(ground, where, label)
+        label: score_table(ground, where, label)
         for label in labels
         if label != line and ground.scored(starts, label) == where
     }
     whole = {label: table for label, table in tables.items() if np.isfinite(table).all()}
     names = [scene.name for scene in where]
-    return against(whole, _table(ground, where, line), names, Rng(ground.seed))
-
-
-# ---------------------------------------------------------------------------------------- tables
-
-
-def leaderboard(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
-    """A row a method: class, group, score and rank with intervals, costs, single accuracies."""
-    scenes = list(ground.entries)
-    return pd.DataFrame([_row(ground, row, scenes) for row in rows])
-
-
-def _row(ground: Ground, row: Row, scenes: Sequence[Scene]) -> dict[str, Any]:
-    label, standing, line = row.method.label, row.standing, row.beside_line
-    ranked = standing is not None and not row.why
-    own = [
-        ground.entries[s][label]
-        for s in scenes
-        if s.starts == row.starts and label in ground.entries[s]
-    ]
-    return {
-        "starts": row.starts,
-        "class": row.method.kind,
-        "group": standing.group if standing and ranked else None,
-        "method": label,
-        "score": standing.score if standing else None,
-        "score_low": standing.low if standing else None,
-        "score_high": standing.high if standing else None,
-        "rank_low": standing.rank_low if standing and ranked else None,
-        "rank_high": standing.rank_high if standing and ranked else None,
-        "not_told_apart": "; ".join(standing.beside) if standing and ranked else "",
-        f"beside_{_key(ground.board.line)}": line.verdict if line else "",
-        "scenarios": len(row.scenes),
-        "runs": row.runs,
-        "failed": row.failed,
-        "without_rank": row.why,
-        **_costs(ground, row, scenes),
-        "settings_tried": max(entry.tried for entry in own),
-        "sees": row.method.sees,
-        "clients_also_send": row.method.sends,
-        "chosen_by": row.method.chosen_by,
-        **{
-            f"{s.data}, {s.case}, {s.clients} clients"
-            + ("" if s.starts == STARTS[0] else f", {s.starts}"): float(
-                np.mean(ground.entries[s][label].accuracy)
-            )
-            if s.starts == row.starts and label in ground.entries[s]
-            else None
-            for s in scenes
-        },
-    }
-
-
-def _key(label: str) -> str:
-    return label.replace(" ", "_")
-
-
-def _costs(ground: Ground, row: Row, scenes: Sequence[Scene]) -> dict[str, float | None]:
-    """Means over scenarios: bytes as multiples of what sending the models takes, the rest as is."""
-    label, board = row.method.label, ground.board
-    own = [
-        (ground.entries[s], s)
-        for s in scenes
-        if s.starts == row.starts and label in ground.entries[s]
-    ]
-    found: dict[str, list[float]] = {}
-    for entries, scene in own:
-        costs, plain = entries[label].costs, entries[board.baseline].costs
-        found.setdefault("bytes_up", []).append(costs["bytes_up"] / plain["bytes_up"])
-        each = costs["bytes_up"] / scene.clients / 1e6
-        found.setdefault("megabytes_up_a_client", []).append(each)
-        found.setdefault("exchanges", []).append(costs["rounds"])
-        found.setdefault("passes", []).append(costs["passes"])
-        found.setdefault("networks", []).append(costs["forward_passes"])
-        found.setdefault("parameters", []).append(costs["parameters"])
-    return {key: float(np.mean(values)) for key, values in found.items()}
-
-
-def scenarios(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
-    """A row per scenario, method and number, in the form of an exhibit's csv; and of all scenarios.
-
-    Numbers: accuracy on test examples, score, and of all scenarios together score, rank_low,
-    rank_high and group.
-    """
-    found = []
-    for scene, entries in ground.entries.items():
-        place = {key: getattr(scene, key) for key in ("starts", "data", "case", "clients")}
-        for label, entry in entries.items():
-            base = {**place, "method": label, "setting": entry.setting}
-            found.append(base | _series("accuracy", "test", entry.accuracy))
-            if scene in ground.scenes:
-                found.append(base | _series("score", "", ground.scores(scene, label)))
-    for row in rows:
-        place = {"starts": row.starts, "data": ALL, "case": ALL, "clients": None}
-        base = {**place, "method": row.method.label, "setting": ""}
-        if row.standing is None:
-            continue
-        table = _table(ground, row.scenes, row.method.label)
-        found.append(base | _series("score", "", table.mean(axis=0)))
-        for metric in ("rank_low", "rank_high", "group") if not row.why else ():
-            value = np.array([float(getattr(row.standing, metric))])
-            found.append(base | _series(metric, "", value))
-    columns = (*("starts", "data", "case", "clients", "method", "metric", "split"),)
-    return pd.DataFrame(found, columns=[*columns, "mean", "sd", "trials", "by_trial", "setting"])
-
-
-def _series(metric: str, split: str, values: np.ndarray) -> dict[str, Any]:
-    return {
-        "metric": metric,
-        "split": split,
-        "mean": float(values.mean()),
-        "sd": float(values.std(ddof=1)) if len(values) > 1 else None,
-        "trials": len(values),
-        "by_trial": " ".join(f"{value:.10g}" for value in values),
-    }
-
-
-def seconds(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
-    """Measured seconds of each method in a trial, means over scenarios: they do not repeat."""
-    found = []
-    for row in rows:
-        label = row.method.label
-        own = [
-            e[label].costs
-            for s, e in ground.entries.items()
-            if s.starts == row.starts and label in e
-        ]
-        for metric in SECONDS:
-            known = [costs[metric] for costs in own if metric in costs]
-            if known:
-                found.append(
-                    {
-                        "starts": row.starts,
-                        "method": label,
-                        "metric": metric,
-                        "mean": float(np.mean(known)),
-                        "scenarios": len(known),
-                    }
-                )
-    return pd.DataFrame(found, columns=["starts", "method", "metric", "mean", "scenarios"])
+    return against(whole, score_table(ground, where, line), names, Rng(ground.seed))

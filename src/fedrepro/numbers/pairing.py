@@ -15,11 +15,11 @@ import pandas as pd
 from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.series import mean
 from fedrepro.numbers.spread import with_spread
+from fedrepro.planning.drawing import ROUND
 from fedrepro.planning.pairing import Pair
 
 PAIRED, BESIDE = "paired_mean", "paired_with"
 COLUMNS = (PAIRED, BESIDE)
-ROUND = "round"
 SHARES = "share of examples"  # sizes and costs do not hang on the trial
 
 

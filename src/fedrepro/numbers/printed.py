@@ -51,8 +51,9 @@ PRINTED = (
     *("printed", "printed_sd", "printed_trials", "difference", "tolerance", "verdict"),
     *("unbounded", "apart", "set_up", "note"),
 )
-# what is counted apart from what can fail, each with its reason after a colon
-APART = ("calibrated", "nearly fixed")
+# what is counted apart from what can fail, each with its reason after a colon; what others got from
+# an author's code is no printed value
+APART = ("calibrated", "nearly fixed", "rerun")
 OPEN = "set-up open"  # a setting that the paper does not give may account for the difference
 DIFFERENT = ("better", "worse", "differs")
 # tolerances by the unit of a metric, fixed before any result: a share of the printed value where

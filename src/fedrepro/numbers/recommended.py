@@ -18,7 +18,7 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
-from fedrepro.numbers.board import ALL, CLASSES, STARTS
+from fedrepro.numbers.board import ALL, CLASSES, REPORTED, STARTS
 from fedrepro.numbers.standings import Standing, standings
 
 IID, LABELS = "iid", "labels"
@@ -93,6 +93,8 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     table, every = (_read(folder / f"{board}{end}", board) for end in (".csv", ".scenarios.csv"))
     starts = STARTS[0] if wanted.one_start else STARTS[1]
     table = table[(table["starts"] == starts) & (table["exchanges"] <= wanted.exchanges)]
+    if "computed" in table:  # what others report, and nobody computed again, is not recommended
+        table = table[table["computed"] != REPORTED]
     single = every[(every["starts"] == starts) & (every["case"] != ALL)]
     scored = single[single["metric"] == "score"]
     if scored.empty:

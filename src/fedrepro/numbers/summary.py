@@ -20,7 +20,6 @@ from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.metrics import LEADING, OF_ROUNDS, metrics_of, with_leading
 from fedrepro.core.params import Value, render
 from fedrepro.numbers.choice import CHOICE, STOPPED, candidates, choice_rows, choose
-from fedrepro.numbers.confusion import confusion_series
 from fedrepro.numbers.pairing import BESIDE, COLUMNS, with_pairs
 from fedrepro.numbers.series import (
     Series,
@@ -34,13 +33,13 @@ from fedrepro.numbers.series import (
     seen,
 )
 from fedrepro.numbers.spread import CLIENTS_SD, client_rows, over_clients
+from fedrepro.planning.drawing import ROUND as ROUND
 from fedrepro.planning.exhibit import Measure, Setting
 from fedrepro.planning.plan import Exhibit, Point, Run
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROUND = "round"
 NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "setting")
 WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
@@ -77,15 +76,17 @@ def read_metrics(files: Sequence[Path | str]) -> Metrics:
 def summarise(
     exhibit: Exhibit,
     tables: Mapping[Run, pa.Table],
-    confusions: Mapping[Run, pd.DataFrame] | None = None,
+    files: Mapping[Run, Sequence[Path | str]] | None = None,
     *,
     lost_stay: bool = False,
 ) -> Summary:
     """Every number of the exhibit, and how the settings of swept methods were chosen.
 
-    confusions: of each run, where the exhibit draws them. lost_stay: see `choose`.
+    tables, files: the rows of each run, and the files that they are from, beside which its drawing
+    may read more. lost_stay: see `choose`.
     """
     frames = {run: all_rows(table) for run, table in tables.items()}
+    further = exhibit.settings.drawing.further
     numbers: list[dict[str, Any]] = []
     choices: list[dict[str, Any]] = []
     for point in exhibit.points:
@@ -107,10 +108,8 @@ def summarise(
                 series = dict(settings[chosen].series)
                 if exhibit.settings.last_rounds > 1:
                     series |= last_series(own[chosen], exhibit.settings.last_rounds, trials, where)
-                if confusions:
-                    found = confusions[runs[chosen]]
-                    token = runs[chosen].rows_of(chosen)
-                    series |= confusion_series(found, token, exhibit, measure, trials, where)
+                told = runs[chosen].rows_of(chosen)
+                series |= further((files or {}).get(runs[chosen], ()), told, measure, trials, where)
                 spread = _spread(measure, runs[chosen], chosen, tables, trials, where)
                 numbers += [
                     {**place, **row, **spread.get((row["metric"], row["split"]), {})}
@@ -124,12 +123,12 @@ def summarise(
     paired = bool(exhibit.pairs)
     if paired:
         numbers = with_pairs(numbers, leading, exhibit.pairs)
-    further = [CLIENTS_SD] if any(measure.over_clients for measure in exhibit.measures) else []
+    beside = [CLIENTS_SD] if any(measure.over_clients for measure in exhibit.measures) else []
     races = any(run.is_race for run in exhibit.runs)
     return Summary(
         pd.DataFrame(
             numbers,
-            columns=[*leading, *rounds, *NUMBERS, *further, *(COLUMNS if paired else ())],
+            columns=[*leading, *rounds, *NUMBERS, *beside, *(COLUMNS if paired else ())],
         ),
         pd.DataFrame(choices, columns=[*leading, *CHOICE, *([STOPPED[0]] if races else [])]),
     )

@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
@@ -20,10 +21,12 @@ from fedrepro.core.artifacts import require_file
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.packs import EXHIBITS, OWN_EXHIBITS, exhibits_file, papers_with
 from fedrepro.core.params import LARGEST
+from fedrepro.core.registry import DRAWING, components
 from fedrepro.core.yaml_text import parse_yaml
+from fedrepro.planning.drawing import TABLE, Drawing, Strict
 from fedrepro.planning.entries import SCALES as SCALES
-from fedrepro.planning.entries import TABLE, ExhibitSettings, Scale, Strict, merge
 from fedrepro.planning.entries import ComponentEntry as ComponentEntry
+from fedrepro.planning.entries import ExhibitSettings, Scale, merge
 
 T = TypeVar("T", bound=BaseModel)
 ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
@@ -91,6 +94,11 @@ class Config(Strict):
         default_factory=list,
         description="files of components of one's own, such as [mine.py]: methods, partitions, "
         "data sets and all else that a decorator registers; docs/adding-a-method.md. They are run",
+    )
+    also: dict[str, list[dict[str, Any]]] = Field(
+        default_factory=dict,
+        description="methods that every exhibit of a paper or leaderboard gets after its own, such "
+        "as {arena: [{name: median}]}; one that does not fit an exhibit is left out there",
     )
     preload: bool = Field(
         True,
@@ -169,7 +177,8 @@ class ExhibitFile(Strict):
     )
     also: list[dict[str, Any]] = Field(
         default_factory=list,
-        description="methods that every exhibit of the file gets after its own, at every scale",
+        description="methods that every exhibit of the file that they fit gets after its own, at "
+        "every scale",
     )
     exhibits: dict[ExhibitName, dict[str, Any]] = Field(
         description="exhibits by name; `at:` holds what differs at a scale"
@@ -184,17 +193,25 @@ class ExhibitFile(Strict):
         """The exhibits that there are at a scale, and those of which a mistake hides it."""
         return [name for name in self.exhibits if self._is_at(name, scale)]
 
+    def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
+        """The same with these methods in all exhibits, in the place of those of `also`."""
+        return self if also == self.also else self.model_copy(update={"also": list(also)})
+
     def parts(self, version: str, scale: str) -> list[str]:
         """The exhibits that a leaderboard is made of at a scale, in the order of the file."""
         return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """The settings of one exhibit at one scale."""
-        return _validated(ExhibitSettings, self._merged(name, scale), self._where(name, scale))
+        merged, where = self._merged(name, scale), self._where(name, scale)
+        if DRAWING in merged:
+            merged[DRAWING] = _drawing(merged[DRAWING], where)
+        return _validated(ExhibitSettings, merged, where)
 
     def is_table(self, name: str, scale: str) -> bool:
         """Whether an exhibit is written as a table rather than drawn."""
-        return bool(self._merged(name, scale).get("drawing") == TABLE)
+        given = self._merged(name, scale).get(DRAWING)
+        return isinstance(given, Mapping) and given.get("name") == TABLE
 
     def _is_at(self, name: str, scale: str) -> bool:
         try:
@@ -211,11 +228,70 @@ class ExhibitFile(Strict):
     def _merged(self, name: str, scale: str) -> dict[str, Any]:
         merged: dict[str, Any] = {"scales": list(SCALES)}
         for title, layer in (("defaults", self.defaults), (name, self.exhibits[name])):
-            merged = merge(merged, {k: v for k, v in layer.items() if k != "at"})
+            merged = merge(merged, _named({k: v for k, v in layer.items() if k != "at"}))
             where = f"{self.place}, at of {title}"
             at = _validated(At, layer.get("at") or {}, where)
-            merged = merge(merged, getattr(at, scale) or {})
+            merged = merge(merged, _named(getattr(at, scale) or {}))
         return merged | ({"methods": [*merged.get("methods", ()), *self.also]} if self.also else {})
+
+
+def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """`drawing: table` is short for `drawing: {name: table}`."""
+    given = layer.get(DRAWING)
+    return {**layer, DRAWING: {"name": given}} if isinstance(given, str) else dict(layer)
+
+
+def _drawing(given: Any, where: str) -> Drawing:
+    """The drawing that an exhibit names, with its options."""
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        raise FedreproError(
+            f"{where}: drawing must be a name, or {{name: ...}} with options beside it, not "
+            f"{shown(given)}"
+        )
+    options, known = dict(given), components(DRAWING)
+    name = options.pop("name")
+    if name not in known:
+        raise unknown(DRAWING, name, known, where)
+    kind: type[Drawing] = known[name].fn  # type: ignore[assignment]
+    return _validated(kind, options, f"{where}, drawing {name}")
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A file of exhibits with a mistake that hides them all."""
+
+    path: Path
+    error: FedreproError
+
+    @property
+    def headline(self) -> bool:
+        """Whether one of the default set seems to be among them."""
+        try:
+            return "headline: true" in self.path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return True
+
+
+class Papers(dict[str, ExhibitFile]):
+    """Exhibit files by paper; who asks for one that could not be read is told why."""
+
+    def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
+        super().__init__(read)
+        self.unread = dict(unread)
+
+    def __missing__(self, paper: str) -> ExhibitFile:
+        raise self.unread[paper].error if paper in self.unread else KeyError(paper)
+
+
+def with_others(
+    files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
+) -> Papers:
+    """The files with further methods. Errors: FedreproError for a paper that there is not."""
+    unread = files.unread if isinstance(files, Papers) else {}
+    for paper in also:
+        if paper not in files and paper not in unread:
+            raise unknown("paper", paper, files, "`also` of config/config.yaml")
+    return Papers({k: v.with_also([*v.also, *also.get(k, ())]) for k, v in files.items()}, unread)
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
@@ -228,22 +304,27 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
     return read_config(_load_yaml(path))
 
 
-def load_exhibits(
-    folder: Path | None = None, *, of: Collection[str] = ()
-) -> dict[str, ExhibitFile]:
+def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
     """All exhibit files by paper: of papers with a folder, and those of config/exhibits, which go
-    before. folder: where they are in its place, and no others. of: keys of exhibits, if files of
-    other papers than theirs are not needed.
+    before. A mistake in one hides no other. folder: where they are in its place, and no others.
+    of: keys of exhibits, if files of other papers than theirs are not needed.
     """
+    paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
         papers = papers_with(EXHIBITS, OWN_EXHIBITS, ".yaml")
         few = {key.partition("/")[0] for key in of}
         wanted = [paper for paper in papers if paper in few] if few <= set(papers) else papers
-        return {paper: _exhibits(exhibits_file(paper), paper) for paper in wanted or papers}
-    files = sorted(folder.glob("*.yaml"))
-    if not files:
+        paths = {paper: exhibits_file(paper) for paper in wanted or papers}
+    if not paths:
         raise FedreproError(f"no exhibit files in {folder}; start in the root of the repository")
-    return {path.stem: _exhibits(path, path.stem) for path in files}
+    read: dict[str, ExhibitFile] = {}
+    unread: dict[str, Unread] = {}
+    for paper, path in paths.items():
+        try:
+            read[paper] = _exhibits(path, paper)
+        except FedreproError as error:
+            unread[paper] = Unread(path, error)
+    return Papers(read, unread)
 
 
 def _exhibits(path: Path, paper: str) -> ExhibitFile:

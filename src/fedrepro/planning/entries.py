@@ -11,6 +11,7 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    SerializeAsAny,
     Tag,
     model_serializer,
     model_validator,
@@ -21,6 +22,7 @@ from fedrepro.core.errors import shown
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.racing import SPLIT
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
+from fedrepro.planning.drawing import Drawing, Strict
 
 Scale = Literal["tiny", "quick", "paper"]
 RACE: Over = "race"
@@ -30,10 +32,6 @@ TOGETHER: tuple[Over, ...] = (RACE, "half")
 SCALES: tuple[Scale, ...] = ("tiny", "quick", "paper")
 Trials = Annotated[int, Field(ge=1, le=10_000)]
 Every = Annotated[int, Field(ge=1)] | Literal["auto"]
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class ComponentEntry(BaseModel):
@@ -225,26 +223,6 @@ class MethodEntry(ComponentEntry):
         return {key: value for key, value in found.items() if LATER.get(key, NEVER) != value}
 
 
-TABLE = "table"  # the one drawing that is written rather than drawn
-Drawing = Literal[
-    "accuracy-and-graph",
-    "accuracy-and-size",
-    "accuracy-close-up",
-    "accuracy-of-clients",
-    "accuracy-panels",
-    "accuracy-against-rounds",
-    "accuracy-against-size",
-    "common-points",
-    "confusion",
-    "errors-and-bounds",
-    "heat-maps",
-    "hyper-parameters",
-    "numbers-against-steps",
-    "size",
-    "table",
-]
-
-
 class Case(Strict):
     """One of several scenarios that an exhibit sets side by side: what differs from the others.
 
@@ -283,31 +261,6 @@ class Case(Strict):
     )
 
 
-def _known_metric(name: str) -> str:
-    if name not in all_metrics():
-        raise ValueError(f"the metrics are {', '.join(all_metrics())}")
-    return name
-
-
-class TableEntry(Strict):
-    """What goes where in a table: `method`, `case`, swept and shown parameters by their names."""
-
-    rows: list[str] = Field(
-        default_factory=list, description="what goes down; by itself methods and their settings"
-    )
-    columns: list[str] = Field(
-        default_factory=list, description="what goes across; by itself cases and swept parameters"
-    )
-    metric: Annotated[str, AfterValidator(_known_metric)] = Field(
-        "accuracy", description="the number in each cell"
-    )
-    split: str = Field("test", description="split on which it is measured; empty if on none")
-    sizes: bool = Field(True, description="the size of the model stands under each number")
-    best: Literal["column", "row", "none"] = Field(
-        "column", description="where the best of the rivals is marked; ties never are"
-    )
-
-
 class ExhibitSettings(Strict):
     """One figure or table at one scale, after defaults and the scale's settings are merged."""
 
@@ -318,32 +271,17 @@ class ExhibitSettings(Strict):
     scales: list[Scale] = Field(
         default_factory=lambda: list(SCALES), description="scales at which there is such an exhibit"
     )
-    drawing: Drawing = Field(description="how it is drawn")
-    table: TableEntry = Field(
-        default_factory=lambda: TableEntry.model_validate({}),
-        description="of an exhibit that is a table: what goes where, and which number",
+    drawing: SerializeAsAny[Drawing] = Field(
+        description="how it is shown: a drawing by name, with its options beside the name"
     )
     size: Literal["hidden_units", "parameters", "megabytes"] = Field(
         "parameters",
-        description="which size of models is drawn; hidden_units means something for fully "
+        description="which size of models is shown; hidden_units means something for fully "
         "connected networks only",
-    )
-    metrics: list[Annotated[str, AfterValidator(_known_metric)]] = Field(
-        default_factory=list,
-        description="numbers that are drawn, a panel for each, where the drawing leaves it open",
-    )
-    groups: dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]] = Field(
-        default_factory=dict,
-        description="of confusion maps: classes that the csv also takes together, by a name such "
-        "as 0, 2, 3 or 4",
-    )
-    floor: float | None = Field(
-        None, description="a value that these numbers cannot be below, drawn as a dotted line"
     )
     sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         description="parameters that vary along the horizontal axis, as component.parameter"
     )
-    horizontal: str = Field("", description="what the horizontal axis is called, if not by itself")
     cases: dict[str, Case] = Field(
         default_factory=dict,
         description="scenarios that are set side by side: a label, and what differs of dataset, "

@@ -17,16 +17,16 @@ from typing import Any
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
-from fedrepro.core.metrics import TIMES
+from fedrepro.core.metrics import SIZES, TIMES, Size
 from fedrepro.core.params import render
 from fedrepro.core.registry import GRAPH, SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.core.tuning import KIND as TUNE
 from fedrepro.planning.config import ExhibitFile
-from fedrepro.planning.drawable import CASE as CASE
-from fedrepro.planning.drawable import require_drawable
-from fedrepro.planning.entries import TABLE, Case, ComponentEntry, ExhibitSettings
+from fedrepro.planning.drawing import CASE as CASE
+from fedrepro.planning.drawing import TABLE, Planned
+from fedrepro.planning.entries import Case, ComponentEntry, ExhibitSettings
 from fedrepro.planning.fitting import require_fitting, require_kind
 from fedrepro.planning.measures import Measure as Measure
 from fedrepro.planning.measures import Setting as Setting
@@ -34,15 +34,6 @@ from fedrepro.planning.measures import in_rounds, measures_of, raced, spec_of
 from fedrepro.planning.pairing import Pair, pairs_of, require_comparable
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.tuned import require_tuned, sweeps_tuning
-
-# drawings of single rounds
-BY_ROUNDS = (
-    "accuracy-against-rounds",
-    "accuracy-and-graph",
-    "errors-and-bounds",
-    "hyper-parameters",
-    "numbers-against-steps",
-)
 
 
 @dataclass(frozen=True)
@@ -166,22 +157,27 @@ class Exhibit:
     @property
     def is_table(self) -> bool:
         """Whether it is written as a table, rather than drawn."""
-        return self.settings.drawing == TABLE
+        return self.settings.drawing.name == TABLE
+
+    @property
+    def size(self) -> Size:
+        """Which size of models it shows."""
+        return SIZES[self.settings.size]
 
     @property
     def timed(self) -> bool:
         """Whether it is a table of measured times."""
-        return self.is_table and self.settings.table.metric in TIMES
+        return self.settings.drawing.number[0] in TIMES
 
     @property
     def suffix(self) -> str:
         """Of the file that people look at."""
-        return ".html" if self.is_table else ".svg"
+        return self.settings.drawing.suffix
 
     @property
     def by_rounds(self) -> bool:
         """Whether single rounds stand in the csv, in a column of their own."""
-        return self.settings.by_rounds or self.settings.drawing in BY_ROUNDS
+        return self.settings.by_rounds or self.settings.drawing.by_rounds
 
 
 @dataclass(frozen=True)
@@ -209,9 +205,9 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     _require_distinct_points(where, [_at(place.values) for place in places])
     measures = _distinct(places)
     values = [place.values for place in places]
-    axis = [key for key in values[0] if key != CASE]
     require_tuned(settings, measures, where)
-    require_drawable(where, settings, measures, values, axis)
+    for words in settings.drawing.reasons(Planned(measures, values)):
+        raise FedreproError(f"{where}: {words}")
     points = tuple(_point(place, where) for place in places)
     require_comparable(where, settings, measures, [point.trials for point in points])
     return Exhibit(file.paper, name, settings, measures, points)
@@ -269,7 +265,7 @@ def _runs(
     A sweep is one run, but a method in rounds has one a setting, if its settings do not race.
     """
     if measure.races:
-        method, changes = raced(measure, group, where)
+        method, changes = raced(group, where)
         there = replace(own, training=_training(own.training, measure, changes, where))
         yield from ((setting, Run(there, method, measure.measured(group))) for setting in group)
         return

@@ -11,6 +11,7 @@ from fedrepro.core.registry import WITHOUT_GRAPH
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.aside import ASIDE, lacking, not_validating, too_few, validating
+from fedrepro.data.population import population_of
 from fedrepro.graphs.made import weights_of
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.measures import Measure, in_rounds, simulated
@@ -42,6 +43,7 @@ def require_fitting(measure: Measure, given: Scenario, own: Scenario, where: str
     """
     _check_model(measure.spec, given, where)
     _check_training(measure.spec, own, where)
+    _check_population(measure, given, own, where)
     _check_start(measure.spec, own, where)
     public_data_of(measure.spec)
     _check_graph(measure.spec, own, where)
@@ -50,6 +52,21 @@ def require_fitting(measure: Measure, given: Scenario, own: Scenario, where: str
     for setting in measure.settings:
         if in_rounds(setting.method):
             _check_made(setting.method, f"{where}: '{measure.label}'")
+
+
+def _check_population(measure: Measure, given: Scenario, own: Scenario, where: str) -> None:
+    """Errors: FedreproError for clients that there cannot be, or that a method of other clients
+    would be compared with."""
+    try:
+        population = population_of(given.dataset, given.partition)
+    except FedreproError as error:
+        raise FedreproError(f"{where}: {error}") from None
+    if population and own.partition != given.partition:
+        raise FedreproError(
+            f"{where}: '{measure.label}' divides what the data set keeps by '{own.partition.token}'"
+            f", which is of {population.made.kept} of these {population.clients} clients: leave it "
+            f"out, or let the data set keep all of them, as clients: {population.clients}"
+        )
 
 
 def _check_validation(measure: Measure, scenario: Scenario, where: str) -> None:

@@ -29,6 +29,7 @@ from fedrepro.core.kinds import METHOD_KINDS, STAGE_OF_TREE
 from fedrepro.core.racing import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import tuning_of
+from fedrepro.data.population import population_of
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.brought import at_hand
 from fedrepro.planning.config import SCALES, Config, ExhibitFile
@@ -287,7 +288,7 @@ class Rates:
         known = self.models[self._kind(scenario)]
         if known:
             return sum(known) / len(known) * share, "timings of finished training jobs"
-        form = self.form(scenario.dataset)
+        form = self.form(scenario)
         if form is None or not RATES.exists():
             return None
         steps = self.steps(scenario, form[2]) * share
@@ -335,7 +336,7 @@ class Rates:
         """
         if run.scenario is None:
             return 1.0
-        form = self.form(run.scenario.dataset)
+        form = self.form(run.scenario)
         examples = form[2] if form else 1
         clients = clients_known(run.scenario) or 1
         if run.every is None:
@@ -368,7 +369,7 @@ class Rates:
     def _network(self, scenario: Scenario) -> Network | None:
         from fedrepro.networks.predict import network_of
 
-        form = self.form(scenario.dataset)
+        form = self.form(scenario)
         return network_of(scenario.model, form[0], form[1]) if form else None
 
     def steps(self, scenario: Scenario, examples: int) -> float:
@@ -378,10 +379,15 @@ class Rates:
         each = math.ceil(held / (values["batch_size"] or held))
         return float(each * scenario.clients * values["epochs"])
 
-    def form(self, dataset: Spec) -> tuple[tuple[int, ...], int, int] | None:
+    def form(self, scenario: Scenario) -> tuple[tuple[int, ...], int, int] | None:
         """Shape of an example, classes, training examples."""
+        dataset = scenario.dataset
         folder = Path(self.plan.paths.dataset(dataset))
         if Path(folder, PREPARED_FILES[0]).exists():
             info = read_info(folder)
-            return tuple(info["shape"]), len(info["classes"]), sum(info["counts"]["train"])
+            examples = sum(info["counts"]["train"])
+            population = population_of(dataset, scenario.partition)
+            if population:  # clients that it keeps stand for those that it makes
+                examples = examples * population.clients // population.made.kept
+            return tuple(info["shape"]), len(info["classes"]), examples
         return FORMS.get(dataset.name)

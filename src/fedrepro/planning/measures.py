@@ -20,7 +20,6 @@ from fedrepro.data.aside import ASIDE
 from fedrepro.planning.completed import listed, with_grid, with_measuring, with_shared
 from fedrepro.planning.entries import (
     RACE,
-    TABLE,
     TOGETHER,
     ChoiceEntry,
     ComponentEntry,
@@ -176,7 +175,7 @@ def _require_race(measure: Measure, where: str) -> None:
         require_fits(measure.race, rounds, where)
 
 
-def raced(measure: Measure, group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
+def raced(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
     """The methods of settings that race each other as one spec, and their changes of the training.
 
     group: settings with equal values of what is shown.
@@ -291,7 +290,7 @@ def measure_of(
 
 def _shown_on(settings: ExhibitSettings) -> tuple[str, ...]:
     """The split of a table if it is of examples that were set aside."""
-    shown = settings.table.split if settings.drawing == TABLE else ""
+    _, shown = settings.drawing.number
     return tuple(part.split for part in ASIDE if part.split == shown)
 
 

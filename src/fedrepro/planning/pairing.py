@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import DRAWING, components
 
-DRAWN = ("accuracy-and-size", "accuracy-panels", "accuracy-against-rounds", "table")
 Trials = Mapping[str, int]  # label -> trials at a point
 
 
@@ -90,5 +90,6 @@ def _reasons(settings: Any, measures: Sequence[Any], trials: Sequence[Trials]) -
                     f"'{measure.label}' has {few} of {most} trials; say by `paired_with` which "
                     f"method with all of them it is set beside, of {', '.join(labels)}"
                 )
-    if settings.paired and settings.drawing not in DRAWN:
-        yield f"`paired` is for the drawings {', '.join(DRAWN)}, not {settings.drawing}"
+    if settings.paired and not settings.drawing.shows_pairs:
+        able = [n for n, one in components(DRAWING).items() if one.fn.shows_pairs]  # type: ignore
+        yield f"`paired` is for the drawings {', '.join(able)}, not {settings.drawing.name}"

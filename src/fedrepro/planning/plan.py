@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
+from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.spec import Spec
 from fedrepro.planning.brought import at_hand
-from fedrepro.planning.config import SCALES, Config, ExhibitFile
+from fedrepro.planning.config import SCALES, Config, ExhibitFile, with_others
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
 from fedrepro.planning.paths import (
     FolderPieces,
@@ -63,24 +64,32 @@ def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str,
     return found
 
 
+def _called(entry: Mapping[str, Any]) -> str:
+    """The label of a method of `also`, or its name."""
+    return str(entry.get("label") or entry.get("name"))
+
+
 class Plan:
     """All exhibits of one scale, the selected ones, and where their artifacts lie.
 
-    broken: those with a mistake, which nobody but who asks for them is told of as an error.
+    broken, unread: those with a mistake, and files of such, which nobody but who asks for them is
+    told of as an error. without: why a method of `also` is not in an exhibit, by key and label.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
         if scale not in SCALES:
             raise FedreproError(f"scale '{scale}' is none of {', '.join(SCALES)}")
         self.config = config
-        self.files = files
+        self.files = with_others(files, config.also)
         self.scale = scale
         self.paths = Paths(scale, config.seed)
         size = config.granularity.trials_per_job
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
         self.exhibits: dict[str, Exhibit] = {}
         self.broken: dict[str, FedreproError] = {}
-        for file in files.values():
+        self.unread = self.files.unread
+        self.without: dict[tuple[str, str], FedreproError] = {}
+        for file in self.files.values():
             self._add(file)
 
     def _add(self, file: ExhibitFile) -> None:
@@ -89,9 +98,11 @@ class Plan:
         names = file.names(self.scale)
         for name in names:
             try:
-                own[f"{file.paper}/{name}"] = exhibit_of(file, name, self.scale)
+                own[f"{file.paper}/{name}"] = self._exhibit(file, name)
             except FedreproError as error:
                 self.broken[f"{file.paper}/{name}"] = error
+        self._require_used(file, own)
+        own = {key: exhibit for key, exhibit in own.items() if key not in self.broken}
         # labels that one of those without a mistake does not know may be of one that has one
         if len(own) == len(names):
             strange = _unknown_labels(file, list(own.values()))
@@ -99,16 +110,46 @@ class Plan:
             own = {key: exhibit for key, exhibit in own.items() if key not in strange}
         self.exhibits |= own
 
+    def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
+        """An exhibit, with those of the methods of `also` that fit it."""
+        found = exhibit_of(file.with_also([]), name, self.scale)
+        fitting: list[Mapping[str, Any]] = []
+        for entry in file.also:
+            try:
+                found = exhibit_of(file.with_also([*fitting, entry]), name, self.scale)
+                fitting.append(entry)
+            except FedreproError as error:
+                self.without[f"{file.paper}/{name}", _called(entry)] = error
+        return found
+
+    def _require_used(self, file: ExhibitFile, own: Mapping[str, Exhibit]) -> None:
+        """A method of `also` that fits no exhibit is a mistake in all of them."""
+        for entry in file.also if own else ():
+            errors = [self.without.get((key, _called(entry))) for key in own]
+            if None not in errors:
+                self.broken |= {key: error for key in own if (error := errors[0])}
+
     @property
     def mistakes(self) -> list[str]:
-        """A sentence for each exhibit that is left out."""
-        return [f"{key} is left out: {error}" for key, error in self.broken.items()]
+        """A sentence for each exhibit that is left out, or goes without a method of `also`, and for
+        each file of such."""
+        files = [f"exhibits of {p} are left out: {one.error}" for p, one in self.unread.items()]
+        others = [
+            f"{key} goes without '{label}': {error}"
+            for (key, label), error in self.without.items()
+            if key not in self.broken
+        ]
+        broken = [f"{key} is left out: {error}" for key, error in self.broken.items()]
+        return [*files, *others, *broken]
 
     @cached_property
     def selected(self) -> list[Exhibit]:
         """The exhibits that the config asks for. Errors: FedreproError for one with a mistake."""
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
+            for one in self.unread.values():
+                if wanted == "all" or one.headline:
+                    raise one.error
             for key, error in self.broken.items():
                 if wanted == "all" or self._is_headline(*key.split("/")):
                     raise error
@@ -131,6 +172,9 @@ class Plan:
     def exhibit(self, key: str) -> Exhibit:
         if key in self.broken:
             raise self.broken[key]
+        paper = key.partition("/")[0]
+        if paper in self.unread:
+            raise self.unread[paper].error
         if key not in self.exhibits:
             raise unknown("exhibit", key, self.exhibits)
         return self.exhibits[key]

@@ -18,8 +18,8 @@ import xxhash
 from numba.core.caching import UserProvidedCacheLocator
 
 
-def _base() -> Path:
-    """Errors: RuntimeError without a home."""
+def compiled_folder() -> Path:
+    """Where all of it lies. Errors: RuntimeError without a home."""
     config: Any = numba.config
     if config.CACHE_DIR:
         return Path(config.CACHE_DIR)
@@ -32,7 +32,7 @@ class ByContent(UserProvidedCacheLocator):
     def __init__(self, py_func: Any, py_file: str) -> None:
         self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
         content = xxhash.xxh3_64_hexdigest(Path(py_file).read_bytes())
-        self._cache_path = str(_base() / f"{Path(py_file).stem}-{content}")
+        self._cache_path = str(compiled_folder() / f"{Path(py_file).stem}-{content}")
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
@@ -65,7 +65,7 @@ def one_process(what: str) -> Iterator[None]:
     Where nothing can be written each compiles by itself.
     """
     try:
-        path = _base() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
+        path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except (OSError, RuntimeError):

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fedrepro.core.artifacts import SCHEMA_VERSION, checksum_of, write_bytes, write_json
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    checksum_of,
+    damaged,
+    read_json_of,
+    write_bytes,
+    write_json,
+)
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.board import pictures
-from fedrepro.numbers.board import ground, leaderboard, rows_of, scenarios, seconds
-from fedrepro.numbers.files import open_exhibit
+from fedrepro.numbers.board import REPORTED, VERIFIED, Entered, ground, rows_of
+from fedrepro.numbers.board_tables import leaderboard, scenarios, seconds
+from fedrepro.numbers.files import open_exhibit, sha256_of
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import ExhibitFile
+
+ARCHIVE = "entry.zip"  # of an entry, in its folder
 
 
 def keys_of(file: ExhibitFile, version: str, scale: str) -> list[str]:
@@ -24,6 +34,23 @@ def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list
     return [key for key in keys if Path(f"{reports / key}.json").exists()]
 
 
+def entries_folder(reports: Path, paper: str, version: str) -> Path:
+    """Where the entries of others to a leaderboard lie, a folder each."""
+    return reports / paper / f"{version}.entries"
+
+
+def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Entered]:
+    """The entries that are there. Errors: FedreproError for one that is damaged."""
+    found = []
+    for place in sorted(entries_folder(reports, paper, version).glob("*/verdict.json")):
+        told = read_json_of(place, {"status": str, "exhibits": list, "archive": str})
+        if sha256_of((place.parent / ARCHIVE).read_bytes()) != told["archive"]:
+            raise damaged(place.parent / ARCHIVE, "it is not the archive of its verdict")
+        parts = [open_exhibit(place.parent, key, scale) for key in told["exhibits"]]
+        found.append(Entered(VERIFIED if told["status"] == VERIFIED else REPORTED, parts))
+    return found
+
+
 def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
     """All leaderboards of a file of which a part is there."""
     there = [one for one in file.boards if parts_in(file, one, scale, reports)]
@@ -34,7 +61,8 @@ def write_board(file: ExhibitFile, version: str, scale: str, reports: Path) -> l
     """Write `<reports>/<paper>/<version>` .csv, .scenarios.csv, .times.csv, pictures and .json.
 
     reports: folder of a scale's exhibits; parts that are not there are named in the json. Pictures
-    are made from the text of the two tables. Errors: FedreproError if no part is there.
+    are made from the text of the two tables, without what others only report. Errors: FedreproError
+    if no part is there.
     """
     board, keys = file.boards[version], keys_of(file, version, scale)
     there = parts_in(file, version, scale, reports)
@@ -43,15 +71,18 @@ def write_board(file: ExhibitFile, version: str, scale: str, reports: Path) -> l
             f"{reports} has none of the exhibits of {file.paper}/{version}: {', '.join(keys)}"
         )
     parts = [open_exhibit(reports, key, scale) for key in there]
-    found = ground(board, parts, [key for key in keys if key not in there])
+    others = entries_in(reports, file.paper, version, scale)
+    found = ground(board, parts, [key for key in keys if key not in there], others)
     rows = rows_of(found)
     table, single = csv_text(leaderboard(found, rows)), csv_text(scenarios(found, rows))
+    known = [row for row in rows if row.method.computed != REPORTED]
+    drawn = [csv_text(make(found, known)) for make in (leaderboard, scenarios)]
     told = board.model_dump(mode="json", exclude={"ground", "data"})
     texts = {
         ".csv": table.encode(),
         ".scenarios.csv": single.encode(),
         ".times.csv": csv_text(seconds(found, rows)).encode(),
-        **pictures(told, read_csv(table), read_csv(single)),
+        **pictures(told, *map(read_csv, drawn)),
     }
     base = reports / file.paper / version
     about = {

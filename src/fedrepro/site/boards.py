@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedrepro.drawings.tables import html_text
+from fedrepro.numbers.board import HERE, REPORTED, VERIFIED
 from fedrepro.site.cells import data_table, wide
 from fedrepro.site.reading import ShownBoard
 
@@ -21,6 +22,15 @@ HEADS = (
 )
 
 
+# what a row's word means, where entries of others are among them
+COMPUTED = {
+    HERE: "by whoever made this page",
+    VERIFIED: "sent by others; runs of it, drawn at random, were computed again and had the same "
+    "bytes",
+    REPORTED: "sent by others, and nothing of it was computed again: it has no rank",
+}
+
+
 def board_html(shown: ShownBoard) -> list[str]:
     """The lines of a leaderboard's part of a page, which lies in papers/."""
     about, at = shown.about, f"../shown/{shown.key}"
@@ -34,6 +44,9 @@ def board_html(shown: ShownBoard) -> list[str]:
         f"{_there(about)}</p>",
         "",
     ]
+    if "computed" in shown.table:
+        words = "; ".join(f"<i>{word}</i>: {told}" for word, told in COMPUTED.items())
+        lines += [f"<p>Some rows are entries of others. {words}.</p>", ""]
     for starts, own in shown.table.groupby("starts", sort=False):
         lines += [f"### Clients of {starts}", "", _table(shown, str(starts), own), ""]
         lines += [_handed(own), ""]
@@ -105,6 +118,7 @@ def _there(about: Mapping[str, Any]) -> str:
 def _table(shown: ShownBoard, starts: str, own: Any) -> str:
     line = shown.about["board"]["line"]
     heads = [head.format(line=line) for head in HEADS]
+    heads += ["Computed"] if "computed" in shown.table else []
     rows = [_row(shown, starts, row) for row in own.to_dict("records")]
     name = f"{shown.key}, clients of {starts}"
     return wide(data_table(heads, rows, name), name)
@@ -130,7 +144,13 @@ def _row(shown: ShownBoard, starts: str, row: Mapping[str, Any]) -> Sequence[str
         _seconds(shown, starts, row["method"]),
         f"{row['parameters']:,.0f}",
         f"{row['settings_tried']:g}",
+        *([_computed(str(row["computed"]))] if "computed" in row else []),
     )
+
+
+def _computed(word: str) -> str:
+    """Who computed a row; what nobody here did stands out."""
+    return "here" if word == HERE else f"<b>{word}</b>" if word == VERIFIED else f"<i>{word}</i>"
 
 
 def _handed(own: Any) -> str:

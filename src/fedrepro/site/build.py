@@ -33,6 +33,7 @@ RECORD = Path("reports/record")
 FINDINGS = "docs/findings/"
 ROOMS = ("api", "combine", "graphs", "matching")
 DATA = ("docs/data.md", "docs/partitions.md", "docs/models.md", "docs/graphs.md")
+ORIGIN = "docs/origin.md"
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 CAPTION = 'class="caption" role="heading"'  # in the navigation: readers need its level too
 WRAPPER = 'class="table-wrapper'  # it scrolls, as code does: both are reached by keys
@@ -92,9 +93,10 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
         found.pages[f"papers/{paper.name}.md"] = pages.paper_page(
             paper, text, own, frozenset(charts)
         )
-    methods = method_pages(reports, root)
+    methods = method_pages(reports)
     found.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
-    found.pages["reproduce.md"] = pages.reproduce_page(reports)
+    origin = ORIGIN if ORIGIN in found.pages else ""  # there are guides in a checkout alone
+    found.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
     if reports.maps or reports.graphs:
         found.pages["drawings.md"] = pages.drawings_page(reports)
         for each in (*reports.maps, *reports.graphs):

@@ -8,6 +8,7 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.layout import form_of
 from fedrepro.drawings.tables import TextCell, TextTable, html_text
 from fedrepro.numbers.counted import reasons, word_of
+from fedrepro.numbers.printed import APART
 from fedrepro.site.verdicts import PRINTED, verdict_of, word_of_value
 
 # of a printed value what is no part of its place
@@ -59,7 +60,7 @@ def _heads(table: TextTable) -> list[str]:
 def _cell(cell: TextCell, notes: Sequence[str], held: str) -> str:
     """A cell; what is to be known of it shows when it is pointed at, tapped or reached by keys."""
     words = cell.verdict.split(", ")
-    word = next((one for one in ("calibrated", "nearly fixed") if one in words), words[0])
+    word = next((one for one in APART if one in words), words[0])
     word = words[0] if words[0] != "reproduced" else word
     kinds = ["best"] if cell.best else []
     below = "".join(f"<span>{html_text(line)}</span>" for line in cell.below)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from fedrepro.core.artifacts import write_text
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.layout import name_of
+from fedrepro.drawings.layout import cell_text, name_of
 from fedrepro.numbers.pairing import as_shown
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND
@@ -61,7 +61,7 @@ def chart(shown: Shown) -> dict[str, Any] | None:
     rows = rows[rows[across].notna()]
     points, settings = shown.about["columns"]["points"], shown.about["columns"]["settings"]
     apart = [key for key in (*points, *settings) if key != across and rows[key].nunique() > 1]
-    places = [", ".join(map(_text, place)) for place in rows[apart].itertuples(index=False)]
+    places = [", ".join(map(cell_text, place)) for place in rows[apart].itertuples(index=False)]
     panel = pd.Series(places, rows.index)
     if panel.nunique() > MOST_PANELS or len(rows) > MOST_POINTS or rows[across].nunique() < 2:
         return None
@@ -76,10 +76,6 @@ def chart(shown: Shown) -> dict[str, Any] | None:
         }
     )
     return _spec(data[data["accuracy"].notna()], name_of(across), shown)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if pd.isna(value) else f"{value:g}"
 
 
 def _across(rows: pd.DataFrame, shown: Shown) -> str | None:

@@ -22,11 +22,11 @@ SENDS = {
 }
 
 
-def method_pages(reports: Reports, root: Path) -> dict[str, str]:
+def method_pages(reports: Reports) -> dict[str, str]:
     """Name of a page below methods/ -> its text, with the list of all as `index`."""
     used = _used(reports)
     found = components("method")
-    pages = {name: _page(item, used.get(name, ()), root) for name, item in found.items()}
+    pages = {name: _page(item, used.get(name, ())) for name, item in found.items()}
     kinds: dict[str, list[Component]] = {}
     for _, item in sorted(found.items()):
         kinds.setdefault(item.meta["kind"], []).append(item)
@@ -42,7 +42,7 @@ def plain_doc(text: str) -> str:
     return re.sub(r"([*_<>\[\]|])", r"\\\1", text.replace("`", ""))
 
 
-def _page(item: Component, used: Sequence[str], root: Path) -> str:
+def _page(item: Component, used: Sequence[str]) -> str:
     doc = inspect.getdoc(item.fn) or item.doc
     label = item.meta.get("label") or item.name
     needs = sorted(item.meta["needs"])
@@ -64,7 +64,7 @@ def _page(item: Component, used: Sequence[str], root: Path) -> str:
     lines += [options(own) if own else "It has none.", ""]
     lines += ["## Where it stands", ""]
     lines += [", ".join(used) if used else "No exhibit of this scale shows it.", ""]
-    lines += ["## Its file", "", f"<code>{html_text(_file(item, root))}</code>", ""]
+    lines += ["## Its file", "", f"<code>{html_text(_file(item))}</code>", ""]
     return "\n".join(lines)
 
 
@@ -103,7 +103,7 @@ def _used(reports: Reports) -> dict[str, list[str]]:
     return {name: list(links) for name, links in found.items()}
 
 
-def _file(item: Component, root: Path) -> str:
+def _file(item: Component) -> str:
     file = Path(item.file)
     parts = file.parts
     at = len(parts) - 1 - parts[::-1].index("fedrepro") if "fedrepro" in parts else 0

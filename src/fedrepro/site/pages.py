@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedrepro.core.packs import said_of
 from fedrepro.drawings.tables import html_text
 from fedrepro.numbers.counted import claim_counts, printed_counts
 from fedrepro.site.boards import board_html, board_top
@@ -16,20 +17,6 @@ from fedrepro.site.costs import costs_html, costs_of, with_sent
 from fedrepro.site.reading import Paper, Reports, Shown
 from fedrepro.site.verdicts import CLAIMS, PRINTED, bar, beside, legend, of_claims, of_values
 
-NAMES = {
-    "pfnm": "PFNM",
-    "fedavg": "FedAvg",
-    "gems": "GEMS",
-    "rm": "RM+AH",
-    "p2p": "P2P",
-    "arena": "Leaderboard",
-}
-PICTURES = {
-    "pfnm": "figure-2b",
-    "gems": "figure-3-mnist",
-    "rm": "figure-3",
-    "p2p": "figure-2",
-}
 SCALES = {
     "tiny": "This is a check that everything runs, on two trials of small data; it is no result.",
     "quick": "These are small data that ship with the software and few trials: what the pages look "
@@ -49,7 +36,8 @@ CELLS = (
 
 
 def name_of(paper: str) -> str:
-    return NAMES.get(paper, paper)
+    """What a paper is called on pages."""
+    return said_of(paper, "NAME") or paper
 
 
 # ------------------------------------------------------------------------------------------ home
@@ -146,7 +134,7 @@ def _card(paper: Paper) -> str:
 def picture(paper: Paper) -> Shown | None:
     """The figure that stands for a paper: the one chosen for it, or its first."""
     figures = [shown for shown in paper.exhibits.values() if not shown.is_table]
-    chosen = paper.exhibits.get(PICTURES.get(paper.name, ""))
+    chosen = paper.exhibits.get(said_of(paper.name, "PICTURE"))
     return chosen or (figures[0] if figures else None)
 
 
@@ -358,7 +346,7 @@ def _origin(made: Mapping[str, Any]) -> str:
     return html_text(f"{told}; {versions}")
 
 
-def reproduce_page(reports: Reports) -> str:
+def reproduce_page(reports: Reports, origin: str = "") -> str:
     """Commands, core-hours and machines of every exhibit."""
     lines = ["# Reproduce", "", "Two commands set everything up and draw the small version:", ""]
     lines += ["```\nmake\nmake test\n```", ""]
@@ -389,7 +377,7 @@ def reproduce_page(reports: Reports) -> str:
     heads = ("Exhibit", "Trials", "Core-hours", "Machine", "Command")
     lines += [f"All {len(rows)} exhibits together: {whole:.0f} core-hours.", ""]
     lines += [wide(data_table(heads, rows, "Every exhibit, with its command"), "exhibits"), ""]
-    lines += ["How files name their origin: [origin](docs/origin.md).", ""]
+    lines += [f"How files name their origin: [origin]({origin}).", ""] if origin else []
     return "\n".join(lines)
 
 

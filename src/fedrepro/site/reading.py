@@ -11,7 +11,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,15 @@ import pandas as pd
 from fedrepro.core.artifacts import read_checked, read_json_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import published_file
-from fedrepro.drawings.layout import arrangement_of, held, meaning_of, sizes_below, table_of
+from fedrepro.drawings.layout import (
+    arrangement_of,
+    cell_text,
+    drawing_of,
+    held,
+    meaning_of,
+    sizes_below,
+    table_of,
+)
 from fedrepro.drawings.tables import TextTable
 from fedrepro.numbers.files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.printed import (
@@ -89,9 +97,9 @@ class Shown:
 
     def table(self, printed: Sequence[Row]) -> TextTable:
         """The exhibit's own table, with these verdicts on what was printed."""
-        settings = self.about["settings"]
-        said = settings.get("table") or {}
-        below = sizes_below(self.numbers, settings["size"]) if said.get("sizes") else None
+        said = drawing_of(self.about)
+        size = self.about["settings"]["size"]
+        below = sizes_below(self.numbers, size) if said.get("sizes") else None
         beside = _frame(printed) if printed else None
         arranged = arrangement_of(self.about)
         return table_of(self.about, self.numbers, arranged, below, beside, "")
@@ -278,8 +286,8 @@ def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
     own = select(_last(numbers), row["metric"], row["split"])
     for key in (*list(row)[: list(row).index("mean")],):
         if key in own and key not in ("metric", "split"):
-            text = own[key].map(partial(_text))
-            own = own[text == _text(_number(row[key]))]
+            text = own[key].map(cell_text)
+            own = own[text == cell_text(_number(row[key]))]
     if len(own) != 1:
         return found
     mean = float(own["mean"].iloc[0])
@@ -313,10 +321,3 @@ def _number(text: str) -> Any:
         return float(text)
     except ValueError:
         return text
-
-
-def _text(value: Any) -> str:
-    """A value as it stands in a csv: 5 for 5.0, nothing where there is none."""
-    if isinstance(value, str):
-        return value
-    return "" if value is None or pd.isna(value) else f"{value:g}"

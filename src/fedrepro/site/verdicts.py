@@ -30,6 +30,7 @@ PRINTED = {
         "≡", "pale", "Reproduced, but with settings that were chosen for nearness to print."
     ),
     "nearly fixed": Word("≡", "pale", "Reproduced, but it could hardly come out otherwise."),
+    "rerun": Word("↻", "pale", "Within the tolerance of what others got from the authors' code."),
     "better": Word("▲", "sky", "Ours is better than printed by more than the tolerance."),
     "worse": Word("▼", "bad", "Ours is worse than printed by more than the tolerance."),
     "differs": Word("≠", "bad", "Ours differs by more than the tolerance; neither is better."),
@@ -151,7 +152,7 @@ def picture(counts: Mapping[str, Mapping[str, int]]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" '
         'font-family="sans-serif" font-size="14" role="img">'
-        f"<title>Claims of five papers by verdict</title>"
+        f"<title>Claims by verdict, a bar a paper</title>"
         f'<rect width="{wide:g}" height="{high:g}" fill="#fff"/>{"".join(parts)}</svg>\n'
     )
 

@@ -25,7 +25,6 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.core.tuning import tuning_of
-from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.data.unlabelled import unlabelled
 from fedrepro.networks.network import Network
@@ -39,12 +38,12 @@ from fedrepro.numbers.measure import (
     measure_alone,
 )
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import AT_CLIENTS, TrialData, prepared_for, say
+from fedrepro.stages.common import AT_CLIENTS, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
+from fedrepro.stages.tuning import tuned
 from fedrepro.training.clients import own_starts
 from fedrepro.training.ledger import Ledger, Spent, models_sent
 from fedrepro.training.settings import Settings, settings_of
-from fedrepro.training.tuning import tuned
 
 
 def run(
@@ -75,7 +74,7 @@ def run(
     table = Table(scenario.specs)
     measured: list[tuple[int, str, float, float, float]] = []
     for trial in trials:
-        own = TrialData(prepared, read_partition(partition, trial), Rng(seed, trial), where)
+        own = TrialData(prepared, members_of(scenario, partition, trial), Rng(seed, trial), where)
         for one in _trial(scenario, method, own, found[trial], evaluate, tune, public):
             table.add(one.rows(trial))
             measured.append((trial, one.token, one.seconds, *one.shares))

@@ -13,7 +13,10 @@ from fedrepro.stages.common import say
 def run(key: str, scale: str, reports: Path) -> None:
     """Write the leaderboard `key`, such as arena/1, beside its exhibits in `reports`."""
     version = key.partition("/")[2]
-    known = {f"{name}/{one}": file for name, file in load_exhibits().items() for one in file.boards}
+    files = load_exhibits()
+    known = {f"{name}/{one}": file for name, file in files.items() for one in file.boards}
+    if key.partition("/")[0] in files.unread:
+        raise files.unread[key.partition("/")[0]].error
     if key not in known:
         raise unknown("leaderboard", key, known)
     write_board(known[key], version, scale, reports)

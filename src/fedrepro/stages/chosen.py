@@ -25,14 +25,13 @@ from fedrepro.core.provenance import provenance, provenance_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import shorten
-from fedrepro.data.membership import read_partition
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.stages.aggregate import Prepare, handed
 from fedrepro.stages.combine import as_state
-from fedrepro.stages.common import TrialData, prepared_for, say
+from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 
 NAME_ROOM = 120  # bytes of a setting in a file's name
@@ -125,7 +124,7 @@ def _made(
         inputs += [prepared.info["provenance"], *map(provenance_of, read)]
         for trial in trials:
             rng = Rng(seed, trial)
-            own = TrialData(prepared, read_partition(partition, trial), rng, device)
+            own = TrialData(prepared, members_of(scenario, partition, trial), rng, device)
             local, info = handed(scenario, one.setting, own, found[trial], elsewhere)
             costly = Prepare(one.setting.component.meta["prepare"], local, info, rng)
             values = {**one.setting.values, **costly(one.setting)}

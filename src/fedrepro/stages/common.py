@@ -18,13 +18,14 @@ from fedrepro.core.artifacts import damaged, require_source
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.aside import ASIDE, Aside, lacking, not_validating, too_few
-from fedrepro.data.membership import Membership
+from fedrepro.data.held import sizes_of
+from fedrepro.data.membership import Membership, read_members
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.planning.paths import Scenario
 from fedrepro.training.clients import ClientData, Clients
-from fedrepro.training.examples import Examples, tensor_of
+from fedrepro.training.examples import Examples, MadeExamples, tensor_of
 from fedrepro.training.settings import settings_of
 
 # What of a one-shot method's needs is done by the clients.
@@ -62,6 +63,11 @@ def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:
     return prepared
 
 
+def members_of(scenario: Scenario, partition: Path, trial: int) -> Membership:
+    """Who holds what in one trial, from the file of its partition."""
+    return read_members(partition, trial, scenario.dataset, scenario.partition)
+
+
 def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
     """Inputs and labels of a split; on the CPU they stay mapped, on a GPU they are copied there."""
     return Examples(
@@ -87,6 +93,8 @@ class TrialData:
     @cached_property
     def held(self) -> Examples:
         """The training examples as the clients hold them."""
+        if self.members.population:
+            return MadeExamples(self.members.population, self.prepared.scale, self.device)
         plain = examples_of(self.prepared, "train", self.device)
         if self.members.noise is None:
             return plain
@@ -101,7 +109,7 @@ class TrialData:
         split as the clients hold it; no rows where there is neither.
         """
         members = self.members
-        if len(members.client_validation) or not sum(map(len, members.validation)):
+        if len(members.client_validation) or not sizes_of(members.validation).sum():
             return members.client_validation, None
         plain = examples_of(self.prepared, "validation", self.device)
         if members.noise is None:
@@ -135,15 +143,23 @@ class TrialData:
 
     def _split(self, name: str) -> EvaluationSplit:
         aside = next((part for part in ASIDE if part.split == name), None)
-        held = name in ("train", "client_validation")
-        source = "train" if aside else name
-        examples = self.held if held else examples_of(self.prepared, source, self.device)
-        labels = self.prepared.labels(source)
-        rows = getattr(self.members, name) if held else ()
+        of_clients = name in ("train", "client_validation")
+        if of_clients:
+            examples = self.held
+        else:
+            examples = self._unheld if aside else examples_of(self.prepared, name, self.device)
+        rows = getattr(self.members, name) if of_clients else ()
         if aside:
-            examples, labels, rows = _part(examples, labels, getattr(self.members, name), aside)
+            examples, rows = _part(examples, getattr(self.members, name), aside)
+        labels = examples.targets.cpu().numpy()
         shape, classes = self.prepared.shape, len(self.prepared.classes)
         return EvaluationSplit(examples, labels, shape, classes, rows)
+
+    @cached_property
+    def _unheld(self) -> Examples:
+        """The training examples as they are where no client holds them."""
+        made = self.members.population is not None
+        return self.held if made else examples_of(self.prepared, "train", self.device)
 
     def clients(
         self, scenario: Scenario, method: Spec, own: Mapping[str, np.ndarray] | None = None
@@ -164,22 +180,28 @@ class TrialData:
 
         Errors: FedreproError for examples at the server of which the partition sets none aside.
         """
-        needs = method.component.meta["needs"]
-        prepared, members = self.prepared, self.members
-        labels = prepared.labels("train")
-        counts = members.label_counts(labels, len(prepared.classes))
-        held = np.sort(np.concatenate(members.train))
-        pooled = self.held.scaled(held).cpu().numpy() if "pooled_inputs" in needs else None
-        return ClientInfo(
-            training=training,
-            device=self.device,
-            example_counts=counts.sum(1) if "example_counts" in needs else None,
-            label_counts=counts if "label_counts" in needs else None,
-            pooled_inputs=pooled,
-            pooled_labels=labels[held] if "pooled_labels" in needs else None,
-            clients=clients if needs & AT_CLIENTS else None,
-            **self._at_server(method),
-        )
+        needs, members = method.component.meta["needs"], self.members
+        given: dict[str, Any] = {}
+        if "example_counts" in needs:
+            given["example_counts"] = members.example_counts
+        if "label_counts" in needs:
+            classes = len(self.prepared.classes)
+            given["label_counts"] = members.label_counts(self._labels, classes)
+        if needs & {"pooled_inputs", "pooled_labels"}:
+            rows = np.sort(np.concatenate(list(members.train)))
+            if "pooled_inputs" in needs:
+                given["pooled_inputs"] = self.held.scaled(rows).cpu().numpy()
+            if "pooled_labels" in needs:
+                given["pooled_labels"] = self._labels[rows]
+        clients = clients if needs & AT_CLIENTS else None
+        server = self._at_server(method)
+        return ClientInfo(training, self.device, clients=clients, **given, **server)
+
+    @property
+    def _labels(self) -> np.ndarray:
+        """Labels of the training examples, int64 (N,)."""
+        made = self.members.population is not None
+        return self.held.targets.cpu().numpy() if made else self.prepared.labels("train")
 
     def _at_server(self, method: Spec) -> dict[str, Any]:
         found = {}
@@ -188,20 +210,21 @@ class TrialData:
                 rows = getattr(self.members, part.split)
                 if not rows.size:
                     raise lacking(f"method '{method.name}'", part)
-                found[f"{part.parameter}_inputs"] = self.prepared.inputs("train", rows)
-                found[f"{part.parameter}_labels"] = self.prepared.labels("train")[rows]
+                examples, (rows,) = self._unheld.of([rows])
+                found[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
+                found[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
         return found
 
 
 def _part(
-    examples: Examples, labels: np.ndarray, taken: np.ndarray | Sequence[np.ndarray], part: Aside
-) -> tuple[Examples, np.ndarray, Sequence[np.ndarray]]:
-    """Examples that were set aside, their labels, and which of them each client holds."""
+    examples: Examples, taken: np.ndarray | Sequence[np.ndarray], part: Aside
+) -> tuple[Examples, Sequence[np.ndarray]]:
+    """Examples that were set aside, and which of them each client holds."""
     each = [] if isinstance(taken, np.ndarray) else list(taken)
     index = np.concatenate(each) if each else np.asarray(taken, np.int64)
     if not index.size:
         raise lacking("what is measured", part)
     ends = np.cumsum([0, *map(len, each)])
     rows = [np.arange(a, b) for a, b in itertools.pairwise(ends)] if each else ()
-    own = Examples(examples.inputs[index], examples.targets[index], examples.scale)
-    return own, labels[index], rows
+    examples, (index,) = examples.of([index])
+    return Examples(examples.inputs[index], examples.targets[index], examples.scale), rows

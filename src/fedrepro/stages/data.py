@@ -6,9 +6,10 @@ from pathlib import Path
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import provenance
+from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Spec
 from fedrepro.data.download import fetch, raw_sources
-from fedrepro.data.membership import build_partition, write_partition
+from fedrepro.data.membership import table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.represent import always_on_cpu, resolved_features
 from fedrepro.data.table import raw_files, read_dataset_table
@@ -73,7 +74,8 @@ def _device(dataset: Spec) -> str:
 def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
     """Who holds which examples, for all trials."""
     prepared = load_prepared(data)
-    table = build_partition(spec, prepared, range(trials.first, trials.last + 1), seed)
+    dataset = parse_token("dataset", prepared.token)
+    table = table_of(dataset, spec, prepared, range(trials.first, trials.last + 1), seed)
     source = provenance(
         seed,
         specs=[spec],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json
 from fedrepro.core.tokens import shorten
-from fedrepro.data.membership import read_partition
+from fedrepro.data.membership import read_members
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings import graph_map
 from fedrepro.drawings.partition_map import map_of, render, words
@@ -27,7 +27,8 @@ def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
     block = plan.blocks(TRIAL + 1)[-1]
     for (dataset, partition), keys in plan.partitions(exhibits).items():
         prepared = load_prepared(plan.paths.dataset(dataset))
-        held = read_partition(plan.partition_file(dataset, partition, block), TRIAL)
+        file = plan.partition_file(dataset, partition, block)
+        held = read_members(file, TRIAL, dataset, partition)
         drawn = map_of(prepared, partition, held, plan.config.seed, TRIAL)
         name = f"{'--'.join(names_of((dataset, partition)))}.svg"
         write_bytes(out / name, render(drawn, [".svg"])[".svg"])

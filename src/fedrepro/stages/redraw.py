@@ -40,7 +40,6 @@ from fedrepro.numbers.summary import ROUND, csv_text, leading_columns, read_csv
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.record.keep import RECORD, Recorded, record
-from fedrepro.stages.exhibit import drawn, written
 
 # of the description, what says where the numbers come from
 KEPT = ("data", "components", "computed", "timings")
@@ -77,14 +76,13 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     described = {name: files.about[name] for name in KEPT} | said(
         exhibit, plan, plan.files[exhibit.paper]
     )
-    show = written if exhibit.is_table else drawn
     base = folder / plan.scale / key
     contents = {".csv": text.encode(), ".choice.csv": csv_text(choice).encode()}
     every = read_csv(text)
     if TIMES in files.suffixes:
         contents[TIMES] = files.read(TIMES)
         every = pd.concat([every, read_csv(contents[TIMES].decode())], ignore_index=True)
-    contents |= show(exhibit, described, every)
+    contents |= exhibit.settings.drawing.files(exhibit, described, every)
     base.parent.mkdir(parents=True, exist_ok=True)
     _write_metrics(exhibit, files, Path(f"{base}.metrics.parquet"))
     write_exhibit(str(base), described, contents)

@@ -160,7 +160,7 @@ class TrialRounds:
         reached = before.target or (before if before.ended == REACHED else None)
         progress = Progress(
             done,
-            self._settled(new, "round"),
+            self._settled(new, "round", before.state),
             before.recorded,
             before.seconds + seconds,
             before.client_seconds + ledger.seconds,
@@ -180,10 +180,12 @@ class TrialRounds:
             return self._measured(progress, report, rng)
         return self._at_rung(progress, rng) if done in rungs(self.measuring.race) else progress
 
-    def _settled(self, state: Any, step: str) -> dict[str, Any]:
+    def _settled(
+        self, state: Any, step: str, before: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
         if not isinstance(state, Mapping):
             raise self._wrong(step, state, "a dict")
-        return settled(state)
+        return settled(state, before)
 
     def _wrong(self, step: str, found: object, due: str) -> FedreproError:
         what = "nothing" if found is None else f"a {type(found).__name__}"
@@ -210,10 +212,9 @@ class TrialRounds:
         recorded = progress.recorded + [(done, *value) for value in look.values]
         recorded += [(done, None, *number) for number in numbers]
         recorded += [
-            (done, client, name, None, float(value))
+            (done, client, name, None, float(values[client]))
             for name, values in sorted(report.clients.items())
-            for client, value in enumerate(values)
-            if not np.isnan(value)
+            for client in np.flatnonzero(~np.isnan(values)).tolist()
         ]
         until = self.measuring.until
         reached = REACHED if until is not None and look.accuracy("test") >= until else ""

@@ -20,9 +20,8 @@ from fedrepro.core.racing import SPLIT, race, require_fits
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
-from fedrepro.data.membership import read_partition
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import TrialData, prepared_for, say
+from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.progress import Keeper, Progress
 from fedrepro.stages.rounds import Judge, Splits, TrialRounds, to_target
@@ -79,7 +78,7 @@ def run_rounds(given: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
     # settings that race take turns at all trials, others finish one after another
     @lru_cache(maxsize=len(trials) if measuring.race else 1)
     def data_of(trial: int) -> TrialData:
-        members = read_partition(given.partition, trial)
+        members = members_of(scenario, given.partition, trial)
         return TrialData(prepared, members, Rng(given.seed, trial), where)
 
     job = RoundsJob(

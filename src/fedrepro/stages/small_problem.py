@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fedrepro.api import ClientInfo, LocalModels
+from fedrepro.api import NEEDS, ClientInfo, LocalModels
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
@@ -80,7 +80,7 @@ def problem_of(
     trained = train(network, examples, tasks, settings, starts)
     validated = _examples(*beside.clients)
     data = ClientData(examples, rows, beside.rows, validated)
-    clients = Clients(model, network, settings, data, own=trained.tensors)
+    clients = Clients(model, network, settings, data, needs=NEEDS, own=trained.tensors)
     counts = np.stack([np.bincount(labels[own], minlength=classes) for own in rows])
     info = ClientInfo(
         training=training,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,11 @@ import numpy as np
 from fedrepro.core.artifacts import model_writer, write_table
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
-from fedrepro.data.membership import Membership, read_partition
+from fedrepro.data.membership import Membership
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import TrialData, prepared_for, say
+from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import Trained, train
@@ -62,14 +63,18 @@ def run(
     columns: dict[str, list[float]] = {"trial": [], "client": [], "seconds": []}
     stopped = settings.patience > 0
     with model_writer(out, source, stopped) as writer:
-        for together in _groups({trial: read_partition(partition, trial) for trial in trials}):
+        for together in _groups(
+            {trial: members_of(scenario, partition, trial) for trial in trials}
+        ):
             trial, members = next(iter(together.items()))
             examples = TrialData(prepared, members, Rng(seed, trial=trial), where).held
             for tasks in _slices(together, clients, seed, network):
                 say(f"training {len(tasks)} models, {where}")
                 starts = own_starts(network, settings, [task.rng for task in tasks])
                 terms = with_prior(network, ())
-                trained = train(network, examples, tasks, settings, starts, terms=terms).checked()
+                here, rows = examples.of([task.rows for task in tasks])
+                tasks = [replace(task, rows=own) for task, own in zip(tasks, rows, strict=True)]
+                trained = train(network, here, tasks, settings, starts, terms=terms).checked()
                 writer.write(
                     [task.rng.trial for task in tasks],
                     [task.rng.client for task in tasks],

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
-from fedrepro.api import NEEDS, Traffic
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
+from fedrepro.core.traffic import Traffic
 from fedrepro.data.aside import not_validating
+from fedrepro.data.held import sizes_of
 from fedrepro.networks.network import Network, dense
 from fedrepro.training.asking import Answers, Question, ask
 from fedrepro.training.at_once import Evaluated, evaluated, gradients_at
@@ -26,13 +27,16 @@ from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Term, WeightTerm, with_prior
 
+Part = Literal["train", "validation"]
+
 
 @dataclass(frozen=True)
 class ClientData:
     """What clients keep to themselves: methods reach it through `Clients` only.
 
-    rows[j]: training examples of client j, int64 rows of `examples`; validation[j]: those it was
-    given to validate with, rows of `validation_examples`, or of `examples` if there are no others.
+    rows[j]: training examples of client j, int64 rows of `examples`, read or made when somebody
+    asks; validation[j]: those it was given to validate with, rows of `validation_examples`, or of
+    `examples` if there are no others.
     """
 
     examples: Examples
@@ -44,6 +48,14 @@ class ClientData:
     def validated(self) -> Examples:
         """What the rows of `validation` are rows of."""
         return self.examples if self.validation_examples is None else self.validation_examples
+
+    def of(
+        self, clients: Iterable[int], on: Part = "train"
+    ) -> tuple[Examples, Sequence[np.ndarray]]:
+        """Examples in memory and which of them each of these clients has, int64 (n,) each."""
+        train = on == "train"
+        examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
+        return examples.of([rows[client] for client in clients])
 
 
 @dataclass(frozen=True)
@@ -60,7 +72,7 @@ class Clients:
     settings: Settings
     data: ClientData
     method: str = ""
-    needs: Collection[str] = frozenset(NEEDS)
+    needs: Collection[str] = frozenset()
     ledger: Ledger = field(default_factory=Ledger, compare=False)
     own: Mapping[str, np.ndarray] | None = field(default=None, compare=False)
 
@@ -71,13 +83,15 @@ class Clients:
     def inputs(self, client: int) -> np.ndarray:
         """Training inputs of a client, float (n, D). Needs client_inputs."""
         self._require("read the inputs of single clients", "client_inputs")
-        found: np.ndarray = self.data.examples.scaled(self.data.rows[client]).cpu().numpy()
+        examples, (rows,) = self.data.of([client])
+        found: np.ndarray = examples.scaled(rows).cpu().numpy()
         return found
 
     def labels(self, client: int) -> np.ndarray:
         """Training labels of a client, int64 (n,). Needs client_labels."""
         self._require("read the labels of single clients", "client_labels")
-        found: np.ndarray = self.data.examples.targets[self.data.rows[client]].cpu().numpy()
+        examples, (rows,) = self.data.of([client])
+        found: np.ndarray = examples.targets[rows].cpu().numpy()
         return found
 
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
@@ -98,16 +112,17 @@ class Clients:
     def example_counts(self) -> np.ndarray:
         """Training examples of each client: int64 (J,). Needs example_counts."""
         self._require("count the clients' examples", "example_counts", "label_counts")
-        return np.array([len(rows) for rows in self.data.rows], np.int64)
+        return sizes_of(self.data.rows)
 
     @property
     def label_counts(self) -> np.ndarray:
         """Training examples of each client and class: int64 (J, K). Needs label_counts."""
         self._require("count the clients' examples of each class", "label_counts")
-        labels, classes = self.data.examples.targets, self.network.classes
-        counts = [
-            np.bincount(labels[rows].cpu().numpy(), minlength=classes) for rows in self.data.rows
-        ]
+        counts = []
+        for client in range(self.count):
+            examples, (rows,) = self.data.of([client])
+            labels = examples.targets[rows].cpu().numpy()
+            counts.append(np.bincount(labels, minlength=self.network.classes))
         return np.stack(counts)
 
     def holding(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
@@ -154,8 +169,7 @@ class Clients:
         with self.ledger.at_work():
             trained = train(
                 self.network,
-                self.data.examples,
-                tasks,
+                *self._at_hand(tasks),
                 replace(self.settings, epochs=epochs),
                 start,
                 terms=with_prior(self.network, terms),
@@ -188,8 +202,7 @@ class Clients:
         with self.ledger.at_work():
             averaged = average(
                 self.network,
-                self.data.examples,
-                tasks,
+                *self._at_hand(tasks),
                 replace(self.settings, epochs=epochs),
                 start,
                 weights,
@@ -230,9 +243,9 @@ class Clients:
             given = replace(given, init="normal", weight_sd=weight_sd, bias=0.0)
         start = own_starts(above, given, [task.rng for task in tasks])
         with self.ledger.at_work():
-            made = outputs(below, body, self.data.examples)
-            examples = Examples(made, self.data.examples.targets)
-            trained = train(above, examples, tasks, given, start)
+            examples, tasks = self._at_hand(tasks)
+            made = Examples(outputs(below, body, examples), examples.targets)
+            trained = train(above, made, tasks, given, start)
         self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
         self.ledger.trained(range(self.count), trained.loss, trained.finite)
         return trained.tensors
@@ -248,9 +261,8 @@ class Clients:
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
-        rows = [self.data.rows[j] for j in members]
         with self.ledger.at_work():
-            found, losses = gradients_at(self.network, self.data.examples, rows, weights)
+            found, losses = gradients_at(self.network, *self.data.of(members), weights)
         self._send(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, losses, np.isfinite(losses))
         return found
@@ -259,7 +271,7 @@ class Clients:
         self,
         candidates: Mapping[str, np.ndarray],
         chosen: Sequence[int] | None = None,
-        on: Literal["train", "validation"] = "train",
+        on: Part = "train",
     ) -> Evaluated:
         """m candidate weights, tensors (m, *shape), on the examples of each chosen client.
 
@@ -276,10 +288,8 @@ class Clients:
                 "have none: set `validation` of the partition, with validation_at: clients"
             )
         members = self._members(chosen)
-        rows = [held[j] for j in members]
         with self.ledger.at_work():
-            examples = self.data.examples if on == "train" else self.data.validated
-            found = evaluated(self.network, examples, rows, candidates)
+            found = evaluated(self.network, *self.data.of(members, on), candidates)
         count = len(found.accuracy)
         one = self.models(up=0, down=count * len(members))
         numbers = 2 * FLOAT_BYTES * count * len(members)
@@ -291,7 +301,7 @@ class Clients:
         question: Question,
         weights: Mapping[str, np.ndarray] | None = None,
         chosen: Sequence[int] | None = None,
-        on: Literal["train", "validation"] = "train",
+        on: Part = "train",
     ) -> list[Answers]:
         """What the chosen clients (all by default) answer: named arrays of each, in their order.
 
@@ -317,12 +327,10 @@ class Clients:
         held = self.data.rows if on == "train" else self.data.validation
         if not len(held):
             raise not_validating(f"method '{self.method}'")
-        examples = self.data.examples if on == "train" else self.data.validated
         with self.ledger.at_work():
             found = ask(
                 self.network,
-                examples,
-                [held[j] for j in members],
+                *self.data.of(members, on),
                 question,
                 given if weights is None else weights,  # type: ignore[arg-type]
                 f"method '{self.method}'",
@@ -342,6 +350,13 @@ class Clients:
     def _send(self, traffic: Traffic) -> None:
         """Messages between the server and the clients are counted."""
         self.ledger.sent(traffic)
+
+    def _at_hand(self, tasks: list[Task]) -> tuple[Examples, list[Task]]:
+        """Examples in memory, and the tasks with their rows there."""
+        examples, rows = self.data.examples.of([task.rows for task in tasks])
+        if examples is self.data.examples:
+            return examples, tasks
+        return examples, [replace(task, rows=own) for task, own in zip(tasks, rows, strict=True)]
 
     def _members(self, chosen: Sequence[int] | None) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.training.flat import first
 
 if TYPE_CHECKING:
     import torch
+
+    from fedrepro.data.population import Population
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,77 @@ class Examples:
         """Inputs of some rows as networks see them: floating (n, D)."""
         return self.inputs[rows].to(self.dtype) / self.scale
 
+    def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
+        """Examples in memory and the rows there, for those that have these rows here, int64 (n,)
+        each.
+        """
+        return self, rows
+
+
+class MadeExamples(Examples):
+    """Examples of a population: those that are asked for are made, and nobody keeps them.
+
+    What needs all of them at once makes them all, as far as memory should hold them.
+    """
+
+    def __init__(self, population: Population, scale: float, device: str) -> None:
+        made = {"population": population, "scale": scale, "device": device}
+        for name, value in made.items():
+            object.__setattr__(self, name, value)  # as of a dataclass that is frozen
+
+    population: Population
+    device: str
+
+    def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
+        """See `Examples`; the clients who hold these rows are made, each once."""
+        wanted = np.concatenate([np.empty(0, np.int64), *rows])
+        owners = self.population.owners(wanted)
+        clients, place = np.unique(owners, return_inverse=True)
+        ends = self.population.everyone.ends
+        begins = np.cumsum([0, *(ends[clients + 1] - ends[clients])])
+        there = wanted - ends[owners] + begins[place]
+        cuts = itertools.pairwise(np.cumsum([0, *map(len, rows)]))
+        return self._made(clients, begins), [there[first:last] for first, last in cuts]
+
+    @cached_property
+    def whole(self) -> Examples:
+        """The examples of all clients. Errors: FedreproError for too many."""
+        everyone = self.population.everyone
+        x, _ = self._form
+        size = int(everyone.ends[-1]) * x[0].nbytes
+        if size > MOST_BYTES:
+            raise FedreproError(
+                f"the examples of all {self.population.clients} clients are asked for at once, "
+                f"{size / 2**30:.1f} GiB: a method in rounds takes those of the clients that it "
+                "draws alone, so choose such a method, measured on other examples than `train`, or "
+                "fewer clients"
+            )
+        return self._made(np.arange(len(everyone)), everyone.ends)
+
+    @property
+    def inputs(self) -> torch.Tensor:
+        return self.whole.inputs
+
+    @property
+    def targets(self) -> torch.Tensor:
+        return self.whole.targets
+
+    def _made(self, clients: np.ndarray, begins: np.ndarray) -> Examples:
+        """Those of some clients, one after another; begins: int64 (n + 1,), where each begins."""
+        x, y = (np.empty((begins[-1], *like.shape[1:]), like.dtype) for like in self._form)
+        for at, client in enumerate(clients):
+            part = slice(begins[at], begins[at + 1])
+            x[part], y[part] = self.population.made.examples(int(client))
+        return Examples(tensor_of(x).to(self.device), tensor_of(y).to(self.device), self.scale)
+
+    @cached_property
+    def _form(self) -> tuple[np.ndarray, np.ndarray]:
+        """One example, (1, D) and (1,)."""
+        x, y = self.population.made.examples(0)
+        return x[:1].copy(), y[:1].copy()
+
+
+MOST_BYTES = 2 * 2**30  # of examples that are made at once because all are asked for
 
 # Minibatches of small blocks are read some at a time, or looking rows up would cost more than
 # fetching them. They stay in the cache until they are used.

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedrepro.api import Traffic
 from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.traffic import Traffic
 from fedrepro.networks.network import Network
 from fedrepro.training.flat import Layout
 
@@ -129,10 +129,3 @@ class Ledger:
         each = np.array([loss for own in self.losses.values() for loss in own])
         each = each[np.isfinite(each)]
         return float(each.mean()) if each.size else float("nan")
-
-    def losses_of(self, clients: int) -> np.ndarray:
-        """The mean loss of each client, float64 (J,), NaN where it did not train."""
-        found = np.full(clients, np.nan)
-        for client, own in self.losses.items():
-            found[client] = np.mean(own)
-        return found

@@ -75,6 +75,10 @@ class ModelNoise:
                 self.write(model, part.reshape(-1)[at : at + CHUNK])
         return drawn
 
+    def seeds(self, models: int) -> list[int]:
+        """See `layers.Noise`."""
+        return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
+
     def write(self, model: int, out: np.ndarray) -> None:
         """Write the next standard normal numbers of one model, (n,), to `out`.
 
@@ -167,6 +171,16 @@ class BlockNoise:
     def normal(self, like: torch.Tensor) -> torch.Tensor:
         """Standard normal numbers, shaped as `like` (A, …)."""
         return _contiguous(like).normal_(generator=self.generator)
+
+    def seeds(self, models: int) -> list[int]:
+        """See `layers.Noise`."""
+        import torch
+
+        drawn = torch.randint(
+            2**62, (models,), generator=self.generator, device=self.generator.device
+        )
+        found: list[int] = drawn.tolist()
+        return found
 
 
 def _contiguous(like: torch.Tensor) -> torch.Tensor:

@@ -8,9 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
-from fedrepro.api import Traffic
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
+from fedrepro.core.traffic import Traffic
 from fedrepro.graphs.mixing import mixed_tensors
 from fedrepro.training.clients import Clients
 from fedrepro.training.engine import Averaged

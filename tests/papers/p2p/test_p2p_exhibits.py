@@ -10,14 +10,14 @@ import pandas as pd
 import pytest
 from small_exhibits import small
 
+from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import rules
 from fedrepro.drawings.draw import figure, render
 from fedrepro.drawings.style import looks
-from fedrepro.numbers.confusion import confusion_series, shares
 from fedrepro.numbers.printed import read_published
 from fedrepro.numbers.series import last_series, seen
-from fedrepro.papers.p2p.drawings.confusion import map_of
+from fedrepro.papers.p2p.drawings.confusion import map_of, shares
 from fedrepro.papers.p2p.drawings.graphs import PANELS
 from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
@@ -176,22 +176,23 @@ def confusions(trials=1) -> pd.DataFrame:
 def maps(**settings) -> Exhibit:
     entry = {"name": "variational_consensus", "node": 1, "belief": "before"}
     given = {
-        "drawing": "confusion",
+        "drawing": {"name": "confusion", "groups": GROUPS},
         "sweep": {"partition.clients": [2]},
         "model": {"name": "variational_mlp"},
         "graph": {"name": "ring"},
-        "groups": GROUPS,
         "methods": [{**entry, "label": "B"}, {**entry, "label": "A", "belief": "after"}],
     }
     return small(**given | settings)
 
 
-def test_the_confusion_of_a_node_and_a_belief_is_taken():
+def test_the_confusion_of_a_node_and_a_belief_is_taken(tmp_path):
     exhibit = maps()
-    found = confusion_series(confusions(2), "s", exhibit, exhibit.measures[0], 2, "here")
+    write_table(tmp_path / "confusion.parquet", confusions(2).to_dict("list"), "confusion", {})
+    given = [tmp_path / "metrics.parquet"], "s", exhibit.measures[0]
+    found = exhibit.settings.drawing.further(*given, 2, "here")
     assert found["confusion", "0 as 1"] == [0.2, 0.2]
     with pytest.raises(FedreproError, match="lacks it in trial 2"):
-        confusion_series(confusions(2), "s", exhibit, exhibit.measures[0], 3, "here")
+        exhibit.settings.drawing.further(*given, 3, "here")
 
 
 def test_a_map_has_the_shares_of_the_csv_without_groups():
@@ -320,8 +321,7 @@ def validated(**more) -> Exhibit:
         partition={"name": "iid", "clients": 2, "validation": 50},
         model={"name": "variational_mlp", "hidden": [5]},
         graph={"name": "complete"},
-        drawing="table",
-        table={"rows": ["method"], "split": "server_validation"},
+        drawing={"name": "table", "rows": ["method"], "split": "server_validation"},
         parameters={"rounds": 6, "steps": 1},
         sweep={},
         **more,

@@ -143,8 +143,11 @@ def test_what_is_no_simulation_is_a_sentence(tmp_path, capsys):
 # ---------------------------------------------------------------------------------- an exhibit
 
 
+PANELS = {"name": "numbers-against-steps", "metrics": ["squared_error"]}
+
+
 def steps(**settings):
-    given = {"drawing": "numbers-against-steps", "metrics": ["squared_error"], "methods": NODES}
+    given = {"drawing": PANELS, "methods": NODES}
     return {"defaults": NOTHING} | given | settings
 
 
@@ -180,13 +183,13 @@ def test_its_files_lie_in_a_tree_of_their_own_and_need_no_data():
     [
         ({"dataset": {"name": "digits"}}, "the key 'partition' is missing"),
         (
-            {"methods": [{"name": "average"}], "drawing": "table", "metrics": []},
+            {"methods": [{"name": "average"}], "drawing": "table"},
             "which only simulations do without",
         ),
-        ({"metrics": []}, "a panel for each of `metrics`, 1 to 8, not 0"),
-        ({"metrics": ["error"]}, "none of its methods reports error"),
+        ({"drawing": PANELS | {"metrics": []}}, "'metrics' is .*at least 1 item"),
+        ({"drawing": PANELS | {"metrics": ["error"]}}, "none of its methods reports error"),
         ({"methods": [{**ALONE, "training": {"lr": 1}}]}, "changes the training, which is not"),
-        ({"drawing": "errors-and-bounds", "metrics": []}, "tells neither errors nor bounds"),
+        ({"drawing": "errors-and-bounds"}, "tells neither errors nor bounds"),
     ],
 )
 def test_a_mistake_is_a_sentence(settings, sentence):
@@ -212,7 +215,7 @@ def test_a_panel_has_a_line_for_each_node_with_what_the_csv_has():
     rows = [
         {"round": n, "method": label, "metric": metric, "split": "", "mean": at + n, "sd": 0.1}
         for at, label in enumerate(labels)
-        for metric in exhibit.settings.metrics
+        for metric in exhibit.settings.drawing.metrics
         for n in (1, 2, 4)
     ]
     numbers = read_csv(csv_text(pd.DataFrame(rows)))

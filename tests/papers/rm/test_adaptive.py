@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from problems import problem
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.papers.rm.methods import adaptive as methods
 from fedrepro.papers.rm.methods._adaptive import (
@@ -25,6 +26,7 @@ from fedrepro.papers.rm.methods._adaptive import (
     reward_of,
     window_step,
 )
+from fedrepro.planning.forecast import trained_on
 
 LRS, STEPS = (0.02, 0.04, 0.08, 0.16, 0.32), (10, 20, 30, 40)
 # between the error of the formula, of fourth order, and that of rounding
@@ -290,3 +292,9 @@ def test_a_grid_without_choice_is_refused(values, sentence):
     for name in NAMES:
         with pytest.raises(FedreproError, match=sentence):
             METHODS[name].fn(**values)
+
+
+def test_a_forecast_counts_the_mean_of_the_steps_that_are_listed():
+    method = METHODS["adaptive_fedavg"].spec({"rounds": 4, "fraction": 0.5, "step_counts": [1, 5]})
+    training = components("training")["sgd"].spec({"batch_size": 10})
+    assert trained_on(method, training, held=60, clients=8) == 4 * 4 * 3 * 10

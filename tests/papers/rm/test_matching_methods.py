@@ -42,20 +42,24 @@ def test_private_tensors_of_clients_that_are_not_drawn_keep_their_bytes(name, gi
     for done in range(6):
         chosen = drawn(4, 0.5, Rng(0).at(round=done))
         before, after = found[done]["private"], found[done + 1]["private"]
-        for client in range(4):
-            same = [v[client].tobytes() == after[k][client].tobytes() for k, v in before.items()]
-            assert all(same) if client not in chosen else not all(same)
+        assert set(after) == set(before) | set(map(str, chosen))
+        for client, tensors in before.items():
+            same = [v.tobytes() == after[client][k].tobytes() for k, v in tensors.items()]
+            assert all(same) if int(client) not in chosen else not all(same)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_client_has_tensors_of_its_own_from_the_start(name, given):
-    _, (first, *_) = run(name, given)
+def test_every_client_begins_with_tensors_of_its_own_whenever_it_is_drawn(name, given):
+    made, (first, *_) = run(name, given)
+    assert first["private"] == {}
     term = RepresentationMatching(1.0, "mean")
-    for client in range(4):
-        wanted = term.initial(given.clients.network, Rng(0).at(client=client))
-        for key, value in wanted.items():
-            assert first["private"][key][client].tobytes() == value.tobytes()
-    assert not np.array_equal(*first["private"]["match0_weight"][:2])
+    for done in range(3):
+        lent = made.lent(first, np.array([2, 0]), given.clients, Rng(0).at(round=done))
+        for at, client in enumerate((2, 0)):
+            wanted = term.initial(given.clients.network, Rng(0).at(client=client))
+            for key, value in wanted.items():
+                assert lent[key][at].tobytes() == value.tobytes()
+        assert not np.array_equal(*lent["match0_weight"])
 
 
 @pytest.mark.parametrize("name", NAMES)

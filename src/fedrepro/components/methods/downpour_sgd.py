@@ -6,6 +6,7 @@ supplement 4.1): one local epoch per round, all networks with the master's archi
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -19,10 +20,17 @@ from fedrepro.core.spec import Arg
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
 
+Epochs = Annotated[int, Arg("local epochs in a round", "epochs", least=1)]
+Messages = Annotated[
+    Literal["sequential", "averaged"],
+    Arg("a master step per message, in random order, or one on the mean of all"),
+]
+
 
 @method(
     "downpour_sgd", kind="federated", needs={"rounds"}, models={"mlp"}, paper="pfnm", label="D-SGD"
 )
+@dataclass(kw_only=True)
 class DownpourSgd:
     """The master's Adam takes a step per client message, or one per round on their mean.
 
@@ -31,24 +39,13 @@ class DownpourSgd:
     number of clients, "more communications", speaks for it, so it is the default.
     """
 
-    def __init__(
-        self,
-        *,
-        rounds: Annotated[int, Arg("communication rounds", "rounds", least=1)] = 10,
-        epochs: Annotated[int, Arg("local epochs in a round", "epochs", least=1)] = 1,
-        messages: Annotated[
-            Literal["sequential", "averaged"],
-            Arg("a master step per message, in random order, or one on the mean of all"),
-        ] = "sequential",
-        minibatches: Annotated[
-            int | None,
-            Arg("local minibatches in a round, none for whole epochs", "minibatches", least=1),
-        ] = None,
-    ) -> None:
-        self.rounds = rounds
-        self.epochs = epochs
-        self.sequential = messages == "sequential"
-        self.minibatches = minibatches
+    rounds: Annotated[int, Arg("communication rounds", "rounds", least=1)] = 10
+    epochs: Epochs = 1
+    messages: Messages = "sequential"
+    minibatches: Annotated[
+        int | None,
+        Arg("local minibatches in a round, none for whole epochs", "minibatches", least=1),
+    ] = None
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Master weights as a client would start, and an Adam state of zeros."""
@@ -65,10 +62,10 @@ class DownpourSgd:
         """Local epochs, or minibatches, at every client, then the master's steps."""
         flat = state["flat"].clone()
         sent = self._messages(flat, clients, rng)
-        if self.sequential:
+        if self.messages == "sequential":
             sent = sent[rng.stream("downpour-order").permutation(len(sent))]
         sent = sent[np.isfinite(sent.sum(1))]  # a master does not follow a client that diverged
-        if not self.sequential and len(sent):
+        if self.messages == "averaged" and len(sent):
             sent = sent.mean(0, keepdims=True)
         adam = _adam(flat, clients)
         adam.restore(state["optimiser"])
@@ -128,11 +125,8 @@ class DownpourStreaming(DownpourSgd):
         *,
         steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
         rounds: Annotated[int, Arg("communication rounds in a step", "rounds", least=1)] = 10,
-        epochs: Annotated[int, Arg("local epochs in a round", "epochs", least=1)] = 1,
-        messages: Annotated[
-            Literal["sequential", "averaged"],
-            Arg("a master step per message, in random order, or one on the mean of all"),
-        ] = "sequential",
+        epochs: Epochs = 1,
+        messages: Messages = "sequential",
     ) -> None:
         super().__init__(rounds=rounds, epochs=epochs, messages=messages)
         self.exchanges, self.rounds = rounds, steps

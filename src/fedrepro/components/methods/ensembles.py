@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -65,20 +66,18 @@ def weighted_ensemble(
     return GlobalModel(clients.model, clients.tensors, weights)
 
 
+@dataclass(kw_only=True)
 class _StreamingEnsemble:
     """An ensemble whose clients go on training as their data arrive. A round is a step."""
 
-    def __init__(
-        self,
-        *,
-        steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
-        members: Annotated[
-            Literal["latest", "all"],
-            Arg("who predicts: each client's latest network, or those after every step so far"),
-        ] = "latest",
-    ) -> None:
-        self.rounds = steps
-        self.all = members == "all"
+    steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
+    members: Annotated[
+        Literal["latest", "all"],
+        Arg("who predicts: each client's latest network, or those after every step so far"),
+    ] = "latest"
+
+    def __post_init__(self) -> None:
+        self.rounds = self.steps
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Every client's network as local training starts it."""
@@ -96,11 +95,11 @@ class _StreamingEnsemble:
         Every client's weights go up in each step, and nothing comes down.
         """
         step, before, seen = state["step"], state["networks"], state["seen"]
-        here = arriving(clients, step, self.rounds, rng)
+        here = arriving(clients, step, self.steps, rng)
         latest = {name: value[-clients.count :] for name, value in before.items()}
         after = here.train(latest, rng, epochs=clients.settings.epochs).checked().tensors
         now = self.see(seen[-clients.count :], here)
-        if self.all and step > 0:
+        if self.members == "all" and step > 0:
             after = {name: np.concatenate([before[name], value]) for name, value in after.items()}
             now = np.concatenate([seen, now])
         sent = clients.models(up=clients.count, down=0)

@@ -11,6 +11,7 @@ algorithm 1; RM, algorithm 1, line 14, whose sum is over all clients' examples t
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from fedrepro.training.terms import Term, WeightTerm
 
 NEEDS = {"rounds", "example_counts"}
+MANY = 10_000  # clients from which nobody shuffles all of them to draw a few
 
 Rounds = Annotated[int, Arg("communication rounds", "rounds", least=1)]
 Fraction = Annotated[
@@ -64,6 +66,7 @@ ServerMomentum = Annotated[float, Arg("of past updates", least=0, most=1)]
 
 
 @method("fedavg", kind="federated", needs=NEEDS, paper="fedavg", label="FedAvg")
+@dataclass(kw_only=True)
 class FedAvg:
     """The mean of the models of some clients, round by round. Source: FedAvg, algorithm 1.
 
@@ -72,33 +75,26 @@ class FedAvg:
     `divergence` is RM's baseline of that name, `entropy` its regulariser (section 4).
     """
 
-    def __init__(
-        self,
-        *,
-        rounds: Rounds = 100,
-        fraction: Fraction = 0.1,
-        epochs: Epochs = 1,
-        steps: Steps = None,
-        last_steps: LastSteps = None,
-        last_lr: LastLr = None,
-        weights: Weights = "selected",
-        proximal: Mu = 0.0,
-        divergence: Divergence = 0.0,
-        entropy: EntropyShare = 0.0,
-        least_entropy: LeastEntropy = 2.0,
-        server_lr: ServerLr = 1.0,
-        server_momentum: ServerMomentum = 0.0,
-    ) -> None:
-        if last_steps is not None and steps is None:
+    rounds: Rounds = 100
+    fraction: Fraction = 0.1
+    epochs: Epochs = 1
+    steps: Steps = None
+    last_steps: LastSteps = None
+    last_lr: LastLr = None
+    weights: Weights = "selected"
+    proximal: Mu = 0.0
+    divergence: Divergence = 0.0
+    entropy: EntropyShare = 0.0
+    least_entropy: LeastEntropy = 2.0
+    server_lr: ServerLr = 1.0
+    server_momentum: ServerMomentum = 0.0
+
+    def __post_init__(self) -> None:
+        if self.last_steps is not None and self.steps is None:
             raise FedreproError(
-                f"last_steps is {last_steps}, and there are no `steps` to start from: give both"
+                f"last_steps is {self.last_steps}, and there are no `steps` to start from: give "
+                "both"
             )
-        self.rounds, self.fraction = rounds, fraction
-        self.epochs, self.steps, self.last_steps = epochs, steps, last_steps
-        self.last_lr, self.of_all = last_lr, weights == "all"
-        self.pull = proximal / 2 + divergence
-        self.entropy, self.least_entropy = entropy, least_entropy
-        self.server_lr, self.server_momentum = server_lr, server_momentum
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Global weights as a client would start, and nothing to remember."""
@@ -147,7 +143,7 @@ class FedAvg:
         assert info.example_counts is not None
         chosen = drawn(clients.count, self.fraction, rng)
         held = info.example_counts[chosen].astype(np.float64)
-        share = held / (info.example_counts if self.of_all else held).sum()
+        share = held / (info.example_counts if self.weights == "all" else held).sum()
         found = clients.average(
             state["weights"],
             rng,
@@ -157,11 +153,11 @@ class FedAvg:
             lr=lr,
             steps=steps,
             terms=self.terms(),
-            private=self.lent(state, chosen),
+            private=self.lent(state, chosen, clients, rng),
         )
         if not found.weight:
             return None
-        total = found.weight if self.of_all else 1.0
+        total = found.weight if self.weights == "all" else 1.0
         update = {
             k: (v.astype(np.float64) / found.weight - state["weights"][k]) * total
             for k, v in found.tensors.items()
@@ -175,13 +171,15 @@ class FedAvg:
         from fedrepro.training.terms import Entropy, Proximal
 
         found: list[Term | WeightTerm] = []
-        if self.pull:
-            found.append(Proximal(self.pull))
+        if pull := self.proximal / 2 + self.divergence:
+            found.append(Proximal(pull))
         if self.entropy:
             found.append(Entropy(self.least_entropy, self.entropy))
         return found
 
-    def lent(self, state: State, chosen: np.ndarray) -> dict[str, np.ndarray]:
+    def lent(
+        self, state: State, chosen: np.ndarray, clients: Clients, rng: Rng
+    ) -> dict[str, np.ndarray]:
         """Private tensors of the chosen clients, (chosen, *shape): none."""
         return {}
 
@@ -205,6 +203,7 @@ class FedAvg:
 
 
 @method("fedadam", kind="federated", needs=NEEDS, label="FedAdam")
+@dataclass(kw_only=True)
 class FedAdam(FedAvg):
     """The server's step is Adam's, along the mean update. Source: Reddi et al., 2021, algorithm 2.
 
@@ -212,34 +211,15 @@ class FedAdam(FedAvg):
     w = w + server_lr m / (sqrt(v) + tau).
     """
 
-    def __init__(
-        self,
-        *,
-        rounds: Rounds = 100,
-        fraction: Fraction = 0.1,
-        epochs: Epochs = 1,
-        steps: Steps = None,
-        last_steps: LastSteps = None,
-        last_lr: LastLr = None,
-        weights: Weights = "selected",
-        server_lr: ServerLr = 0.01,
-        beta1: Annotated[float, Arg("of the mean update", least=0, most=1)] = 0.9,
-        beta2: Annotated[float, Arg("of its square", least=0, most=1)] = 0.99,
-        tau: Annotated[
-            float, Arg("added to the root, against small steps' growth", above=0)
-        ] = 1e-3,
-    ) -> None:
-        super().__init__(
-            rounds=rounds,
-            fraction=fraction,
-            epochs=epochs,
-            steps=steps,
-            last_steps=last_steps,
-            last_lr=last_lr,
-            weights=weights,
-            server_lr=server_lr,
-        )
-        self.beta1, self.beta2, self.tau = beta1, beta2, tau
+    proximal: Mu = field(default=0.0, init=False)
+    divergence: Divergence = field(default=0.0, init=False)
+    entropy: EntropyShare = field(default=0.0, init=False)
+    least_entropy: LeastEntropy = field(default=2.0, init=False)
+    server_lr: ServerLr = 0.01
+    server_momentum: ServerMomentum = field(default=0.0, init=False)
+    beta1: Annotated[float, Arg("of the mean update", least=0, most=1)] = 0.9
+    beta2: Annotated[float, Arg("of its square", least=0, most=1)] = 0.99
+    tau: Annotated[float, Arg("added to the root, against small steps' growth", above=0)] = 1e-3
 
     def at_rest(self, weights: dict[str, np.ndarray]) -> State:
         """Moments: zero, and tau²."""
@@ -262,9 +242,14 @@ class FedAdam(FedAvg):
 
 
 def drawn(clients: int, fraction: float, rng: Rng) -> np.ndarray:
-    """The clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1."""
-    count = max(1, round(fraction * clients))
-    return np.sort(rng.stream("clients-of-a-round").permutation(clients)[:count])
+    """The clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1.
+
+    Of very many clients only those that are drawn cost anything.
+    """
+    count, stream = max(1, round(fraction * clients)), rng.stream("clients-of-a-round")
+    if clients > MANY:
+        return np.sort(stream.choice(clients, count, replace=False, shuffle=False))
+    return np.sort(stream.permutation(clients)[:count])
 
 
 def _zeros(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

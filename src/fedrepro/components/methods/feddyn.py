@@ -6,6 +6,7 @@ on Dynamic Regularization. ICLR 2021.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     label="FedDyn",
     grid={"alpha": (0.001, 0.01, 0.1, 1.0)},
 )
+@dataclass(kw_only=True)
 class FedDyn:
     """A client lowers f_j(y) - <h_j, y> + alpha/2 |y - x|², and then h_j <- h_j - alpha (y_j - x).
 
@@ -37,22 +39,14 @@ class FedDyn:
     1; its code divides alpha by the client's relative size, which the paper does not.
     """
 
-    def __init__(
-        self,
-        *,
-        rounds: Rounds = 100,
-        fraction: Fraction = 0.1,
-        epochs: Epochs = 1,
-        steps: Steps = None,
-        alpha: Annotated[
-            float, Arg("of the quadratic pull to the received weights", above=0)
-        ] = 0.01,
-        predicts: Annotated[
-            Literal["server", "clients"], Arg("the server's weights, or the mean of the last y_j")
-        ] = "server",
-    ) -> None:
-        self.rounds, self.fraction, self.epochs, self.steps = rounds, fraction, epochs, steps
-        self.alpha, self.predicts = alpha, predicts
+    rounds: Rounds = 100
+    fraction: Fraction = 0.1
+    epochs: Epochs = 1
+    steps: Steps = None
+    alpha: Annotated[float, Arg("of the quadratic pull to the received weights", above=0)] = 0.01
+    predicts: Annotated[
+        Literal["server", "clients"], Arg("the server's weights, or the mean of the last y_j")
+    ] = "server"
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Global weights as a client would start, and h of zero."""

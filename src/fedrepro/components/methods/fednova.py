@@ -6,6 +6,7 @@ Heterogeneous Federated Optimization. NeurIPS 2020.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,7 @@ NUMBER_BYTES = 4
 
 
 @method("fednova", kind="federated", needs=NEEDS, trainings={"sgd"}, label="FedNova")
+@dataclass(kw_only=True)
 class FedNova:
     """x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j.
 
@@ -28,15 +30,10 @@ class FedNova:
     sends a_j beside its model y_j. Source: FedNova, eq. (9) and table 1.
     """
 
-    def __init__(
-        self,
-        *,
-        rounds: Rounds = 100,
-        fraction: Fraction = 0.1,
-        epochs: Epochs = 1,
-        steps: Steps = None,
-    ) -> None:
-        self.rounds, self.fraction, self.epochs, self.steps = rounds, fraction, epochs, steps
+    rounds: Rounds = 100
+    fraction: Fraction = 0.1
+    epochs: Epochs = 1
+    steps: Steps = None
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Global weights as a client would start."""

@@ -8,6 +8,7 @@ changing topology and local updates. ICML 2020, algorithm 1.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -28,6 +29,7 @@ Steps = Annotated[
 
 
 @method("gossip_sgd", kind="peer", needs={"rounds"}, label="Gossip SGD")
+@dataclass(kw_only=True)
 class GossipSgd:
     """b_i = what node i trains from w_i, and w_i = sum_j W_ij b_j. All start from one network.
 
@@ -35,8 +37,9 @@ class GossipSgd:
     the order of step and average.
     """
 
-    def __init__(self, *, rounds: Rounds = 100, epochs: Epochs = 1, steps: Steps = None) -> None:
-        self.rounds, self.epochs, self.steps = rounds, epochs, steps
+    rounds: Rounds = 100
+    epochs: Epochs = 1
+    steps: Steps = None
 
     def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
         """The same network at every node."""

@@ -26,6 +26,26 @@ from fedrepro.matching.networks import (
 )
 from fedrepro.networks.dense import widths
 
+Sigma2 = Annotated[float, Arg("variance of a local unit around its global unit", above=0)]
+Sigma2Layers = Annotated[
+    tuple[float, ...],
+    Arg(
+        "factor on sigma2 for each hidden layer, the lowest first; or one for all; or two, for all "
+        "below the top one and for the top one",
+        above=0,
+    ),
+]
+Sigma02 = Annotated[float, Arg("variance of global units around their prior", above=0)]
+Gamma0 = Annotated[float, Arg("mass of the Beta process: more mass, more units", above=0)]
+WidthCap = Annotated[
+    int, Arg("units beyond which a client may add only one at a time", "units", least=1)
+]
+BiasPrior = Annotated[float, Arg("prior mean of biases")]
+Order = Annotated[
+    Literal["random", "fixed"],
+    Arg("order of the clients: drawn anew in each pass, or as they come"),
+]
+
 
 @method(
     "pfnm",
@@ -41,17 +61,10 @@ def pfnm(
     info: ClientInfo,
     *,
     rng: Rng,
-    sigma2: Annotated[float, Arg("variance of a local unit around its global unit", above=0)] = 1.0,
-    sigma2_layers: Annotated[
-        tuple[float, ...],
-        Arg(
-            "factor on sigma2 for each hidden layer, the lowest first; or one for all; or two, for "
-            "all below the top one and for the top one",
-            above=0,
-        ),
-    ] = (1.0,),
-    sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
-    gamma0: Annotated[float, Arg("mass of the Beta process: more mass, more units", above=0)] = 1.0,
+    sigma2: Sigma2 = 1.0,
+    sigma2_layers: Sigma2Layers = (1.0,),
+    sigma02: Sigma02 = 10.0,
+    gamma0: Gamma0 = 1.0,
     passes: Annotated[int, Arg("times every client is assigned again", "passes", least=0)] = 5,
     popularity: Annotated[
         float, Arg("factor on the popularity term: 1 as published, 2 as derived", least=0)
@@ -62,14 +75,9 @@ def pfnm(
     class_weights: Annotated[
         bool, Arg("weigh a client's outgoing weights by its share of each class")
     ] = True,
-    width_cap: Annotated[
-        int, Arg("units beyond which a client may add only one at a time", "units", least=1)
-    ] = 700,
-    bias_prior: Annotated[float, Arg("prior mean of biases")] = 0.1,
-    order: Annotated[
-        Literal["random", "fixed"],
-        Arg("order of the clients: drawn anew in each pass, or as they come"),
-    ] = "random",
+    width_cap: WidthCap = 700,
+    bias_prior: BiasPrior = 0.1,
+    order: Order = "random",
     posterior_sigma2: Annotated[
         float | None,
         Arg(

@@ -6,6 +6,7 @@ Controlled Averaging for Federated Learning. ICML 2020.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 
 @method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
+@dataclass(kw_only=True)
 class Scaffold:
     """y <- y - lr (gradient(y) - c_j + c) at the clients; c_j <- c_j - c + (x - y_j) / (a_j lr).
 
@@ -38,17 +40,11 @@ class Scaffold:
     option II, which has neither momentum nor shares p_j.
     """
 
-    def __init__(
-        self,
-        *,
-        rounds: Rounds = 100,
-        fraction: Fraction = 0.1,
-        epochs: Epochs = 1,
-        steps: Steps = None,
-        server_lr: ServerLr = 1.0,
-    ) -> None:
-        self.rounds, self.fraction, self.epochs, self.steps = rounds, fraction, epochs, steps
-        self.server_lr = server_lr
+    rounds: Rounds = 100
+    fraction: Fraction = 0.1
+    epochs: Epochs = 1
+    steps: Steps = None
+    server_lr: ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Global weights as a client would start, and controls of zero."""

@@ -17,7 +17,7 @@ from fedrepro.core.spec import Arg
 from fedrepro.data.split import NOBODY, Owners, TrainingLabels
 
 
-@register("partition", "natural", version=1, title="Natural groups")
+@register("partition", "natural", version=1, title="Natural groups", by_group=True)
 def natural(
     examples: TrainingLabels,
     rng: Rng,
@@ -36,7 +36,9 @@ def natural(
 
     Examples without a group, and those of groups that are left out, belong to nobody. Validation
     examples go to the client that is their group. Local models are trained in blocks of known
-    size, so that one-shot methods need `clients`. Source: FedAvg, section 3 (1146 roles).
+    size, so that one-shot methods need `clients`. Of a data set that makes its clients there may
+    be more than it keeps, which are made when they are drawn. Source: FedAvg, section 3 (1146
+    roles).
     Errors: FedreproError if the data have no groups, or fewer than `clients` large enough.
     """
     if not examples.group_names:

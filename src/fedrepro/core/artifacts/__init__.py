@@ -43,6 +43,7 @@ from fedrepro.core.artifacts.models import (
 )
 from fedrepro.core.artifacts.states import load_state, save_state
 from fedrepro.core.artifacts.tables import (
+    read_batches,
     read_provenance,
     read_source,
     read_table,
@@ -70,6 +71,7 @@ __all__ = [
     "one_line",
     "os",
     "place_of",
+    "read_batches",
     "read_checked",
     "read_json",
     "read_json_of",

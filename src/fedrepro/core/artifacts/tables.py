@@ -104,6 +104,15 @@ def read_table(path: Path | str, kind: str) -> pa.Table:
     return table
 
 
+def read_batches(path: Path | str, kind: str, rows: int) -> Iterator[pa.RecordBatch]:
+    """The same so many rows at a time, so that memory does not grow with the table."""
+    import pyarrow.parquet as pq
+
+    with opened(path), pq.ParquetFile(path) as file:
+        check_table(path, file.schema_arrow.metadata, kind)
+        yield from file.iter_batches(rows)
+
+
 @contextlib.contextmanager
 def opened(path: Path | str) -> Iterator[None]:
     """For reading a table: its checksum comes first, and what is wrong becomes a sentence."""
@@ -137,13 +146,16 @@ def _check_version(path: Path | str, given: Mapping[bytes, bytes]) -> None:
     require_place(path, given.get(b"fedrepro.place", b"").decode())
 
 
-def read_source(path: Path | str) -> dict[str, Any]:
-    """The provenance of a table of any kind, without its content."""
+def read_source(path: Path | str, kind: str | None = None) -> dict[str, Any]:
+    """The provenance of a table of this or of any kind, without its content."""
     import pyarrow.parquet as pq
 
     with opened(path):
         metadata: Mapping[bytes, bytes] = pq.read_schema(path).metadata or {}
-    _check_version(path, metadata)
+    if kind is None:
+        _check_version(path, metadata)
+    else:
+        check_table(path, metadata, kind)
     try:
         found: dict[str, Any] = json.loads(metadata[b"fedrepro.provenance"])
     except (KeyError, ValueError) as error:

@@ -2,3 +2,6 @@
 
 Settings that the paper leaves open were read from its authors' code: findings-settings.md.
 """
+
+NAME = "GEMS"
+PICTURE = "figure-3-mnist"

@@ -1,3 +1,6 @@
 """Probabilistic federated neural matching: Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni;
 submitted to ICLR 2019. Its method is a general one: the leaderboard has it too.
 """
+
+NAME = "PFNM"
+PICTURE = "figure-2b"

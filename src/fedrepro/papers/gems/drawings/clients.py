@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from fedrepro.core.metrics import OF_CLIENTS
+from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import (
+    LETTERS,
     final,
     grid_of,
     headings,
@@ -23,10 +23,13 @@ from fedrepro.drawings.canvas import (
     percent,
     select,
 )
-from fedrepro.drawings.panels import LETTERS
+from fedrepro.drawings.draw import Figured
+from fedrepro.papers.gems.methods._spaces import OF_CLIENTS
+from fedrepro.planning.drawing import PANELS, Planned, drawing, numbers_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -36,28 +39,43 @@ MARKS = (("o", "#0072B2", "good enough at a client"), ("x", "#D55E00", "not good
 BAR = "#000000"
 
 
-def accuracy_of_clients(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Clients from left to right within a column."""
-    from matplotlib.lines import Line2D
+@drawing("accuracy-of-clients")
+class AccuracyOfClients(Figured):
+    """What a common point is worth at each client, beside what it should: a panel for each method,
+    a column for each value that it shows, and a mark for each client and trial.
+    """
 
-    rows = final(numbers)
-    drawn = new_figure(HEIGHT)
-    margins = {"left": 0.48, "right": 0.12, "top": 0.72, "bottom": 0.8}
-    (panels,) = grid_of(drawn, 1, len(exhibit.measures), across=0.4, **margins)
-    for at, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
-        (key,) = measure.show
-        _panel(axes, rows[rows["method"] == measure.label], key)
-        axes.set_title(f"{LETTERS[at]}  {measure.label}", loc="left")
-        axes.set_xlabel(name_of(key), labelpad=1)
-    panels[0].set_ylabel("accuracy of the point at a client (%)", labelpad=2)
-    handles = [
-        Line2D([], [], linestyle="", markersize=4, marker=marker, color=color, label=said)
-        for marker, color, said in MARKS
-    ]
-    asked = Line2D([], [], color=BAR, linewidth=1.2, label="what a space asks for (ε)")
-    legend(drawn, [*handles, asked], 0.08, 1)
-    headings(drawn, exhibit)
-    return drawn
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        if len(shown.points) > 1 or len(shown.measures) > PANELS:
+            yield f"it has a panel for each of at most {PANELS} methods, at one point of its sweep"
+        for measure in shown.measures:
+            if len(measure.show) != 1:
+                yield f"'{measure.label}' has to show the values of one parameter (show: [...])"
+            if OF_CLIENTS[0] not in metrics_of(measure.spec):
+                yield f"'{measure.label}' does not tell the accuracy of its model at single clients"
+            yield from numbers_shown(measure)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        from matplotlib.lines import Line2D
+
+        rows = final(numbers)
+        drawn = new_figure(HEIGHT)
+        margins = {"left": 0.48, "right": 0.12, "top": 0.72, "bottom": 0.8}
+        (panels,) = grid_of(drawn, 1, len(exhibit.measures), across=0.4, **margins)
+        for at, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
+            (key,) = measure.show
+            _panel(axes, rows[rows["method"] == measure.label], key)
+            axes.set_title(f"{LETTERS[at]}  {measure.label}", loc="left")
+            axes.set_xlabel(name_of(key), labelpad=1)
+        panels[0].set_ylabel("accuracy of the point at a client (%)", labelpad=2)
+        handles = [
+            Line2D([], [], linestyle="", markersize=4, marker=marker, color=color, label=said)
+            for marker, color, said in MARKS
+        ]
+        asked = Line2D([], [], color=BAR, linewidth=1.2, label="what a space asks for (ε)")
+        legend(drawn, [*handles, asked], 0.08, 1)
+        headings(drawn, exhibit)
+        return drawn
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, key: str) -> None:
@@ -83,6 +101,3 @@ def of_clients(rows: pd.DataFrame) -> Iterator[np.ndarray]:
         if own.empty:
             return
         yield np.array([float(value) for value in str(own["by_trial"].iloc[0]).split()])
-
-
-DRAWINGS = {"accuracy-of-clients": accuracy_of_clients}

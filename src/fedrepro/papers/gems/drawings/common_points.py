@@ -6,14 +6,15 @@ it is white with a red cross, and the accuracy is that of the model that was tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
+from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import grid_of, headings, new_figure
-from fedrepro.drawings.heat_maps import (
+from fedrepro.drawings.draw import Figured
+from fedrepro.drawings.exhibits.heat_maps import (
     COLOURS,
     Shade,
     cells_of,
@@ -22,10 +23,11 @@ from fedrepro.drawings.heat_maps import (
     table_of,
     varied,
 )
-from fedrepro.planning.drawable import COMMON_POINT
+from fedrepro.planning.drawing import Planned, drawing, numbers_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -33,32 +35,54 @@ FIRST_AND_OTHERS = "epsilon_first", "epsilon"
 CELL = 0.36  # inches, height of a row
 CROSS = "#D55E00"
 ACCURACY = Shade("accuracy", "test", "test accuracy (%)", 100.0, "{:.1f}")
-FOUND = Shade(COMMON_POINT, "", "trials with a common point", 1.0, "{:g}")
+FOUND = Shade("common_point", "", "trials with a common point", 1.0, "{:g}")
 
 Cells = Mapping[tuple[int, int], float]
 
 
-def common_points(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """One map; its cells hold the accuracy, and in how many trials there is a common point."""
-    measure, rows = varied(exhibit, numbers)
-    (one,) = maps_of(exhibit, measure, rows)
-    accuracy = dict(cells_of(table_of(rows, ACCURACY, one)))
-    met = table_of(rows, FOUND, one, "by_trial")
-    drawn = new_figure(1.4 + CELL * len(met))
-    grid = grid_of(drawn, 1, 1, left=0.62, right=0.4, top=0.62, bottom=0.5)
-    axes = grid[0][0]
-    name_axes(axes, met, one)
-    if (one.across, one.up) == FIRST_AND_OTHERS:
-        axes.set_ylabel("ε of the other clients", labelpad=2)
-    low, high = min(accuracy.values()), max(accuracy.values())
-    shown = axes.pcolormesh(_coloured(accuracy, met), cmap=COLOURS, vmin=low, vmax=high)
-    bar = drawn.colorbar(shown, ax=axes, pad=0.02, fraction=0.05)
-    bar.set_label(ACCURACY.title)
-    bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}")
-    for at, value in accuracy.items():
-        _say(axes, at, value, str(met.iat[at]), value - low < 0.55 * (high - low))
-    headings(drawn, exhibit)
-    return drawn
+@drawing("common-points")
+class CommonPoints(Figured):
+    """Test accuracy over two parameters, crossed where spaces do not meet.
+
+    One map; its cells hold the accuracy, and in how many trials there is a common point.
+    """
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        showing = [measure for measure in shown.measures if measure.show]
+        if len(showing) != 1 or len(showing[0].show) != 2 or len(shown.points) > 1:
+            yield (
+                "it is a map over two parameters of one method, both shown (show: [...]), at one "
+                "point of its sweep"
+            )
+            return
+        (measure,) = showing
+        if FOUND.metric not in metrics_of(measure.spec):
+            yield (
+                f"whether spaces have a common point is not known: '{measure.spec.name}' does not "
+                "say"
+            )
+        yield from numbers_shown(measure)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        measure, rows = varied(exhibit, numbers)
+        (one,) = maps_of(exhibit, measure, rows)
+        accuracy = dict(cells_of(table_of(rows, ACCURACY, one)))
+        met = table_of(rows, FOUND, one, "by_trial")
+        drawn = new_figure(1.4 + CELL * len(met))
+        grid = grid_of(drawn, 1, 1, left=0.62, right=0.4, top=0.62, bottom=0.5)
+        axes = grid[0][0]
+        name_axes(axes, met, one)
+        if (one.across, one.up) == FIRST_AND_OTHERS:
+            axes.set_ylabel("ε of the other clients", labelpad=2)
+        low, high = min(accuracy.values()), max(accuracy.values())
+        shown = axes.pcolormesh(_coloured(accuracy, met), cmap=COLOURS, vmin=low, vmax=high)
+        bar = drawn.colorbar(shown, ax=axes, pad=0.02, fraction=0.05)
+        bar.set_label(ACCURACY.title)
+        bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}")
+        for at, value in accuracy.items():
+            _say(axes, at, value, str(met.iat[at]), value - low < 0.55 * (high - low))
+        headings(drawn, exhibit)
+        return drawn
 
 
 def _coloured(accuracy: Cells, met: pd.DataFrame) -> np.ndarray:
@@ -90,6 +114,3 @@ def _say(axes: Axes, at: tuple[int, int], value: float, by_trial: str, dark: boo
     axes.text(middle, low + (0.5 if every else 0.66), said, fontsize=7, **look)
     if not every:
         axes.text(middle, low + 0.24, f"{sum(found)} of {len(found)}", fontsize=5.5, **look)
-
-
-DRAWINGS = {"common-points": common_points}

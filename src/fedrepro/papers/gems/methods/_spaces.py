@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from fedrepro.core.metrics import OF_CLIENTS, Metric
+from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.papers.gems.spaces.certificate import certified
@@ -35,6 +35,9 @@ from fedrepro.papers.gems.spaces.meeting import (
 from fedrepro.papers.gems.spaces.search import Bisection, Floats, Radius
 
 log = logging.getLogger(__name__)
+
+# accuracies of the model at single clients, of the first ten
+OF_CLIENTS = tuple(f"accuracy_client_{j}" for j in range(1, 11))
 
 Draws = Annotated[
     Literal["shared", "fresh"],

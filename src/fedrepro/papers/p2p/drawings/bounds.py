@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-import pandas as pd
-
+from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import (
     LEGEND_ROW,
     Line,
@@ -23,41 +22,65 @@ from fedrepro.drawings.canvas import (
     percent,
     select,
 )
+from fedrepro.drawings.draw import Along
 from fedrepro.drawings.style import CASES, Look
-from fedrepro.numbers.summary import ROUND
 from fedrepro.papers.p2p.drawings.steps import along_steps
-from fedrepro.planning.drawable import BOUNDS, NEEDED, NODES
+from fedrepro.planning.drawing import ROUND, Planned, drawing
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# what a simulation of a theorem reports, and the parameter along which it is drawn
+BOUNDS, NEEDED, NODES = ("bound_printed", "bound_corrected"), "samples_needed", "nodes"
 HEIGHT = 3.4  # inches, with a legend of two rows
 TICKS = [lead * 10**power for power in range(6) for lead in (1, 2, 5)]
 STYLES = dict(zip(BOUNDS, (":", "--"), strict=True))  # of the bound as printed, and mended
 
 
-def errors_and_bounds(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Left: errors of the cases of one number of nodes, and both bounds; right: of several, the
-    samples that they need."""
-    from matplotlib.lines import Line2D
+@drawing("errors-and-bounds")
+class ErrorsAndBounds(Along):
+    """How many samples nodes need, beside what a theorem asks for.
 
-    shown = cases(numbers)
-    look = dict(zip(shown, CASES, strict=False))
-    several = [case for case in shown if of_case(numbers, case)[NODES].nunique() > 1]
-    one = [case for case in shown if case not in several]
-    rows = legend_rows(shown)
-    drawn = new_figure(HEIGHT + LEGEND_ROW * (rows - 2))
-    margins = {"left": 0.5, "right": 0.12, "top": 0.72, "bottom": 0.6 + LEGEND_ROW * rows}
-    ((errors, needed),) = grid_of(drawn, 1, 2, across=0.5, **margins)
-    _errors(errors, numbers, one, look)
-    errors.set_xlabel(exhibit.settings.horizontal or "samples")
-    _needed(needed, numbers, several, look)
-    handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
-    legend(drawn, list(handles), 0.08, rows)
-    headings(drawn, exhibit)
-    return drawn
+    Left: errors of the cases of one number of nodes, and both bounds; right: of several, the
+    samples that they need.
+    """
+
+    by_rounds: ClassVar[bool] = True
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        for measure in shown.measures:
+            if not {*BOUNDS, "error", NEEDED} <= set(metrics_of(measure.spec)):
+                yield f"'{measure.spec.name}' tells neither errors nor bounds on samples"
+            if measure.show != (NODES,):
+                yield f"'{measure.spec.name}' has to show every number of nodes (show: [{NODES}])"
+        methods, cases, points = len(shown.measures), shown.cases, len(shown.points)
+        if methods != 1 or cases != points or cases > len(CASES):
+            yield (
+                f"it has a line for each of at most {len(CASES)} cases of one method and sweeps "
+                f"nothing else, but {methods} methods, {cases} cases and {points} points"
+            )
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        from matplotlib.lines import Line2D
+
+        shown = cases(numbers)
+        look = dict(zip(shown, CASES, strict=False))
+        several = [case for case in shown if of_case(numbers, case)[NODES].nunique() > 1]
+        one = [case for case in shown if case not in several]
+        rows = legend_rows(shown)
+        drawn = new_figure(HEIGHT + LEGEND_ROW * (rows - 2))
+        margins = {"left": 0.5, "right": 0.12, "top": 0.72, "bottom": 0.6 + LEGEND_ROW * rows}
+        ((errors, needed),) = grid_of(drawn, 1, 2, across=0.5, **margins)
+        _errors(errors, numbers, one, look)
+        errors.set_xlabel(self.x_label or "samples")
+        _needed(needed, numbers, several, look)
+        handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
+        legend(drawn, list(handles), 0.08, rows)
+        headings(drawn, exhibit)
+        return drawn
 
 
 def _errors(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, Look]) -> None:
@@ -96,6 +119,3 @@ def _needed(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[
     round_numbers = [tick for tick in TICKS if low <= tick <= high]
     axes.set_yticks(round_numbers, [f"{value:g}" for value in round_numbers])
     axes.yaxis.set_minor_locator(NullLocator())
-
-
-DRAWINGS = {"errors-and-bounds": errors_and_bounds}

@@ -1,41 +1,131 @@
-"""Drawing confusion: which classes a node takes for which, a map for each method of an exhibit."""
+"""Drawing confusion: which classes a node takes for which, a map for each method of an exhibit.
+
+Its numbers are shares of a class's examples, and the split of one says which: `6 as 0` are the
+examples of class 6 that are taken for class 0, and `6 right` those that are not confused. Groups of
+classes that it names stand on either side: `6 as 0, 2, 3 or 4`.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
-import pandas as pd
+from pydantic import Field
 
+from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.canvas import final, grid_of, headings, new_figure
-from fedrepro.drawings.panels import LETTERS
+from fedrepro.drawings.canvas import LETTERS, final, grid_of, headings, new_figure
+from fedrepro.drawings.draw import Figured
 from fedrepro.drawings.style import SHARES
-from fedrepro.numbers.confusion import CONFUSION
+from fedrepro.planning.drawing import PANELS, Planned, drawing, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from fedrepro.planning.measures import Measure
+
+CONFUSION, FILE = "confusion", "confusion.parquet"
 CLASSES = re.compile(r"(\d+) as (\d+)")
 HEIGHT = 3.9  # inches, with two maps
 LEAST = 0.005  # shares above it are written: half a percent
 DARK = 0.5  # shares from which letters are white
 
 
-def confusion(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Maps side by side: classes down, what they are taken for across, shares in percent."""
-    drawn = new_figure(HEIGHT)
-    margins = {"left": 0.45, "right": 0.12, "top": 0.78, "bottom": 0.42}
-    (panels,) = grid_of(drawn, 1, len(exhibit.measures), across=0.45, **margins)
-    for at, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
-        _draw(axes, map_of(numbers, measure.label, exhibit.key))
-        axes.set_title(f"{LETTERS[at]}  {measure.label}", loc="left")
-    panels[0].set_ylabel("class")
-    headings(drawn, exhibit)
-    return drawn
+@drawing("confusion")
+class Confusion(Figured):
+    """Which classes a node takes for which, a map for each method; the csv has a share for every
+    pair of classes, called by its split: `6 as 0`, `6 right`.
+    """
+
+    groups: dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="classes that the csv also takes together, by a name such as 0, 2, 3 or 4",
+    )
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        if len(shown.points) > 1 or shown.cases:
+            yield f"confusion is drawn at one point and without cases, not at {len(shown.points)}"
+        if len(shown.measures) > PANELS:
+            yield f"it has a map for each of at most {PANELS} methods, not {len(shown.measures)}"
+        for measure in shown.measures:
+            if measure.node is None or measure.belief is None:
+                yield f"'{measure.label}' needs a node and a belief, of which it is drawn"
+        yield from nothing_shown(shown)
+
+    def further(
+        self, metrics: Sequence[Path | str], setting: str, measure: Measure, trials: int, where: str
+    ) -> dict[tuple[str, str], list[float]]:
+        """Every share, of the node and the belief that are shown.
+
+        Errors: FedreproError for a missing trial, or a group with a class that there is not.
+        """
+        found = read_confusions(metrics)
+        own = found[(found["setting"] == setting) & (found["belief"] == measure.belief)]
+        own = own[own["client"] + 1 == measure.node]
+        each = []
+        for trial in range(trials):
+            rows = own[own["trial"] == trial]
+            if rows.empty:
+                raise FedreproError(
+                    f"{where}: {setting} should have what node {measure.node} confuses in each "
+                    f"of {trials} trials, but lacks it in trial {trial}; delete its metrics and "
+                    "start again"
+                )
+            counts = rows.pivot(index="label", columns="predicted", values="count").to_numpy()
+            each.append(shares(counts, self.groups, where))
+        return {(CONFUSION, split): [one[split] for one in each] for split in each[0]}
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        drawn = new_figure(HEIGHT)
+        margins = {"left": 0.45, "right": 0.12, "top": 0.78, "bottom": 0.42}
+        (panels,) = grid_of(drawn, 1, len(exhibit.measures), across=0.45, **margins)
+        for at, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
+            _draw(axes, map_of(numbers, measure.label, exhibit.key))
+            axes.set_title(f"{LETTERS[at]}  {measure.label}", loc="left")
+        panels[0].set_ylabel("class")
+        headings(drawn, exhibit)
+        return drawn
+
+
+def read_confusions(metrics: Sequence[Path | str]) -> pd.DataFrame:
+    """What lies beside the metrics of a run's blocks of trials: a row for each trial, setting,
+    belief, node (client, from 0), class (label) and predicted class, with its count of examples."""
+    import pandas as pd
+
+    paths = [Path(path).with_name(FILE) for path in metrics]
+    found: pd.DataFrame = pd.concat([read_table(path, CONFUSION).to_pandas() for path in paths])
+    return found
+
+
+def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) -> dict[str, float]:
+    """Split -> share; counts: examples by class and predicted class, (K, K).
+
+    groups: classes that are taken together, by name.
+    """
+    classes = len(counts)
+    sets = {str(label): [label] for label in range(classes)}
+    for name, members in groups.items():
+        strange = [label for label in members if label >= classes]
+        if strange:
+            raise FedreproError(
+                f"{where}: group '{name}' has class {strange[0]}, but there are the classes 0 to "
+                f"{classes - 1}"
+            )
+        sets[name] = list(members)
+    found: dict[str, float] = {}
+    for true, rows in sets.items():
+        own = counts[rows]
+        whole = max(1, int(own.sum()))
+        for taken, columns in sets.items():
+            found[f"{true} as {taken}"] = float(own[:, columns].sum() / whole)
+        found[f"{true} right"] = float(counts[rows, rows].sum() / whole)
+    return found
 
 
 def map_of(numbers: pd.DataFrame, label: str, where: str) -> np.ndarray:
@@ -69,6 +159,3 @@ def _draw(axes: Axes, shares: np.ndarray) -> None:
     axes.set_xlabel("taken for class, % of those of a class")
     axes.grid(visible=False)
     axes.tick_params(length=0)
-
-
-DRAWINGS = {"confusion": confusion}

@@ -3,11 +3,9 @@ bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fedrepro.drawings.canvas import (
     LEGEND_ROW,
@@ -21,12 +19,14 @@ from fedrepro.drawings.canvas import (
     percent,
     select,
 )
+from fedrepro.drawings.draw import Along
 from fedrepro.drawings.style import CASES, Look
-from fedrepro.numbers.summary import ROUND
+from fedrepro.planning.drawing import ROUND, Planned, drawing, nothing_shown
 from fedrepro.planning.exhibit import CASE
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -56,38 +56,53 @@ DOTS: tuple[dict[str, Any], ...] = ({"fillstyle": "full"}, {"fillstyle": "none"}
 CURVE = 4  # measured rounds that make one
 
 
-def accuracy_and_graph(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Lines and dots of the first method by graph; of a second one thin, with hollow dots.
+@drawing("accuracy-and-graph")
+class AccuracyAndGraph(Along):
+    """What the shape of a graph costs: in rounds, at the worst node and in bytes.
 
+    Lines and dots of the first method by graph; of a second one thin, with hollow dots.
     Above: accuracy against rounds with the most nodes of which there are curves, and at the end
     against nodes. Below: the worst node against the spectral gap, and accuracy against what was
     sent.
     """
-    from matplotlib.lines import Line2D
 
-    rows = placed(exhibit, numbers)
-    look = dict(zip(dict.fromkeys(rows[GRAPH]), CASES, strict=False))
-    labels = [measure.label for measure in exhibit.measures]
-    lines = legend_rows([*look, *labels])
-    drawn = new_figure(HEIGHT + LEGEND_ROW * (lines - 2))
-    margins = {"left": 0.45, "right": 0.12, "top": 0.72, "bottom": 0.6 + LEGEND_ROW * lines}
-    grid = grid_of(drawn, 2, 2, across=0.45, between=0.72, **margins)
-    _against_rounds(grid[0][0], rows[rows["method"] == labels[0]], look)
-    grid[0][0].set_xlabel(exhibit.settings.horizontal or "exchanges")
-    ended = rows[rows[ROUND].isna()]
-    for style, label in zip(DOTS, labels, strict=False):
-        own = ended[ended["method"] == label]
-        _against_nodes(grid[0][1], own, style, look)
-        for axes, panel in zip(grid[1], PANELS, strict=True):
-            _dots(axes, panel, own, style, look)
-    handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
-    handles += [
-        Line2D([], [], label=label, color="black", linestyle="", marker="o", markersize=5, **style)
-        for label, style in zip(labels, DOTS, strict=False)
-    ]
-    legend(drawn, list(handles), 0.08, lines)
-    headings(drawn, exhibit)
-    return drawn
+    by_rounds: ClassVar[bool] = True
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        if not shown.cases or shown.varied:
+            yield "its points are cases, each with a graph and a number of nodes; it sweeps nothing"
+        if len(shown.measures) > len(DOTS):
+            yield f"two methods can be told apart in it, not {len(shown.measures)}"
+        yield from nothing_shown(shown)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        from matplotlib.lines import Line2D
+
+        rows = placed(exhibit, numbers)
+        look = dict(zip(dict.fromkeys(rows[GRAPH]), CASES, strict=False))
+        labels = [measure.label for measure in exhibit.measures]
+        lines = legend_rows([*look, *labels])
+        drawn = new_figure(HEIGHT + LEGEND_ROW * (lines - 2))
+        margins = {"left": 0.45, "right": 0.12, "top": 0.72, "bottom": 0.6 + LEGEND_ROW * lines}
+        grid = grid_of(drawn, 2, 2, across=0.45, between=0.72, **margins)
+        _against_rounds(grid[0][0], rows[rows["method"] == labels[0]], look)
+        grid[0][0].set_xlabel(self.x_label or "exchanges")
+        ended = rows[rows[ROUND].isna()]
+        for style, label in zip(DOTS, labels, strict=False):
+            own = ended[ended["method"] == label]
+            _against_nodes(grid[0][1], own, style, look)
+            for axes, panel in zip(grid[1], PANELS, strict=True):
+                _dots(axes, panel, own, style, look)
+        handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
+        handles += [
+            Line2D(
+                [], [], label=label, color="black", linestyle="", marker="o", markersize=5, **style
+            )
+            for label, style in zip(labels, DOTS, strict=False)
+        ]
+        legend(drawn, list(handles), 0.08, lines)
+        headings(drawn, exhibit)
+        return drawn
 
 
 def placed(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
@@ -158,6 +173,3 @@ def _look(look: Look, style: dict[str, Any]) -> dict[str, Any]:
     hollow = style["fillstyle"] == "none"
     edge = {"markeredgecolor": look.colour, "markeredgewidth": 1.0} if hollow else {}
     return look.line | style | edge
-
-
-DRAWINGS = {"accuracy-and-graph": accuracy_and_graph}

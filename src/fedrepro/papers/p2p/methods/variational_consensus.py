@@ -7,6 +7,7 @@ graphs, 2019 (P2P), section 5.2: Bayes by backprop at each node, consensus with 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -60,6 +61,7 @@ Mix = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarra
     paper="p2p",
     label="Consensus of beliefs",
 )
+@dataclass(kw_only=True)
 class VariationalConsensus:
     """Each node learns from its data with its belief as prior; then beliefs are averaged.
 
@@ -69,19 +71,13 @@ class VariationalConsensus:
     that start. Source: P2P, algorithm 1 and equation (8).
     """
 
-    def __init__(
-        self,
-        *,
-        rounds: Rounds = 100,
-        epochs: Epochs = 1,
-        steps: Steps = None,
-        divergence: Divergence = 1.0,
-        examples: Counted = "reused",
-        keep_optimiser: Kept = True,
-        spreads: Spreads = "learnt",
-    ) -> None:
-        self.rounds, self.epochs, self.steps, self.spreads = rounds, epochs, steps, spreads
-        self.divergence, self.examples, self.keeps = divergence, examples, keep_optimiser
+    rounds: Rounds = 100
+    epochs: Epochs = 1
+    steps: Steps = None
+    divergence: Divergence = 1.0
+    examples: Counted = "reused"
+    keep_optimiser: Kept = True
+    spreads: Spreads = "learnt"
 
     def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
         """The same belief at every node."""
@@ -94,7 +90,7 @@ class VariationalConsensus:
             )
         one = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
         start = {name: np.repeat(value, peers.count, axis=0) for name, value in one.items()}
-        return {"before": start, "memory": {} if self.keeps else None}
+        return {"before": start, "memory": {} if self.keep_optimiser else None}
 
     def round(self, state: State, peers: Peers, info: ClientInfo, rng: Rng) -> tuple[State, Report]:
         """Nodes hear their neighbours' last beliefs and learn from there."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Protocol
+from typing import Protocol
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.components.methods._widths import Units, asked, within_reach
-from fedrepro.components.methods.pfnm import pfnm
+from fedrepro.components.methods.pfnm import Gamma0, Sigma02, pfnm
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
 from fedrepro.networks.dense import widths
 
 LEAST, MOST = 1e-9, 1e6  # of sigma2
@@ -40,8 +39,8 @@ def pfnm_sized(
     *,
     rng: Rng,
     units: Units = None,
-    sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
-    gamma0: Annotated[float, Arg("mass of the Beta process: more mass, more units", above=0)] = 1.0,
+    sigma02: Sigma02 = 10.0,
+    gamma0: Gamma0 = 1.0,
 ) -> GlobalModel | None:
     """PFNM at the smallest sigma2 met whose network has `units` units, in the mean over layers.
 

@@ -8,13 +8,22 @@ starts from, nor what equation (11) means at the first step; both are parameters
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.components.methods._streams import arriving
-from fedrepro.components.methods.pfnm import visiting_orders
+from fedrepro.components.methods.pfnm import (
+    BiasPrior,
+    Gamma0,
+    Order,
+    Sigma02,
+    Sigma2,
+    WidthCap,
+    visiting_orders,
+)
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.assign import Rule
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
     label="PFNM-Streaming",
     evaluate=("train", "test"),
 )
+@dataclass(kw_only=True)
 class PfnmStreaming:
     """At each step clients train on what arrived, and their units are matched to all atoms so far.
 
@@ -45,65 +55,45 @@ class PfnmStreaming:
     Source: PFNM, supplement, equations (10) and (11).
     """
 
-    def __init__(
-        self,
-        *,
-        steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
-        sigma2: Annotated[
-            float, Arg("variance of a local unit around its global unit", above=0)
-        ] = 1.0,
-        sigma2_layers: Annotated[
-            tuple[float, ...],
-            Arg(
-                "factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0
-            ),
-        ] = (1.0,),
-        sigma02: Annotated[
-            float, Arg("variance of global units around their prior", above=0)
-        ] = 10.0,
-        gamma0: Annotated[
-            float, Arg("mass of the Beta process: more mass, more units", above=0)
-        ] = 1.0,
-        passes: Annotated[
-            int, Arg("times every client is assigned again in a step", "passes", least=0)
-        ] = 5,
-        popularity: Annotated[
-            float, Arg("factor on the popularity term: 1 as published", least=0)
-        ] = 1.0,
-        count_cap: Annotated[
-            int | None,
-            Arg("largest count in equation (9), at the first step; none for no cap", least=1),
-        ] = 10,
-        class_weights: Annotated[
-            bool, Arg("weigh outgoing weights by the share of each class in this step's examples")
-        ] = True,
-        width_cap: Annotated[
-            int, Arg("units beyond which a client may add only one at a time", "units", least=1)
-        ] = 700,
-        bias_prior: Annotated[float, Arg("prior mean of biases")] = 0.1,
-        order: Annotated[
-            Literal["random", "fixed"],
-            Arg("order of the clients: drawn anew in each pass, or as they come"),
-        ] = "random",
-        first_step: Annotated[
-            Literal["crowd", "habit"],
-            Arg("popularity at the first step: among clients (9), or in the own past (11)"),
-        ] = "crowd",
-        fresh: Annotated[
-            int,
-            Arg("units at the prior mean in each layer of a start, gamma0 in the text", least=0),
-        ] = 1,
-        start_noise: Annotated[
-            float, Arg("standard deviation of the noise added to a start", least=0)
-        ] = 0.01,
-    ) -> None:
-        self.rounds = steps
-        self.variances = Variances(sigma2, sigma02, bias_prior, sigma2_layers)
-        self.rule = Rule(gamma0, popularity, count_cap, width_cap)
-        self.passes, self.order = passes, order
-        self.class_weights = class_weights
-        self.crowd_first = first_step == "crowd"
-        self.fresh, self.start_noise = fresh, start_noise
+    steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15
+    sigma2: Sigma2 = 1.0
+    sigma2_layers: Annotated[
+        tuple[float, ...],
+        Arg("factor on sigma2 for each hidden layer, the lowest first, or one for all", above=0),
+    ] = (1.0,)
+    sigma02: Sigma02 = 10.0
+    gamma0: Gamma0 = 1.0
+    passes: Annotated[
+        int, Arg("times every client is assigned again in a step", "passes", least=0)
+    ] = 5
+    popularity: Annotated[float, Arg("factor on the popularity term: 1 as published", least=0)] = (
+        1.0
+    )
+    count_cap: Annotated[
+        int | None,
+        Arg("largest count in equation (9), at the first step; none for no cap", least=1),
+    ] = 10
+    class_weights: Annotated[
+        bool, Arg("weigh outgoing weights by the share of each class in this step's examples")
+    ] = True
+    width_cap: WidthCap = 700
+    bias_prior: BiasPrior = 0.1
+    order: Order = "random"
+    first_step: Annotated[
+        Literal["crowd", "habit"],
+        Arg("popularity at the first step: among clients (9), or in the own past (11)"),
+    ] = "crowd"
+    fresh: Annotated[
+        int, Arg("units at the prior mean in each layer of a start, gamma0 in the text", least=0)
+    ] = 1
+    start_noise: Annotated[
+        float, Arg("standard deviation of the noise added to a start", least=0)
+    ] = 0.01
+
+    def __post_init__(self) -> None:
+        self.rounds = self.steps
+        self.variances = Variances(self.sigma2, self.sigma02, self.bias_prior, self.sigma2_layers)
+        self.rule = Rule(self.gamma0, self.popularity, self.count_cap, self.width_cap)
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """The prior: no atoms."""
@@ -129,7 +119,7 @@ class PfnmStreaming:
             self.variances,
             self.rule,
             visiting_orders(clients.count, len(before.layers), self.passes, self.order, rng),
-            crowd_first=self.crowd_first,
+            crowd_first=self.first_step == "crowd",
         )
         units = sum(layer.members.shape[1] for layer in after.layers)
         return _state(after), Report({"hidden_units": float(units)})

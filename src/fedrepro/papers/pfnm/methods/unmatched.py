@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.components.methods.pfnm import BiasPrior, Sigma02, Sigma2, Sigma2Layers
 from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import (
     Variances,
     class_shares,
@@ -33,19 +31,10 @@ def unmatched(
     info: ClientInfo,
     *,
     rng: Rng,
-    sigma2: Annotated[
-        float, Arg("variance of a local unit around its global unit", above=0)
-    ] = 0.01,
-    sigma2_layers: Annotated[
-        tuple[float, ...],
-        Arg(
-            "factor on sigma2 for each hidden layer, the lowest first; or one for all; or two, for "
-            "all below the top one and for the top one",
-            above=0,
-        ),
-    ] = (1.0,),
-    sigma02: Annotated[float, Arg("variance of global units around their prior", above=0)] = 10.0,
-    bias_prior: Annotated[float, Arg("prior mean of biases")] = 0.1,
+    sigma2: Sigma2 = 0.01,
+    sigma2_layers: Sigma2Layers = (1.0,),
+    sigma02: Sigma02 = 10.0,
+    bias_prior: BiasPrior = 0.1,
 ) -> GlobalModel:
     """Every hidden unit is a global unit of its own: PFNM at that sigma2, if it merged nothing.
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-import pandas as pd
-
+from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import (
     LEGEND_ROW,
     Line,
@@ -22,14 +21,18 @@ from fedrepro.drawings.canvas import (
     of_case,
     select,
 )
+from fedrepro.drawings.draw import Along
 from fedrepro.drawings.style import CASES, Look
-from fedrepro.numbers.summary import ROUND
+from fedrepro.planning.drawing import ROUND, Planned, drawing, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# what a method that adapts its hyper-parameters reports of single rounds
+ADAPTED = ("mean_lr", "mean_steps", "sampled_lr", "sampled_steps", "reward")
 HEIGHT = 2.9  # inches, with a legend of one row
 MARKERS = 7
 
@@ -55,27 +58,50 @@ FOLLOWED = (
 )
 
 
-def hyper_parameters(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """A panel for each of FOLLOWED, with a line for each case.
+@drawing("hyper-parameters")
+class HyperParameters(Along):
+    """What a method that adapts its hyper-parameters uses as rounds go by, and its reward.
 
-    Lines are means over trials, with a band of one sd; dots are what single trials drew.
+    A panel for each of FOLLOWED, with a line for each case: means over trials, with a band of one
+    sd; dots are what single trials drew.
     """
-    from matplotlib.lines import Line2D
 
-    rounds = numbers[numbers[ROUND].notna()]
-    shown = cases(numbers)
-    look = dict(zip(shown, CASES, strict=False))
-    rows = legend_rows(shown) - 1
-    added = LEGEND_ROW * (rows - 1)
-    drawn = new_figure(HEIGHT + added)
-    margins = {"left": 0.45, "right": 0.12, "top": 0.72, "bottom": 0.75 + added}
-    (panels,) = grid_of(drawn, 1, len(FOLLOWED), across=0.5, **margins)
-    for axes, followed in zip(panels, FOLLOWED, strict=True):
-        _draw(axes, followed, exhibit, {case: of_case(rounds, case) for case in shown}, look)
-    handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
-    legend(drawn, list(handles), 0.08, rows)
-    headings(drawn, exhibit)
-    return drawn
+    by_rounds: ClassVar[bool] = True
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        if len(shown.measures) != 1:
+            yield f"the hyper-parameters of one method are drawn, not of {len(shown.measures)}"
+        for measure in shown.measures:
+            if not set(ADAPTED) <= set(metrics_of(measure.spec)):
+                yield (
+                    f"the hyper-parameters that '{measure.spec.name}' chooses are not known: it "
+                    f"does not report {', '.join(ADAPTED)}"
+                )
+        if shown.cases != len(shown.points):
+            yield (
+                "it has a line for each of its cases and sweeps nothing else, but it has "
+                f"{shown.cases} cases and {len(shown.points)} points"
+            )
+        yield from nothing_shown(shown)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        from matplotlib.lines import Line2D
+
+        rounds = numbers[numbers[ROUND].notna()]
+        shown = cases(numbers)
+        look = dict(zip(shown, CASES, strict=False))
+        rows = legend_rows(shown) - 1
+        added = LEGEND_ROW * (rows - 1)
+        drawn = new_figure(HEIGHT + added)
+        margins = {"left": 0.45, "right": 0.12, "top": 0.72, "bottom": 0.75 + added}
+        (panels,) = grid_of(drawn, 1, len(FOLLOWED), across=0.5, **margins)
+        for axes, followed in zip(panels, FOLLOWED, strict=True):
+            axes.set_xlabel(self.x_label or "communication rounds")
+            _draw(axes, followed, exhibit, {case: of_case(rounds, case) for case in shown}, look)
+        handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
+        legend(drawn, list(handles), 0.08, rows)
+        headings(drawn, exhibit)
+        return drawn
 
 
 def _draw(
@@ -97,7 +123,6 @@ def _draw(
             axes.scatter(x, y, s=3, color=look[case].colour, alpha=0.3, linewidths=0, zorder=1)
     draw_lines(axes, lines, look, banded=set(lines), markers=MARKERS)
     axes.set_title(followed.title, loc="left")
-    axes.set_xlabel(exhibit.settings.horizontal or "communication rounds")
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
     if followed.log:
         axes.set_yscale("log")
@@ -116,6 +141,3 @@ def trials_of(rows: pd.DataFrame) -> tuple[list[float], list[float]]:
         for value in str(values).split()
     ]
     return [x for x, _ in pairs], [y for _, y in pairs]
-
-
-DRAWINGS = {"hyper-parameters": hyper_parameters}

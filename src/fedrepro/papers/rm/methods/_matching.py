@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, State
 from fedrepro.components.methods.fedavg import FedAvg
+from fedrepro.components.methods.scaffold import client_tensors
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
+    from fedrepro.papers.rm.methods._representation import RepresentationMatching
     from fedrepro.training.clients import Clients
     from fedrepro.training.terms import Term, WeightTerm
 
@@ -28,42 +31,48 @@ Source = Annotated[
 ]
 
 
+@dataclass(kw_only=True)
 class MatchingRounds(FedAvg):
-    """FedAvg with a matching loss; theta_i is client i's own and stays as it is between trainings.
+    """FedAvg with a matching loss; theta_i is client i's own, drawn when it is first chosen, and
+    stays as it is between trainings.
 
     Source: RM, section 3.1 and algorithm 1. The maps have the kernel of the network's convolutions.
     """
 
-    def match(self, coefficient: float, reduction: str, source: str) -> None:
-        """Take this matching loss into the clients' training."""
-        self.matching = {"coefficient": coefficient, "reduction": reduction, "source": source}
+    matching: Coefficient = 1.0
+    reduction: Reduction = "mean"
+    source: Source = "above"
+
+    def term(self) -> RepresentationMatching:
+        """The matching loss."""
+        from fedrepro.papers.rm.methods._representation import RepresentationMatching
+
+        return RepresentationMatching(self.matching, self.reduction, source=self.source)
 
     def terms(self) -> list[Term | WeightTerm]:
         """The matching loss comes first."""
-        from fedrepro.papers.rm.methods._representation import RepresentationMatching
-
-        return [RepresentationMatching(**self.matching), *super().terms()]  # type: ignore[arg-type]
+        return [self.term(), *super().terms()]
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
-        """The same, with every client's theta_i, which is drawn here once."""
-        from fedrepro.papers.rm.methods._representation import (
-            RepresentationMatching,
-            require_matchable,
-        )
+        """The same, and no theta_i yet."""
+        from fedrepro.papers.rm.methods._representation import require_matchable
 
         require_matchable(clients.network)
-        term = RepresentationMatching(**self.matching)  # type: ignore[arg-type]
-        drawn = [term.initial(clients.network, rng.at(client=j)) for j in range(clients.count)]
-        private = {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
-        return {**super().init(clients, info, rng), "private": private}
+        return {**super().init(clients, info, rng), "private": {}}
 
-    def lent(self, state: State, chosen: np.ndarray) -> dict[str, np.ndarray]:
-        """theta_i of the chosen clients."""
-        return {name: value[chosen] for name, value in state["private"].items()}
+    def lent(
+        self, state: State, chosen: np.ndarray, clients: Clients, rng: Rng
+    ) -> dict[str, np.ndarray]:
+        """theta_i of the chosen clients; drawn by its number for one that was never chosen."""
+        term = self.term()
+        each = [
+            state["private"].get(str(j))
+            or term.initial(clients.network, rng.at(client=j, round=-1))
+            for j in chosen.tolist()
+        ]
+        return {name: np.stack([one[name] for one in each]) for name in each[0]}
 
     def kept(self, state: State, chosen: np.ndarray, private: dict[str, np.ndarray]) -> State:
-        """theta_i as trained by the chosen clients, and as they were of all others."""
-        found = {name: value.copy() for name, value in state["private"].items()}
-        for name, value in private.items():
-            found[name][chosen] = value
+        """theta_i as trained by the chosen clients, and as they were of others that were."""
+        found = state["private"] | client_tensors(chosen, private)
         return {**super().kept(state, chosen, private), "private": found}

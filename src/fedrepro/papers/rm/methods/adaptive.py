@@ -7,6 +7,7 @@ the aggregate on examples of its own, and moves the distribution along the rewar
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -17,13 +18,7 @@ from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.papers.rm.methods import _adaptive as adaptive
-from fedrepro.papers.rm.methods._matching import (
-    MODELS,
-    Coefficient,
-    MatchingRounds,
-    Reduction,
-    Source,
-)
+from fedrepro.papers.rm.methods._matching import MODELS, MatchingRounds
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients
@@ -69,6 +64,7 @@ STEP_COUNTS = (10, 20, 30, 40)
     label="FA+AH",
     metrics=METRICS,
 )
+@dataclass(kw_only=True)
 class AdaptiveFedAvg(fedavg.FedAvg):
     """FedAvg with lr and steps from a discrete Gaussian that follows rewards. Source: RM, eq. (7).
 
@@ -76,33 +72,28 @@ class AdaptiveFedAvg(fedavg.FedAvg):
     r_t = (L_t - L_{t+1}) / L_t of the cross-entropy on the server's validation examples.
     """
 
-    def __init__(
-        self,
-        *,
-        rounds: fedavg.Rounds = 100,
-        fraction: fedavg.Fraction = 0.1,
-        weights: fedavg.Weights = "selected",
-        entropy: fedavg.EntropyShare = 0.0,
-        least_entropy: fedavg.LeastEntropy = 2.0,
-        lrs: Lrs = LRS,
-        step_counts: StepCounts = STEP_COUNTS,
-        positions: Positions = "positions",
-        meta_lr: MetaLr = 0.01,
-        window: Window = 5,
-        precision: Precision = 20.0,
-    ) -> None:
-        super().__init__(
-            rounds=rounds,
-            fraction=fraction,
-            weights=weights,
-            entropy=entropy,
-            least_entropy=least_entropy,
-        )
+    epochs: fedavg.Epochs = field(default=1, init=False)
+    steps: fedavg.Steps = field(default=None, init=False)
+    last_steps: fedavg.LastSteps = field(default=None, init=False)
+    last_lr: fedavg.LastLr = field(default=None, init=False)
+    proximal: fedavg.Mu = field(default=0.0, init=False)
+    divergence: fedavg.Divergence = field(default=0.0, init=False)
+    server_lr: fedavg.ServerLr = field(default=1.0, init=False)
+    server_momentum: fedavg.ServerMomentum = field(default=0.0, init=False)
+    lrs: Lrs = LRS
+    step_counts: StepCounts = STEP_COUNTS
+    positions: Positions = "positions"
+    meta_lr: MetaLr = 0.01
+    window: Window = 5
+    precision: Precision = 20.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         axes = (
-            adaptive.GridAxis("lrs", lrs, positions),
-            adaptive.GridAxis("step_counts", step_counts, positions),
+            adaptive.GridAxis("lrs", self.lrs, self.positions),
+            adaptive.GridAxis("step_counts", self.step_counts, self.positions),
         )
-        self.search = adaptive.Search(axes, meta_lr, window, precision)
+        self.search = adaptive.Search(axes, self.meta_lr, self.window, self.precision)
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """The same with a distribution around the grid's centre, and L_1."""
@@ -153,41 +144,9 @@ class AdaptiveFedAvg(fedavg.FedAvg):
     label="FA+RM+AH",
     metrics=METRICS,
 )
+@dataclass(kw_only=True)
 class AdaptiveMatching(AdaptiveFedAvg, MatchingRounds):
     """Representation matching with adaptive learning rate and steps. Source: RM, algorithm 1."""
-
-    def __init__(
-        self,
-        *,
-        rounds: fedavg.Rounds = 100,
-        fraction: fedavg.Fraction = 0.1,
-        weights: fedavg.Weights = "selected",
-        entropy: fedavg.EntropyShare = 0.0,
-        least_entropy: fedavg.LeastEntropy = 2.0,
-        matching: Coefficient = 1.0,
-        reduction: Reduction = "mean",
-        source: Source = "above",
-        lrs: Lrs = LRS,
-        step_counts: StepCounts = STEP_COUNTS,
-        positions: Positions = "positions",
-        meta_lr: MetaLr = 0.01,
-        window: Window = 5,
-        precision: Precision = 20.0,
-    ) -> None:
-        super().__init__(
-            rounds=rounds,
-            fraction=fraction,
-            weights=weights,
-            entropy=entropy,
-            least_entropy=least_entropy,
-            lrs=lrs,
-            step_counts=step_counts,
-            positions=positions,
-            meta_lr=meta_lr,
-            window=window,
-            precision=precision,
-        )
-        self.match(matching, reduction, source)
 
 
 def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientInfo) -> float:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import SIZES
+from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import (
     final,
     grid_of,
@@ -24,9 +22,12 @@ from fedrepro.drawings.canvas import (
     new_figure,
     select,
 )
+from fedrepro.drawings.draw import Figured
+from fedrepro.planning.drawing import Planned, drawing, is_number, numbers_shown
 from fedrepro.planning.plan import Exhibit, Measure
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -48,9 +49,8 @@ class Shade:
 TRAINING = Shade("accuracy", "train", "training accuracy (%)", 100.0, "{:.1f}")
 
 
-def shades_of(exhibit: Exhibit) -> tuple[Shade, Shade]:
-    """Training accuracy, and the size that the exhibit asks for."""
-    size = SIZES[exhibit.settings.size]
+def shades_of(size: Size) -> tuple[Shade, Shade]:
+    """Training accuracy, and a size."""
     form = "{:.0f}" if size.factor == 1 else "{:.2g}"
     return TRAINING, Shade(size.metric, "", size.title.lower(), size.factor, form)
 
@@ -68,24 +68,51 @@ class Map:
         return ", ".join(f"{name_of(key)} = {value:g}" for key, value in self.held.items())
 
 
-def heat_maps(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """A row of maps for each metric; metrics side by side where there is a single pair."""
-    measure, rows = varied(exhibit, numbers)
-    maps = maps_of(exhibit, measure, rows)
-    shades = shades_of(exhibit)
-    pairs = [(shade, one) for shade in shades for one in maps]
-    columns = len(maps) if len(maps) > 1 else len(shades)
-    tall = max(rows[one.up].nunique() for one in maps)
-    lines = len(pairs) // columns
-    drawn = new_figure(0.85 + lines * (max(CELL * tall, 1.0) + 0.55) + 0.05)
-    margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42}
-    grid = grid_of(drawn, lines, columns, across=0.5, between=0.62, **margins)
-    ranges = {shade: _range(rows, shade, maps) for shade in shades}
-    for axes, (shade, one) in zip(itertools.chain(*grid), pairs, strict=True):
-        means, spreads = (table_of(rows, shade, one, what) for what in ("mean", "sd"))
-        _draw(axes, means, spreads, shade, one, ranges[shade])
-    headings(drawn, exhibit)
-    return drawn
+@drawing("heat-maps")
+class HeatMaps(Figured):
+    """Training accuracy and size over every pair of the parameters of a method that vary.
+
+    A row of maps for each; side by side where there is a single pair.
+    """
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        showing = [measure for measure in shown.measures if measure.show]
+        if len(showing) != 1 or shown.cases:
+            yield (
+                "heat maps are of one method that shows every value of a parameter (show: [...]), "
+                f"without cases; {len(showing)} of its methods do"
+            )
+            return
+        (measure,) = showing
+        if len(shown.varied) + len(measure.show) < 2:
+            yield "heat maps need two parameters that vary; show one more, or sweep one"
+        if TRAINING.split not in measure.evaluate:
+            yield (
+                f"heat maps show training accuracy, and '{measure.spec.name}' is not measured for "
+                "it"
+            )
+        for key in shown.varied:
+            if not all(is_number(str(value)) for value in shown.values(key)):
+                yield f"heat maps are drawn along numbers, which those of '{key}' are not"
+        yield from numbers_shown(measure)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        measure, rows = varied(exhibit, numbers)
+        maps = maps_of(exhibit, measure, rows)
+        shades = shades_of(exhibit.size)
+        pairs = [(shade, one) for shade in shades for one in maps]
+        columns = len(maps) if len(maps) > 1 else len(shades)
+        tall = max(rows[one.up].nunique() for one in maps)
+        lines = len(pairs) // columns
+        drawn = new_figure(0.85 + lines * (max(CELL * tall, 1.0) + 0.55) + 0.05)
+        margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42}
+        grid = grid_of(drawn, lines, columns, across=0.5, between=0.62, **margins)
+        ranges = {shade: _range(rows, shade, maps) for shade in shades}
+        for axes, (shade, one) in zip(itertools.chain(*grid), pairs, strict=True):
+            means, spreads = (table_of(rows, shade, one, what) for what in ("mean", "sd"))
+            _draw(axes, means, spreads, shade, one, ranges[shade])
+        headings(drawn, exhibit)
+        return drawn
 
 
 def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[Measure, pd.DataFrame]:

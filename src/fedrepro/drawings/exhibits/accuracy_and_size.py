@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
-import pandas as pd
-
-from fedrepro.core.metrics import SIZES
 from fedrepro.drawings.canvas import (
     LEGEND_ROW,
     SOFT,
     WIDTH,
     Axis,
     Line,
+    along,
     axis_of,
-    close_up,
     draw_lines,
     handles_of,
     headings,
-    horizontal,
     legend,
     legend_rows,
     lines,
-    mark,
     names_of,
     new_figure,
-    percent,
     size_lines,
 )
+from fedrepro.drawings.close_ups import draw_accuracies, title_pair
+from fedrepro.drawings.draw import Along
 from fedrepro.drawings.style import Look, looks
 from fedrepro.drawings.words import wrapped
+from fedrepro.planning.drawing import Planned, drawing, one_scenario
 from fedrepro.planning.plan import Exhibit, Measure
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -43,60 +41,48 @@ NOTE = 7  # points
 Group = tuple[list[Measure], Line]
 
 
-def accuracy_and_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+@drawing("accuracy-and-size")
+class AccuracyAndSize(Along):
     """Test accuracy (whole range, and a close-up of the best) and size against the sweep."""
-    look = looks(exhibit.measures)
-    accuracy = lines(exhibit, numbers, "accuracy", "test")
-    groups = groups_of(exhibit, numbers)
-    shared = wrapped(shared_lines(groups, axis_of(exhibit)), NOTE, WIDTH - 0.2)
-    names = names_of(exhibit)
-    rows = legend_rows(list(names.values()))
-    more = NOTE_ROW * max(0, len(shared) - 1)
-    added = LEGEND_ROW * (rows - 2) + more
-    height = HEIGHT + added
-    drawn = new_figure(height, WIDTH)
 
-    def up(share: float) -> float:
-        """A height above the legend, given as a share of a figure whose legend has two rows."""
-        return (share * HEIGHT + added) / height
+    shows_pairs: ClassVar[bool] = True
 
-    grid = drawn.add_gridspec(
-        1, 3, left=0.06, right=0.945, top=up(0.825), bottom=up(0.305), wspace=0.3
-    )
-    whole, close, size = (drawn.add_subplot(grid[0, at]) for at in range(3))
-    _draw_accuracies(whole, close, exhibit, accuracy, look)
-    _draw_sizes(size, groups, axis_of(exhibit), look)
-    what = SIZES[exhibit.settings.size]
-    size.set_title(f"c  {what.title}, global model", loc="left")
-    for axes in (whole, close, size):
-        horizontal(axes, exhibit, numbers)
-    legend(drawn, handles_of(exhibit.measures, look, names), 0.05 * HEIGHT + more, rows)
-    headings(drawn, exhibit)
-    foot = (0.03 * HEIGHT + more / 2) / height
-    note = "\n".join(shared)
-    drawn.text(0.5, foot, note, fontsize=NOTE, ha="center", va="center", color=SOFT)
-    return drawn
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        yield from one_scenario(shown)
 
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        look = looks(exhibit.measures)
+        accuracy = lines(exhibit, numbers, "accuracy", "test")
+        groups = groups_of(exhibit, numbers)
+        shared = wrapped(shared_lines(groups, axis_of(exhibit)), NOTE, WIDTH - 0.2)
+        names = names_of(exhibit)
+        rows = legend_rows(list(names.values()))
+        more = NOTE_ROW * max(0, len(shared) - 1)
+        added = LEGEND_ROW * (rows - 2) + more
+        height = HEIGHT + added
+        drawn = new_figure(height, WIDTH)
 
-def _draw_accuracies(
-    whole: Axes,
-    close: Axes,
-    exhibit: Exhibit,
-    accuracy: Mapping[str, Line],
-    look: Mapping[str, Look],
-) -> None:
-    low, high = close_up(exhibit, accuracy)
-    draw_lines(whole, accuracy, look, banded=set(accuracy))
-    # in the close-up a band whose line is mostly outside would only be in the way
-    inside = {k for k, x in accuracy.items() if min(x.mean) >= low}
-    draw_lines(close, accuracy, look, banded=inside)
-    for axes in (whole, close):
-        percent(axes)
-    whole.set_title("a  Test accuracy (%)", loc="left")
-    whole.set_ylim(0, 1)
-    close.set_title("b  Test accuracy (%), close-up", loc="left")
-    close.set_ylim(low, high)
-    mark(whole, low, high)
+        def up(share: float) -> float:
+            """A height above the legend, given as a share of a figure whose legend has two rows."""
+            return (share * HEIGHT + added) / height
+
+        grid = drawn.add_gridspec(
+            1, 3, left=0.06, right=0.945, top=up(0.825), bottom=up(0.305), wspace=0.3
+        )
+        whole, close, size = (drawn.add_subplot(grid[0, at]) for at in range(3))
+        draw_accuracies(whole, close, exhibit, accuracy, look)
+        title_pair(whole, close)
+        _draw_sizes(size, groups, axis_of(exhibit), look)
+        what = exhibit.size
+        size.set_title(f"c  {what.title}, global model", loc="left")
+        for axes in (whole, close, size):
+            along(axes, exhibit, numbers, self.x_label)
+        legend(drawn, handles_of(exhibit.measures, look, names), 0.05 * HEIGHT + more, rows)
+        headings(drawn, exhibit)
+        foot = (0.03 * HEIGHT + more / 2) / height
+        note = "\n".join(shared)
+        drawn.text(0.5, foot, note, fontsize=NOTE, ha="center", va="center", color=SOFT)
+        return drawn
 
 
 def groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:

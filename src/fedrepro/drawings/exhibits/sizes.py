@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import pandas as pd
-
-from fedrepro.core.metrics import SIZES
+from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import (
     LEGEND_ROW,
     SOFT,
     Line,
+    along,
     axis_of,
     cases,
     draw_lines,
@@ -22,7 +21,6 @@ from fedrepro.drawings.canvas import (
     halo,
     handles_of,
     headings,
-    horizontal,
     legend,
     legend_rows,
     line_of,
@@ -33,10 +31,13 @@ from fedrepro.drawings.canvas import (
     select,
     size_lines,
 )
+from fedrepro.drawings.draw import Along, Figured
 from fedrepro.drawings.style import CASES, REFERENCES, Look, looks
+from fedrepro.planning.drawing import Planned, drawing, numbers_shown, one_axis, one_line_each
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.transforms import Transform
@@ -50,30 +51,52 @@ ROUND = (10, 20, 50, 100, 200, 500, 1000, 2000)
 REACH = 0.25  # accuracy further below the best than this is cut off
 
 
-def size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+@drawing("size")
+class Sizes(Along):
     """The size of each method's model in each case, and its share of all clients' models."""
-    from matplotlib.lines import Line2D
 
-    drawn = new_figure(SIZE_HEIGHT)
-    margins = {"left": 0.45, "right": 0.35, "top": 0.72, "bottom": 0.85}
-    ((units, share),) = grid_of(drawn, 1, 2, across=0.6, **margins)
-    stack = exhibit.measures[-1].label
-    look: dict[str, Look] = {}
-    spare = iter(CASES)
-    for case, own in lines_of_cases(exhibit, numbers).items():
-        whole = own.pop(stack)
-        for label, line in own.items():
-            name = ", ".join(filter(None, (label, case)))
-            look[name] = next(spare)
-            draw_lines(units, {name: line}, look, banded=[name])
-            draw_lines(share, {name: _share(line, whole)}, look, banded=[name])
-        look[stack] = look.pop(stack, REFERENCES["concatenation"])
-        draw_lines(units, {stack: whole}, look, banded=[])
-    _finish_size(units, share, exhibit, numbers, look[stack])
-    handles = [Line2D([], [], label=name, **one.line) for name, one in look.items()]
-    legend(drawn, handles, 0.06, 2 if len(handles) > 4 else 1)
-    headings(drawn, exhibit)
-    return drawn
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        yield from one_line_each(shown)
+        if shown.measures[-1].spec.name != "concatenation":
+            yield "sizes are shares of all clients' units, so its last method must be concatenation"
+        count = len(shown.measures) * max(1, shown.cases)
+        if count > len(CASES):
+            yield f"it has {count} lines, of which {len(CASES)} can be told apart; show fewer"
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        from matplotlib.lines import Line2D
+
+        drawn = new_figure(SIZE_HEIGHT)
+        margins = {"left": 0.45, "right": 0.35, "top": 0.72, "bottom": 0.85}
+        ((units, share),) = grid_of(drawn, 1, 2, across=0.6, **margins)
+        stack = exhibit.measures[-1].label
+        look: dict[str, Look] = {}
+        spare = iter(CASES)
+        for case, own in lines_of_cases(exhibit, numbers).items():
+            whole = own.pop(stack)
+            for label, line in own.items():
+                name = ", ".join(filter(None, (label, case)))
+                look[name] = next(spare)
+                draw_lines(units, {name: line}, look, banded=[name])
+                draw_lines(share, {name: _share(line, whole)}, look, banded=[name])
+            look[stack] = look.pop(stack, REFERENCES["concatenation"])
+            draw_lines(units, {stack: whole}, look, banded=[])
+        _finish(units, share, look[stack], exhibit.size)
+        for axes in (units, share):
+            along(axes, exhibit, numbers, self.x_label)
+        handles = [Line2D([], [], label=name, **one.line) for name, one in look.items()]
+        legend(drawn, handles, 0.06, 2 if len(handles) > 4 else 1)
+        headings(drawn, exhibit)
+        return drawn
+
+
+def _finish(units: Axes, share: Axes, stacked: Look, size: Size) -> None:
+    units.set_title(f"a  {size.title}, global model", loc="left")
+    share.set_title(f"b  Share of all clients' {size.words} (%)", loc="left")
+    units.set_ylim(bottom=0)
+    share.set_ylim(0, 1.04)
+    share.axhline(1.0, color=stacked.colour, linestyle=stacked.dash, linewidth=stacked.width)
+    percent(share)
 
 
 def lines_of_cases(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, dict[str, Line]]:
@@ -87,51 +110,50 @@ def _share(line: Line, whole: Line) -> Line:
     return Line(line.x, mean, [s / w for s, w in zip(line.sd, whole.mean, strict=True)])
 
 
-def _finish_size(
-    units: Axes, share: Axes, exhibit: Exhibit, numbers: pd.DataFrame, stacked: Look
-) -> None:
-    what = SIZES[exhibit.settings.size]
-    units.set_title(f"a  {what.title}, global model", loc="left")
-    share.set_title(f"b  Share of all clients' {what.words} (%)", loc="left")
-    units.set_ylim(bottom=0)
-    share.set_ylim(0, 1.04)
-    share.axhline(1.0, color=stacked.colour, linestyle=stacked.dash, linewidth=stacked.width)
-    percent(share)
-    for axes in (units, share):
-        horizontal(axes, exhibit, numbers)
-
-
 # --------------------------------------------------------------------- accuracy against size
 
 
-def accuracy_against_size(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """A panel for each case and point: a method with shown settings is a path through them."""
-    look = looks(exhibit.measures)
-    shown = cases(numbers) or [""]
-    axis = axis_of(exhibit)
-    values = list(dict.fromkeys(numbers[axis.key]))
-    rows = legend_rows([measure.label for measure in exhibit.measures])
-    drawn = new_figure(0.72 + len(shown) * (PANEL + 0.45) + 0.5 + LEGEND_ROW * rows)
-    margins = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.62 + LEGEND_ROW * rows}
-    grid = grid_of(drawn, len(shown), len(values), across=0.38, between=0.42, **margins)
-    for row, case in zip(grid, shown, strict=True):
-        own = of_case(numbers, case) if case else numbers
-        panels = [paths_of(exhibit, own[own[axis.key] == value]) for value in values]
-        means = [m for paths in panels for _, line in paths.values() for m in line.mean]
-        seen = [m for m in means if max(means) - m <= REACH]
-        for axes, value, paths in zip(row, values, panels, strict=True):
-            if seen:  # one scale for a row, so that its panels can be compared
-                axes.set_ylim(*rounded(min(seen), max(seen)))
-            _draw_paths(axes, exhibit, paths, look)
-            place = f"{axis.symbol} = {value}"
-            axes.set_title(f"{case}, {place}" if case else place, loc="left")
-        row[0].set_ylabel("test accuracy (%)", labelpad=2)
-    whose = " of the global model" if len(values) <= WIDE_PANELS else ""
-    for axes in grid[-1]:
-        axes.set_xlabel(SIZES[exhibit.settings.size].title.lower() + whose)
-    legend(drawn, handles_of(exhibit.measures, look), 0.06, rows)
-    headings(drawn, exhibit)
-    return drawn
+@drawing("accuracy-against-size")
+class AccuracyAgainstSize(Figured):
+    """Test accuracy against the size of the model; a method whose settings are shown is a path.
+
+    A panel for each case and point.
+    """
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        yield from one_axis(shown)
+        for measure in shown.measures:
+            if len(measure.show) > 1:
+                yield f"method '{measure.spec.name}' shows more than one parameter along its path"
+            yield from numbers_shown(measure)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        look = looks(exhibit.measures)
+        shown = cases(numbers) or [""]
+        axis = axis_of(exhibit)
+        values = list(dict.fromkeys(numbers[axis.key]))
+        rows = legend_rows([measure.label for measure in exhibit.measures])
+        drawn = new_figure(0.72 + len(shown) * (PANEL + 0.45) + 0.5 + LEGEND_ROW * rows)
+        margins = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.62 + LEGEND_ROW * rows}
+        grid = grid_of(drawn, len(shown), len(values), across=0.38, between=0.42, **margins)
+        for row, case in zip(grid, shown, strict=True):
+            own = of_case(numbers, case) if case else numbers
+            panels = [paths_of(exhibit, own[own[axis.key] == value]) for value in values]
+            means = [m for paths in panels for _, line in paths.values() for m in line.mean]
+            seen = [m for m in means if max(means) - m <= REACH]
+            for axes, value, paths in zip(row, values, panels, strict=True):
+                if seen:  # one scale for a row, so that its panels can be compared
+                    axes.set_ylim(*rounded(min(seen), max(seen)))
+                _draw_paths(axes, exhibit, paths, look)
+                place = f"{axis.symbol} = {value}"
+                axes.set_title(f"{case}, {place}" if case else place, loc="left")
+            row[0].set_ylabel("test accuracy (%)", labelpad=2)
+        whose = " of the global model" if len(values) <= WIDE_PANELS else ""
+        for axes in grid[-1]:
+            axes.set_xlabel(exhibit.size.title.lower() + whose)
+        legend(drawn, handles_of(exhibit.measures, look), 0.06, rows)
+        headings(drawn, exhibit)
+        return drawn
 
 
 CORNERS = ((1, 0), (0, 0), (0, 1))  # lower right, lower left, upper left
@@ -165,7 +187,7 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     for measure in exhibit.measures:
         own = rows[rows["method"] == measure.label]
         accuracy = select(own, "accuracy", "test").set_index("setting")
-        size = SIZES[exhibit.settings.size]
+        size = exhibit.size
         sizes = select(own, size.metric, "").set_index("setting")["mean"] * size.factor
         key = measure.show[0] if measure.show else None
         at = accuracy[key].astype(float).tolist() if key else []

@@ -1,0 +1,47 @@
+"""Pixels less a mean and divided by a standard deviation that public code has for a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import register
+from fedrepro.core.spec import Arg
+from fedrepro.data.prepared import SPLITS, Arrays
+
+# of pixels from 0 to 1, a channel each; FedFisher's code has those of MNIST for Fashion-MNIST too
+NUMBERS = {
+    "mnist": ([0.1307], [0.3081]),
+    "cifar10": ([0.491, 0.482, 0.447], [0.247, 0.243, 0.262]),
+}
+
+
+@register("feature", "standard", version=1, device="cpu")
+def standard(
+    images: Arrays,
+    *,
+    of: Annotated[
+        Literal["mnist", "cifar10"], Arg("whose mean and deviation: of MNIST, or of CIFAR-10")
+    ] = "mnist",
+) -> Mapping[str, np.ndarray]:
+    """(x - m) / s of each channel, or one m and s for all. Shapes: {split: float32 (N, *shape)}.
+
+    Errors: FedreproError where the images have another number of channels.
+    """
+    mean, deviation = (np.array(each, np.float32) for each in NUMBERS[of])
+    channels = images.shape[0] if len(images.shape) == 3 else 1
+    if mean.size not in (1, channels):
+        raise FedreproError(
+            f"features 'standard' has numbers for {mean.size} channels with of '{of}', and the "
+            f"images have {channels}: name another `of`"
+        )
+    over = (-1, 1, 1) if len(images.shape) == 3 else (-1,)
+    scale = np.float32(images.scale)
+    return {
+        split: (images.x[split].astype(np.float32) / scale - mean.reshape(over))
+        / deviation.reshape(over)
+        for split in SPLITS
+    }

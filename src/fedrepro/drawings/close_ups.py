@@ -1,0 +1,111 @@
+"""Test accuracy over the whole range, and a close-up of the best: what several drawings have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from fedrepro.drawings.canvas import (
+    LEGEND_ROW,
+    LETTERS,
+    Line,
+    cases,
+    close_up,
+    draw_lines,
+    grid_of,
+    handles_of,
+    headings,
+    legend,
+    legend_rows,
+    mark,
+    names_of,
+    new_figure,
+    of_case,
+    percent,
+)
+from fedrepro.drawings.draw import Along
+from fedrepro.drawings.style import Look, looks
+from fedrepro.planning.plan import Exhibit
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS_HEIGHT = 4.7  # inches, with a legend of two rows
+COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 0.42}
+
+
+class WithCloseUp(Along):
+    """Side by side for one scenario; for cases one above the other, in a column each.
+
+    height: of a figure of one scenario, in inches, with a legend of two rows; sides: its margins.
+    """
+
+    height: ClassVar[float]
+    sides: ClassVar[Mapping[str, float]]
+
+    def draw_pair(
+        self,
+        exhibit: Exhibit,
+        numbers: pd.DataFrame,
+        look: Mapping[str, Look],
+        whole: Axes,
+        close: Axes,
+    ) -> None:
+        """The whole range and the close-up of one scenario."""
+        raise NotImplementedError
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        look, shown, names = looks(exhibit.measures), cases(numbers), names_of(exhibit)
+        rows = legend_rows(list(names.values()))
+        added = LEGEND_ROW * (rows - 2)
+        drawn = new_figure((COLUMNS_HEIGHT if shown else self.height) + added)
+        if shown:
+            upper, lower = grid_of(drawn, 2, len(shown), bottom=0.95 + added, **COLUMNS)
+            for letter, case, whole, close in zip(LETTERS, shown, upper, lower, strict=False):
+                self.draw_pair(exhibit, of_case(numbers, case), look, whole, close)
+                whole.set_title(f"{letter}  {case}".replace(", ", "\n    "), loc="left")
+                whole.set_xlabel("")
+                close.set_title("close-up", loc="left", fontsize=7)
+            for axes in (upper[0], lower[0]):
+                axes.set_ylabel("test accuracy (%)", labelpad=2)
+        else:
+            ((whole, close),) = grid_of(drawn, 1, 2, bottom=0.95 + added, **self.sides)
+            self.draw_pair(exhibit, numbers, look, whole, close)
+            title_pair(whole, close)
+        legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
+        headings(drawn, exhibit)
+        return drawn
+
+
+def title_pair(whole: Axes, close: Axes) -> None:
+    """Of a single scenario."""
+    whole.set_title("a  Test accuracy (%)", loc="left")
+    close.set_title("b  Test accuracy (%), close-up", loc="left")
+
+
+def draw_accuracies(
+    whole: Axes,
+    close: Axes,
+    exhibit: Exhibit,
+    accuracy: Mapping[str, Line],
+    look: Mapping[str, Look],
+    name: str = "b",
+) -> None:
+    """Lines along a sweep; name: of the close-up, beside the part of the range that it shows."""
+    low, high = close_up(exhibit, accuracy)
+    draw_lines(whole, accuracy, look, banded=set(accuracy))
+    # in the close-up a band whose line is mostly outside would only be in the way
+    inside = {k for k, x in accuracy.items() if min(x.mean) >= low}
+    draw_lines(close, accuracy, look, banded=inside)
+    limit_pair(whole, close, (low, high), name)
+
+
+def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str = "b") -> None:
+    """The ranges of both, in percent."""
+    for axes in (whole, close):
+        percent(axes)
+    whole.set_ylim(0, 1)
+    close.set_ylim(*limits)
+    mark(whole, *limits, name)

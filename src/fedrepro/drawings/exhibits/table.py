@@ -1,0 +1,105 @@
+"""Drawing table: numbers in rows and columns, as html, markdown and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.metrics import TIMES
+from fedrepro.core.packs import published_file
+from fedrepro.planning.drawing import TABLE, Drawing, MetricName, Planned, a_rival, drawing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedrepro.planning.exhibit import Exhibit
+
+
+@drawing(TABLE)
+class TableDrawing(Drawing):
+    """Numbers in rows and columns, with what the paper printed beside them.
+
+    `method`, `case`, swept and shown parameters go down or across, by their names.
+    """
+
+    shows_pairs: ClassVar[bool] = True
+    suffix: ClassVar[str] = ".html"
+
+    rows: list[str] = Field(
+        default_factory=list, description="what goes down; by itself methods and their settings"
+    )
+    columns: list[str] = Field(
+        default_factory=list, description="what goes across; by itself cases and swept parameters"
+    )
+    metric: MetricName = Field("accuracy", description="the number in each cell")
+    split: str = Field("test", description="split on which it is measured; empty if on none")
+    sizes: bool = Field(True, description="the size of the model stands under each number")
+    best: Literal["column", "row", "none"] = Field(
+        "column", description="where the best of the rivals is marked; ties never are"
+    )
+
+    @property
+    def number(self) -> tuple[str, str]:
+        return self.metric, self.split
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        yield from a_rival(shown)
+        yield from self._arranged(shown)
+        if self.metric in TIMES:
+            yield from _timed(shown)
+
+    def _arranged(self, shown: Planned) -> Iterator[str]:
+        """Everything that takes several values goes down or across, once."""
+        settings = [key for measure in shown.measures for key in measure.show]
+        points = shown.points[0]
+        known = dict.fromkeys(["method", *points, *settings])
+        rows = self.rows or ["method", *dict.fromkeys(settings)]
+        columns = self.columns or [key for key in points if key not in rows]
+        placed = [*rows, *columns]
+        for key in placed:
+            if key not in known:
+                yield f"its table has '{key}' in rows or columns; what it has is {', '.join(known)}"
+            if placed.count(key) > 1:
+                yield f"its table has '{key}' twice in rows and columns; take one out"
+        varied = ["method"] if len(shown.measures) > 1 else []
+        varied += [key for key in points if len(shown.values(key)) > 1]
+        for key in (*varied, *settings):
+            if key not in placed:
+                yield (
+                    f"'{key}' takes several values, but its table has it in neither rows nor "
+                    "columns"
+                )
+
+    def files(
+        self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
+    ) -> dict[str, bytes]:
+        """The table, and a csv of what the paper printed beside ours."""
+        from fedrepro.drawings.layout import arrangement_of, held, sizes_below, table_of
+        from fedrepro.drawings.tables import html, latex, markdown
+        from fedrepro.numbers.printed import printed_rows, read_published
+        from fedrepro.numbers.summary import csv_text, read_csv
+
+        stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
+        published = read_published(published_file(exhibit.paper))
+        printed = csv_text(printed_rows(exhibit, published, numbers, stand_ins))
+        below = sizes_below(numbers, exhibit.settings.size) if self.sizes else None
+        caption = f"{exhibit.caption} {held(about, numbers)}."
+        arranged = arrangement_of(about)
+        table = table_of(about, numbers, arranged, below, read_csv(printed), caption)
+        texts = {".html": html(table), ".md": markdown(table), ".tex": latex(table)}
+        texts[".printed.csv"] = printed
+        return {suffix: text.encode() for suffix, text in texts.items()}
+
+
+def _timed(shown: Planned) -> Iterator[str]:
+    """Times are of single rounds, and of one setting each."""
+    for measure in shown.measures:
+        in_rounds = METHOD_KINDS[measure.spec.component.meta["kind"]].in_rounds
+        if not in_rounds or len(measure.settings) > 1:
+            yield (
+                f"times are of rounds of one setting of a method; '{measure.spec.name}' has "
+                + ("several settings" if in_rounds else "no rounds")
+            )

@@ -1,0 +1,326 @@
+"""Any `torch.nn.Module` as a network, where nobody wrote it as layers.
+
+On the CPU one model is computed after another, on a GPU a block of them by `torch.vmap` where the
+module allows it. A network of layers is faster, and only of layers are there matrices and units,
+which methods that match or merge layer by layer ask for. Products are PyTorch's own, so that bytes
+are those of one machine alone: origins say so (`core/provenance.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from fedrepro.core.artifacts import one_line
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import MODULE
+from fedrepro.core.registry import register
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Spec
+from fedrepro.networks.layers import Parameter, Pass, Shape
+from fedrepro.networks.network import IMAGE, Init, Network
+
+if TYPE_CHECKING:
+    import torch
+
+F = TypeVar("F", bound=Callable[..., Any])
+Tensors = Mapping[str, "torch.Tensor"]
+
+TRIED = 3  # examples that a module is tried with
+NEAR = 1e-4  # up to which two ways of computing a score are the same
+
+
+def module(name: str, *, version: int | Literal["dev"] = 1, title: str = "") -> Callable[[F], F]:
+    """Decorator: registers a class or a function as a model; what it gives is a `torch.nn.Module`.
+
+    It is called with `shape`, of one example as the module is handed it, (channels, height, width)
+    for an image, and `classes`; its keyword-only arguments that have an `Arg` are parameters. The
+    module maps (B, *shape) to logits (B, classes). version: see `registry.register`.
+    """
+    return register("model", name, version, title=title or name, **{MODULE: True})
+
+
+def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
+    """The network that such a model is for examples of this shape and these classes.
+
+    Errors: FedreproError for what gives no module, or one that cannot be trained, averaged and
+    measured as other models are (`_require_trainable`, `_tried`).
+    """
+    import torch
+
+    given = (1, *shape) if len(shape) == IMAGE - 1 else shape
+    make = partial(model.component.fn, given, classes, **model.values)
+    with _saying(model.name, given):
+        made = make()
+    if not isinstance(made, torch.nn.Module):
+        what = type(made).__name__
+        raise FedreproError(f"model '{model.name}' gives a {what}: let it give a torch.nn.Module")
+    _require_trainable(model.name, made)
+    found = _tried(model.name, made, given, classes)
+    return ModuleNetwork(given, (found,), "module", make=make)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnModule:
+    """A module as a layer, and what was found when it was tried.
+
+    widest: numbers of the largest output of one of its parts. products: multiplications. Both for
+    one example, and of parts that are modules themselves. draws: whether it trains otherwise than
+    it predicts, as with dropout.
+    """
+
+    module: torch.nn.Module
+    shape: Shape
+    classes: int
+    widest: int
+    products: int
+    draws: bool
+
+    def parameters(self, shape: Shape) -> dict[str, Parameter]:
+        """The module's, by its own names."""
+        return {
+            name: Parameter(tuple(value.shape), math.prod(value.shape[1:]))
+            for name, value in self.module.named_parameters()
+        }
+
+    def output(self, shape: Shape) -> Shape:
+        """(classes,)."""
+        return (self.classes,)
+
+    def forward(self, own: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """(A, B, *shape) to (A, B, classes)."""
+        import torch
+
+        if self.module.training != (run.noise is not None):
+            self.module.train(run.noise is not None)
+        seeds = [None] * len(x) if run.noise is None else run.noise.seeds(len(x))
+        if len(x) > 1 and self.together:
+            with _seeded(seeds[0], x.device):
+                stacked: torch.Tensor = torch.vmap(self.logits, randomness="different")({**own}, x)
+            return stacked
+        each = []
+        for at, seed in enumerate(seeds):
+            with _seeded(seed, x.device):
+                each.append(self.logits({name: value[at] for name, value in own.items()}, x[at]))
+        return torch.stack(each)
+
+    def logits(self, own: Tensors, x: torch.Tensor) -> torch.Tensor:
+        """Of one model: tensors (*shape) by name and x (B, *shape) to (B, classes)."""
+        import torch
+
+        constant = {
+            name: value.to(x.device, x.dtype if value.is_floating_point() else value.dtype)
+            for name, value in self.module.named_buffers()
+        }
+        found: torch.Tensor = torch.func.functional_call(self.module, {**own, **constant}, (x,))
+        return found
+
+    @cached_property
+    def together(self) -> bool:
+        """Whether `torch.vmap` can compute several models at once."""
+        import torch
+
+        two = {
+            name: torch.stack([value.detach()] * 2)
+            for name, value in self.module.named_parameters()
+        }
+        try:
+            torch.vmap(self.logits, randomness="different")(two, torch.zeros(2, 1, *self.shape))
+        except Exception:  # a module may do anything that it does not know
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class ModuleNetwork(Network):
+    """A network of one module. make: gives a new one, with weights as its own code draws them."""
+
+    make: Callable[[], torch.nn.Module] = field(kw_only=True)
+
+    @property
+    def _module(self) -> OwnModule:
+        (layer,) = self.layers
+        assert isinstance(layer, OwnModule)
+        return layer
+
+    @cached_property
+    def places(self) -> tuple[tuple[OwnModule, Shape, dict[str, str]], ...]:
+        """The module, whose tensors have its own names."""
+        names = self._module.parameters(self.shape)
+        return ((self._module, self.shape, {name: name for name in names}),)
+
+    @property
+    def draws(self) -> bool:
+        """Whether training it draws random numbers."""
+        return self._module.draws
+
+    @property
+    def products(self) -> int:
+        """Multiplications that predict one example."""
+        return self._module.products
+
+    @cached_property
+    def widest(self) -> int:
+        """Floats of the largest activation of one example."""
+        return self._module.widest
+
+    def initial(
+        self, rng: Rng, weight_sd: float, bias: float, init: Init = "normal"
+    ) -> dict[str, np.ndarray]:
+        """Tensors (*shape) to start from, float32: as the module itself draws them.
+
+        PyTorch's generator begins at the place `rng`; what else is given is for other networks.
+        """
+        import torch
+
+        seed = int(rng.stream("initial-weights").integers(2**63))
+        with _seeded(seed, torch.device("cpu")):
+            made = self.make()
+        found = {k: v.detach().cpu().float().numpy().copy() for k, v in made.named_parameters()}
+        if {name: value.shape for name, value in found.items()} != self.shapes:
+            raise FedreproError(
+                "a model that is a torch.nn.Module has other parameters each time that it is made: "
+                "let its shapes follow from what it is given"
+            )
+        return found
+
+
+# ------------------------------------------------------------------------------------ trying it
+
+
+def _require_trainable(name: str, made: torch.nn.Module) -> None:
+    """Errors: FedreproError for parameters that cannot be trained as others are."""
+    import torch
+
+    parameters = dict(made.named_parameters())
+    if not parameters:
+        raise FedreproError(f"model '{name}' has no parameters, so that nothing can be trained")
+    for key, value in parameters.items():
+        if isinstance(value, torch.nn.UninitializedParameter):
+            raise FedreproError(f"model '{name}': {key} has no shape yet, give its size")
+        if not value.is_floating_point():
+            raise FedreproError(f"model '{name}': {key} holds no floating-point numbers")
+        if not value.requires_grad:
+            raise FedreproError(
+                f"model '{name}': {key} is frozen (requires_grad=False), and here all parameters "
+                "are trained; make it a buffer (register_buffer)"
+            )
+
+
+def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnModule:
+    """What some examples of zeros and ones tell of a module.
+
+    Errors: FedreproError for anything but a score for each class, for scores of an example that
+    others beside it change, and for buffers that change in training.
+    """
+    import torch
+
+    drawn = np.random.default_rng(0).integers(0, 2, (TRIED, *shape))
+    x = torch.from_numpy(drawn.astype(np.float32))
+    copied = copy.deepcopy(made).float()
+    with torch.no_grad(), _seeded(0, x.device), _saying(name, shape):
+        with _sizes(copied.eval()) as sizes:
+            scores = copied(x)
+        _require_scores(name, scores, classes)
+        alone = torch.cat([copied(x[[at]]) for at in range(TRIED)])
+        before = torch.get_rng_state()
+        trained = copied.train()(x)
+        drew = not torch.equal(before, torch.get_rng_state())
+    _require_constant(name, made, copied)
+    if not torch.allclose(scores, alone, NEAR, NEAR):
+        raise FedreproError(
+            f"model '{name}' gives an example other scores beside others than alone, as BatchNorm "
+            "without running statistics does; take GroupNorm or LayerNorm"
+        )
+    draws = drew or not torch.allclose(scores, trained, NEAR, NEAR)
+    widest, products = max(size for size, _ in sizes), sum(each for _, each in sizes)
+    return OwnModule(made, shape, classes, widest, products, draws)
+
+
+@contextmanager
+def _sizes(made: torch.nn.Module) -> Iterator[list[tuple[int, int]]]:
+    """Of each call of a part, for one example: numbers that it gives, and multiplications.
+
+    A matrix is multiplied once for each position of a sequence, a kernel for each of an image.
+    """
+    import torch
+
+    found: list[tuple[int, int]] = []
+
+    def note(part: torch.nn.Module, _: Any, out: Any) -> None:
+        if isinstance(out, torch.Tensor) and out.dim() > 1:
+            places = {2: math.prod(out.shape[1:-1]), 4: math.prod(out.shape[2:])}
+            weights = [own for own in part.parameters(recurse=False) if own.dim() > 1]
+            products = sum(own.numel() * places.get(own.dim(), 1) for own in weights)
+            found.append((out[0].numel(), products))
+
+    hooks = [part.register_forward_hook(note) for part in made.modules()]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _require_scores(name: str, scores: Any, classes: int) -> None:
+    import torch
+
+    if not isinstance(scores, torch.Tensor) or scores.shape != (TRIED, classes):
+        shape = getattr(scores, "shape", None)
+        what = f"a {type(scores).__name__}" if shape is None else f"shape {tuple(shape)}"
+        raise FedreproError(
+            f"model '{name}' gives {what} for {TRIED} examples of {classes} classes: let its "
+            "forward give logits, of shape (examples, classes)"
+        )
+    if (scores >= 0).all() and ((scores.sum(1) - 1).abs() < NEAR).all():
+        raise FedreproError(
+            f"model '{name}' gives probabilities: leave out its last softmax, for the loss has one"
+        )
+
+
+def _require_constant(name: str, made: torch.nn.Module, trained: torch.nn.Module) -> None:
+    """Errors: FedreproError for buffers that a step of training changed."""
+    import torch
+
+    after = dict(trained.named_buffers())
+    changed = [k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype))]
+    if changed:
+        raise FedreproError(
+            f"model '{name}' keeps {changed[0]} beside its parameters and changes it in training, "
+            "as BatchNorm does its running statistics; there is no rule yet by which those of "
+            "clients are combined: take GroupNorm or LayerNorm"
+        )
+
+
+@contextmanager
+def _saying(name: str, shape: Shape) -> Iterator[None]:
+    """What a module raises, as a sentence."""
+    try:
+        yield
+    except FedreproError:
+        raise
+    except Exception as error:  # it is another's code
+        raise FedreproError(
+            f"model '{name}' fails on examples of shape {shape}: {type(error).__name__}, "
+            f"{one_line(error)}"
+        ) from error
+
+
+@contextmanager
+def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """PyTorch's generator begins at a seed, and is afterwards as it was; None: nothing is drawn."""
+    import torch
+
+    if seed is None:
+        yield
+        return
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

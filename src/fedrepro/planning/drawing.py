@@ -1,0 +1,188 @@
+"""What a drawing is: options, what it needs of an exhibit, and how it shows one.
+
+A drawing is a component: a class below `@drawing("name")`, found in `drawings/exhibits`, in the
+folder `drawings` of a paper, or in a file outside the package. Its fields are its options. A figure
+is drawn last, from numbers that took hours; what cannot be drawn is refused when the exhibit is
+planned, so modules of drawings import neither pandas nor matplotlib until they draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_serializer
+
+from fedrepro.core.metrics import all_metrics
+from fedrepro.core.registry import DRAWING, register
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedrepro.planning.exhibit import Exhibit
+    from fedrepro.planning.measures import Measure
+
+CASE, ROUND = "case", "round"  # columns of an exhibit's numbers
+PANELS = 8  # letters and columns that a figure has room for
+TABLE = "table"  # the one drawing that is written rather than drawn
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _known_metric(name: str) -> str:
+    if name not in all_metrics():
+        raise ValueError(f"the metrics are {', '.join(all_metrics())}")
+    return name
+
+
+MetricName = Annotated[str, AfterValidator(_known_metric)]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What an exhibit would show: its methods, and the swept values of each of its points."""
+
+    measures: Sequence[Measure]
+    points: Sequence[Mapping[str, Any]]
+
+    @property
+    def axis(self) -> list[str]:
+        """The swept parameters, without the case."""
+        return [key for key in self.points[0] if key != CASE]
+
+    @property
+    def cases(self) -> int:
+        """How many cases are set side by side; 0 if there is a single scenario."""
+        return len(self.values(CASE))
+
+    def values(self, key: str) -> list[Any]:
+        """The values of a swept parameter, each once."""
+        return list(dict.fromkeys(point[key] for point in self.points if key in point))
+
+    @property
+    def varied(self) -> list[str]:
+        """The swept parameters that take several values."""
+        return [key for key in self.axis if len(self.values(key)) > 1]
+
+
+class Drawing(Strict):
+    """How an exhibit is shown; the fields of a drawing are its options.
+
+    by_rounds: whether single rounds stand in the csv. shows_pairs: whether it can show methods
+    with fewer trials than others. suffix: of the file that people look at.
+    """
+
+    name: ClassVar[str]
+    by_rounds: ClassVar[bool] = False
+    shows_pairs: ClassVar[bool] = False
+    suffix: ClassVar[str] = ".svg"
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        """Why an exhibit cannot be drawn so, in sentences; none if it can."""
+        yield from ()
+
+    @property
+    def number(self) -> tuple[str, str]:
+        """The metric and the split that it shows alone; empty if it shows several."""
+        return "", ""
+
+    def further(
+        self, metrics: Sequence[Path | str], setting: str, measure: Measure, trials: int, where: str
+    ) -> Mapping[tuple[str, str], Sequence[float]]:
+        """What it shows beside metrics: (metric, split) -> a value for each trial.
+
+        metrics: the files of a run. setting: what the run's rows of this setting are called.
+        """
+        return {}
+
+    def files(
+        self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
+    ) -> dict[str, bytes]:
+        """What people look at, by suffix. about: what the json says of the exhibit."""
+        raise NotImplementedError
+
+    @model_serializer(mode="wrap")
+    def _told(self, write: Any) -> dict[str, Any]:
+        return {"name": self.name, **write(self)}
+
+
+D = TypeVar("D", bound=type[Drawing])
+
+
+def drawing(name: str) -> Callable[[D], D]:
+    """Decorator: the class below is the drawing of this name."""
+
+    def keep(cls: D) -> D:
+        cls.name = name
+        return register(DRAWING, name, version=1)(cls)
+
+    return keep
+
+
+# ------------------------------------------------- what several drawings need of an exhibit
+
+
+def one_line_each(shown: Planned) -> Iterator[str]:
+    """One line a method, against one swept parameter."""
+    yield from one_axis(shown)
+    yield from nothing_shown(shown)
+
+
+def one_scenario(shown: Planned) -> Iterator[str]:
+    """The same, without cases."""
+    if shown.cases:
+        yield "it has cases; draw it as accuracy-panels, a panel for each, or as a table"
+    yield from one_line_each(shown)
+
+
+def one_axis(shown: Planned) -> Iterator[str]:
+    """One parameter varies, in numbers."""
+    several = shown.varied or shown.axis[:1]
+    if len(several) != 1:
+        yield (
+            f"it is drawn against one swept parameter, but {len(several)} of its sweep vary; "
+            "sweep one, or draw it as a table"
+        )
+        return
+    (key,) = several
+    found = [str(value) for value in shown.values(key)]
+    depths = {text.count("@") for text in found}
+    if not (key == "hidden" and len(depths) > 1) and not all(map(is_number, found)):
+        given = ", ".join(found)
+        yield f"it is drawn along '{key}', but {given} are no numbers; draw it as a table"
+
+
+def nothing_shown(shown: Planned) -> Iterator[str]:
+    """No method shows every value of a parameter."""
+    for measure in shown.measures:
+        if measure.show:
+            yield (
+                f"method '{measure.spec.name}' shows every value of {measure.show[0]}, which has "
+                "no place in this drawing; choose one, or draw it as a table"
+            )
+
+
+def numbers_shown(measure: Measure) -> Iterator[str]:
+    """What a method shows every value of has numbers as values."""
+    for key in measure.show:
+        values = [str(setting[key]) for setting in measure.settings]
+        if not all(map(is_number, values)):
+            yield f"it is drawn along '{key}' of '{measure.spec.name}', which is no number"
+
+
+def a_rival(shown: Planned) -> Iterator[str]:
+    """Not all of its methods are bounds."""
+    if all(measure.reference for measure in shown.measures):
+        yield "all its methods are references; one at least must be a rival"
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

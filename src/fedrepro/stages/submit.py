@@ -1,0 +1,179 @@
+"""An entry for a leaderboard, packed from what is computed: `fedrepro submit`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from fedrepro.core import outside
+from fedrepro.core.artifacts import SCHEMA_VERSION, one_line, read_json, read_source, write_json
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.provenance import origins
+from fedrepro.core.registry import components, components_of
+from fedrepro.core.spec import Component
+from fedrepro.core.temporary import temporary_folder
+from fedrepro.machine import isolated
+from fedrepro.planning.boards import part_keys
+from fedrepro.planning.brought import at_hand
+from fedrepro.planning.config import ExhibitFile, load_config, load_exhibits
+from fedrepro.planning.described import ToldMethod, described
+from fedrepro.planning.entered import EntryRun, entry_plan, runs_of
+from fedrepro.planning.plan import Plan
+from fedrepro.record.entry import Entry, pack
+
+DESCRIBED = "described.json"
+LOADED = 600  # seconds that a file may take to be loaded
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What was packed, and why some exhibits are not part of it."""
+
+    entry: Entry
+    left_out: Mapping[str, str]
+
+
+def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
+    """Pack the runs of a method of `also` in a leaderboard or an exhibit, as far as they are there.
+
+    wanted: its label or its name. Errors: FedreproError for a method that is no such, or has no
+    file of its own; for runs of another file than is there now; and if no exhibit is whole.
+    """
+    config, (paper, _, name) = load_config(), key.partition("/")
+    whole = Plan(config, load_exhibits(), scale)
+    if paper not in {*whole.files, *whole.unread}:
+        known = [f"{paper}/{one}" for paper, file in whole.files.items() for one in file.boards]
+        raise unknown("leaderboard", key, known)
+    file = whole.files[paper]
+    keys = part_keys(whole, paper, name) if name in file.boards else [whole.exhibit(key).key]
+    says = _said(file, wanted)
+    item = components("method")[says["name"]]
+    text = _file_of(item).read_bytes()
+    method_file = f"{item.name}.py"
+    with temporary_folder() as folder:
+        (folder / method_file).write_bytes(text)
+        told = described_by(folder, method_file, item.name, "")
+    plan = entry_plan(file, says, item, scale, config)
+    runs: dict[str, list[EntryRun]] = {}
+    left_out: dict[str, str] = {}
+    for one in keys:
+        try:
+            found = list(runs_of(plan, [one]))
+        except FedreproError as error:
+            left_out[one] = str(error)
+            continue
+        there = [run for run in found if Path(at_hand(run.path)).exists()]
+        if len(there) == len(found):
+            runs[one] = found
+        else:
+            left_out[one] = f"{len(there)} of {len(found)} files of runs are there"
+    if not runs:
+        raise FedreproError(
+            f"no exhibit of {key} is computed whole with '{wanted or says['name']}' at scale "
+            f"{scale} ({next(iter(left_out.values()))}); make it with: snakemake --cores 2 "
+            f"reports/{scale}/{key}.csv"
+        )
+    each = list({run.path: run for own in runs.values() for run in own}.values())
+    files = {method_file: text}
+    for run in each:
+        for path in (run.path, run.timings):
+            files[path] = Path(at_hand(path)).read_bytes()
+    sources = [read_source(at_hand(run.path)) for run in each]
+    _require_of_this_file(item, sources)
+    entry = {
+        "kind": "entry",
+        "schema": SCHEMA_VERSION,
+        "paper": paper,
+        "scale": scale,
+        "seed": config.seed,
+        "trials_per_job": plan.trials_per_job,
+        "exhibits": [one.partition("/")[2] for one in runs],
+        "method": told.model_dump(mode="json"),
+        "says": dict(says),
+        "origin": origins(sources),
+        "by": by,
+    }
+    try:
+        return Packed(pack(entry, files, out), left_out)
+    except ValidationError as error:
+        raise FedreproError(f"this is no entry: {one_line(error)}") from error
+
+
+def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
+    """The method of `also` that is meant."""
+    called = {str(one.get("label") or one.get("name")): one for one in file.also}
+    named = {str(one.get("name")): one for one in file.also}
+    if not wanted and len(called) == 1:
+        return next(iter(called.values()))
+    known = named | called
+    if wanted not in known:
+        raise FedreproError(
+            f"`also` in config/config.yaml has no method '{wanted}' for {file.paper} (it has "
+            f"{', '.join(called) or 'none'}): write also: {{{file.paper}: [{{name: mine}}]}} there"
+        )
+    return known[wanted]
+
+
+def _file_of(item: Component) -> Path:
+    """Errors: FedreproError for a method without a file of its own."""
+    if item.file not in outside.loaded_digests:
+        raise FedreproError(
+            f"method '{item.name}' is in no file that `components` in config/config.yaml names: "
+            "an entry has its method in one file"
+        )
+    return Path(item.file)
+
+
+def _require_of_this_file(item: Component, sources: list[dict[str, Any]]) -> None:
+    from fedrepro.core.provenance import file_of
+
+    now, key = file_of(item), f"method {item.name}"
+    other = [one for one in sources if one.get("component_files", {}).get(key) != now]
+    if other:
+        raise FedreproError(
+            f"{len(other)} of {len(sources)} files of runs are of another {Path(item.file).name} "
+            "than is there now: compute them anew (version='dev' does so by itself), or take the "
+            "file back to what it was"
+        )
+
+
+# --------------------------------------------------------------------------------- descriptions
+
+
+def describe(file: str, out: Path) -> None:
+    """Write what the methods of a file are, as data. Errors: FedreproError for one without any."""
+    outside.name_files([file])
+    components("method")
+    found = [item for item in components_of(file) if item.kind == "method"]
+    if not found:
+        raise FedreproError(f"{file} has no method: decorate a function or a class by @method")
+    write_json(out, {"methods": [described(one).model_dump(mode="json") for one in found]})
+
+
+def described_by(folder: Path, file: str, name: str, by: str) -> ToldMethod:
+    """What the method of this name in a file of `folder` is; it is loaded in a process of its own.
+
+    by: what isolates that. Errors: FedreproError with why it cannot be loaded, or that it has no
+    such method.
+    """
+    out = folder / "out"
+    out.mkdir(exist_ok=True)
+    ended = isolated.run(
+        [sys.executable, "-m", "fedrepro", "describe", file, f"out/{DESCRIBED}"],
+        by=by, folder=folder, write=[out], seconds=LOADED,
+    )  # fmt: skip
+    if ended.returncode:
+        raise FedreproError(f"{file} alone cannot be used: {isolated.last_words(ended)}")
+    try:
+        told = [ToldMethod.model_validate(one) for one in read_json(out / DESCRIBED)["methods"]]
+    except (ValidationError, KeyError, TypeError) as error:
+        raise FedreproError(f"{file} describes itself in an odd way: {one_line(error)}") from error
+    for one in told:
+        if one.name == name:
+            return one
+    raise FedreproError(f"{file} has no method '{name}'")

@@ -1,0 +1,446 @@
+"""Clients that are made when they are drawn: the same as if all were there, and only those."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from contract import FEDERATED, METHODS, states
+from hypothesis import given as drawn_by
+from hypothesis import settings
+from hypothesis import strategies as st
+from memory import PEAK
+from problems import problem
+
+from fedrepro.api import ClientInfo
+from fedrepro.components.datasets.synthetic import Synthetic
+from fedrepro.components.methods.fedavg import MANY, drawn
+from fedrepro.core.artifacts import load_state
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components, parse_token
+from fedrepro.core.rng import Rng
+from fedrepro.core.states import settled
+from fedrepro.data.held import HeldWriter, sizes_of
+from fedrepro.data.membership import build_partition, read_members, table_of, write_partition
+from fedrepro.data.population import Population, population_of
+from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
+from fedrepro.networks.predict import network_of
+from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.stages import data as data_stage
+from fedrepro.stages import federate, train
+from fedrepro.stages.common import TrialData
+from fedrepro.stages.rounds_job import RoundsInputs
+from fedrepro.training.clients import ClientData, Clients
+from fedrepro.training.examples import MadeExamples
+from fedrepro.training.settings import settings_of
+
+SMALL = {"log_mean": 1.0, "log_sd": 1.0, "least": 10}
+MADE = Synthetic(1.0, 1.0, False, 30, 10, 1.0, 1.0, 0)
+
+
+def synthetic(**values):
+    return components("dataset")["synthetic"].spec({**SMALL, **values})
+
+
+def natural(clients, **values):
+    return components("partition")["natural"].spec({"clients": clients, **values})
+
+
+@cache
+def arrays(clients):
+    spec = synthetic(clients=clients)
+    return spec.component.make(Arrays, Path(), **spec.values)
+
+
+# ------------------------------------------------------------------------------------- Synthetic
+
+
+@drawn_by(st.integers(0, 10**7), st.integers(0, 3), st.booleans())
+def test_a_client_follows_from_its_number_and_the_draw_alone(client, draw, iid):
+    one, other = (replace(MADE, draw=draw, iid=iid, kept=kept) for kept in (1, 999))
+    other.examples(client + 1)  # whoever was made before
+    for split in ("train", "test"):
+        for a, b in zip(one.examples(client, split), other.examples(client, split), strict=True):
+            assert a.tobytes() == b.tobytes()
+    x, y = one.examples(client)
+    assert x.dtype == np.float32
+    assert x.shape == (len(y), 60)
+    assert not np.array_equal(x[:5], replace(one, draw=draw + 1).examples(client)[0][:5])
+
+
+@drawn_by(st.integers(1, 200_000), st.integers(1, 200_000))
+@settings(max_examples=20)
+def test_sizes_of_clients_do_not_depend_on_how_many_there_are(few, many):
+    few, many = sorted((few, many))
+    sizes = MADE.sizes(many)
+    assert np.array_equal(MADE.sizes(few), sizes[:few])
+    for client in {0, few // 2, few - 1, many - 1}:
+        assert len(MADE.examples(client)[1]) == sizes[client]
+    assert sizes.min() >= 9
+
+
+@pytest.mark.parametrize("kept", [1, 7])
+def test_the_clients_that_are_kept_are_those_that_are_made(kept):
+    few, more = arrays(kept), arrays(12)
+    for split in ("train", "test"):
+        for client in range(kept):
+            x, y = MADE.examples(client, split)
+            for found in (few, more):
+                own = found.groups[split] == client
+                assert np.array_equal(found.x[split][own], x)
+                assert np.array_equal(found.y[split][own], y)
+
+
+def test_examples_have_the_printed_distribution():
+    """Σ_jj = j^-1.2 within a client; centres ~ N(B_k, 1) with B_k ~ N(0, beta) over clients."""
+    large = replace(MADE, beta=4.0, log_mean=9.0, log_sd=0.0)
+    x, y = large.examples(3)
+    assert np.allclose(x.var(0), np.arange(1, 61) ** -1.2, rtol=0.1)
+    assert set(y) <= set(range(10))
+    small = replace(MADE, beta=4.0)
+    centres = np.array([small.examples(k)[0].mean(0) for k in range(2000)])
+    assert centres.mean(1).var() == pytest.approx(4.0 + 1 / 60, rel=0.15)
+    assert (centres - centres.mean(1, keepdims=True))[:, 40:].var() == pytest.approx(1, rel=0.1)
+    assert np.median(replace(MADE, least=50, log_mean=4.0, log_sd=2.0).sizes(20_000)) == (
+        pytest.approx(0.9 * (50 + np.exp(4)), rel=0.05)
+    )
+
+
+def test_iid_clients_have_one_model_and_others_have_their_own():
+    """A linear model of some clients' labels predicts those of others, or does not."""
+    scores = {}
+    for iid in (True, False):
+        made = replace(MADE, iid=iid, log_mean=4.0)
+        parts = [made.examples(k) for k in range(40)]
+        x, y = (np.concatenate([part[at] for part in parts]) for at in (0, 1))
+        half = len(y) // 2
+        fitted, *_ = np.linalg.lstsq(x[:half], np.eye(10)[y[:half]])
+        scores[iid] = np.mean((x[half:] @ fitted).argmax(1) == y[half:])
+    assert scores[True] > scores[False] + 0.3
+
+
+# ------------------------------------------------------------------------ made, or there already
+
+
+def population(clients, public=0, validation=0, made=MADE):
+    return Population(made, clients, public, validation)
+
+
+@cache
+def everybody(clients):
+    """The same clients with their examples in memory."""
+    return MadeExamples(population(clients), 1.0, "cpu").whole
+
+
+@drawn_by(st.data())
+@settings(max_examples=50)
+def test_examples_that_are_made_are_those_of_their_rows(data):
+    """Of any clients, in any order, rows of several at once and none."""
+    made, whole = MadeExamples(population(9), 1.0, "cpu"), everybody(9)
+    count = len(whole.targets)
+    rows = data.draw(st.lists(st.lists(st.integers(0, count - 1), max_size=8), max_size=5))
+    wanted = [np.array(part, np.int64) for part in rows]
+    here, there = made.of(wanted)
+    assert len(there) == len(wanted)
+    for one, two in zip(wanted, there, strict=True):
+        assert np.array_equal(whole.inputs[one], here.inputs[two])
+        assert np.array_equal(whole.targets[one], here.targets[two])
+
+
+def clients_of(data, **training):
+    model = components("model")["mlp"].spec({"hidden": [5]})
+    settings = settings_of(components("training")["sgd"].spec({"batch_size": 5, **training}))
+    return Clients(model, network_of(model, (60,), 10), settings, data)
+
+
+FEW = {"rounds": 2, "fraction": 0.3, "epochs": 1}
+OWN = {
+    "adaptive_fedavg": {"step_counts": (2, 3)},
+    "adaptive_matching": {"step_counts": (2, 3)},
+    "downpour_streaming": {"steps": 2},
+    "uniform_ensemble_streaming": {"steps": 2},
+    "weighted_ensemble_streaming": {"steps": 2},
+    "pfnm_streaming": {"steps": 2},
+}
+
+
+@pytest.mark.parametrize("name", FEDERATED)
+def test_every_method_in_rounds_does_the_same_with_clients_that_are_made(name):
+    """The bytes of its state, with the clients' examples made or all in memory."""
+    item, own = METHODS[name], population(8)
+    held = own.train
+    there = ClientData(everybody(8), [held[j] for j in range(8)])
+    made = ClientData(MadeExamples(own, 1.0, "cpu"), held)
+    x, y = MADE.examples(99)
+    info = ClientInfo(
+        problem().info.training,
+        example_counts=held.sizes,
+        label_counts=own.label_counts(10),
+        validation_inputs=x,
+        validation_labels=y,
+    )
+    values = {k: v for k, v in {**FEW, **OWN.get(name, {})}.items() if k in item.params}
+    found = [states(item.fn(**values), clients_of(one), replace(info))[-1] for one in (there, made)]
+    assert bytes_of(found[0]) == bytes_of(found[1])
+
+
+def bytes_of(state):
+    import io
+
+    import torch
+
+    from fedrepro.core.states import packed
+
+    buffer = io.BytesIO()
+    torch.save(packed(settled(state)), buffer)
+    return buffer.getvalue()
+
+
+class Counting(Synthetic):
+    """Clients that note who of them was made."""
+
+    seen: set[int]
+
+    def examples(self, client, split="train"):
+        self.seen.add(client)
+        return super().examples(client, split)
+
+
+def counting():
+    made = Counting(**vars(MADE))
+    object.__setattr__(made, "seen", set())
+    return made
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "representation_matching"])
+def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(name):
+    made = counting()
+    own = population(10**6, made=made)
+    clients = clients_of(ClientData(MadeExamples(own, 1.0, "cpu"), own.train))
+    info = ClientInfo(problem().info.training, example_counts=own.train.sizes)
+    method = METHODS[name].fn(rounds=3, fraction=5e-6, epochs=1)
+    *_, state = states(method, clients, info)
+    chosen = {int(j) for done in range(3) for j in drawn(10**6, 5e-6, Rng(0).at(round=done))}
+    assert made.seen <= chosen | {0}  # of the first, one example tells the form of all
+    assert set(state["private" if name == "representation_matching" else "kept"]) == set(
+        map(str, chosen)
+    )
+
+
+def test_what_needs_everybody_is_told_so_or_gets_everybody():
+    few = MadeExamples(population(6), 1.0, "cpu")
+    assert len(few.inputs) == len(few.targets) == int(population(6).train.ends[-1])
+    with pytest.raises(FedreproError, match="examples of all 1000000 clients are asked for at"):
+        assert MadeExamples(population(10**6), 1.0, "cpu").inputs is None
+
+
+# ----------------------------------------------------------------------------------- who is drawn
+
+
+@drawn_by(st.integers(MANY - 3, MANY + 3), st.integers(1, 200), st.integers(0, 9))
+@settings(max_examples=30)
+def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
+    chosen = drawn(clients, count / clients, Rng(seed).at(round=2))
+    assert len(chosen) == count
+    assert (np.diff(chosen) > 0).all()
+    assert chosen[0] >= 0
+    assert chosen[-1] < clients
+    again = drawn(clients, count / clients, Rng(seed).at(round=2))
+    assert np.array_equal(chosen, again)
+
+
+def test_every_one_of_many_clients_is_as_likely():
+    counts = np.zeros(10, int)
+    for done in range(400):
+        counts += np.bincount(drawn(10 * MANY, 1e-3, Rng(1).at(round=done)) // MANY, minlength=10)
+    assert counts.sum() == 400 * 100
+    assert (np.abs(counts - 4000) < 4 * np.sqrt(4000 * 0.9)).all()
+
+
+# -------------------------------------------------------------------------------- whole runs
+
+
+def prepared_in(folder, spec):
+    write_prepared(folder, spec.component.make(Arrays, Path(), **spec.values), spec, {})
+    return load_prepared(folder)
+
+
+def run(folder, dataset, partition, method, model="logistic", training="sgd"):
+    """A job of a method in rounds by way of its stages: what it keeps, and its metrics."""
+    import pyarrow.parquet as pq
+
+    folder.mkdir()
+    data_stage.prepare(dataset, folder, folder / "data")
+    data_stage.partition(
+        folder / "data", partition, TrialBlock(0, 0), 0, folder / "partition.parquet"
+    )
+    scenario = Scenario(
+        dataset, partition, parse_token("model", model), parse_token("training", training)
+    )
+    given = RoundsInputs(
+        scenario, method, folder / "data", folder / "partition.parquet", TrialBlock(0, 0), 0,
+        "cpu", 60.0, folder / "metrics.parquet", folder / "timings.parquet",
+    )  # fmt: skip
+    federate.run(given, folder / "model.pt")
+    table = pq.read_table(folder / "metrics.parquet", partitioning=None).to_pylist()
+    return load_state(folder / "model.pt")["trials"]["0"], table
+
+
+@pytest.mark.parametrize("name", ["fedavg", "scaffold"])
+def test_a_run_does_the_same_whether_clients_are_kept_or_made(tmp_path, name):
+    method = METHODS[name].spec({"rounds": 2, "fraction": 0.3})
+    kept, _ = run(tmp_path / "kept", synthetic(clients=25), natural(25), method)
+    made, _ = run(tmp_path / "made", synthetic(clients=3), natural(25), method)
+    for key, value in kept["tensors"].items():
+        assert value["value"].numpy().tobytes() == made["tensors"][key]["value"].numpy().tobytes()
+
+
+def test_a_million_clients_go_through_the_stages(tmp_path):
+    method = METHODS["adaptive_fedavg"].spec({"rounds": 2, "fraction": 1e-5, "step_counts": [2, 3]})
+    partition = natural(10**6, validation=50)
+    _, table = run(tmp_path / "run", synthetic(), partition, method)
+    assert {row["value"] for row in table if row["metric"] == "clients_selected"} <= {10.0}
+    assert (tmp_path / "run/partition.parquet").stat().st_size < 20_000
+
+
+def test_the_server_holds_examples_of_further_clients(tmp_path):
+    prepared, partition = (
+        prepared_in(tmp_path / "d", synthetic()),
+        natural(100, public=15, validation=40),
+    )
+    path = tmp_path / "p.parquet"
+    write_partition(path, table_of(synthetic(), partition, prepared, range(1), 0), {})
+    members = read_members(path, 0, synthetic(), partition)
+    assert members.population is not None
+    ends = members.population.everyone.ends
+    assert members.public.tolist() == list(range(ends[100], ends[100] + 15))
+    assert members.server_validation.tolist() == list(range(ends[100] + 15, ends[100] + 55))
+    own = TrialData(prepared, members, Rng(0), "cpu")
+    split = own.splits(["server_validation", "public"])
+    x = np.concatenate([MADE.examples(100 + k)[0] for k in range(6)])
+    assert np.array_equal(split["public"].examples.inputs, x[:15])
+    assert np.array_equal(split["server_validation"].examples.inputs, x[15:55])
+    info = own.info(METHODS["adaptive_fedavg"].spec(), parse_token("training", "sgd"))
+    assert np.array_equal(info.validation_inputs, x[15:55])
+    assert np.array_equal(info.example_counts, MADE.sizes(100))
+
+
+def test_local_models_of_clients_that_are_made_are_those_of_clients_that_are_kept(tmp_path):
+    files = {}
+    for kept in (2, 25):
+        folder, dataset, partition = tmp_path / str(kept), synthetic(clients=kept), natural(25)
+        data_stage.prepare(dataset, folder, folder / "data")
+        data_stage.partition(folder / "data", partition, TrialBlock(0, 0), 0, folder / "p.parquet")
+        training = parse_token("training", "sgd+epochs~1")
+        scenario = Scenario(dataset, partition, parse_token("model", "logistic"), training)
+        files[kept] = folder / "local.parquet"
+        train.run(
+            scenario, folder / "data", folder / "p.parquet", TrialBlock(0, 0), TrialBlock(3, 8),
+            0, "cpu", files[kept], folder / "t.parquet",
+        )  # fmt: skip
+    import pyarrow.parquet as pq
+
+    tables = [pq.read_table(path, partitioning=None) for path in files.values()]
+    assert tables[0].replace_schema_metadata().equals(tables[1].replace_schema_metadata())
+
+
+# ----------------------------------------------------------------------------------- refusals
+
+
+def test_few_clients_are_divided_as_of_any_data_set(tmp_path):
+    assert population_of(synthetic(), natural(30)) is None
+    assert population_of(synthetic(), natural(None)) is None
+    assert population_of(parse_token("dataset", "digits"), natural(10**6)) is None
+    prepared = prepared_in(tmp_path, synthetic())
+    several = components("partition")["dirichlet"].spec({"clients": 50})
+    assert population_of(synthetic(), several) is None
+    one, two = (
+        build_partition(natural(30), prepared, range(1), 0),
+        table_of(synthetic(), natural(30), prepared, range(1), 0),
+    )
+    assert one.equals(two)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"pick": "random"}, "pick"),
+        ({"min_examples": 20}, "min_examples"),
+        ({"validation": 10, "validation_at": "clients"}, "validation_at"),
+    ],
+)
+def test_what_would_look_at_all_clients_is_refused(values, named):
+    with pytest.raises(FedreproError, match=f"'{named}' would look at all of them"):
+        population_of(synthetic(), natural(31, **values))
+
+
+# ----------------------------------------------------------------- the partition of real data
+
+
+READS = """
+import sys
+import numpy as np
+import pyarrow.parquet
+from fedrepro.data.membership import read_partition
+before = peak()
+members = read_partition(sys.argv[1], 0)
+assert members.clients == int(sys.argv[2])
+for client in np.random.default_rng(0).integers(0, members.clients, 1000):
+    assert members.train[int(client)].tolist() == [2 * client, 2 * client + 1]
+print(peak() - before)
+"""
+
+
+def pairs(path, clients):
+    """The file of a partition in which each client holds two examples."""
+    import pyarrow as pa
+
+    from fedrepro.core.artifacts import write_table
+
+    split = pa.DictionaryArray.from_arrays(np.zeros(2 * clients, np.int8), ["train"])
+    columns = {
+        "trial": np.zeros(2 * clients, np.int32),
+        "client": np.repeat(np.arange(clients, dtype=np.int32), 2),
+        "split": split.cast(pa.string()),
+        "index": np.arange(2 * clients, dtype=np.int32),
+    }
+    write_table(path, columns, "partition", {"trials": [0]})
+
+
+def test_a_partition_is_read_a_client_at_a_time(tmp_path):
+    """What a further client costs is where its rows end; an array would take 112 bytes alone."""
+    took = []
+    for clients in (500_000, 1_500_000):
+        path = tmp_path / f"{clients}.parquet"
+        pairs(path, clients)
+        words = [sys.executable, "-c", PEAK + READS, str(path), str(clients)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        took.append(int(done.stdout))
+    assert (took[1] - took[0]) / 10**6 < 60
+
+
+@drawn_by(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(1, 9), st.booleans())
+def test_rows_come_back_as_they_were_written(sizes, at_once, on_disk):
+    """However they are cut as they come, in memory or in a file."""
+    rows = np.random.default_rng(0).integers(0, 2**31, sum(sizes))
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    writer = HeldWriter()
+    if on_disk:
+        writer.values.rollover()
+    for at in range(0, len(rows), at_once):
+        writer.add(owners[at : at + at_once], rows[at : at + at_once])
+    assert writer.last == max(owners, default=-1)
+    held, wanted = writer.held(len(sizes)), np.split(rows, np.cumsum(sizes)[:-1])
+    assert len(held) == len(sizes)
+    assert held.sizes.tolist() == sizes_of(wanted).tolist() == sizes
+    for client in np.random.default_rng(1).permutation(len(sizes)):
+        assert held[int(client)].tolist() == wanted[client].tolist()
+    assert [own.tolist() for own in held[-2:]] == [own.tolist() for own in wanted[-2:]]
+    assert writer.all.tolist() == rows.tolist()
+    with pytest.raises(IndexError):
+        held[len(sizes)]
