@@ -74,12 +74,12 @@ def main() -> int:
         bare.mkdir()
         text = BARE.format(clients=CLIENTS, trials=trials, methods=methods)
         (bare / "Snakefile").write_text(text)
-        bare_jobs, _ = count(dry_run(bare, "all"), trials)
         contenders = {
             "fedrepro": lambda: plan(ours, f"reports/paper/{EXHIBIT}.csv"),
             "bare Snakefile": lambda: plan(bare, "all"),
         }
         measured = harness.in_turn(contenders, given.runs, warm=False)
+    bare_jobs = measured["bare Snakefile"][0].values["jobs"]
     slower = harness.times_faster(measured, "bare Snakefile", "fedrepro")
     return harness.conclude(
         "planning",

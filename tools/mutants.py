@@ -31,7 +31,6 @@ import math
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -47,9 +46,18 @@ from queue import SimpleQueue
 import pytest
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "unit"))
+
+import loaded  # noqa: E402
+
 TESTS = ["tests/papers", "tests/unit"]
 ROOMS = ("core", "matching", "numbers", "papers/p2p/beliefs", "training")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.csv")
+# no bytecode: it goes by the second and the size of a source, which may be those of the next change
+PYTEST = """import sys
+sys.dont_write_bytecode = True
+import pytest
+sys.exit(pytest.main(sys.argv[1:]) if sys.argv[1:] else 0)"""
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 # --------------------------------------------------------------------------------- changes
@@ -305,31 +313,29 @@ def outcome_of(change: Change, near: list[str], tree: Path, most: float) -> tupl
     if good[change.start : change.end] != change.was.encode():
         return "moved", "the file has changed since it was drawn"
     with tempfile.TemporaryDirectory(prefix="fedrepro-mutant-") as temporary:
-        own = {"PYTHONPATH": str(tree / "src"), "TMPDIR": temporary, "PYTHONDONTWRITEBYTECODE": "1"}
+        own = {"PYTHONPATH": str(tree / "src"), "TMPDIR": temporary}
         if b"numba" in good:  # it keeps what it compiled by its file
             own["NUMBA_CACHE_DIR"] = temporary
-        command = [sys.executable, "-m", "pytest", "-xq", "-n0", "-pno:cacheprovider", "--tb=line"]
         path.write_bytes(good[: change.start] + change.text.encode() + good[change.end :])
-        run = subprocess.Popen(
-            [*command, *near] if near else [sys.executable, "-c", "pass"],
-            cwd=tree, env=os.environ | THREADS | own, text=True, errors="replace",
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        words = ["-xq", "-n0", "-pno:cacheprovider", "--tb=line", *near]
         try:
-            said, _ = run.communicate(timeout=60 + 10 * most)
+            run = loaded.python(
+                ["-c", PYTEST, *(words if near else [])], tree, os.environ | THREADS | own,
+                patience=60 + 10 * most,
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
             return "endless", ""
         finally:
-            if run.poll() is None:
-                os.killpg(run.pid, signal.SIGKILL)
-                run.wait()
             path.write_bytes(good)
+    said = run.stdout + run.stderr
     why = next((line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))), "")
     # 4: a test is not there
     return {0: "survived", 4: "not tried"}.get(run.returncode, "noticed"), why
 
 
 def tried(folder: Path, todo: list[Change], options: argparse.Namespace, out: Path) -> list[dict]:
+    import fedrepro  # noqa: F401  # says how libraries compute, before a child of ours loads them
+
     tests = Tests.read(folder / "calls.json", options.tests)
     trees: SimpleQueue[Path] = SimpleQueue()
     for place in range(options.at_once):

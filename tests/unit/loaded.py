@@ -10,11 +10,15 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import re
 import runpy
+import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,23 +35,66 @@ def snakemake(folder: Path, words: Sequence[str], env: Mapping[str, str]) -> Don
     return _child(_snakemake, folder, words, env)
 
 
-def python(words: Sequence[str], folder: Path, env: Mapping[str, str] = os.environ) -> Done:
-    """As `python words…` in the folder: a script, or `-c` and code, or `-m` and a module."""
-    return _child(_python, folder, words, env)
+def python(
+    words: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str] = os.environ,
+    patience: float = PATIENCE,
+) -> Done:
+    """As `python words…` in the folder: a script, or `-c` and code, or `-m` and a module.
+
+    Errors: subprocess.TimeoutExpired after so many seconds.
+    """
+    return _child(_python, folder, words, env, patience)
+
+
+@contextmanager
+def cluster(folder: Path, env: Mapping[str, str]) -> Iterator[str]:
+    """The command by which Snakemake submits a job to a cluster of this machine; what a script of
+    Snakemake's would start is a child as above."""
+    queue, ended = folder / "queue", threading.Event()
+    queue.mkdir()
+    inside = re.compile(r"^cd (\S+) && \S+ -m snakemake (.*?) && (touch .*)", re.M)
+
+    def job(script: Path) -> None:
+        found = inside.search(script.read_text())
+        assert found, script.read_text()
+        status = snakemake(Path(found[1]), shlex.split(found[2]), env).returncode
+        subprocess.run(["sh", "-c", f"(exit {status}) && {found[3]}"], check=False)
+
+    def serve() -> None:
+        began = set()
+        while not ended.wait(0.1):
+            for script in set(queue.iterdir()) - began:
+                began.add(script)
+                threading.Thread(target=job, args=(script,)).start()
+
+    server = threading.Thread(target=serve)
+    server.start()
+    try:
+        yield f"ln -s -t {shlex.quote(str(queue))}"
+    finally:
+        ended.set()
+        server.join()
 
 
 def _child(
-    what: Callable[[list[str]], object], folder: Path, words: Sequence[str], env: Mapping[str, str]
+    what: Callable[[list[str]], object],
+    folder: Path,
+    words: Sequence[str],
+    env: Mapping[str, str],
+    patience: float = PATIENCE,
 ) -> Done:
     given = list(map(str, words))
     with tempfile.TemporaryDirectory() as place:
         said = [os.path.join(place, name) for name in ("out", "error")]
         process = SERVER.Process(target=_become, args=(what, str(folder), given, dict(env), said))
         process.start()
-        process.join(PATIENCE)
-        process.kill()
-        assert process.exitcode is not None, f"{words} did not end"
-        out, error = (Path(name).read_text() for name in said)
+        process.join(patience)
+        if process.exitcode is None:
+            process.kill()
+            raise subprocess.TimeoutExpired(given, patience)
+        out, error = (Path(name).read_text(errors="replace") for name in said)
     return subprocess.CompletedProcess(given, process.exitcode, out, error)
 
 

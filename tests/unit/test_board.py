@@ -108,6 +108,7 @@ def test_methods_stand_in_classes_and_groups() -> None:
     assert rows["good"].beside_line.verdict == "better"
     assert rows["average"].beside_line.verdict == "worse"
     table = leaderboard(found, list(rows.values())).set_index("method")
+    assert table.loc[["pooled", "best"], ["group", "rank_low", "rank_high"]].isna().all(axis=None)
     assert table.loc["good", "settings_tried"] == 2
     assert table.loc["alike", "settings_tried"] == 1
     assert table.loc["good", "Digits, even, 4 clients"] == pytest.approx(

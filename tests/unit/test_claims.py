@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.claims.cells import Numbers
 from fedrepro.numbers.claims.judging import Rules, judge_all, verdict, verdict_of_readings
+from fedrepro.numbers.claims.table import _named
 
 
 def intervals(one, numbers):
@@ -534,3 +535,8 @@ def test_a_series_is_read_back_as_it_was_written():
     (found,) = check(form="value", above=0).statements("x", numbers)
     assert found.trials == 3
     assert found.interval(0.95).value == pytest.approx(0.85 / 3)
+
+
+def test_four_missing_numbers_are_named_and_more_are_counted():
+    assert _named("abcd") == "a; b; c; d"
+    assert _named("abcdef") == "a; b; c; d; 2 more"

@@ -20,7 +20,7 @@ from scipy.stats import binom, ttest_1samp
 
 from fedrepro.numbers.claims.cells import Numbers
 from fedrepro.numbers.claims.form import Bounds
-from fedrepro.numbers.claims.intervals import Contrast, correlation
+from fedrepro.numbers.claims.intervals import Contrast, correlation, mean_of_contrasts
 from fedrepro.numbers.claims.judging import Rules, breaks, decide, keeps
 from fedrepro.numbers.claims.statements import mean_over_points
 
@@ -368,3 +368,11 @@ def test_rounds_that_should_have_been_measured_are_named():
     assert numbers.due("A", [3, 8]) == [1, 6]
     assert numbers.due("A", [8]) == [1, 3, 6]
     assert numbers.due("A", []) == numbers.due("B", [8]) == []
+
+
+def test_a_mean_of_statements_reaches_no_further_than_the_mean_of_what_they_can_be():
+    """As the spreads of two points: the numbers say little, but neither is below 0 nor above 4."""
+    gains = np.array([[-9.0], [9.0], [7.5]])
+    both = [Contrast(gains, gains * 0, least, most) for least, most in ((-1.0, 2.0), (3.0, 6.0))]
+    found = mean_of_contrasts(both, 0.95)
+    assert (found.low, found.high) == (1.0, 4.0)

@@ -16,6 +16,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import Rng
 from fedrepro.matching.networks import Variances, class_shares, networks_of
+from fedrepro.matching.stacking import alone
 
 D, L, K, J = 6, 5, 3, 4
 
@@ -137,6 +138,20 @@ def test_a_class_that_nobody_has_counts_equally():
     assert np.array_equal(shares, [[0.75, 0.5], [0.25, 0.5]])
     for made in (pfnm(clients_of(), COUNTS * [1, 0, 1]), concatenation(clients_of(), COUNTS * 0)):
         assert all(np.isfinite(value).all() for value in made.tensors.values())
+
+
+def test_the_only_one_with_an_example_of_a_class_has_all_of_it():
+    assert np.array_equal(class_shares(np.array([[3, 1], [1, 0]])), [[0.75, 1], [0.25, 0]])
+
+
+def test_a_unit_that_is_alone_is_drawn_to_the_prior_and_biases_to_its_mean():
+    network = (np.full((2, 1), 3.0), np.full(1, 3.0), np.full((1, 2), 3.0), np.array([3.0, 4.0]))
+    variances = Variances(sigma2=0.5, sigma02=0.25, bias=2.0)  # precisions 2, and 4 of the prior
+    into, bias, out, last = alone(network, np.array([1.0, 0.5]), variances)
+    np.testing.assert_allclose(into, np.full((2, 1), 3 * 2 / 6))
+    np.testing.assert_allclose(bias, [(3 * 2 + 2 * 4) / 6])
+    np.testing.assert_allclose(out, [[3 * 2 / 6, 3 * 1 / 5]])
+    np.testing.assert_array_equal(last, [3, 4])
 
 
 def test_the_order_of_visits_comes_from_the_stream_of_the_trial():

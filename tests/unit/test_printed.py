@@ -165,6 +165,14 @@ def test_fewer_rounds_are_better_and_those_never_reached_are_equal():
     assert verdict(printed, math.inf, 20.0) == "worse"
 
 
+def test_a_size_may_be_a_twentieth_larger():
+    """And no more: which is better, a smaller or a larger one, is not said."""
+    printed = value(metric="hidden_units", value=200.0)
+    words = [judged(printed, ours) for ours in (190, 210, 211)]
+    assert words[:2] == ["reproduced"] * 2
+    assert words[2] != "reproduced"
+
+
 def test_a_metric_without_a_tolerance_is_shown_and_not_judged():
     assert judged(value(metric="bytes_up", value=3.0), 9.0) == "shown"
 

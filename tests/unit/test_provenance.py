@@ -28,6 +28,13 @@ METHOD = "components/methods/average.py"
 # --------------------------------------------------------------------------------- sources
 
 
+def test_a_digest_is_of_names_and_contents():
+    files = {"a.py": b"x = 1", "b.py": b"y = 2"}
+    others = [{"a.py": b"x = 3", "b.py": b"y = 2"}, {"a.py": b"x = 1", "c.py": b"y = 2"}]
+    assert sources.digest(dict(files)) == sources.digest(files)
+    assert sources.digest(files) not in map(sources.digest, others)
+
+
 @pytest.fixture
 def package(tmp_path):
     """A copy of the package, in a git repository of its own."""

@@ -107,6 +107,12 @@ def test_of_a_later_parameter_files_speak_only_where_it_has_another_value():
     assert Table([other], rows).arrow()["training_patience"].to_pylist() == [3]
 
 
+def test_a_table_names_the_methods_of_its_rows():
+    tuned = components("method")["pfnm"].spec({"sigma2": 0.5})
+    rows = [MetricRow(0, method, "accuracy", 1.0) for method in (METHOD, tuned)]
+    assert Table([], rows).arrow()["method_name"].to_pylist() == ["average", "pfnm"]
+
+
 def test_a_sweep_expands_in_the_order_written():
     spec = COMPONENT.spec({"clients": 2, "alpha": [1, 0.5, 10]})
     assert spec.swept == ("alpha",)
@@ -224,6 +230,23 @@ def test_a_long_token_keeps_the_parameters_that_fit_and_a_digest_of_all():
     assert short != shorten(token + "1", 40)
     assert shorten(token, 1).startswith("example+id~")
     assert shorten("example+clients~2", 40) == "example+clients~2"
+
+
+def test_a_token_that_just_fits_stays_as_it_is():
+    assert shorten("mlp+hidden~50@50", 16) == "mlp+hidden~50@50"
+    assert shorten("mlp+hidden~50@50", 15).startswith("mlp+id~")
+
+
+@pytest.mark.parametrize("pair", ["sigma2", "sigma2~", "~1"])
+def test_a_part_of_a_token_without_key_or_value_is_a_sentence(pair):
+    with pytest.raises(FedreproError, match=r"form key~value|unknown parameter ''"):
+        parse_token("method", f"pfnm+{pair}")
+
+
+@pytest.mark.parametrize(("key", "kind"), [("epochs", "a whole number"), ("lr", "a number")])
+def test_the_sentence_says_which_kind_of_number_is_wanted(key, kind):
+    with pytest.raises(FedreproError, match=f"{key}.* must be {kind}, not"):
+        components("training")["adam"].spec({key: "many"})
 
 
 def test_tokens_that_fit_together_stay_as_they_are_and_the_longest_is_shortened_first():

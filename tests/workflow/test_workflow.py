@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import html
 import json
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import exact
@@ -24,6 +25,7 @@ import pytest
 import torch
 from mirror import MIRROR, needs_mirror
 
+from fedrepro.cli import preload, preloaded
 from fedrepro.core.artifacts import read_models, read_table
 from fedrepro.data.prepared import load_prepared
 
@@ -174,16 +176,19 @@ def test_a_second_run_does_nothing_and_says_so(finished, tmp_path):
     assert "Nothing to be done" in run(folder)
 
 
-def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(finished, tmp_path):
+def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(
+    finished, tmp_path, monkeypatch
+):
     """Through cluster-generic: what a comma in a wildcard would break shows here."""
     folder = smaller(checkout(tmp_path / "remote"))
     edit(folder / "config/config.yaml", "clients_per_job: all", "clients_per_job: 1")
     edit(folder / "config/config.yaml", "trials_per_job: auto", "trials_per_job: 1")
-    run(
-        folder, "--jobs", "3", "--executor", "cluster-generic",
-        "--seconds-between-status-checks", "1", "--cluster-generic-submit-cmd", "bash",
-        f"{SMALL}.csv",
-    )  # fmt: skip
+    with stages_loaded(folder, monkeypatch), loaded.cluster(folder, environment()) as submit:
+        run(
+            folder, "--jobs", "3", "--executor", "cluster-generic",
+            "--seconds-between-status-checks", "1", "--cluster-generic-submit-cmd", submit,
+            f"{SMALL}.csv",
+        )  # fmt: skip
     drawn, whole = ((at / f"{SMALL}.csv").read_text().splitlines() for at in (folder, finished))
     matched = [line for line in drawn if line.startswith("2,PFNM,")]
     assert len(matched) > 5
@@ -200,6 +205,17 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(finished, 
     run(folder, f"{SMALL}.models")  # made again from the files of single clients
     kept = json.loads((folder / f"{SMALL}.models/models.json").read_text())["models"]
     assert [one["trial"] for one in kept] == [0, 1]
+
+
+@contextlib.contextmanager
+def stages_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a workflow has for its jobs on this machine, for those of a cluster too."""
+    monkeypatch.setenv("PYTHONPATH", str(folder / "src"))
+    monkeypatch.setenv(preloaded.SOCKET, "")
+    lifeline = preload.start(preload.FEW)
+    yield
+    if lifeline is not None:
+        os.close(lifeline)
 
 
 def rows_of(path: Path) -> set[str]:

@@ -23,6 +23,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -85,12 +86,18 @@ def _answer(asked: Query, record: Path) -> str:
         )
     if path.name == "claims.csv":
         return _claims(asked, path)
-    frame = read_csv(path.read_text(encoding="utf-8"))
+    frame = _table(path.read_text(encoding="utf-8"))
     group = GROUP.fullmatch(asked.question)
     if group:
         return _group(asked, frame, float(group["number"]), group["kind"])
     value = _value(asked, frame, printed=path.name.endswith(".printed.csv"))
     return in_words(value, asked.text)
+
+
+@lru_cache(maxsize=4)
+def _table(text: str) -> pd.DataFrame:
+    """For looking at only: numbers of a page that follow each other are mostly of one file."""
+    return read_csv(text)
 
 
 def in_words(value: float, like: str) -> str:

@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -306,9 +307,16 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
         import furo  # noqa: F401
         import myst_parser  # noqa: F401
         from sphinx.application import Sphinx
+        from sphinx.search.en import SearchEnglish
         from sphinx.util.docutils import docutils_namespace, patch_docutils
     except ImportError as error:
         raise FedreproError(f"{NEEDED}; {error.name} is missing") from error
+
+    class OneStemAWord(SearchEnglish):
+        """For all pages: the search would stem a word anew on each that has it."""
+
+        stem = staticmethod(cache(SearchEnglish({}).stem))
+
     warnings = io.StringIO()
     with patch_docutils(), docutils_namespace():
         app = Sphinx(
@@ -316,6 +324,7 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
             buildername="html", confoverrides=SETTINGS, status=None, warning=warnings,
         )  # fmt: skip
         app.connect("autodoc-process-docstring", _plain)
+        app.add_search_language(OneStemAWord)
         app.build()
     told = [line for line in warnings.getvalue().splitlines() if line.strip()]
     if told:
