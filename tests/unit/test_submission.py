@@ -465,3 +465,12 @@ def test_a_method_that_fails_or_takes_too_long_does_not_hold(submitter, place):
     found = verify(submitter / ARCHIVE_NAME, 1, Here(entries._stage, "", 1))
     assert "was not done after 0 minutes" in found.differing[0]
     assert found.status == "reported"
+
+
+def test_a_file_that_is_missing_is_not_asked_for_again(tmp_path):
+    from fedrepro.core.registry import components
+    from fedrepro.stages.submit import describe
+
+    with pytest.raises(FedreproError, match="is missing"):
+        describe("nowhere.py", tmp_path / "told.json")
+    assert "average" in components("method")

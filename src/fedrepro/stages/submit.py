@@ -147,9 +147,14 @@ def _require_of_this_file(item: Component, sources: list[dict[str, Any]]) -> Non
 
 def describe(file: str, out: Path) -> None:
     """Write what the methods of a file are, as data. Errors: FedreproError for one without any."""
+    before = outside.named()
     outside.name_files([file])
-    components("method")
-    found = [item for item in components_of(file) if item.kind == "method"]
+    try:
+        components("method")
+        found = [item for item in components_of(file) if item.kind == "method"]
+    finally:
+        # a file that is missing or wrong would be asked for by all that this process does next
+        outside.name_files(before)
     if not found:
         raise FedreproError(f"{file} has no method: decorate a function or a class by @method")
     write_json(out, {"methods": [described(one).model_dump(mode="json") for one in found]})
