@@ -300,9 +300,8 @@ def _plan(options: Options) -> Any:
     job = {key: int(v) if v.isdecimal() and len(v) < 8 else v for key, v in given.items()}
     changes = {"seed": options.seed, "granularity": job}
     config = read_config(load_config().model_dump() | changes, "the options of a stage")
-    # of other papers nothing is asked, and all of them take a second
     few = [options.exhibit] if "exhibit" in options else getattr(options, "exhibits", ())
-    files = load_exhibits(of=few)
+    files = load_exhibits(of=few)  # of others nothing is asked, and all take a second
     also = {paper: given for paper, given in config.also.items() if not few or paper in files}
     return Plan(config.model_copy(update={"also": also}), files, options.scale)
 
