@@ -332,6 +332,16 @@ def serious(page, axe: str, rules: list[str] | None) -> list[str]:
     ]
 
 
+def test_on_a_telephone_the_sentence_of_a_row_stands_below_it(site, browser):
+    page = browser.new_page(viewport={"width": 375, "height": 800})
+    page.goto((site / "methods/fedavg.html").as_uri())
+    row = page.locator("table.worded tbody tr").first
+    first, last = (row.locator("td").nth(at).bounding_box() for at in (0, -1))
+    assert last["y"] >= first["y"] + first["height"] - 1
+    assert 0 <= last["x"] and last["x"] + last["width"] <= 375
+    page.close()
+
+
 def test_search_charts_bubbles_and_tables_work_from_disk(site, browser):
     context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True)
     page = context.new_page()

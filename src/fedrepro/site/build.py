@@ -302,6 +302,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+SENTENCE = 20  # letters in the last cell of a row, from which it is read as a sentence
+
+
 def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
     try:
         import furo  # noqa: F401
@@ -324,12 +327,23 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
             buildername="html", confoverrides=SETTINGS, status=None, warning=warnings,
         )  # fmt: skip
         app.connect("autodoc-process-docstring", _plain)
+        app.connect("doctree-read", _mark_worded)
         app.add_search_language(OneStemAWord)
         app.build()
     told = [line for line in warnings.getvalue().splitlines() if line.strip()]
     if told:
         said = "\n".join(line.replace(str(source.resolve()), "") for line in told[:20])
         raise FedreproError(f"the site has {len(told)} faults:\n{said}")
+
+
+def _mark_worded(app: object, doctree: Any) -> None:
+    """Tables that end in sentences: on a telephone each goes below the row that it is of."""
+    from docutils import nodes
+
+    for table in doctree.findall(nodes.table):
+        last = [row[-1].astext() for body in table.findall(nodes.tbody) for row in body]
+        if max(map(len, last), default=0) > SENTENCE:
+            table["classes"].append("worded")
 
 
 def _plain(

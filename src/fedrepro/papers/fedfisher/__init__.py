@@ -3,3 +3,5 @@
 The tables of the paper were not to be read here. What stands beside ours is a rerun of its authors'
 code by others (github.com/Ziqi-Gao/FedFisher, commit 910424f, results/table2), five starts a cell.
 """
+
+NAME = "FedFisher"
