@@ -338,7 +338,8 @@ def test_on_a_telephone_the_sentence_of_a_row_stands_below_it(site, browser):
     row = page.locator("table.worded tbody tr").first
     first, last = (row.locator("td").nth(at).bounding_box() for at in (0, -1))
     assert last["y"] >= first["y"] + first["height"] - 1
-    assert 0 <= last["x"] and last["x"] + last["width"] <= 375
+    assert last["x"] >= 0
+    assert last["x"] + last["width"] <= 375
     page.close()
 
 
