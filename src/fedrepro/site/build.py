@@ -338,7 +338,7 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
 
 def _mark_worded(app: object, doctree: Any) -> None:
     """Tables that end in sentences: on a telephone each goes below the row that it is of."""
-    from docutils import nodes
+    from docutils import nodes  # type: ignore[import-untyped]
 
     for table in doctree.findall(nodes.table):
         last = [row[-1].astext() for body in table.findall(nodes.tbody) for row in body]
