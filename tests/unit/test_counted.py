@@ -57,6 +57,12 @@ def test_what_is_apart_is_not_among_the_judged_and_scatter_is_counted_both_ways(
     ]
 
 
+def test_values_of_which_all_are_of_a_rerun_are_not_called_printed():
+    rerun = printed("reproduced", apart="rerun: of others")
+    assert printed_counts([rerun, rerun])[0] == "2 rerun values."
+    assert printed_counts([rerun, printed("worse")])[0] == "2 printed values."
+
+
 def claim(name, verdict, **given):
     return [{"claim": name, "verdict": verdict, "fixed": "before", "label": "", "note": ""} | given]
 

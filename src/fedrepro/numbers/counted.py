@@ -67,7 +67,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
     judged = [row for row in distinct if row["verdict"] in JUDGED]
     own = [row for row in judged if not _apart(row)]
     of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
-    told = [f"{_number(len(rows), 'printed value')}{of}."]
+    kind = "rerun value" if {*map(_apart, rows)} == {"rerun"} else "printed value"
+    told = [f"{_number(len(rows), kind)}{of}."]
     if own:
         told.append(f"Judged: {_several(own)}.")
     words = filter(None, dict.fromkeys(map(_apart, judged)))
