@@ -258,7 +258,8 @@ def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
             found[value.exhibit] = csv.DictReader(io.StringIO(text, newline=""))
         row = next(found[value.exhibit], None)
         _require_same(value, row)
-        absent = {"verdict": "not run", "unbounded": "", "note": value.note, "mean": ""}
+        absent = {"verdict": "not run", "unbounded": "", "mean": ""}
+        absent |= {"note": value.note, "apart": value.apart}
         rows.append((value, settled(row, partial(_recorded, paper)) if row else absent))
     return rows
 
