@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import typer
 from fuzz import some
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from fedrepro.cli.main import FAULT, main
@@ -127,6 +127,7 @@ def said_or_done(folder: Path, line: list[str]) -> None:
 
 @some(150)
 @given(lines())
+@example(["verify", "", "--runs", 5000 * "9"])  # more digits than Python makes a number of
 def test_bad_arguments_of_commands(folder, line):
     said_or_done(folder, line)
 

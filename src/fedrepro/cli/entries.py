@@ -51,9 +51,10 @@ def verify(
     from fedrepro.stages.verify import Here
     from fedrepro.stages.verify import verify as verified
 
-    if runs != "all" and not runs.isdecimal():
-        raise FedreproError(f"--runs is a number, or all, not '{runs}'")
-    nothing = runs.isdecimal() and int(runs) == 0  # of the method's file is run
+    if runs != "all" and not (runs.isdecimal() and len(runs) < 8):
+        raise FedreproError(f"--runs is a number of at most seven digits, or all, not '{runs:.40}'")
+    count = None if runs == "all" else int(runs)
+    nothing = count == 0  # of the method's file is run
     by = "" if nothing else isolation()
     if not by and not unprotected and not nothing:
         raise FedreproError(
@@ -64,7 +65,7 @@ def verify(
     if not by and not nothing:
         say("the method's file is not isolated: it has your network and your files")
     here = Here(_stage, by, 60 * minutes)
-    found = verified(archive, None if runs == "all" else int(runs), here, enter)
+    found = verified(archive, count, here, enter)
     for sentence in found.differing:
         say(sentence)
     told = f"{len(found.computed)} of {found.runs} files of runs were computed again"
