@@ -554,6 +554,7 @@ def test_a_table_row_is_typed(tmp_path: Path) -> None:
         ({"mirror": "../letters/a.gz"}, "mirror .* must stay inside"),
         ({"bytes": "1.5"}, "row 2: bytes must be a whole number, not '1.5'"),
         ({"unpacked": "1e9"}, "row 2: unpacked must be a whole number, not '1e9'"),
+        ({"bytes": 5000 * "9"}, "row 2: bytes must be a whole number"),
         ({"unpacked": "²"}, "row 2: unpacked must be a whole number"),
         ({"file": "../a.gz"}, "must stay inside"),
         ({"file": "/etc/a.gz"}, "must stay inside"),

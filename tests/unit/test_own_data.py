@@ -71,6 +71,11 @@ def test_classes_that_are_whole_numbers_are_in_their_order(csv):
     assert found.y.tolist() == [2, 1, 2, 0]
 
 
+@pytest.mark.parametrize("name", ["--5", "٣", 5000 * "9"])
+def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
+    assert set(read_csv(csv(f"a,label\n1,3\n2,{name}\n"), "label").classes) == {"3", name}
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import math
+import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from fedrepro.data.prepared import SPLITS, Arrays
 from fedrepro.data.stratify import set_aside
 
 LARGEST = float(np.finfo(np.float32).max)
+WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def _examples(path: Path, x: np.ndarray, labels: np.ndarray, least: int) -> OwnE
         raise _wrong(path, f"has {int((labels == '').sum())} examples without a class")
     if len(classes) < least:
         raise _wrong(path, f"has one class, '{classes[0]}': there is nothing to tell apart")
-    if all(name.lstrip("-").isdecimal() for name in classes):  # 10 after 9, and not after 1
+    if all(WHOLE.fullmatch(name) for name in classes):  # 10 after 9, and not after 1
         order = np.argsort([int(name) for name in classes], kind="stable")
         y, classes = np.argsort(order)[y], [classes[i] for i in order]
     return OwnExamples(x, y.astype(np.int64), tuple(classes))

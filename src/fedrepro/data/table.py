@@ -24,6 +24,7 @@ from pathlib import Path, PurePosixPath
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.spec import Spec
 
+BYTES = re.compile(r"[0-9]{1,18}")
 CHECKSUM = re.compile(r"sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}")
 DEFAULT_PATH = Path("config/datasets.csv")
 COLUMNS = (
@@ -167,7 +168,7 @@ def _row(line: Mapping[str, str | None], where: str) -> FileRow:
             f"{where}: checksum must be sha256: or md5: and its hexadecimal digits in lower case"
         )
     for column in ("bytes", "unpacked"):
-        if text[column] and not (text[column].isascii() and text[column].isdecimal()):
+        if text[column] and not BYTES.fullmatch(text[column]):
             raise FedreproError(
                 f"{where}: {column} must be a whole number, not {shown(text[column])}"
             )
