@@ -68,8 +68,8 @@ def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     heights = [ROW * (len(own) + own["class"].nunique()) for _, own in families]
     drawn = new_figure(0.62 + sum(height + 0.7 for height in heights))
     top = 0.75
-    ends = table[["score_low", "score_high"]].to_numpy(float)
-    low, high = _limits(ends)
+    ends = [own[["score_low", "score_high"]].to_numpy(float) for _, own in families]
+    low, high = _limits(np.concatenate(ends))
     for (starts, own), height in zip(families, heights, strict=True):
         axes = _axes(drawn, 1.95, 1.15, top, height)
         _groups_of(axes, own)
@@ -89,8 +89,8 @@ def _with_score(rows: Frame) -> Frame:
 
 def _limits(ends: np.ndarray) -> tuple[float, float]:
     """Where all intervals and both bounds are in sight, but no further below than −1.5."""
-    low, high = float(np.nanmin(ends)), float(np.nanmax(ends))
-    return max(LEAST, min(low, 0.0)) - 0.06, max(high, 1.0) + 0.06
+    low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
+    return max(LEAST, low) - 0.06, high + 0.06
 
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
