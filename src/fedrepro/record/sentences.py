@@ -11,13 +11,15 @@ what the first leaves out is that of the other. A metric is one such as `accurac
 accuracy where none is said, or in a file without metrics a column. A method that has nothing in a
 column fits any value of it. Of a printed.csv it is what the paper printed; `minus print` and the
 like are ours against that. `percent` before all of it tells a hundred times the number (shares are
-told in percent anyway), `minus` what it is with the other sign.
+told in percent anyway), `giga` a billionth, `minus` what it is with the other sign. `then` between
+questions asks for one number after another.
 
 Where several rows fit, a word says what is told of them: `least`, `most`, `mean`, `median`, `range`
-(from the least to the most), or `each`, in the file's order. `interval` asks for the number with
-its 95 % interval over trials, of a claims.csv with the recorded one and its level, `sd` for the
-standard deviation over trials, `trials` for one after another. The numbers in the link's text are
-the answer's in turn: an interval alone where there are two. Digits are as many as the text had.
+(both ends), `spread` (how far these are apart) or `each`, in the file's order. `interval`
+asks for the number with its 95 % interval over trials, of a claims.csv with the recorded one and
+its level, `sd` for the standard deviation over trials, `trials` for one after another. The numbers
+in the link's text are the answer's in turn: an interval alone where there are two. Digits are as
+many as the text had.
 
 `rows[ at KEY=VALUE, …]` counts the rows that fit. Of a leaderboard the question may be `group 1 of
 one model`: the methods of this group and class, best first, of clients that start as in the first
@@ -34,10 +36,11 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean, median
 
 import numpy as np
 import pandas as pd
@@ -52,19 +55,23 @@ LINK = re.compile(
     r"\[(?P<text>[^\[\]]+)\]\((?P<path>(?P<up>(?:\.\./)*)reports/record/"
     r"(?P<file>[a-z]+/[a-z0-9]+/[a-z0-9.-]+\.(?:csv|parquet)))\s+\"(?P<question>[^\"]+)\"\)"
 )
-NUMBER = re.compile(r"(?<![\w.])[-−+]?\d+(?:,\d{3})*(?:\.\d+)?")
+NUMBER = re.compile(r"(?<![\w.-])[-−+]?\d+(?:,\d{3})*(?:\.\d+)?")
+SCALES = {None: 1.0, "percent": 100.0, "giga": 1e-9}
 ONE_OF: dict[str, Callable[[list[float]], float]] = {
-    "least": min, "most": max, "mean": lambda of: float(np.mean(of)),
-    "median": lambda of: float(np.median(of)),
-}  # fmt: skip
+    "least": min,
+    "most": max,
+    "mean": fmean,
+    "median": median,
+    "spread": lambda values: max(values) - min(values),
+}
 QUESTION = re.compile(
-    r"(?P<less>minus )?(?P<percent>percent )?"
+    r"(?P<less>minus )?(?:(?P<scale>percent|giga) )?"
     rf"(?:(?P<end>{'|'.join(ONE_OF)}|range|each|interval|sd|trials) )?"
     r"(?P<first>.+?)(?: (?P<sign>minus|over|beyond) (?P<second>.+))?"
 )
 SIDE = re.compile(
     r"(?:(?P<metric>[a-z0-9_]+)(?: \((?P<split>[^()]+)\))? of )?(?P<method>.+?)"
-    r"(?: in (?P<exhibit>[a-z0-9-]+))?(?: at (?P<cell>[a-z_0-9.]+=.*))?"
+    r"(?: in (?P<exhibit>[a-z0-9.-]+))?(?: at (?P<cell>[a-z_0-9.]+=.*))?"
 )
 GROUP = re.compile(r"group (?P<number>\d+) of (?P<kind>.+)")
 COUNT = re.compile(r"rows(?: at (?P<cell>.+))?")
@@ -101,7 +108,7 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
         if not line.lstrip().startswith("|"):
             heads = None
         elif heads is None:
-            heads = [[_query(link) for link in LINK.finditer(cell)] for cell in line.split("|")]
+            heads = [LINK.search(cell) for cell in line.split("|")]
         elif any(heads):
             lines[number] = _row(line, heads, record)
     return LINK.sub(answer, "\n".join(lines))
@@ -116,33 +123,17 @@ def _query(found: re.Match[str]) -> Query:
     return Query(found["text"], found["file"], " ".join(found["question"].split()))
 
 
-def _row(line: str, heads: Sequence[Sequence[Query]], record: Path) -> str:
+def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
     """A row of a table with the numbers below each head that asks for some."""
-    cells = line.split("|")
+    cells, own = line.split("|"), LINK.search(line)
     said = [without_links(cell).strip() for cell in cells]
-    own = next((_query(link) for link in LINK.finditer(line)), None)
     if own:
-        said[0] = _with(own.question.removeprefix("row "), said)
-    for at, (cell, asked) in enumerate(zip(cells, heads, strict=True)):
-        likes = NUMBER.findall(cell)
-        if asked and likes:
-            texts = likes if len(asked) > 1 else [cell]
-            told = [
-                _told(Query(text, (own or head).file, _with(head.question, said)), record)
-                for text, head in zip(texts, asked, strict=True)
-            ]
-            cells[at] = _in_turn(cell, told) if len(asked) > 1 else told[0]
+        said[0] = own["question"].removeprefix("row ")
+    for at, (cell, head) in enumerate(zip(cells, heads, strict=True)):
+        if head and NUMBER.search(cell):
+            asked = re.sub(r"\{(\d+)\}", lambda found: said[int(found[1])], head["question"])
+            cells[at] = _told(Query(cell, (own or head)["file"], asked), record)
     return "|".join(cells)
-
-
-def _with(question: str, said: Sequence[str]) -> str:
-    return re.sub(r"\{(\d+)\}", lambda found: said[int(found[1])], question)
-
-
-def _in_turn(text: str, numbers: Sequence[str]) -> str:
-    """A text with its numbers replaced, one after another."""
-    left = iter(numbers)
-    return NUMBER.sub(lambda _: next(left), text)
 
 
 def _told(asked: Query, record: Path) -> str:
@@ -152,7 +143,8 @@ def _told(asked: Query, record: Path) -> str:
     likes = NUMBER.findall(asked.text)
     if len(likes) != len(found):
         raise _wrong(asked, f"has {len(found)} numbers, and the text has {len(likes)}")
-    return _in_turn(asked.text, [in_words(*both) for both in zip(found, likes, strict=True)])
+    told = iter([in_words(*both) for both in zip(found, likes, strict=True)])
+    return NUMBER.sub(lambda _: next(told), asked.text)
 
 
 def _answer(asked: Query, record: Path) -> list[float] | str:
@@ -166,7 +158,11 @@ def _answer(asked: Query, record: Path) -> list[float] | str:
         return [float((heads == VERDICTS.get(said, said)).sum() if said else len(heads))]
     if group:
         return _group(asked, _table(path), float(group["number"]), group["kind"])
-    return _numbers(asked, record)
+    return [
+        number
+        for one in asked.question.split(" then ")
+        for number in _numbers(replace(asked, question=one), record)
+    ]
 
 
 def _file(asked: Query, record: Path, exhibit: str | None = None) -> Path:
@@ -196,7 +192,6 @@ def in_words(value: float, like: str) -> str:
     whole, point, digits = like.partition(".")
     sign = "+" if like.startswith("+") else ""
     comma = "," if "," in like or len(whole) < 4 else ""
-    value = float(f"{value:.12g}")  # 100 · 0.8765 is a little less than 87.65
     told = f"{value:{sign}{comma}.{len(digits) if point else 0}f}"
     return told.replace("-", "−") if like.startswith("−") else told
 
@@ -211,20 +206,24 @@ def _group(asked: Query, board: pd.DataFrame, number: float, kind: str) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """What one row of a table has. ends: of a recorded interval, and its level."""
+    """What one row of a table has. trials: None unless it has each of them.
+
+    ends: of a recorded interval, and its level.
+    """
 
     value: float
-    trials: np.ndarray
+    trials: np.ndarray | None = None
     ends: tuple[float, ...] = ()
 
     def apart(self, other: Row, sign: str) -> Row:
         """The difference in the trials that both have, or the quotient of means."""
-        if sign == "minus":
-            many = min(len(self.trials), len(other.trials))
-            each = self.trials[:many] - other.trials[:many]
-            return Row(float(np.mean(each)), each)
-        value = self.value / other.value - (sign == "beyond")
-        return Row(value, np.array([value]))
+        if sign != "minus":
+            return Row(self.value / other.value - (sign == "beyond"))
+        if self.trials is None or other.trials is None:
+            return Row(self.value - other.value)
+        many = min(len(self.trials), len(other.trials))
+        each = self.trials[:many] - other.trials[:many]
+        return Row(float(np.mean(each)), each)
 
 
 def _numbers(asked: Query, record: Path) -> list[float]:
@@ -232,9 +231,9 @@ def _numbers(asked: Query, record: Path) -> list[float]:
     sides = [SIDE.fullmatch(found[name] or "") for name in ("first", "second")] if found else [None]
     if not found or not sides[0]:
         raise _wrong(asked, "is no question; see record/sentences.py")
-    one, column = sides[0].groupdict(), "printed" if ".printed." in asked.file else "mean"
+    one = sides[0].groupdict()
     if sides[1] is None:
-        rows = _rows(asked, record, one, column)
+        rows = _rows(asked, record, one)
     else:
         two = sides[1].groupdict()
         one["cell"] = one["cell"] or two["cell"]
@@ -242,8 +241,8 @@ def _numbers(asked: Query, record: Path) -> list[float]:
             two |= {key: one[key] for key in ("metric", "split")}
         ours = two["method"] == PRINT
         both = (
-            _rows(asked, record, one, "mean" if ours else column),
-            _rows(asked, record, one if ours else two, column),
+            _rows(asked, record, one, ours=ours),
+            _rows(asked, record, one if ours else two),
         )
         if len(both[0]) != len(both[1]):
             raise _wrong(asked, "compares methods that are not at the same places")
@@ -252,9 +251,14 @@ def _numbers(asked: Query, record: Path) -> list[float]:
         raise _wrong(asked, f"fits {len(rows)} numbers in {asked.file}, not one")
     unit = all_metrics().get(one["metric"] or "accuracy")
     share = unit is not None and unit.unit.startswith("share") and found["sign"] in (None, "minus")
-    factor = (100.0 if share or found["percent"] else 1.0) * (-1.0 if found["less"] else 1.0)
+    factor = 100.0 if share else SCALES[found["scale"]]
     likes = len(NUMBER.findall(asked.text))
-    return _reduced(rows, found["end"] or "each", likes, factor)
+    end, factor = found["end"] or "each", -factor if found["less"] else factor
+    if end in ("interval", "sd", "trials") and not all(
+        r.ends or r.trials is not None for r in rows
+    ):
+        raise _wrong(asked, "asks for trials where there are none")
+    return _reduced(rows, end, likes, factor)
 
 
 def _reduced(rows: Sequence[Row], end: str, many: int, factor: float) -> list[float]:
@@ -264,23 +268,24 @@ def _reduced(rows: Sequence[Row], end: str, many: int, factor: float) -> list[fl
         return [ONE_OF[end](values)]
     if end in ("range", "each"):
         return values if end == "each" else [min(values), max(values)]
-    trials = factor * np.mean([row.trials for row in rows], axis=0)
-    if end == "sd":
-        return [float(np.std(trials, ddof=1))]
-    if end == "trials":
-        return [float(value) for value in trials[:many]]
     if rows[0].ends:
         low, high, level = rows[0].ends
         found = [values[0], *sorted((factor * low, factor * high)), 100 * level]
     else:
+        trials = factor * np.mean([row.trials for row in rows if row.trials is not None], axis=0)
+        if end != "interval":
+            return trials[:many].tolist() if end == "trials" else [float(np.std(trials, ddof=1))]
         half = half_width(trials[:, None], 0.95)[0]
-        found = [float(trials.mean()), float(trials.mean() - half), float(trials.mean() + half)]
+        found = [float(trials.mean() + by) for by in (0.0, -half, half)]
     return found[1:3] if many == 2 else found[:many]
 
 
-def _rows(asked: Query, record: Path, side: Mapping[str, str | None], column: str) -> list[Row]:
+def _rows(
+    asked: Query, record: Path, side: Mapping[str, str | None], *, ours: bool = False
+) -> list[Row]:
     """The rows of a table that one side of a question fits, in its order."""
-    frame = _table(_file(asked, record, side["exhibit"]))
+    path = _file(asked, record, side["exhibit"])
+    frame, column = _table(path), "printed" if ".printed." in path.name and not ours else "mean"
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
     if "metric" in frame:
         frame = frame[frame["metric"] == metric]
@@ -294,17 +299,18 @@ def _rows(asked: Query, record: Path, side: Mapping[str, str | None], column: st
     frame = frame[[fnmatchcase(str(name), method) for name in frame[own]]]
     frame = _fitting(asked, frame, side["cell"])
     if own == "claim":  # a check that several readings share has several rows
-        frame = frame[frame[column] != ""].drop_duplicates([column, "low", "high"])
+        frame = frame[frame[column].notna() & (frame[column] != "")].drop_duplicates([column, "low", "high"])
     if frame.empty:
         raise _wrong(asked, f"fits 0 numbers of {method} in {asked.file}, not one")
     found = []
     for row in frame.to_dict("records"):
         value = _float(row[column])
         paired = _float(row.get("paired_mean")) if column == "mean" else math.nan
-        each = str(row["by_trial"]).split() if column == "mean" and "by_trial" in row else [value]
+        known = column == "mean" and "by_trial" in row
+        each = np.array(str(row["by_trial"]).split(), float) if known else None
         ends = [_float(row[name]) for name in ("low", "high", "confidence") if own == "claim"]
         shown = value if math.isnan(paired) else paired
-        found.append(Row(shown, np.array(each, float), tuple(ends)))
+        found.append(Row(shown, each, tuple(ends)))
     return found
 
 
@@ -323,7 +329,7 @@ def _fitting(
         if key not in rows:
             raise _wrong(asked, f"names {key}, which is no column of {asked.file}")
         fits = np.array([same(v, value) or fnmatchcase(str(v), value) for v in rows[key]], bool)
-        rows = rows[(rows[key].isna() & empty) | fits]
+        rows = rows[(rows[key].isna() & (empty and key != ROUND)) | fits]
     return rows
 
 
