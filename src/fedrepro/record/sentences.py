@@ -6,27 +6,25 @@ number it is:
     [94.9](../reports/record/paper/pfnm/figure-2b.csv "PFNM at clients=25")
 
 The title is a question: `[METRIC of ]METHOD[ in EXHIBIT][ at KEY=VALUE, …]`, or two of these with
-`minus`, `over` (the quotient) or `beyond` (by how much the first is more, as a share) between them;
-what the first leaves out is that of the other. A metric is one such as `accuracy (train)`, test
-accuracy where none is said, or in a file without metrics a column. A method that has nothing in a
-column fits any value of it. Of a printed.csv it is what the paper printed; `minus print` and the
-like are ours against that. `percent` before all of it tells a hundred times the number (shares are
-told in percent anyway), `giga` a billionth, `minus` what it is with the other sign. `then` between
-questions asks for one number after another.
+`minus`, `over` (the quotient) or `beyond` (the quotient less one) between them; what one leaves out
+is that of the other. A metric is one such as `accuracy (train)`, test accuracy where none is said,
+or a column of a file without metrics. A method that has nothing in a column fits any value of it.
+Of a printed.csv it is what the paper printed; `minus print` and the like are ours against that.
+`percent` before all of it tells a hundred times the number (shares are told in percent anyway),
+`giga` a billionth, `minus` the number with the other sign. `then` stands between two questions.
 
 Where several rows fit, a word says what is told of them: `least`, `most`, `mean`, `median`, `range`
-(both ends), `spread` (how far these are apart) or `each`, in the file's order. `interval`
-asks for the number with its 95 % interval over trials, of a claims.csv with the recorded one and
-its level, `sd` for the standard deviation over trials, `trials` for one after another. The numbers
-in the link's text are the answer's in turn: an interval alone where there are two. Digits are as
-many as the text had.
+(both ends), `spread` (how far these are apart) or `each`, in the file's order. `interval` is the
+mean over trials with its 95 % interval (of a claims.csv the recorded one, and its level), `sd` the
+standard deviation over trials, `trials` one after another. The link's text has as many numbers as
+the answer, in its order, or an interval's two ends, or fewer; their digits are kept.
 
 `rows[ at KEY=VALUE, …]` counts the rows that fit. Of a leaderboard the question may be `group 1 of
 one model`: the methods of this group and class, best first, of clients that start as in the first
 row. Of a claims.csv it may be `claims`, or `claims that` and a verdict.
 
 A table is asked for by its heads. There `{2}` in a question is what stands in the row's second
-cell. A row may have a link of its own, which says of which file its numbers are; what stands in its
+cell. A row may have a link of its own, to the file that its numbers are from; what stands in its
 title after `row` is `{0}`. A cell without a number stays as it is.
 """
 
@@ -64,9 +62,10 @@ ONE_OF: dict[str, Callable[[list[float]], float]] = {
     "median": median,
     "spread": lambda values: max(values) - min(values),
 }
+OF_TRIALS = ("interval", "sd", "trials")
 QUESTION = re.compile(
     r"(?P<less>minus )?(?:(?P<scale>percent|giga) )?"
-    rf"(?:(?P<end>{'|'.join(ONE_OF)}|range|each|interval|sd|trials) )?"
+    rf"(?:(?P<end>{'|'.join(ONE_OF)}|range|each|{'|'.join(OF_TRIALS)}) )?"
     r"(?P<first>.+?)(?: (?P<sign>minus|over|beyond) (?P<second>.+))?"
 )
 SIDE = re.compile(
@@ -76,6 +75,7 @@ SIDE = re.compile(
 GROUP = re.compile(r"group (?P<number>\d+) of (?P<kind>.+)")
 COUNT = re.compile(r"rows(?: at (?P<cell>.+))?")
 PRINT = "print"
+Cells = Mapping[str, object]  # a row of a file by its columns; None where it has nothing
 VERDICTS = {"hold": "holds", "are refuted": "refuted", "are undecided": "undecided"}
 
 
@@ -150,14 +150,16 @@ def _told(asked: Query, record: Path) -> str:
 def _answer(asked: Query, record: Path) -> list[float] | str:
     path = _file(asked, record)
     count, group = COUNT.fullmatch(asked.question), GROUP.fullmatch(asked.question)
-    if count:
-        return [float(len(_fitting(asked, _table(path), count["cell"], empty=False)))]
-    if path.name == "claims.csv" and asked.question.startswith("claims"):
-        heads = _table(path).drop_duplicates("claim")["verdict"]
-        said = asked.question.partition(" that ")[2]
-        return [float((heads == VERDICTS.get(said, said)).sum() if said else len(heads))]
     if group:
-        return _group(asked, _table(path), float(group["number"]), group["kind"])
+        board = read_csv(path.read_text(encoding="utf-8"))
+        return _group(asked, board, float(group["number"]), group["kind"])
+    rows = [row for own in _parsed(path.read_bytes(), path.suffix).values() for row in own]
+    if count:
+        return [float(len(_fitting(asked, rows, count["cell"], empty=False)))]
+    if path.name == "claims.csv" and asked.question.startswith("claims"):
+        verdicts = [*{row["claim"]: row["verdict"] for row in rows}.values()]
+        said = asked.question.partition(" that ")[2]
+        return [float(verdicts.count(VERDICTS.get(said, said)) if said else len(verdicts))]
     return [
         number
         for one in asked.question.split(" then ")
@@ -175,16 +177,21 @@ def _file(asked: Query, record: Path, exhibit: str | None = None) -> Path:
     return path
 
 
-def _table(path: Path) -> pd.DataFrame:
-    return _parsed(path.read_bytes(), path.suffix)
-
-
 @lru_cache(maxsize=4)
-def _parsed(content: bytes, suffix: str) -> pd.DataFrame:
-    """For looking at only: numbers of a page that follow each other are mostly of one file."""
+def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
+    """Metric -> its rows, of one file; all of them as "" where there are no metrics.
+
+    Numbers of a page that follow each other are mostly of one file.
+    """
     if suffix == ".parquet":
-        return pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
-    return read_csv(content.decode())
+        frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
+    else:
+        frame = read_csv(content.decode())
+    found: dict[str, list[Cells]] = {}
+    for row in frame.to_dict("records"):
+        cells = {str(k): None if v in ("", None) or v != v else v for k, v in row.items()}
+        found.setdefault(str(cells.get("metric", "")), []).append(cells)
+    return found
 
 
 def in_words(value: float, like: str) -> str:
@@ -206,24 +213,19 @@ def _group(asked: Query, board: pd.DataFrame, number: float, kind: str) -> str:
 
 @dataclass(frozen=True)
 class Row:
-    """What one row of a table has. trials: None unless it has each of them.
-
-    ends: of a recorded interval, and its level.
-    """
+    """What one row of a table has. ends: of a recorded interval, and its level."""
 
     value: float
-    trials: np.ndarray | None = None
+    trials: np.ndarray
     ends: tuple[float, ...] = ()
 
     def apart(self, other: Row, sign: str) -> Row:
         """The difference in the trials that both have, or the quotient of means."""
         if sign != "minus":
-            return Row(self.value / other.value - (sign == "beyond"))
-        if self.trials is None or other.trials is None:
-            return Row(self.value - other.value)
+            return Row(self.value / other.value - (sign == "beyond"), np.empty(0))
         many = min(len(self.trials), len(other.trials))
         each = self.trials[:many] - other.trials[:many]
-        return Row(float(np.mean(each)), each)
+        return Row(float(np.mean(each)) if many else self.value - other.value, each)
 
 
 def _numbers(asked: Query, record: Path) -> list[float]:
@@ -231,7 +233,7 @@ def _numbers(asked: Query, record: Path) -> list[float]:
     sides = [SIDE.fullmatch(found[name] or "") for name in ("first", "second")] if found else [None]
     if not found or not sides[0]:
         raise _wrong(asked, "is no question; see record/sentences.py")
-    one = sides[0].groupdict()
+    one, end = sides[0].groupdict(), found["end"] or "each"
     if sides[1] is None:
         rows = _rows(asked, record, one)
     else:
@@ -240,25 +242,18 @@ def _numbers(asked: Query, record: Path) -> list[float]:
         if not two["metric"]:
             two |= {key: one[key] for key in ("metric", "split")}
         ours = two["method"] == PRINT
-        both = (
-            _rows(asked, record, one, ours=ours),
-            _rows(asked, record, one if ours else two),
-        )
+        both = _rows(asked, record, one, ours=ours), _rows(asked, record, one if ours else two)
         if len(both[0]) != len(both[1]):
             raise _wrong(asked, "compares methods that are not at the same places")
         rows = [a.apart(b, found["sign"]) for a, b in zip(*both, strict=True)]
     if len(rows) > 1 and not found["end"]:
         raise _wrong(asked, f"fits {len(rows)} numbers in {asked.file}, not one")
+    if end in OF_TRIALS and not all(row.ends or len(row.trials) for row in rows):
+        raise _wrong(asked, "asks for trials where there are none")
     unit = all_metrics().get(one["metric"] or "accuracy")
     share = unit is not None and unit.unit.startswith("share") and found["sign"] in (None, "minus")
-    factor = 100.0 if share else SCALES[found["scale"]]
-    likes = len(NUMBER.findall(asked.text))
-    end, factor = found["end"] or "each", -factor if found["less"] else factor
-    if end in ("interval", "sd", "trials") and not all(
-        r.ends or r.trials is not None for r in rows
-    ):
-        raise _wrong(asked, "asks for trials where there are none")
-    return _reduced(rows, end, likes, factor)
+    factor = (-1 if found["less"] else 1) * (100.0 if share else SCALES[found["scale"]])
+    return _reduced(rows, end, len(NUMBER.findall(asked.text)), factor)
 
 
 def _reduced(rows: Sequence[Row], end: str, many: int, factor: float) -> list[float]:
@@ -272,7 +267,7 @@ def _reduced(rows: Sequence[Row], end: str, many: int, factor: float) -> list[fl
         low, high, level = rows[0].ends
         found = [values[0], *sorted((factor * low, factor * high)), 100 * level]
     else:
-        trials = factor * np.mean([row.trials for row in rows if row.trials is not None], axis=0)
+        trials = factor * np.mean([row.trials for row in rows], axis=0)
         if end != "interval":
             return trials[:many].tolist() if end == "trials" else [float(np.std(trials, ddof=1))]
         half = half_width(trials[:, None], 0.95)[0]
@@ -285,52 +280,60 @@ def _rows(
 ) -> list[Row]:
     """The rows of a table that one side of a question fits, in its order."""
     path = _file(asked, record, side["exhibit"])
-    frame, column = _table(path), "printed" if ".printed." in path.name and not ours else "mean"
+    table = _parsed(path.read_bytes(), path.suffix)
+    column = "printed" if ".printed." in path.name and not ours else "mean"
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
-    if "metric" in frame:
-        frame = frame[frame["metric"] == metric]
-        split = split or ("test" if metric == "accuracy" else None)
-        frame = frame if split is None else frame[frame["split"] == split]
-    elif metric not in frame:
-        raise _wrong(asked, f"names {metric}, which is no column of {asked.file}")
+    if "" in table:
+        rows, column = table[""], metric
     else:
-        column = metric
-    own = "claim" if "claim" in frame else "method"
-    frame = frame[[fnmatchcase(str(name), method) for name in frame[own]]]
-    frame = _fitting(asked, frame, side["cell"])
-    if own == "claim":  # a check that several readings share has several rows
-        frame = frame[frame[column].notna() & (frame[column] != "")].drop_duplicates([column, "low", "high"])
-    if frame.empty:
+        rows, split = table.get(metric, ()), split or ("test" if metric == "accuracy" else None)
+    if rows and column not in rows[0]:
+        raise _wrong(asked, f"names {column}, which is no column of {asked.file}")
+    claims = path.name == "claims.csv"
+    name = "claim" if claims else "method"
+    rows = [
+        row
+        for row in rows
+        if split in (None, row.get("split")) and fnmatchcase(str(row[name]), method)
+    ]
+    rows = _fitting(asked, rows, side["cell"])
+    ends = ("low", "high", "confidence") if claims else ()
+    if claims:  # a check that several readings share has several rows
+        own = [row for row in rows if row[column] is not None]
+        rows = [*{(row[column], *(row[end] for end in ends)): row for row in own}.values()]
+    if not rows:
         raise _wrong(asked, f"fits 0 numbers of {method} in {asked.file}, not one")
     found = []
-    for row in frame.to_dict("records"):
-        value = _float(row[column])
-        paired = _float(row.get("paired_mean")) if column == "mean" else math.nan
-        known = column == "mean" and "by_trial" in row
-        each = np.array(str(row["by_trial"]).split(), float) if known else None
-        ends = [_float(row[name]) for name in ("low", "high", "confidence") if own == "claim"]
-        shown = value if math.isnan(paired) else paired
-        found.append(Row(shown, each, tuple(ends)))
+    for row in rows:
+        paired = row.get("paired_mean") if column == "mean" else None
+        value = row[column] if paired is None else paired
+        known = column == "mean" and row.get("by_trial") is not None
+        each = np.array(str(row["by_trial"]).split() if known else [], float)
+        found.append(Row(_float(value), each, tuple(_float(row[end]) for end in ends)))
     return found
 
 
 def _float(value: object) -> float:
-    return math.nan if value in (None, "") else float(str(value))
+    return math.nan if value is None else float(str(value))
 
 
 def _fitting(
-    asked: Query, rows: pd.DataFrame, text: str | None, *, empty: bool = True
-) -> pd.DataFrame:
+    asked: Query, rows: Sequence[Cells], text: str | None, *, empty: bool = True
+) -> Sequence[Cells]:
     """The rows at a place; empty: whether what has nothing in a column fits any value of it."""
     cell = cell_of(text or "", f"'{asked.question}'")
-    if empty and ROUND in rows and ROUND not in cell:
-        rows = rows[rows[ROUND].isna()]
+    if empty and ROUND not in cell:
+        rows = [row for row in rows if row.get(ROUND) is None]
     for key, value in cell.items():
-        if key not in rows:
+        if rows and key not in rows[0]:
             raise _wrong(asked, f"names {key}, which is no column of {asked.file}")
-        fits = np.array([same(v, value) or fnmatchcase(str(v), value) for v in rows[key]], bool)
-        rows = rows[(rows[key].isna() & (empty and key != ROUND)) | fits]
+        any_fits = empty and key != ROUND
+        rows = [row for row in rows if (any_fits if row[key] is None else _fits(row[key], value))]
     return rows
+
+
+def _fits(value: object, text: str) -> bool:
+    return same(value, text) or fnmatchcase(str(value), text)
 
 
 def _wrong(asked: Query, what: str) -> FedreproError:
