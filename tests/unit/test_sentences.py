@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from findings import RECORD, ROOT
+from findings import RECORD, ROOT, told
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import findings
@@ -194,3 +195,21 @@ def test_every_number_of_a_page_is_noticed_when_the_record_is_altered(name, tmp_
     kept = [a[0] for a, b in zip(before, after, strict=True) if a == b]
     assert [question for question in kept if not question.startswith(COUNTS)] == []
     assert len(kept) < len(before)
+
+
+NAMED = r"[A-Z]\d+[ab]?"
+SAID = re.compile(
+    rf"(?<!reading of )\b({NAMED}(?:(?:, | and ){NAMED})*) (?:is |are )?"
+    r"(holds?|refuted|undecided|depends?)\b(?! by this reading| in one of|, and P6 would too)"
+)
+
+
+@pytest.mark.parametrize("paper", sorted({name.partition("-")[0] for name in PAGES} - {"arena"}))
+def test_a_sentence_that_tells_a_verdict_tells_that_of_the_record(paper):
+    with (RECORD / f"paper/{paper}/claims.csv").open() as file:
+        verdicts = {row["claim"]: row["verdict"] for row in csv.DictReader(file)}
+    found = [(m[1], m[2].rstrip("s")) for m in SAID.finditer(told(paper))]
+    assert found
+    for claims, word in found:
+        for claim in re.findall(NAMED, claims):
+            assert verdicts[claim].rstrip("s") == word, claim
