@@ -212,20 +212,20 @@ def _group(asked: Query, board: pd.DataFrame, number: float, kind: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class Measurement:
     """What one row of a table has. ends: of a recorded interval, and its level."""
 
     value: float
     trials: np.ndarray
     ends: tuple[float, ...] = ()
 
-    def apart(self, other: Row, sign: str) -> Row:
+    def apart(self, other: Measurement, sign: str) -> Measurement:
         """The difference in the trials that both have, or the quotient of means."""
         if sign != "minus":
-            return Row(self.value / other.value - (sign == "beyond"), np.empty(0))
+            return Measurement(self.value / other.value - (sign == "beyond"), np.empty(0))
         many = min(len(self.trials), len(other.trials))
         each = self.trials[:many] - other.trials[:many]
-        return Row(float(np.mean(each)) if many else self.value - other.value, each)
+        return Measurement(float(np.mean(each)) if many else self.value - other.value, each)
 
 
 def _numbers(asked: Query, record: Path) -> list[float]:
@@ -256,7 +256,7 @@ def _numbers(asked: Query, record: Path) -> list[float]:
     return _reduced(rows, end, len(NUMBER.findall(asked.text)), factor)
 
 
-def _reduced(rows: Sequence[Row], end: str, many: int, factor: float) -> list[float]:
+def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
     """The numbers that a word of a question asks for; many: how many the text has."""
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
@@ -277,7 +277,7 @@ def _reduced(rows: Sequence[Row], end: str, many: int, factor: float) -> list[fl
 
 def _rows(
     asked: Query, record: Path, side: Mapping[str, str | None], *, ours: bool = False
-) -> list[Row]:
+) -> list[Measurement]:
     """The rows of a table that one side of a question fits, in its order."""
     path = _file(asked, record, side["exhibit"])
     table = _parsed(path.read_bytes(), path.suffix)
@@ -309,7 +309,7 @@ def _rows(
         value = row[column] if paired is None else paired
         known = column == "mean" and row.get("by_trial") is not None
         each = np.array(str(row["by_trial"]).split() if known else [], float)
-        found.append(Row(_float(value), each, tuple(_float(row[end]) for end in ends)))
+        found.append(Measurement(_float(value), each, tuple(_float(row[end]) for end in ends)))
     return found
 
 

@@ -46,6 +46,11 @@ def recorded() -> Iterator[str]:
     graph = components("graph")["matrix"].spec({"rows": ["0.9_0.1", "0.6_0.4"]})
     assert stationary(weights_of(graph, 2, Rng(0))) == pytest.approx((6 / 7, 1 / 7))
     yield "with v = (6/7, 1/7) node 2's data count for a seventh"
+    made = {
+        name: weights_of(components("graph")[name].spec(), 64, Rng(0)) for name in ("star", "ring")
+    }
+    assert (made["star"][1, 0], made["ring"][1, 0]) == pytest.approx((1 / 64, 1 / 3))
+    yield "hears its hub with a weight of 1/64, a node of the ring each neighbour with a third"
     for bound in ("printed", "corrected"):
         assert asked("p2p/theorem-1", f"most error_at_{bound} of Algorithm 1") == [0]
     yield "at both bounds no repeat of 10,000 was wrong"
