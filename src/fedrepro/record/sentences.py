@@ -5,14 +5,27 @@ number it is:
 
     [94.9](../reports/record/paper/pfnm/figure-2b.csv "PFNM at clients=25")
 
-The title is a question: `[METRIC of ]METHOD[ minus METHOD| over METHOD][ at KEY=VALUE, …]`, with a
-metric such as `accuracy (train)`; test accuracy where none is said. `least` or `most` before it
-takes that end of all cells that fit; a method that has nothing in a column fits any value of it.
-Of a printed.csv it is what the paper printed; `minus print` and `over print` are ours against that.
-Of a leaderboard the question may be `group 1 of one model`: the methods of this group and class,
-best first, of clients that start as in the first row. Of a claims.csv it is `claims`, or
-`claims that` and a verdict. Shares are told in percent; digits are as many as the text had, and a
-difference without a sign is told without one.
+The title is a question: `[METRIC of ]METHOD[ in EXHIBIT][ at KEY=VALUE, …]`, or two of these with
+`minus`, `over` (the quotient) or `beyond` (the quotient less one) between them; what one leaves out
+is that of the other. A metric is one such as `accuracy (train)`, test accuracy where none is said,
+or a column of a file without metrics. A method that has nothing in a column fits any value of it.
+Of a printed.csv it is what the paper printed; `minus print` and the like are ours against that.
+`percent` before all of it tells a hundred times the number (shares are told in percent anyway),
+`giga` a billionth, `minus` the number with the other sign. `then` stands between two questions.
+
+Where several rows fit, a word says what is told of them: `least`, `most`, `mean`, `median`, `range`
+(both ends), `spread` (how far these are apart) or `each`, in the file's order. `interval` is the
+mean over trials with its 95 % interval (of a claims.csv the recorded one, and its level), `sd` the
+standard deviation over trials, `trials` one after another. The link's text has as many numbers as
+the answer, in its order, or an interval's two ends, or fewer; their digits are kept.
+
+`rows[ at KEY=VALUE, …]` counts the rows that fit. Of a leaderboard the question may be `group 1 of
+one model`: the methods of this group and class, best first, of clients that start as in the first
+row. Of a claims.csv it may be `claims`, or `claims that` and a verdict.
+
+A table is asked for by its heads. There `{2}` in a question is what stands in the row's second
+cell. A row may have a link of its own, to the file that its numbers are from; what stands in its
+title after `row` is `{0}`. A cell without a number stays as it is.
 """
 
 from __future__ import annotations
@@ -20,36 +33,55 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
+from statistics import fmean, median
 
 import numpy as np
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
+from fedrepro.numbers.claims.intervals import half_width
 from fedrepro.numbers.printed import cell_of, same
 from fedrepro.numbers.summary import ROUND, read_csv
 
 LINK = re.compile(
     r"\[(?P<text>[^\[\]]+)\]\((?P<path>(?P<up>(?:\.\./)*)reports/record/"
-    r"(?P<file>[a-z]+/[a-z0-9]+/[a-z0-9.-]+\.csv))\s+\"(?P<question>[^\"]+)\"\)"
+    r"(?P<file>[a-z]+/[a-z0-9]+/[a-z0-9.-]+\.(?:csv|parquet)))\s+\"(?P<question>[^\"]+)\"\)"
 )
+NUMBER = re.compile(r"(?<![\w.-])[-−+]?\d+(?:,\d{3})*(?:\.\d+)?")
+SCALES = {None: 1.0, "percent": 100.0, "giga": 1e-9}
+ONE_OF: dict[str, Callable[[list[float]], float]] = {
+    "least": min,
+    "most": max,
+    "mean": fmean,
+    "median": median,
+    "spread": lambda values: max(values) - min(values),
+}
+OF_TRIALS = ("interval", "sd", "trials")
 QUESTION = re.compile(
-    r"(?:(?P<end>least|most) )?(?:(?P<metric>[a-z0-9_]+)(?: \((?P<split>[a-z]+)\))? of )?"
-    r"(?P<method>.+?)(?:(?P<sign> minus | over )(?P<other>.+?))?(?: at (?P<cell>[a-z_0-9.]+=.*))?"
+    r"(?P<less>minus )?(?:(?P<scale>percent|giga) )?"
+    rf"(?:(?P<end>{'|'.join(ONE_OF)}|range|each|{'|'.join(OF_TRIALS)}) )?"
+    r"(?P<first>.+?)(?: (?P<sign>minus|over|beyond) (?P<second>.+))?"
+)
+SIDE = re.compile(
+    r"(?:(?P<metric>[a-z0-9_]+)(?: \((?P<split>[^()]+)\))? of )?(?P<method>.+?)"
+    r"(?: in (?P<exhibit>[a-z0-9.-]+))?(?: at (?P<cell>[a-z_0-9.]+=.*))?"
 )
 GROUP = re.compile(r"group (?P<number>\d+) of (?P<kind>.+)")
+COUNT = re.compile(r"rows(?: at (?P<cell>.+))?")
 PRINT = "print"
+Cells = Mapping[str, object]  # a row of a file by its columns; None where it has nothing
 VERDICTS = {"hold": "holds", "are refuted": "refuted", "are undecided": "undecided"}
 
 
 @dataclass(frozen=True)
 class Query:
-    """A number of a sentence. text: as it stands there; file: below reports/record."""
+    """Numbers of a sentence. text: as they stand there; file: below reports/record."""
 
     text: str
     file: str
@@ -63,14 +95,23 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
     """A page with all its numbers asked anew of a record; links stay, or are what `show` makes."""
 
     def answer(found: re.Match[str]) -> str:
-        asked = Query(found["text"], found["file"], " ".join(found["question"].split()))
-        told = _answer(asked, record)
+        asked = _query(found)
+        of_table = "{" in asked.question or asked.question.startswith("row ")
+        told = asked.text if of_table else _told(asked, record)
         if show:
             return show(asked, told)
         whole, begin = found[0], found.start()
         return whole[: found.start("text") - begin] + told + whole[found.end("text") - begin :]
 
-    return LINK.sub(answer, text)
+    lines, heads = text.split("\n"), None
+    for number, line in enumerate(lines):
+        if not line.lstrip().startswith("|"):
+            heads = None
+        elif heads is None:
+            heads = [LINK.search(cell) for cell in line.split("|")]
+        elif any(heads):
+            lines[number] = _row(line, heads, record)
+    return LINK.sub(answer, "\n".join(lines))
 
 
 def without_links(text: str) -> str:
@@ -78,42 +119,88 @@ def without_links(text: str) -> str:
     return LINK.sub(lambda found: found["text"], text)
 
 
-def _answer(asked: Query, record: Path) -> str:
+def _query(found: re.Match[str]) -> Query:
+    return Query(found["text"], found["file"], " ".join(found["question"].split()))
+
+
+def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
+    """A row of a table with the numbers below each head that asks for some."""
+    cells, own = line.split("|"), LINK.search(line)
+    said = [without_links(cell).strip() for cell in cells]
+    if own:
+        said[0] = own["question"].removeprefix("row ")
+    for at, (cell, head) in enumerate(zip(cells, heads, strict=True)):
+        if head and NUMBER.search(cell):
+            asked = re.sub(r"\{(\d+)\}", lambda found: said[int(found[1])], head["question"])
+            cells[at] = _told(Query(cell, (own or head)["file"], asked), record)
+    return "|".join(cells)
+
+
+def _told(asked: Query, record: Path) -> str:
+    found = _answer(asked, record)
+    if isinstance(found, str):
+        return found
+    likes = NUMBER.findall(asked.text)
+    if len(likes) != len(found):
+        raise _wrong(asked, f"has {len(found)} numbers, and the text has {len(likes)}")
+    told = iter([in_words(*both) for both in zip(found, likes, strict=True)])
+    return NUMBER.sub(lambda _: next(told), asked.text)
+
+
+def _answer(asked: Query, record: Path) -> list[float] | str:
+    path = _file(asked, record)
+    count, group = COUNT.fullmatch(asked.question), GROUP.fullmatch(asked.question)
+    if group:
+        board = read_csv(path.read_text(encoding="utf-8"))
+        return _group(asked, board, float(group["number"]), group["kind"])
+    rows = [row for own in _parsed(path.read_bytes(), path.suffix).values() for row in own]
+    if count:
+        return [float(len(_fitting(asked, rows, count["cell"], empty=False)))]
+    if path.name == "claims.csv" and asked.question.startswith("claims"):
+        verdicts = [*{row["claim"]: row["verdict"] for row in rows}.values()]
+        said = asked.question.partition(" that ")[2]
+        return [float(verdicts.count(VERDICTS.get(said, said)) if said else len(verdicts))]
+    return [
+        number
+        for one in asked.question.split(" then ")
+        for number in _numbers(replace(asked, question=one), record)
+    ]
+
+
+def _file(asked: Query, record: Path, exhibit: str | None = None) -> Path:
     path = record / asked.file
+    path = path.with_name(f"{exhibit}.csv") if exhibit else path
     if not path.exists():
         raise FedreproError(
             f"the sentence with '{asked.question}' asks for {path}, which is missing"
         )
-    if path.name == "claims.csv":
-        return _claims(asked, path)
-    frame = _table(path.read_text(encoding="utf-8"))
-    group = GROUP.fullmatch(asked.question)
-    if group:
-        return _group(asked, frame, float(group["number"]), group["kind"])
-    value = _value(asked, frame, printed=path.name.endswith(".printed.csv"))
-    return in_words(value, asked.text)
+    return path
 
 
 @lru_cache(maxsize=4)
-def _table(text: str) -> pd.DataFrame:
-    """For looking at only: numbers of a page that follow each other are mostly of one file."""
-    return read_csv(text)
+def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
+    """Metric -> its rows, of one file; all of them as "" where there are no metrics.
+
+    Numbers of a page that follow each other are mostly of one file.
+    """
+    if suffix == ".parquet":
+        frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
+    else:
+        frame = read_csv(content.decode())
+    found: dict[str, list[Cells]] = {}
+    for row in frame.to_dict("records"):
+        cells = {str(k): None if v in ("", None) or v != v else v for k, v in row.items()}
+        found.setdefault(str(cells.get("metric", "")), []).append(cells)
+    return found
 
 
 def in_words(value: float, like: str) -> str:
-    """A number with as many digits as another has, and a sign only where that has one."""
-    digits = len(like.rpartition(".")[2]) if "." in like else 0
-    if not like.startswith(("-", "−", "+")):
-        value = abs(value)
-    return f"{value:{'+' if like.startswith('+') else ''},.{digits}f}".replace("-", "−")
-
-
-def _claims(asked: Query, path: Path) -> str:
-    frame = pd.read_csv(io.StringIO(path.read_text(encoding="utf-8")), dtype=str)
-    heads = frame.drop_duplicates("claim")["verdict"]
-    _, _, said = asked.question.partition(" that ")
-    verdict = VERDICTS.get(said, said)
-    return str(len(heads) if not said else int((heads == verdict).sum()))
+    """A number with as many digits as another has; a plus, long minus or comma as that has them."""
+    whole, point, digits = like.partition(".")
+    sign = "+" if like.startswith("+") else ""
+    comma = "," if "," in like or len(whole) < 4 else ""
+    told = f"{value:{sign}{comma}.{len(digits) if point else 0}f}"
+    return told.replace("-", "−") if like.startswith("−") else told
 
 
 def _group(asked: Query, board: pd.DataFrame, number: float, kind: str) -> str:
@@ -124,67 +211,129 @@ def _group(asked: Query, board: pd.DataFrame, number: float, kind: str) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
-def _value(asked: Query, frame: pd.DataFrame, *, printed: bool) -> float:
+@dataclass(frozen=True)
+class Measurement:
+    """What one row of a table has. ends: of a recorded interval, and its level."""
+
+    value: float
+    trials: np.ndarray
+    ends: tuple[float, ...] = ()
+
+    def apart(self, other: Measurement, sign: str) -> Measurement:
+        """The difference in the trials that both have, or the quotient of means."""
+        if sign != "minus":
+            return Measurement(self.value / other.value - (sign == "beyond"), np.empty(0))
+        many = min(len(self.trials), len(other.trials))
+        each = self.trials[:many] - other.trials[:many]
+        return Measurement(float(np.mean(each)) if many else self.value - other.value, each)
+
+
+def _numbers(asked: Query, record: Path) -> list[float]:
     found = QUESTION.fullmatch(asked.question)
-    if not found:
+    sides = [SIDE.fullmatch(found[name] or "") for name in ("first", "second")] if found else [None]
+    if not found or not sides[0]:
         raise _wrong(asked, "is no question; see record/sentences.py")
-    metric, split = found["metric"] or "accuracy", found["split"]
-    unit = all_metrics()[metric].unit if metric in all_metrics() else ""
-    split = split if split is not None else ("test" if metric == "accuracy" else None)
-    cell = cell_of(found["cell"] or "", f"'{asked.question}'")
-    factor = 100.0 if unit.startswith("share") else 1.0
-    rows = frame[frame["metric"] == metric]
-    rows = rows if split is None else rows[rows["split"] == split]
-    if ROUND in rows and ROUND not in cell:
-        rows = rows[rows[ROUND].isna()]
-    for key, text in cell.items():
-        if key not in rows:
+    one, end = sides[0].groupdict(), found["end"] or "each"
+    if sides[1] is None:
+        rows = _rows(asked, record, one)
+    else:
+        two = sides[1].groupdict()
+        one["cell"] = one["cell"] or two["cell"]
+        if not two["metric"]:
+            two |= {key: one[key] for key in ("metric", "split")}
+        ours = two["method"] == PRINT
+        both = _rows(asked, record, one, ours=ours), _rows(asked, record, one if ours else two)
+        if len(both[0]) != len(both[1]):
+            raise _wrong(asked, "compares methods that are not at the same places")
+        rows = [a.apart(b, found["sign"]) for a, b in zip(*both, strict=True)]
+    if len(rows) > 1 and not found["end"]:
+        raise _wrong(asked, f"fits {len(rows)} numbers in {asked.file}, not one")
+    if end in OF_TRIALS and not all(row.ends or len(row.trials) for row in rows):
+        raise _wrong(asked, "asks for trials where there are none")
+    unit = all_metrics().get(one["metric"] or "accuracy")
+    share = unit is not None and unit.unit.startswith("share") and found["sign"] in (None, "minus")
+    factor = (-1 if found["less"] else 1) * (100.0 if share else SCALES[found["scale"]])
+    return _reduced(rows, end, len(NUMBER.findall(asked.text)), factor)
+
+
+def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
+    """The numbers that a word of a question asks for; many: how many the text has."""
+    values = [factor * row.value for row in rows]
+    if end in ONE_OF:
+        return [ONE_OF[end](values)]
+    if end in ("range", "each"):
+        return values if end == "each" else [min(values), max(values)]
+    if rows[0].ends:
+        low, high, level = rows[0].ends
+        found = [values[0], *sorted((factor * low, factor * high)), 100 * level]
+    else:
+        trials = factor * np.mean([row.trials for row in rows], axis=0)
+        if end != "interval":
+            return trials[:many].tolist() if end == "trials" else [float(np.std(trials, ddof=1))]
+        half = half_width(trials[:, None], 0.95)[0]
+        found = [float(trials.mean() + by) for by in (0.0, -half, half)]
+    return found[1:3] if many == 2 else found[:many]
+
+
+def _rows(
+    asked: Query, record: Path, side: Mapping[str, str | None], *, ours: bool = False
+) -> list[Measurement]:
+    """The rows of a table that one side of a question fits, in its order."""
+    path = _file(asked, record, side["exhibit"])
+    table = _parsed(path.read_bytes(), path.suffix)
+    column = "printed" if ".printed." in path.name and not ours else "mean"
+    metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
+    if "" in table:
+        rows, column = table[""], metric
+    else:
+        rows, split = table.get(metric, ()), split or ("test" if metric == "accuracy" else None)
+    if rows and column not in rows[0]:
+        raise _wrong(asked, f"names {column}, which is no column of {asked.file}")
+    claims = path.name == "claims.csv"
+    name = "claim" if claims else "method"
+    rows = [
+        row
+        for row in rows
+        if split in (None, row.get("split")) and fnmatchcase(str(row[name]), method)
+    ]
+    rows = _fitting(asked, rows, side["cell"])
+    ends = ("low", "high", "confidence") if claims else ()
+    if claims:  # a check that several readings share has several rows
+        own = [row for row in rows if row[column] is not None]
+        rows = [*{(row[column], *(row[end] for end in ends)): row for row in own}.values()]
+    if not rows:
+        raise _wrong(asked, f"fits 0 numbers of {method} in {asked.file}, not one")
+    found = []
+    for row in rows:
+        paired = row.get("paired_mean") if column == "mean" else None
+        value = row[column] if paired is None else paired
+        known = column == "mean" and row.get("by_trial") is not None
+        each = np.array(str(row["by_trial"]).split() if known else [], float)
+        found.append(Measurement(_float(value), each, tuple(_float(row[end]) for end in ends)))
+    return found
+
+
+def _float(value: object) -> float:
+    return math.nan if value is None else float(str(value))
+
+
+def _fitting(
+    asked: Query, rows: Sequence[Cells], text: str | None, *, empty: bool = True
+) -> Sequence[Cells]:
+    """The rows at a place; empty: whether what has nothing in a column fits any value of it."""
+    cell = cell_of(text or "", f"'{asked.question}'")
+    if empty and ROUND not in cell:
+        rows = [row for row in rows if row.get(ROUND) is None]
+    for key, value in cell.items():
+        if rows and key not in rows[0]:
             raise _wrong(asked, f"names {key}, which is no column of {asked.file}")
-        fits = np.array([same(v, text) or fnmatchcase(str(v), text) for v in rows[key]], bool)
-        rows = rows.loc[rows[key].isna() | fits]
-    one = _of_method(asked, rows, found["method"], found["end"])
-    column = "printed" if printed else "mean"
-    if found["sign"] is None:
-        return factor * _one([_shown(row, column) for row in one], found["end"])
-    if found["other"] == PRINT and printed:
-        pairs = [(float(str(row["mean"])), float(str(row["printed"]))) for row in one]
-        minus = found["sign"] == " minus "
-        against = [factor * (a - b) if minus else a / b for a, b in pairs]
-        return _one(against, found["end"])
-    two = _of_method(asked, rows, found["other"], found["end"])
-    if len(one) != len(two):
-        raise _wrong(asked, "compares methods that are not at the same places")
-    values = [_apart(a, b, column, found["sign"].strip()) for a, b in zip(one, two, strict=True)]
-    return (1.0 if found["sign"] == " over " else factor) * _one(values, found["end"])
+        any_fits = empty and key != ROUND
+        rows = [row for row in rows if (any_fits if row[key] is None else _fits(row[key], value))]
+    return rows
 
 
-def _of_method(
-    asked: Query, rows: pd.DataFrame, method: str, end: str | None
-) -> list[Mapping[str, object]]:
-    own = rows[rows["method"] == method]
-    if own.empty or (len(own) > 1 and not end):
-        raise _wrong(asked, f"fits {len(own)} numbers of {method} in {asked.file}, not one")
-    return [{str(k): v for k, v in row.items()} for row in own.to_dict("records")]
-
-
-def _one(values: list[float], end: str | None) -> float:
-    return min(values) if end == "least" else max(values)
-
-
-def _shown(row: Mapping[str, object], column: str) -> float:
-    """What figures show: the paired mean where there is one."""
-    paired = float(str(row.get("paired_mean") or "nan")) if column == "mean" else math.nan
-    return float(str(row[column])) if math.isnan(paired) else paired
-
-
-def _apart(one: Mapping[str, object], other: Mapping[str, object], column: str, sign: str) -> float:
-    """The difference in the trials that both have, or the quotient of means."""
-    if sign == "minus" and column == "mean":
-        a, b = (np.array(str(row["by_trial"]).split(), float) for row in (one, other))
-        many = min(len(a), len(b))
-        return float(np.mean(a[:many] - b[:many]))
-    a_mean, b_mean = _shown(one, column), _shown(other, column)
-    return a_mean - b_mean if sign == "minus" else a_mean / b_mean
+def _fits(value: object, text: str) -> bool:
+    return same(value, text) or fnmatchcase(str(value), text)
 
 
 def _wrong(asked: Query, what: str) -> FedreproError:

@@ -47,8 +47,7 @@ class Guides:
 
         def show(asked: Query, told: str) -> str:
             _, paper, name = asked.file.split("/")
-            exhibit = name.removesuffix(".csv").removesuffix(".printed")
-            place = "claims" if exhibit == "claims" else exhibit
+            place = name.partition(".")[0]
             title = html_text(f"{asked.file}: {asked.question}")
             href = f"{up}papers/{paper}.html#{place}"
             return f'<a class="number" href="{href}" title="{title}">{told}</a>'
