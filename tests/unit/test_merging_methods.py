@@ -94,7 +94,10 @@ def test_regmean_plus_is_regmean_in_the_lowest_layer_and_sends_each_layer_down_o
     assert not np.allclose(plus.tensors["weight1"], plain.tensors["weight1"], atol=1e-3)
     ledger = given.clients.ledger
     ledger.begin()
-    METHODS["regmean_plus"].fn(given.models, replace(given.info, clients=given.clients), rng=Rng(0))
+    info = replace(given.info, clients=given.clients)
+    method = METHODS["regmean_plus"]
+    prepared = method.meta["prepare"](given.models, info, rng=Rng(0))
+    method.fn(given.models, info, rng=Rng(0), prepared=prepared)
     below = sum(given.models.tensors[name][0].nbytes for name in ("weight0", "bias0"))
     assert ledger.spent.traffic.bytes_down == 4 * below
     exchanges, sent = _sent("one_shot", 4, given.clients.network, plus, ledger.spent)

@@ -7,13 +7,13 @@ place where its kernel is laid, L in all. Matrices have rows as in `networks.mat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from fedrepro.networks.layers import Affine, Convolution2d, Pass
+from fedrepro.networks.layers import Affine, Convolution2d, Layer, Pass
 from fedrepro.networks.matrices import LayerMatrix, layer_matrices
 from fedrepro.networks.network import Network
 from fedrepro.training.examples import Examples
@@ -52,12 +52,10 @@ def input_moments(
     needed.
     """
     order = [layer.weight for layer in layer_matrices(network)]
-    last = max(only, key=order.index) if only else None
     sums: dict[str, np.ndarray] = {}
-    for seen in _each(network, tensors, examples, last):
+    for seen in _each(network, tensors, examples, [w for w in order if only is None or w in only]):
         for layer in seen:
-            if only is None or layer.matrix.weight in only:
-                _add(sums, layer.matrix.weight, _square(layer.inputs) / layer.inputs.shape[1])
+            _add(sums, layer.matrix.weight, _square(layer.inputs) / layer.inputs.shape[1])
     return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
 
 
@@ -114,48 +112,60 @@ def diagonal_fisher(
 
 
 def _each(
-    network: Network, tensors: Tensors, examples: Examples, last: str | None = None
+    network: Network, tensors: Tensors, examples: Examples, only: Sequence[str]
 ) -> Iterator[list[_Seen]]:
-    """The layers on some examples after another, up to the one with this weight."""
+    """The layers with these weights on some examples after another, no higher than the last."""
     import torch
 
     for at in range(0, len(examples.targets), TOGETHER):
         with torch.no_grad():
-            found, _ = _forward(network, tensors, examples.scaled(slice(at, at + TOGETHER)), last)
+            found, _ = _forward(network, tensors, examples.scaled(slice(at, at + TOGETHER)), only)
         yield found
 
 
 def _forward(
-    network: Network, tensors: Tensors, x: torch.Tensor, last: str | None = None
+    network: Network, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None = None
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """The layers on examples (n, D), and the logits (1, n, K)."""
-    from torch.nn.functional import unfold
+    """The layers on examples (n, D), and the logits (1, n, K).
 
+    only: of the layers with these weights, from the lowest up; it ends at the input of the last.
+    """
     matrices = {layer.weight: layer for layer in layer_matrices(network)}
     run = Pass("channels_last" if x.device.type == "cpu" else "grouped")
     x = x.reshape(1, len(x), *network.shape)
     found: list[_Seen] = []
     for layer, names in network.evaluated:
         matrix = matrices.get(names.get("weight", ""))
+        if only is not None and matrix is not None and matrix.weight not in only:
+            matrix = None
         if matrix is not None:
-            own = x.detach()[0]
-            if isinstance(layer, Convolution2d):
-                own = unfold(own, layer.kernel, padding=layer.padding).transpose(1, 2)
-            else:
-                own = own.flatten(1).unsqueeze(1)
-            a = own.cpu().numpy()
+            a = _inputs(layer, x.detach()[0].cpu().numpy())
             if matrix.bias:
                 a = np.concatenate([a, np.ones((*a.shape[:2], 1), a.dtype)], axis=2)
-        if matrix is not None and matrix.weight == last:
-            return [*found, _Seen(matrix, a, x)], x
+            if only is not None and matrix.weight == only[-1]:
+                return [*found, _Seen(matrix, a, x)], x
         held = {local: tensors[name].unsqueeze(0) for local, name in names.items()}
         x = layer.forward(held, x, run)
         if matrix is not None:
             assert isinstance(layer, Affine | Convolution2d)
-            if last is None and not x.requires_grad:
+            if only is None and not x.requires_grad:
                 x.requires_grad_()
             found.append(_Seen(matrix, a, x))
     return found, x
+
+
+def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
+    """What a layer's matrix is times, of each example and place: (n, L, D), contiguous."""
+    if not isinstance(layer, Convolution2d):
+        return x.reshape(len(x), 1, -1)
+    edge = (layer.padding, layer.padding)
+    x = np.pad(x, ((0, 0), (0, 0), edge, edge)) if layer.padding else x
+    kernel = (layer.kernel, layer.kernel)
+    # laid out by place in one copy, which takes most of the time
+    patches = np.lib.stride_tricks.sliding_window_view(x, kernel, axis=(2, 3))
+    n, channels, height, width = patches.shape[:4]
+    places = np.ascontiguousarray(patches.transpose(0, 2, 3, 1, 4, 5))
+    return places.reshape(n, height * width, channels * layer.kernel**2)
 
 
 def _errors(

@@ -14,6 +14,18 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.components.methods._merging import MODELS, as_model, shares_of, stacked
 from fedrepro.components.methods.regmean import Alpha, Ridge, damped
 from fedrepro.core.rng import Rng
+from fedrepro.training.asking import Answers
+
+
+def lowest(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:
+    """The second moments of the lowest layer's inputs, which are the same for each setting."""
+    from fedrepro.networks.matrices import layer_matrices
+    from fedrepro.networks.predict import network_of
+    from fedrepro.training.moments import input_moments
+
+    assert info.clients is not None
+    layers = layer_matrices(network_of(clients.model, clients.shape, clients.classes))
+    return info.clients.ask(partial(input_moments, only=[layers[0].weight]))
 
 
 @method(
@@ -24,6 +36,7 @@ from fedrepro.core.rng import Rng
     models=MODELS,
     one_start=True,
     label="RegMean++",
+    prepare=lowest,
     grid={"alpha": (0.1, 0.5, 0.9, 1.0), "ridge": (1e-6, 0.01)},
 )
 def regmean_plus(
@@ -31,6 +44,7 @@ def regmean_plus(
     info: ClientInfo,
     *,
     rng: Rng,
+    prepared: list[Answers],
     alpha: Alpha = 0.9,
     ridge: Ridge = 1e-6,
 ) -> GlobalModel:
@@ -50,7 +64,7 @@ def regmean_plus(
     network = network_of(clients.model, clients.shape, clients.classes)
     for layer in layer_matrices(network):
         question = partial(input_moments, only=[layer.weight])
-        answers = info.clients.ask(question, made or None)
+        answers = info.clients.ask(question, made) if made else prepared
         moments = damped(stacked(answers, layer.weight), alpha)
         matrix = regression_mean(layer.of(clients.tensors), moments, share, ridge)
         made |= {
