@@ -162,16 +162,15 @@ def peak() -> float:
 # ------------------------------------------------------------------------------------ our planning
 
 
-def plan(folder: Path, clients: int) -> harness.Contender:
-    home = folder / str(clients)
-    planning.workflow_in(home)
-    exhibits = {
+def exhibits(clients: int) -> dict[str, object]:
+    """A paper of one exhibit: FedAvg among so many clients."""
+    return {
         "paper": "population",
         "title": "Clients that are made when they are drawn",
         "source": "a benchmark of this project",
         "exhibits": {
             "rounds": {
-                "drawing": "table",
+                "drawing": {"name": "table", "rows": ["method"], "columns": ["clients"]},
                 "title": "FedAvg",
                 "place": "nowhere",
                 "caption": "Test accuracy.",
@@ -182,11 +181,15 @@ def plan(folder: Path, clients: int) -> harness.Contender:
                 "trials": 1,
                 "sweep": {"partition.clients": [clients]},
                 "methods": [{"name": "fedavg", "label": "FedAvg", "fraction": COHORT / clients}],
-                "table": {"rows": ["method"], "columns": ["clients"]},
             }
         },
     }
-    (home / "config/exhibits/population.yaml").write_text(yaml.safe_dump(exhibits))
+
+
+def plan(folder: Path, clients: int) -> harness.Contender:
+    home = folder / str(clients)
+    planning.workflow_in(home)
+    (home / "config/exhibits/population.yaml").write_text(yaml.safe_dump(exhibits(clients)))
 
     def run() -> harness.Timed:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

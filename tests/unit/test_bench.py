@@ -172,6 +172,18 @@ def test_peers_that_are_not_installed_are_named(tmp_path, monkeypatch):
         peer.Peer("pfl_rounds.py", tmp_path / "p.npz", tmp_path / "log")
 
 
+def test_the_exhibit_of_the_population_can_be_planned(tmp_path):
+    import population
+    import yaml
+
+    from fedrepro.planning.config import load_exhibits
+    from fedrepro.planning.exhibit import exhibit_of
+
+    (tmp_path / "population.yaml").write_text(yaml.safe_dump(population.exhibits(10_000)))
+    planned = exhibit_of(load_exhibits(tmp_path)["population"], "rounds", "quick")
+    assert [point.values["clients"] for point in planned.points] == [10_000]
+
+
 @pytest.mark.workflow
 def test_planning_small(tmp_path):
     if not shutil.which(str(Path(sys.executable).with_name("snakemake"))):
