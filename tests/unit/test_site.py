@@ -121,10 +121,25 @@ def test_drawings_keep_their_picture_when_digits_go():
     letter = 'transform="translate({} 0) scale(0.015625)"'
     whole = path.format("a", "1.23456", "-7.0004", letter.format("0.06789"))
     assert lighter(f'<?xml version="1.0"?>\n<!-- x --> {whole}\n<use href="#b"/>') == (
-        '<path d="M1.23 -7.00L2 3.5z" style="fill:none;stroke:#111" '
+        '<path d="M1.23 -7L2 3.5z" style="fill:none;stroke:#111" '
         f'{letter.format("0.07")}/><g/><use href="#b"/>\n'
     )
-    assert lighter('<a id="b" x="0.12345"/><use href="#b"/>').startswith('<a id="b" x="0.12"/>')
+    assert lighter('<a id="b" x="0.12345"/><use href="#b"/>').startswith('<a id="n0" x="0.12"/>')
+
+
+def test_letters_of_drawings_stay_where_they_are_under_shorter_names():
+    space = ' xmlns:xlink="http://www.w3.org/1999/xlink"'
+    letters = '<g id="{0}"/><use {1}href="#{0}"/>'
+    placed = '<use {1}href="#{0}" transform="translate({2})"/>'
+    given = (letters + placed).format("DejaVuSans-61", "xlink:", "63.625 0")
+    assert lighter(f"<svg{space}>{given}{placed.format('b', 'xlink:', '1.5 -2')}</svg>") == (
+        '<svg><g id="n0"/><use href="#n0"/><use href="#n0" x="63.62"/>'
+        '<use href="#b" x="1.5" y="-2"/></svg>\n'
+    )
+    turned = placed.format("b", "", "1 2) rotate(90")
+    assert lighter(turned) == turned + "\n"
+    image = f'<svg{space}><image xlink:type="simple"/></svg>\n'
+    assert lighter(image) == image
 
 
 def test_the_interval_of_a_check_lies_where_its_numbers_are():

@@ -12,21 +12,35 @@ ID, REFERENCE = re.compile(r' id="([^"]*)"'), re.compile(r"#([\w.-]+)")
 LINES, COMMAND = re.compile(r'(?<= d=")[^"]*'), re.compile(r"\s*([A-Za-z])\s*")
 STYLE, AFTER = re.compile(r' style="[^"]*"'), re.compile(r"(?<=[:;]) ")
 BETWEEN = re.compile(r">\s+<")
+LINK, SPACE = re.compile(r"\bxlink:href="), ' xmlns:xlink="http://www.w3.org/1999/xlink"'
+LETTER = re.compile(r'(<use href="[^"]*") transform="translate\(([-\d.]+) ([-\d.]+)\)"(?=/>)')
 
 
 def lighter(svg: str) -> str:
-    """The same picture with two fifths of its bytes, to a hundredth of a point.
+    """The same picture with a third of its bytes, to a hundredth of a point.
 
-    Left out are metadata, comments, names that nothing refers to, and spaces that say nothing.
+    Left out are metadata, comments, names that nothing refers to, and spaces that say nothing;
+    other names are a letter and a number.
     """
-    short = SPARE.sub("", svg)
-    named = set(REFERENCE.findall(short))
-    short = ID.sub(lambda found: found[0] if found[1] in named else "", short)
+    short = LINK.sub("href=", SPARE.sub("", svg))
+    short = short if "xlink:" in short.replace(SPACE, "") else short.replace(SPACE, "")
+    referred = set(REFERENCE.findall(short))
+    named = [name for name in dict.fromkeys(ID.findall(short)) if name in referred]
+    names = {name: f"n{number}" for number, name in enumerate(named)}
+    short = ID.sub(lambda found: f' id="{names[found[1]]}"' if found[1] in names else "", short)
+    short = REFERENCE.sub(lambda found: f"#{names.get(found[1], found[1])}", short)
     short = PLACES.sub(lambda found: LONG.sub(_rounded, found[0]), short)
     short = LINES.sub(lambda found: COMMAND.sub(r"\1", found[0]), short)
     short = STYLE.sub(lambda found: AFTER.sub("", found[0]), short)
+    short = LETTER.sub(_placed, short)
     return BETWEEN.sub("><", short).strip() + "\n"
 
 
 def _rounded(found: re.Match[str]) -> str:
-    return f"{float(found[0]):.2f}"
+    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def _placed(found: re.Match[str]) -> str:
+    """A letter by its place: what `translate` does in three times the bytes."""
+    x, y = (f' {axis}="{value}"' for axis, value in zip("xy", found.groups()[1:], strict=True))
+    return found[1] + x + (y if float(found[3]) else "")
