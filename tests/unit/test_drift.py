@@ -12,6 +12,7 @@ from small_exhibits import small
 
 from fedrepro.components.methods.fednova import carried
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 
 LR = 0.05
@@ -75,6 +76,22 @@ def test_fednova_averages_what_a_step_gave(given):
     for k, y in trained.tensors.items():
         mean = sum(p * (y[j] - start[k][0]) / trained.steps[j] for j, p in enumerate(shares(given)))
         assert np.allclose(found[k][0], start[k][0] + whole * mean, atol=1e-6)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_fednova_of_trained_models_is_its_first_round(given, momentum):
+    own = descending(given, momentum=momentum)
+    before, expected = (s["weights"] for s in after(own, "fednova", fraction=1.0))
+    models = replace(own.models, tensors=alone(own, before).tensors)
+    training = components("training")["sgd"].spec(
+        {"epochs": 1, "batch_size": own.clients.settings.batch_size, "momentum": momentum}
+    )
+    info = replace(own.info, start=before, training=training)
+    found = METHODS["fednova_once"].fn(models, info, rng=Rng(0)).tensors
+    assert all(np.allclose(found[k], v, atol=1e-6) for k, v in expected.items())
+    stopping = components("training")["sgd"].spec({"patience": 2})
+    with pytest.raises(FedreproError, match="patience 2"):
+        METHODS["fednova_once"].fn(models, replace(info, training=stopping), rng=Rng(0))
 
 
 # ------------------------------------------------------------------------------------- SCAFFOLD

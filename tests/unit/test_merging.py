@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from fedrepro.merging.fisher import descended, fisher_mean
 from fedrepro.merging.gates import GateServer, class_weights, gradients
-from fedrepro.merging.kronecker import kronecker_mean, mean_of, regression_mean
+from fedrepro.merging.kronecker import (
+    applied_of,
+    expectation_mean,
+    kronecker_mean,
+    mean_of,
+    plain_descent,
+    regression_mean,
+)
 from fedrepro.merging.vectors import elected
 from fedrepro.networks.gates import gated_logits
 
@@ -60,6 +67,34 @@ def test_equal_factors_give_the_parameter_average(seed):
     assert np.allclose(found, mean_of(weights, share), atol=1e-8)
     again = regression_mean(weights, same(inputs[0]), share)
     assert np.allclose(again, mean_of(weights, share), atol=1e-8)
+
+
+@settings(max_examples=25, deadline=None)
+@hypothesis_given(SEEDS)
+def test_with_one_factor_alike_the_expectation_is_exact_and_descent_stays_there(seed):
+    weights, inputs, errors, share = drawn(seed)
+    for a, g in ((same(inputs[0]), errors), (inputs, same(errors[0]))):
+        pull = sum(p * x @ w @ y for p, x, w, y in zip(share, a, weights, g, strict=True))
+        found = expectation_mean(a, g, pull, share)
+        assert np.allclose(found, exact(weights, a, g, share), atol=1e-6)
+        stays = plain_descent(applied_of(a, g, share), found, pull, 3)
+        assert np.allclose(stays, found, atol=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@hypothesis_given(SEEDS, st.sampled_from([1, 7, 400]))
+def test_the_plain_descent_is_its_steps_one_by_one(seed, steps):
+    weights, inputs, errors, share = drawn(seed)
+    inputs = inputs / 20  # so that steps lead down
+    applied = applied_of(inputs, errors, share)
+    pull = sum(p * a @ w @ g for p, a, w, g in zip(share, inputs, weights, errors, strict=True))
+    start = expectation_mean(inputs, errors, pull, share)
+    x = start.copy()
+    for _ in range(steps):
+        x -= 2 / x.size * applied(applied(x) - pull)
+    found = plain_descent(applied, start, pull, steps)
+    assert np.allclose(found, x, rtol=1e-6, atol=1e-7)
+    assert not np.isfinite(plain_descent(lambda w: 100 * applied(w), start, pull, 10_000)).any()
 
 
 @settings(max_examples=25, deadline=None)

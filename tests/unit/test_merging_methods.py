@@ -75,6 +75,24 @@ def test_at_its_limit_it_is_the_parameter_average(name, values, given):
     assert close(call(name, given, **values).tensors, call("average", given).tensors, 1e-4)
 
 
+def test_fedlpa_as_published_goes_down_from_its_expectation(given):
+    """The mean squared residual falls with every step; factors that all share need none."""
+    first, some, more = (
+        call("fedlpa", given, solver=solver, steps=steps).diagnostics["residual_left"]
+        for solver, steps in (("expectation", 1), ("published", 5), ("published", 500))
+    )
+    assert first > some > more > 0
+    alike = equal(given)
+    alike.models.tensors["weight0"][0] += 1  # another model, and the answers of all as before
+    prepared = METHODS["fedlpa"].meta["prepare"](alike.models, alike.info, rng=Rng(0))
+    info = replace(alike.info, example_counts=np.full(4, 10))
+    found = METHODS["fedlpa"].fn(
+        alike.models, info, rng=Rng(0), prepared=prepared[1:2] * 4, solver="expectation"
+    )
+    mean = {k: v.mean(axis=0, keepdims=True) for k, v in alike.models.tensors.items()}
+    assert close(found.tensors, mean, 1e-4)
+
+
 def test_regmean_without_entries_off_the_diagonal_is_a_mean_of_each_input(given):
     """Of a dense layer, input by input: sum_i p_i A_kk w_k / sum_i p_i A_kk."""
     from fedrepro.training.moments import input_moments
@@ -161,9 +179,10 @@ def test_an_untrained_gate_of_class_weights_is_the_mean_of_logits(given):
 
 @pytest.mark.parametrize("name", ONE_START)
 def test_models_of_different_starts_are_refused(name):
+    training = {"name": min(METHODS[name].meta["trainings"], default="adam")}
     with pytest.raises(FedreproError, match="each client draws its own: set shared_init"):
-        small(methods=[{"name": name}])
-    training = {"name": "adam", "shared_init": True}
+        small(methods=[{"name": name}], training=training)
+    training["shared_init"] = True
     small(methods=[{"name": name}], training=training)
 
 

@@ -73,6 +73,55 @@ def kronecker_mean(
     return conjugate_gradients(applied, start, np.asarray(residual), steps, tolerance)
 
 
+def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) -> Array:
+    """(sum_i p_i A_i)⁻¹ (sum_i p_i A_i W_i G_i) (sum_i p_i G_i)⁻¹: float64 (D, K).
+
+    pull: the sum in the middle; shapes as of `kronecker_mean`. It solves this module's equation
+    where either factor is that of all clients.
+    """
+    left = _solved(mean_of(inputs, share), pull)
+    found: Array = _solved(mean_of(errors, share), left.T).T
+    return found
+
+
+def plain_descent(
+    applied: Callable[[Array], Array], start: Array, pull: Array, steps: int, basis: int = 400
+) -> Array:
+    """Steps of length 1 down the mean squared entry of applied(W) - pull, applied symmetric.
+
+    All at once: of the residual r at the start and c = 2 / entries they add φ(applied) r, with
+    φ(λ) = (1 - (1 - c λ²)^steps) / λ, which is taken in the space of r, applied(r), … by Lanczos'
+    method with `basis` vectors at most. Where c λ² is above 2 for some λ, steps lead away.
+    """
+    residual = pull - applied(start)
+    length = float(np.linalg.norm(residual))
+    if not (steps and length):
+        return start.copy()
+    space = np.empty((min(basis, start.size) + 1, start.size))
+    space[0], middle, beside = residual.reshape(-1) / length, [], []
+    for at, own in enumerate(space[:-1]):
+        turned = applied(own.reshape(start.shape)).reshape(-1)
+        middle.append(float(turned @ own))
+        for _ in range(2):  # once is not enough for rounding
+            turned -= (space[: at + 1] @ turned) @ space[: at + 1]
+        beside.append(float(np.linalg.norm(turned)))
+        if not beside[-1] > EXHAUSTED * abs(middle[0]):
+            break
+        space[at + 1] = turned / beside[-1]
+    if not np.isfinite([*middle, *beside]).all():
+        return np.full_like(start, np.nan)
+    values, vectors = scipy.linalg.eigh_tridiagonal(middle, beside[: len(middle) - 1])
+    values = np.maximum(values, EXHAUSTED * abs(middle[0]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        moved = (1 - (1 - 2 / start.size * values**2) ** steps) / values
+        along = vectors @ (moved * vectors[0]) * length
+        found: Array = start + (along @ space[: len(along)]).reshape(start.shape)
+    return found
+
+
+EXHAUSTED = 1e-12  # of what the first vector becomes: nothing new in the next one
+
+
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
     """The function W to sum_i p_i A_i W G_i; shapes as of `kronecker_mean`."""
     a, g = _double(inputs), _double(errors)

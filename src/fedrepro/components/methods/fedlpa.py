@@ -6,13 +6,14 @@ Layer-Wise Posterior Aggregation. NeurIPS 2024.
 
 from __future__ import annotations
 
+import math
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._merging import MODELS, as_model
+from fedrepro.components.methods._merging import MODELS, as_model, merged, shares_of, stacked
 from fedrepro.components.methods.fedfisher import LEFT, Steps, solved
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
@@ -46,15 +47,62 @@ def fedlpa(
     rng: Rng,
     prepared: list[Answers],
     damping: Annotated[float, Arg("λ; each factor has its root on the diagonal", least=0)] = 0.001,
+    solver: Annotated[
+        Literal["conjugate_gradients", "published", "expectation"],
+        Arg(
+            "conjugate_gradients: from the average; published: the authors' descent; expectation: "
+            "where that begins, by the mean of each factor",
+            later=True,
+        ),
+    ] = "conjugate_gradients",
     steps: Steps = 500,
 ) -> GlobalModel:
     """sum_i p_i A_i M B_i = sum_i p_i A_i M_i B_i of each layer, with biases; p_i = n_i / n.
 
     A_i = E[a aᵀ] + √λ I of a layer's inputs, B_i = E[g gᵀ] + √λ I of the gradients at the labels of
-    the data. Source: FedLPA, section 4.1. It is solved by conjugate gradients from the average; the
-    authors' code takes 10,000 steps of plain descent, and the better of two solutions on test data.
+    the data. Source: FedLPA, section 4.1. It is solved by conjugate gradients from the average. The
+    authors' code takes 10,000 steps of plain descent, and of their end and their beginning the
+    better on test data; there a convolution's A_i is divided, and its B_i multiplied, by the places
+    at which its kernel is laid, before λ is added.
     """
-    made, left = solved(
-        clients, info, prepared, "conjugate_gradients", steps, float(np.sqrt(damping))
-    )
-    return as_model(clients, made, left)
+    root = float(np.sqrt(damping))
+    if solver == "conjugate_gradients":
+        return as_model(clients, *solved(clients, info, prepared, solver, steps, root))
+    taken = steps if solver == "published" else 0
+    return as_model(clients, *_descended(clients, info, prepared, taken, root))
+
+
+def _descended(
+    clients: LocalModels, info: ClientInfo, answers: list[Answers], steps: int, damping: float
+) -> tuple[dict[str, np.ndarray], float]:
+    """As `solved`, by the authors' descent; damping: on the diagonal of each factor."""
+    from fedrepro.merging.kronecker import applied_of, expectation_mean, mean_of, plain_descent
+    from fedrepro.networks.predict import network_of
+    from fedrepro.training.moments import errors_of
+
+    network = network_of(clients.model, clients.shape, clients.classes)
+    places = {
+        names["weight"]: math.prod(layer.output(shape)[1:])
+        for layer, shape, names in network.places
+        if names
+    }
+    share, worst = shares_of(info), 0.0
+
+    def layer(name: str, weights: np.ndarray) -> np.ndarray:
+        nonlocal worst
+        a, b = (
+            one * many + damping * np.eye(one.shape[-1])
+            for one, many in (
+                (stacked(answers, name), 1 / places[name]),
+                (stacked(answers, errors_of(name)), places[name]),
+            )
+        )
+        applied = applied_of(a, b, share)
+        pull = np.einsum("j,jde,jek,jkl->dl", share, a, weights, b, optimize=True)
+        found = plain_descent(applied, expectation_mean(a, b, pull, share), pull, steps)
+        length = np.linalg.norm(applied(mean_of(weights, share)) - pull)
+        if length:
+            worst = max(worst, float(np.linalg.norm(applied(found) - pull) / length))
+        return found
+
+    return merged(clients, layer), worst

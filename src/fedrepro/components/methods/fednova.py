@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.api import ClientInfo, GlobalModel, Report, State, Traffic, method
+from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, Traffic, method
 from fedrepro.components.methods.fedavg import NEEDS, Epochs, Fraction, Rounds, Steps, drawn
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 
 if TYPE_CHECKING:
@@ -67,6 +68,40 @@ class FedNova:
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """The global network."""
         return GlobalModel(clients.model, state["weights"])
+
+
+@method(
+    "fednova_once",
+    kind="one_shot",
+    needs={"start", "example_counts"},
+    trainings={"sgd"},
+    label="FedNova, one exchange",
+)
+def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
+    """x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j, x the common start: `fednova`'s first round.
+
+    p_j = n_j / n; a_j of the minibatches of the local training, whose last of an epoch may be
+    short. Source: FedNova, eq. (9) and table 1. Errors: FedreproError for training that may stop
+    early, since nobody tells then how many steps were taken.
+    """
+    from fedrepro.training.settings import settings_of
+
+    assert info.example_counts is not None
+    assert info.start is not None
+    given = settings_of(info.training)
+    if given.patience:
+        raise FedreproError(
+            "method 'fednova_once' has to know how many steps each client took, which training "
+            f"with patience {given.patience} leaves open: set it to 0, or take fednova of one round"
+        )
+    per_epoch = -(-info.example_counts // given.batch_size) if given.batch_size else 1
+    share = info.example_counts / info.example_counts.sum()
+    length = carried(np.broadcast_to(per_epoch * given.epochs, share.shape), given.momentum)
+    made = {}
+    for name, x in info.start.items():
+        step = np.einsum("j,j...->...", share / length, moved(clients.tensors[name], x))
+        made[name] = (x + float((share * length).sum()) * step[None]).astype(x.dtype)
+    return GlobalModel(clients.model, made)
 
 
 def carried(steps: np.ndarray, momentum: float) -> np.ndarray:
