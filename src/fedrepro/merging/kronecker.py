@@ -16,6 +16,7 @@ import numpy as np
 import scipy.linalg
 
 Array = np.ndarray
+EXHAUSTED = 1e-12  # of what the first vector becomes: nothing new in the next one
 
 
 def mean_of(weights: Array, share: Array) -> Array:
@@ -117,9 +118,6 @@ def plain_descent(
         along = vectors @ (moved * vectors[0]) * length
         found: Array = start + (along @ space[: len(along)]).reshape(start.shape)
     return found
-
-
-EXHAUSTED = 1e-12  # of what the first vector becomes: nothing new in the next one
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
