@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,12 @@ def places() -> list[Path]:
     return [HERE, *sorted(path for path in (HERE.parent / "papers").iterdir() if path.is_dir())]
 
 
-def read_kept(name: str) -> dict[str, Any]:
-    """What files of this name hold in all folders."""
+@cache
+def read_kept(name: str) -> Mapping[str, Any]:
+    """What files of this name hold in all folders, read once: not to be changed."""
+    read = json.loads if name.endswith(".json") else yaml.safe_load
     files = [folder / name for folder in places() if (folder / name).exists()]
-    return {k: v for file in files for k, v in yaml.safe_load(file.read_text()).items()}
+    return {k: v for file in files for k, v in read(file.read_text()).items()}
 
 
 def write_kept(name: str, lines: Mapping[str, Any]) -> None:
@@ -62,7 +65,7 @@ def _folder(key: str) -> Path:
     return HERE.parent / "papers" / words[2] if words[1:2] == ["papers"] else HERE
 
 
-def kept() -> dict[str, str]:
+def kept() -> Mapping[str, str]:
     """The digests in the repository, by what they are of."""
     return read_kept(BYTES)
 

@@ -2,7 +2,8 @@
 
 Loading them is most of what a small run takes. Here one process for each worker loads them, and a
 child of it does what the command line would: the same function, in the folder, with the words and
-the environment that it is given. fedrepro itself is loaded anew each time.
+the environment that it is given. fedrepro itself is loaded anew each time. A workflow starts a
+process for its jobs that loads all of it once more (`fedrepro.cli.preload`): that is a child, too.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ import os
 import re
 import runpy
 import shlex
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 PATIENCE = 900  # seconds
-LIBRARIES = ("torch", "snakemake.cli", "snakemake_executor_plugin_slurm")
+PRELOAD = "fedrepro.cli.preload"
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload([name for name in LIBRARIES if find_spec(name.split(".")[0])])
 
 Done = subprocess.CompletedProcess[str]
 
@@ -78,6 +81,16 @@ def cluster(folder: Path, env: Mapping[str, str]) -> Iterator[str]:
         server.join()
 
 
+@cache
+def _load() -> None:
+    """Name what is loaded before anything is started. Children import this module, not fedrepro."""
+    from fedrepro.cli.preload import MODULES
+
+    own = [name for name in MODULES if not name.startswith("fedrepro")]
+    own += ["snakemake.cli", "snakemake_executor_plugin_slurm"]
+    SERVER.set_forkserver_preload([name for name in own if find_spec(name.split(".")[0])])
+
+
 def _child(
     what: Callable[[list[str]], object],
     folder: Path,
@@ -85,6 +98,7 @@ def _child(
     env: Mapping[str, str],
     patience: float = PATIENCE,
 ) -> Done:
+    _load()
     given = list(map(str, words))
     with tempfile.TemporaryDirectory() as place:
         said = [os.path.join(place, name) for name in ("out", "error")]
@@ -119,6 +133,7 @@ def _become(
 
 
 def _snakemake(words: list[str]) -> None:
+    _preload_by_fork()
     sys.path.insert(0, str(Path(sys.executable).parent))
     sys.argv = [".venv/bin/snakemake", *words]
     from snakemake.cli import main
@@ -140,3 +155,44 @@ def _python(words: list[str]) -> None:
         sys.path.insert(0, str(Path(first).parent))
         sys.argv = words
         runpy.run_path(first, run_name="__main__")
+
+
+def _preload_by_fork() -> None:
+    """What a workflow starts to have everything loaded is forked now, when there is one thread."""
+    here, there = socket.socketpair()
+    if os.fork() == 0:
+        try:
+            _wait_and_preload(here, there)
+        finally:
+            os._exit(0)
+    there.close()
+
+    class Popen(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, args: Any, *others: Any, **given: Any) -> None:
+            asked = args[1:3] == ["-m", PRELOAD]
+            # libraries that are loaded have read which branches they go by
+            if not asked or given["env"]["FEDREPRO_ARITHMETIC"] != "portable":
+                super().__init__(args, *others, **given)
+                return
+            env = b"\0".join(os.fsencode(f"{k}={v}") for k, v in given["env"].items())
+            socket.send_fds(here, [len(env).to_bytes(4, "big")], given["pass_fds"])
+            here.sendall(env)
+
+    subprocess.Popen = Popen  # type: ignore[misc]
+
+
+def _wait_and_preload(here: socket.socket, there: socket.socket) -> None:
+    here.close()
+    size, fds, _, _ = socket.recv_fds(there, 4, 2)
+    if not fds:  # the workflow ended without it
+        return
+    with there.makefile("rb") as file:
+        env = file.read(int.from_bytes(size, "big")).split(b"\0")
+    os.setsid()
+    os.environb.clear()
+    os.environb.update(one.split(b"=", 1) for one in env)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1):
+        os.dup2(nothing, stream)
+    sys.argv = [PRELOAD, *map(str, fds)]
+    runpy.run_module(PRELOAD, run_name="__main__", alter_sys=True)

@@ -182,7 +182,7 @@ def test_bytes_of_inputs(name):
 
 def written() -> dict[str, str]:
     """All digests as they are now; what cannot be computed here stays."""
-    found = kept()
+    found = dict(kept())
     for kind, name in ALL:
         if can_be_measured(kind, name):
             found[f"{kind} {name}"] = digest(NUMBERS[kind](components(kind)[name]))

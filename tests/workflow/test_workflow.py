@@ -48,6 +48,12 @@ def checkout(folder: Path, scale: str = "tiny") -> Path:
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, target)
+    # what Python has compiled of these very files: else every clone compiles all of them anew
+    for made in (ROOT / "src").rglob("__pycache__/*.pyc"):
+        target = folder / made.relative_to(ROOT)
+        if (target.parents[1] / f"{made.name.partition('.')[0]}.py").exists():
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy2(made, target)
     edit(folder / "config/config.yaml", "scale: quick", f"scale: {scale}")
     (folder / ".venv").symlink_to(BIN.parent)
     return folder
@@ -713,7 +719,7 @@ def test_the_report_of_snakemake_holds_figures_and_claims(finished, tmp_path):
 @needs_mirror
 def test_a_mirror_that_is_no_longer_set_does_not_fetch_again(tmp_path):
     folder = checkout(tmp_path / "mirror")
-    target = "results/paper/datasets/dataset=mnist"
+    target = "results/paper/datasets/dataset=shakespeare+source~tiny+stride~100"  # of one file
     run(folder, target, FEDREPRO_MIRROR=str(MIRROR), FEDREPRO_PRELOAD="0")
     assert planned(folder, target, "--config", "checkpoint_seconds=1") == set()
 

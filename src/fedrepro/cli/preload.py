@@ -50,6 +50,8 @@ MODULES = (
     "fedrepro.stages.aggregate",
     "fedrepro.stages.federate",
     "fedrepro.stages.peer",
+    "numba",
+    "fedrepro.training.steps",
     "fedrepro.planning.config",
     "sklearn.datasets",
     "sklearn.cluster",
@@ -316,8 +318,11 @@ def load(between: Callable[[], None] = lambda: None) -> None:
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in EXTRAS:
+            if (error.name or "").partition(".")[0] not in {*EXTRAS, "numba"}:
                 raise
+        if name == "numba" and name in sys.modules:
+            # with the first function Numba reads all that it knows of types: most of a second
+            sys.modules[name].njit("intp()")(lambda: 0)
         between()
     for kind in KINDS:
         components(kind)
