@@ -52,7 +52,7 @@ CLAIMS = {
     "depends": Word("◐", "violet", "It holds under one reading of the sentence and not another."),
     "undecided": Word("?", "amber", "An interval reaches over its bound, or trials are too few."),
     "refuted": Word("✗", "bad", "The interval of a check lies outside its bound."),
-    "incomplete": Word("…", "grey", "A part of what it needs has not been run."),
+    "incomplete": Word("…", "ash", "A part of what it needs has not been run."),
     "not run": Word("–", "blank", "Nothing of what it needs has been run."),
     "no verdict": Word("·", "grey", "It says nothing that a run could contradict."),
 }
@@ -64,6 +64,7 @@ FILLS = {
     "violet": ("#85517a", "#fff"),
     "amber": ("#e69f00", "#14161a"),
     "grey": ("#656b75", "#fff"),
+    "ash": ("#9aa1ab", "#14161a"),
     "blank": ("#d0d3d8", "#14161a"),
     "pale": ("#9fcdea", "#14161a"),
 }
