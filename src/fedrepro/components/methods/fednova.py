@@ -6,6 +6,7 @@ Heterogeneous Federated Optimization. NeurIPS 2020.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,11 +59,7 @@ class FedNova:
         held = info.example_counts[chosen] * found.finite
         share = held / held.sum()
         length = carried(found.steps, clients.settings.momentum)
-        whole = float((share * length).sum())
-        weights = {}
-        for k, x in state["weights"].items():
-            step = np.einsum("j,j...->...", share / length, moved(found.tensors[k], x))
-            weights[k] = (x + whole * step[None]).astype(x.dtype)
+        weights = averaged(state["weights"], found.tensors, share, length)
         return {"weights": weights}, report
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
@@ -97,11 +94,24 @@ def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalM
     per_epoch = -(-info.example_counts // given.batch_size) if given.batch_size else 1
     share = info.example_counts / info.example_counts.sum()
     length = carried(np.broadcast_to(per_epoch * given.epochs, share.shape), given.momentum)
-    made = {}
-    for name, x in info.start.items():
-        step = np.einsum("j,j...->...", share / length, moved(clients.tensors[name], x))
-        made[name] = (x + float((share * length).sum()) * step[None]).astype(x.dtype)
-    return GlobalModel(clients.model, made)
+    return GlobalModel(clients.model, averaged(info.start, clients.tensors, share, length))
+
+
+def averaged(
+    start: Mapping[str, np.ndarray],
+    trained: Mapping[str, np.ndarray],
+    share: np.ndarray,
+    length: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j of each tensor: (1, *shape), in x's type.
+
+    start: x (1, *shape); trained: w_j (n, *shape); share, length: p_j and a_j, float64 (n,).
+    """
+    whole, found = float((share * length).sum()), {}
+    for name, x in start.items():
+        step = np.einsum("j,j...->...", share / length, moved(trained[name], x))
+        found[name] = (x + whole * step[None]).astype(x.dtype)
+    return found
 
 
 def carried(steps: np.ndarray, momentum: float) -> np.ndarray:
