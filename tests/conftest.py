@@ -1,5 +1,6 @@
 """Settings of all tests: one thread, helpers on the path, a shared folder, and lines that ran."""
 
+import gc
 import io
 import os
 import re
@@ -153,6 +154,16 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, pytest.
         lines = [f"{one.what}: {one.words}" for one in (processor(), *libraries())]
         report.sections.append(("machine", "\n".join(lines)))
     return report
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Collecting looks for garbage again and again among a million objects that stay."""
+    gc.disable()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -87,7 +87,8 @@ def _load() -> None:
     from fedrepro.cli.preload import MODULES
 
     own = [name for name in MODULES if not name.startswith("fedrepro")]
-    own += ["snakemake.cli", "snakemake_executor_plugin_slurm"]
+    own += ["snakemake.cli", "snakemake.report.html_reporter", "snakemake.storage"]
+    own += ["snakemake_executor_plugin_slurm", "snakemake_logger_plugin_rich"]
     SERVER.set_forkserver_preload([name for name in own if find_spec(name.split(".")[0])])
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from synthetic import undrawn, workplace
+from synthetic import FILES as read_files
+from synthetic import plan, undrawn, workplace
 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
@@ -14,7 +15,7 @@ from fedrepro.planning.plan import Plan
 from fedrepro.stages.board import run as board
 
 __all__ = ["undrawn", "workplace"]
-FILES = load_exhibits()
+FILES = read_files()
 
 
 def broken(paper: str, name: str, **settings: object) -> dict[str, ExhibitFile]:
@@ -26,7 +27,7 @@ def broken(paper: str, name: str, **settings: object) -> dict[str, ExhibitFile]:
 
 @pytest.mark.parametrize("scale", ["tiny", "quick", "paper"])
 def test_the_exhibits_of_the_repository_have_none(scale):
-    assert Plan(Config(), FILES, scale).mistakes == []
+    assert plan(scale).mistakes == []
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_the_exhibits_of_the_repository_have_none(scale):
 )
 def test_all_others_are_planned_as_before(settings):
     files = broken("pfnm", "figure-3a", **settings)
-    whole, made = Plan(Config(), FILES, "tiny"), Plan(Config(), files, "tiny")
+    whole, made = plan(), Plan(Config(), files, "tiny")
     assert set(whole.exhibits) - set(made.exhibits) == {"pfnm/figure-3a"} == set(made.broken)
     assert [e.key for e in made.selected] == [e.key for e in whole.selected]
     assert made.metrics_files(made.exhibits["pfnm/figure-2a"]) == whole.metrics_files(
@@ -78,7 +79,7 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
     files = load_exhibits()
     assert set(FILES) - set(files) == {"fedavg"}
     assert set(files.unread) == {"fedavg", "mine"}
-    whole, made = Plan(Config(), FILES, "tiny"), Plan(Config(), files, "tiny")
+    whole, made = plan(), Plan(Config(), files, "tiny")
     assert [e for e in whole.exhibits if not e.startswith("fedavg/")] == [*made.exhibits]
     assert {e.paper for e in whole.selected} - {e.paper for e in made.selected} == {"fedavg"}
     made = Plan(Config(), files, "paper")

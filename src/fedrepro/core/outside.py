@@ -2,6 +2,7 @@
 
 Jobs are told of files through their environment, which hands over what the configuration names.
 Importing such a file runs it, and its decorators register what is in it (`core/registry.py`).
+Jobs that are handed over import this module too, so what few calls need is imported by them.
 """
 
 from __future__ import annotations
@@ -9,9 +10,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import traceback
 from collections.abc import Iterable
-from importlib import metadata
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.sources import digest_of, digest_of_file
@@ -67,6 +66,8 @@ def load_file(file: str) -> None:
 
 def load_installed() -> None:
     """Import what installed packages declare. Errors: FedreproError that names the package."""
+    from importlib import metadata
+
     for point in metadata.entry_points(group=GROUP):
         owner = point.dist.name if point.dist else "a package"
         try:
@@ -80,6 +81,8 @@ def load_installed() -> None:
 
 def _told(error: Exception, path: str) -> str:
     """What went wrong, and in which line of the file."""
+    import traceback
+
     if isinstance(error, SyntaxError):
         return f"line {error.lineno} is no Python ({error.msg})"
     lines = [

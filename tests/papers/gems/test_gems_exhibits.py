@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from synthetic import FILES as read_files
 
 from fedrepro.core.registry import parse_token
 from fedrepro.numbers.about import of_features
 from fedrepro.numbers.claims.published import load_claims
 from fedrepro.numbers.printed import SETTING, points_of, printed_rows, read_published
-from fedrepro.planning.config import SCALES, Config, load_exhibits
+from fedrepro.planning.config import SCALES, Config
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[3]
-FILES = {"gems": load_exhibits()["gems"]}
+FILES = {"gems": read_files()["gems"]}
 CLAIMS = load_claims(ROOT / "src/fedrepro/papers/gems/claims.yaml").claims
 PRINTED = read_published(ROOT / "src/fedrepro/papers/gems/published.csv")
 NUMBERS = [v for v in PRINTED if v.exhibit.startswith("table-") and v.metric != SETTING]

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 from small_exhibits import small
+from synthetic import FILES as read_files
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.claims.published import load_claims
 from fedrepro.numbers.printed import read_published
-from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[3]
-FILES = {"rm": load_exhibits()["rm"]}
+FILES = {"rm": read_files()["rm"]}
 TWO = [{"name": "fedavg", "label": "A", "fraction": 0.5}, {"name": "average", "label": "B"}]
 CASES = {"one": {"label": "one"}, "two": {"label": "two", "parameters": {"rounds": 4, "epochs": 2}}}
 
