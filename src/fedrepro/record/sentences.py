@@ -162,7 +162,7 @@ def _answer(asked: Query, record: Path) -> list[float] | str:
         return [float(verdicts.count(VERDICTS.get(said, said)) if said else len(verdicts))]
     return [
         number
-        for one in asked.question.split(" then ")
+        for one in re.split(r"(?<!,) then ", asked.question)  # labels have ", then "
         for number in _numbers(replace(asked, question=one), record)
     ]
 
