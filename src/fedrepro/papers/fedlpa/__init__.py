@@ -6,4 +6,3 @@ Settings are of its authors' code (github.com/lebronlambert/FedLPA_NeurIPS2024, 
 """
 
 NAME = "FedLPA"
-PICTURE = "table-1-mnist"
