@@ -200,7 +200,8 @@ def test_every_number_of_a_page_is_noticed_when_the_record_is_altered(name, tmp_
 NAMED = r"[A-Z]\d+[ab]?"
 SAID = re.compile(
     rf"(?<!reading of )\b({NAMED}(?:(?:, | and ){NAMED})*) (?:is |are )?"
-    r"(holds?|refuted|undecided|depends?|incomplete|not run)\b(?! by this reading| in one of|, and P6 would too)"
+    r"(holds?|refuted|undecided|depends?|incomplete|not run)\b"
+    r"(?! by this reading| in one of|, and P6 would too)"
 )
 
 
