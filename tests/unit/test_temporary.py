@@ -59,20 +59,21 @@ def test_what_is_no_folder_or_of_others_stays(place, monkeypatch):
     assert sorted(os.listdir(place)) == [name for name in before if not name.endswith("theirs")]
 
 
-def test_a_folder_that_another_took_for_left_is_made_anew(place, monkeypatch):
+@pytest.mark.parametrize("moment", ["before it is opened", "before it is locked"])
+def test_a_folder_that_another_took_for_left_is_made_anew(moment, monkeypatch):
     made = []
 
     def hurried(**given):
         made.append(mkdtemp(**given))
-        if len(made) == 1:
+        if len(made) == 2:
+            monkeypatch.undo()
+        elif moment == "before it is opened":
             os.rmdir(made[0])
-            os.mkdir(made[0])
+        else:
             held = os.open
             monkeypatch.setattr(
                 temporary.os, "open", lambda *words: (held(*words), os.rmdir(made[0]))[0]
             )
-        else:
-            monkeypatch.undo()
         return made[-1]
 
     mkdtemp = tempfile.mkdtemp

@@ -56,10 +56,13 @@ def remove_left() -> None:
 
 def _locked_folder() -> tuple[Path, int]:
     """A new folder, and the descriptor that locks it."""
-    while True:
+    while True:  # until no other process takes it for one that was left, before it is locked
         folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        held = os.open(folder, os.O_RDONLY)
+        try:
+            held = os.open(folder, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
         fcntl.flock(held, fcntl.LOCK_EX)
         if folder.exists():
             return folder, held
-        os.close(held)  # another process took it for one that was left, before it was locked
+        os.close(held)
