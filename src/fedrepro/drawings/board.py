@@ -162,17 +162,21 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
     """Score against what clients send, with the frontier: nobody sends less and scores as much."""
     families = _families(table)
     drawn = new_figure(0.85 + 3.1 * len(families))
-    sizes = table["parameters"].to_numpy(float)
+    fewest = np.nanmin(table["parameters"].to_numpy(float))
     for at, starts in enumerate(families):
         axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)
         own = _with_score(_ranked(table, starts))
         own = own[own["score"] > LEAST]
+        own = own.assign(points=np.sqrt(22 * np.sqrt(own["parameters"] / fewest)))
         _frontier(axes, own)
         for _, one in own.iterrows():
-            area = 22 * math.sqrt(float(one["parameters"]) / np.nanmin(sizes))
             look = MARKS[str(one["class"])]
-            _dot(axes, one["bytes_up"], one["score"], look, math.sqrt(area))
+            _dot(axes, one["bytes_up"], one["score"], look, float(one["points"]))
         _names(axes, own)
+        low, high = axes.get_ylim()
+        room = (high - low) * float(own["points"].max()) / (2.5 * 72)  # of a mark at an edge
+        scores = own["score"].astype(float)
+        axes.set_ylim(min(low, scores.min() - room), max(high, scores.max() + room))
         axes.set_xscale("log")
         low, high = float(own["bytes_up"].min()), float(own["bytes_up"].max())
         wide = max(high / low, 2.0)
@@ -211,8 +215,9 @@ def _frontier(axes: Axes, own: Frame) -> None:
 
 def _names(axes: Axes, own: Frame) -> None:
     """Names beside marks, with a line to the mark; those of one place one below the other."""
+    from matplotlib.transforms import offset_copy
+
     gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
-    step = max(2.0, float(own["bytes_up"].max() / own["bytes_up"].min())) ** 0.02
     rows = own.sort_values("score", ascending=False)
     places = _columns_of(rows["bytes_up"].tolist())
     for column in range(max(places, default=-1) + 1):
@@ -224,16 +229,18 @@ def _names(axes: Axes, own: Frame) -> None:
         heights = spread([float(row["score"]) for row in there], gap)
         # names of the first column have the room to the left of it
         ends = [float(row["bytes_up"]) for row in there]
-        side, away = ("left", max(ends) * step) if column else ("right", min(ends) / step)
+        aside = 2.5 + 0.7 * max(float(row["points"]) for row in there)
+        side, end, aside = ("left", max(ends), aside) if column else ("right", min(ends), -aside)
+        beside = offset_copy(axes.transData, axes.get_figure(), x=aside, units="points")
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
         for row, height in zip(there, heights, strict=True):
             line: dict[str, Any] = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5}
-            look: dict[str, Any] = {"arrowprops": line | {"shrinkA": 0, "shrinkB": 3}, "zorder": 5}
+            line |= {"shrinkA": 0, "shrinkB": 0.7 * row["points"]}
+            look: dict[str, Any] = {"arrowprops": line, "zorder": 5}
             look |= {"ha": side, "va": "center", "fontsize": 6.5, "path_effects": halo()}
-            axes.annotate(
-                str(row["method"]), (row["bytes_up"], row["score"]), (away, height), **look
-            )
+            at = (row["bytes_up"], row["score"])
+            axes.annotate(str(row["method"]), at, (end, height), textcoords=beside, **look)
 
 
 def _columns_of(values: Sequence[float]) -> list[int]:
