@@ -167,11 +167,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Spread tests of the workflow over the workers, each of which is given a run of tests.
+    """Spread long tests over the workers, each of which is given a run of tests.
 
-    All of them with one worker would be what the others wait for at the end. The first makes the
-    run that many of them share, and meanwhile the others take what does not need it. The last
-    begins with those on a SLURM, which wait for most of their time, and share one.
+    All of them with one worker would be what the others wait for at the end, and so would one that
+    is begun late. The first makes the run that many tests of the workflow share, and meanwhile the
+    others take what does not need it. The last begins with those on a SLURM, which wait for most
+    of their time, and share one.
     """
     workers = getattr(config, "workerinput", {}).get("workercount", 1)
     marked = [item for item in items if item.get_closest_marker("workflow")]
@@ -180,6 +181,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     sharing = [item for item in slow if "finished" in getattr(item, "fixturenames", ())]
     slow = [*sharing[:1], *(item for item in slow if item not in sharing), *sharing[1:]]
     others = [item for item in items if not item.get_closest_marker("workflow")]
+    slow += [item for item in others if item.get_closest_marker("long")]
+    others = [item for item in others if not item.get_closest_marker("long")]
     share = -(-len(others) // workers)
     items[:] = [
         item

@@ -26,6 +26,7 @@ def run(tmp_path_factory):
     forget()
 
 
+@pytest.mark.long
 def test_no_damage_to_any_kind_of_file_goes_unseen_or_ends_in_a_traceback(run):
     seen = {}
     for kind in kinds(run):

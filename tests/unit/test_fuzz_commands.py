@@ -125,6 +125,7 @@ def said_or_done(folder: Path, line: list[str]) -> None:
     event(f"status {status}")
 
 
+@pytest.mark.long
 @some(150)
 @given(lines())
 @example(["verify", "", "--runs", 5000 * "9"])  # more digits than Python makes a number of

@@ -111,6 +111,7 @@ def test_odd_settings_of_graphs(folder, chosen):
         stage("peer", *words, *of_peers(folder), "--out", folder / "m.parquet")
 
 
+@pytest.mark.long
 @some(120)
 @given(settings_of(METHODS, FEW, rounds=2, steps=2))
 def test_odd_settings_of_methods(folder, chosen):

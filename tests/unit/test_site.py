@@ -9,6 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
+import once
 import pytest
 
 from fedrepro.core.artifacts import read_json, write_json, write_table
@@ -246,17 +247,19 @@ WIDTHS, THEMES = (1300, 375), ("light", "dark")
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory) -> Path:
-    """The site of the whole record."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(ROOT)
-        out = tmp_path_factory.mktemp("site") / "site"
+def site() -> Path:
+    """The site of the whole record, which no test may change."""
+
+    def made(folder: Path) -> None:
         keys = sorted(
             f"{path.parent.name}/{path.name.removesuffix('.metrics.parquet')}"
             for path in (RECORD / "paper").glob("*/*.metrics.parquet")
         )
-        build(read_reports(RECORD / "paper", "paper", keys), RECORD / "paper", out)
-    return out
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(ROOT)
+            build(read_reports(RECORD / "paper", "paper", keys), RECORD / "paper", folder / "site")
+
+    return once.folder("whole-site", made) / "site"
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +307,7 @@ OPENED = (
 OF_LOOKS = ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]
 
 
+@pytest.mark.long
 def test_pages_are_quiet_fit_and_accessible_in_a_browser(site, browser):
     """No error in the console, no request, no sideways scrolling; nothing serious by axe-core."""
     import axe_playwright_python

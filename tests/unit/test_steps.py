@@ -37,6 +37,7 @@ NAMED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("qemu-x86_64"), reason="no qemu plays another processor")
 @pytest.mark.parametrize("processor", PLAYED)
 def test_another_processor_computes_the_same(processor):

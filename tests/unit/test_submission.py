@@ -59,6 +59,7 @@ def place(tmp_path, monkeypatch):
         yield tmp_path
 
 
+@pytest.mark.long
 def test_an_honest_entry_is_verified_in_processes_without_network(submitter, place, capsys):
     """Where nothing isolates a process, without that."""
     words = [] if isolated.isolation() else ["--unprotected"]
@@ -67,6 +68,7 @@ def test_an_honest_entry_is_verified_in_processes_without_network(submitter, pla
     assert "median of others, verified: 1 of 2 files of runs were computed again, with the" in said
 
 
+@pytest.mark.long
 def test_one_altered_number_is_found_out_however_well_it_is_packed(submitter, place, capsys):
     def change(told, files):
         name = next(name for name in files if name.endswith("metrics.parquet"))
@@ -298,6 +300,7 @@ def board_of(folder: Path) -> pd.DataFrame:
     return pd.read_csv(folder / "reports/tiny/mini/1.csv").set_index("method")
 
 
+@pytest.mark.long
 def test_rows_say_who_computed_them_where_there_are_entries_of_others(submitter, ground, capsys):
     archive, label = str(submitter / ARCHIVE_NAME), SAYS["label"]
     before = {path: path.read_bytes() for path in Path("reports/tiny/mini").iterdir()}

@@ -153,10 +153,11 @@ def _answer(asked: Query, record: Path) -> list[float] | str:
     if group:
         board = read_csv(path.read_text(encoding="utf-8"))
         return _group(asked, board, float(group["number"]), group["kind"])
-    rows = [row for own in _parsed(path.read_bytes(), path.suffix).values() for row in own]
-    if count:
-        return [float(len(_fitting(asked, rows, count["cell"], empty=False)))]
-    if path.name == "claims.csv" and asked.question.startswith("claims"):
+    claims = path.name == "claims.csv" and asked.question.startswith("claims")
+    if count or claims:
+        rows = [row for own in _parsed(path.read_bytes(), path.suffix).values() for row in own]
+        if count:
+            return [float(len(_fitting(asked, rows, count["cell"], empty=False)))]
         verdicts = [*{row["claim"]: row["verdict"] for row in rows}.values()]
         said = asked.question.partition(" that ")[2]
         return [float(verdicts.count(VERDICTS.get(said, said)) if said else len(verdicts))]
@@ -177,11 +178,11 @@ def _file(asked: Query, record: Path, exhibit: str | None = None) -> Path:
     return path
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)
 def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
     """Metric -> its rows, of one file; all of them as "" where there are no metrics.
 
-    Numbers of a page that follow each other are mostly of one file.
+    Pages ask the same files again and again.
     """
     if suffix == ".parquet":
         frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
