@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import plain
@@ -43,11 +43,11 @@ def after(model, given, dtype=torch.float32, **values):
     return tuned(model, sample, (FEATURES,), CLASSES, how(**values), settings, PLACE)
 
 
-@pytest.mark.parametrize("layers", ["all", "last"])
 @pytest.mark.parametrize("name", ONE_SHOT)
-def test_every_one_shot_method_can_be_tuned(name, layers):
+def test_every_one_shot_method_can_be_tuned(name):
     given = problem(count=1) if "partition" in METHODS[name].meta["scenario"] else problem()
-    for model in each(call(name, given)):
+    models = each(call(name, given))
+    for model, layers in product(models, ["all", "last"]):
         new = after(model, given, layers=layers)
         assert {k: v.shape for k, v in new.tensors.items()} == {
             k: v.shape for k, v in model.tensors.items()

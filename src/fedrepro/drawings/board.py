@@ -231,7 +231,7 @@ def _names(axes: Axes, own: Frame) -> None:
         ends = [float(row["bytes_up"]) for row in there]
         aside = 2.5 + 0.7 * max(float(row["points"]) for row in there)
         side, end, aside = ("left", max(ends), aside) if column else ("right", min(ends), -aside)
-        beside = offset_copy(axes.transData, axes.get_figure(), x=aside, units="points")
+        beside = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
         for row, height in zip(there, heights, strict=True):
