@@ -124,5 +124,20 @@ def test_the_command_prints_methods_costs_and_how_near_that_is(board, capsys):
     assert "D, Dirichlet 0.1, 10 clients" in said
     assert "1.0 doublings" in said
     assert all(name in said for name in ("good", "twin", "ensemble"))
-    assert "asks" not in said
+    assert "has 20.0 % there.\n" in said
+    assert "With more exchanges there is more: asks has 90.0 % in 9.\n" in said
+    assert main([*given, "--exchanges", "9", "--reports", str(board)]) == 0
+    assert "With more exchanges" not in capsys.readouterr().out
     assert main([*given, "--public", "some"]) == 2
+
+
+def test_where_the_best_client_beats_every_one_model_that_is_said(board, capsys):
+    path = board / "quick/arena/1.scenarios.csv"
+    table = pd.read_csv(path)
+    of_best = (table["method"] == "best client") & (table["metric"] == "accuracy")
+    table.loc[of_best, "mean"] = 0.6
+    table.to_csv(path, index=False)
+    given = ["recommend", "--clients", "10", "--skew", "0.1", "--scale", "quick"]
+    assert main([*given, "--reports", str(board)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "has 60.0 % there: more than every one model above." in said

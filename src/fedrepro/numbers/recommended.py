@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,12 +77,14 @@ class Taken:
 @dataclass(frozen=True)
 class Recommendation:
     """scenarios: the nearest ones. doublings: how far away these are. line: mean accuracy of the
-    best client there, not a number if that was not run."""
+    best client there, not a number if that was not run. more: the exchanges that a method takes
+    and its accuracy, of those that have more than every choice and take too many exchanges."""
 
     scenarios: Sequence[str]
     doublings: float
     choices: Sequence[Taken]
     line: float
+    more: Mapping[str, tuple[int, float]]
 
 
 def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommendation:
@@ -92,9 +94,11 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     """
     table, every = (_read(folder / f"{board}{end}", board) for end in (".csv", ".scenarios.csv"))
     starts = STARTS[0] if wanted.one_start else STARTS[1]
-    table = table[(table["starts"] == starts) & (table["exchanges"] <= wanted.exchanges)]
+    table = table[(table["starts"] == starts) & table["class"].isin(wanted.classes)]
     if "computed" in table:  # what others report, and nobody computed again, is not recommended
         table = table[table["computed"] != REPORTED]
+    too_many = table[table["exchanges"] > wanted.exchanges].set_index("method")["exchanges"]
+    table = table[table["exchanges"] <= wanted.exchanges]
     single = every[(every["starts"] == starts) & (every["case"] != ALL)]
     scored = single[single["metric"] == "score"]
     if scored.empty:
@@ -115,7 +119,10 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
                 costs = {str(key): value for key, value in own.loc[one.method].items()}
                 found.append(Taken(kind, one, float(accuracy[one.method]), costs))
     line = float(accuracy.get("best client", math.nan))
-    return Recommendation(names, float(away.min()), found, line)
+    best = max((one.accuracy for one in found), default=0.0)
+    asked = {name: (round(times), float(accuracy.get(name, 0))) for name, times in too_many.items()}
+    more = {str(name): own for name, own in asked.items() if own[1] > best}
+    return Recommendation(names, float(away.min()), found, line, more)
 
 
 def distance(wanted: Wanted, case: str, clients: int) -> float:
