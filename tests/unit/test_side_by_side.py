@@ -201,7 +201,7 @@ def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch):
     assert all(len(line) <= 80 for line in rows)
     for name in ("MB sent", "parameters", "12,050 in 5", "parameter"):
         assert any(name in line for line in rows), name
-    assert "sees examples of each client: parameter average" in lines
+    assert "sees example counts: parameter average" in lines
     assert "…" not in bare
 
 

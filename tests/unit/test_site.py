@@ -189,7 +189,7 @@ def test_costs_are_those_of_the_csv_and_times_those_of_plain_averaging():
         }
         assert list(one.sent) == list(own.values())
     assert next(one for one in costs if one.label == "FA").ratios == [1.0] * 4
-    assert "examples of each client" in costs[0].sees
+    assert "example counts" in costs[0].sees
 
 
 def test_a_method_that_sends_twice_as_much_is_told_in_the_head():

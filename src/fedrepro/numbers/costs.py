@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 # of each need of `api.NEEDS` a few words
 SEEN = {
-    "example_counts": "examples of each client",
+    "example_counts": "example counts",
     "label_counts": "label counts",
     "pooled_inputs": "all inputs in one place",
     "pooled_labels": "all labels in one place",
