@@ -375,6 +375,7 @@ def test_an_order_that_names_count_or_that_is_told_is_taken():
         (["average", "client0.pt"], "is given twice"),
         (["average", "none.pt"], "none.pt is missing"),
         (["average", "counts.csv"], "counts.csv is no state dict that can be read"),
+        (["average", "whole.pt"], "read (it holds torch.nn.modules.linear.Linear, and no code of"),
     ],
 )  # fmt: skip
 def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, files, trained, capsys):
@@ -390,6 +391,7 @@ def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, files, t
     for name, lines in tables.items():
         Path(f"{name}.csv").write_text("\n".join(lines))
     os.mkfifo("pipe")
+    torch.save(torch.nn.Linear(2, 2), "whole.pt")
     out = [] if "--out" in words else ["--out", "global.pt"]
     assert main(["combine", words[0], *files, *words[1:], *out]) == 2
     assert not Path("global.pt").exists()

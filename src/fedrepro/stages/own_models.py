@@ -27,7 +27,10 @@ from fedrepro.training.settings import settings_of
 
 DIGITS = re.compile("[0-9]{1,7}")
 # how what a method needs is given; needs that are not here cannot be
-COUNTED = "give label_counts, or --labels with a row per client and a column per class"
+COUNTED = (
+    "give label_counts, or --labels with a row per client and a column per class, of ones if all "
+    "have the same"
+)
 OF_CLIENTS = "give --clients-data, a file of each client"
 VALIDATED = "give --validation"
 WAYS = {
@@ -287,8 +290,10 @@ def loaded(path: Path) -> Any:
     except FileNotFoundError:
         raise FedreproError(f"{path} is missing; name the state dict of each client") from None
     except Exception as error:  # unpickling can raise anything
+        code = re.search(r"GLOBAL (\S+)", str(error))
+        why = f"it holds {code[1]}, and no code of a file is run" if code else one_line(error)
         raise FedreproError(
-            f"{path} is no state dict that can be read ({one_line(error)}); save one with "
+            f"{path} is no state dict that can be read ({why}); save one with "
             "torch.save(network.state_dict(), …)"
         ) from error
 
