@@ -22,7 +22,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
 from fedrepro.numbers.files import whole_exhibits
 from fedrepro.numbers.paired import paired
-from fedrepro.numbers.results import Only, collect
+from fedrepro.numbers.results import Only, blocks, collect
 from fedrepro.numbers.summary import read_metrics
 
 __all__ = ["undrawn", "workplace"]
@@ -191,6 +191,12 @@ def test_some_of_it_is_asked_for_by_exhibit_method_and_metric_and_sorted(drawn, 
     own = whole[(whole["method"] == "PFNM") & (whole["metric"] == "accuracy")]
     assert 0 < len(some) == len(own) < len(whole)
     assert len(asked(method="pfnm", metric="accuracy", sort="split")) == len(own)
+    ordered = collect("tiny", wide=False, reports=Path("reports"), only=Only(sort="mean"))
+    told = list(blocks(ordered))
+    assert len({block.heading for block in told}) == len(told) > 1  # each scenario once
+    for block in told:
+        means = [float(row[3]) for row in block.rows]
+        assert means == sorted(means, reverse=True)
 
 
 @pytest.mark.parametrize(

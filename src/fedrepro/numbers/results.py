@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -217,16 +216,17 @@ def common(found: Results) -> list[str]:
 def blocks(found: Results) -> Iterator[ScenarioRows]:
     """The table in pieces that a terminal is wide enough for, a scenario after another.
 
-    A sorted table keeps its order, in which a scenario may come several times.
+    Rows of a scenario keep the order of the table, and scenarios that of their first rows.
     """
     table, place = found.table, [*SCENARIO, "clients"]
     differ = [name for name in place if table[name].nunique() > 1]
     wide = "metric" not in table
-    for _, own in itertools.groupby(
-        table.to_dict("records"), key=lambda row: tuple(row[name] for name in differ)
-    ):
-        rows = list(own)
-        heading = ", ".join(f"{name} {rows[0][name]}" for name in differ if rows[0][name] != "")
+    together: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
+    for row in table.to_dict("records"):
+        together.setdefault(tuple(row[name] for name in differ), []).append(row)
+    for values, rows in together.items():
+        said = zip(differ, values, strict=True)
+        heading = ", ".join(f"{name} {value}" for name, value in said if value != "")
         yield from _across(heading, rows) if wide else (_down(heading, rows),)
 
 
