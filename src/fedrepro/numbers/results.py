@@ -101,6 +101,12 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     drawn = [exhibit for exhibit in plan.exhibits.values() if _is_there(exhibit, reports / scale)]
+    recorded = Path(f"reports/record/paper/{asked}{RUN}").exists()
+    if recorded and not any(exhibit.key == asked for exhibit in drawn):
+        raise FedreproError(
+            f"{reports / scale} does not have {asked}; as recorded it is read by "
+            "--reports reports/record --scale paper"
+        )
     if not drawn:
         raise FedreproError(
             f"{reports / scale} has no exhibit to take results from; draw one, with: "
