@@ -35,7 +35,7 @@ exhibits:
     trials: 1
     methods: [{name: average}, {name: local}]
 """
-TESTS = [f"tests/unit/test_{name}.py" for name in ("packs", "rooms", "spec", "outside")]
+TESTS = [f"tests/unit/test_{name}.py" for name in ("packs", "spec", "outside")]
 TARGET = "reports/tiny/mine/table-mine.html"
 
 

@@ -182,15 +182,12 @@ def documents(
     from fedrepro.cli.documents import documents as generated
     from fedrepro.core.artifacts import write_text
 
-    for _ in range(1 if check else 3):  # a page may tell what stands in another
-        stale = {path: text for path, text in generated().items() if _text(path) != text}
-        if not stale:
-            return
-        for path, text in stale.items():
-            if not check:
-                write_text(path, text)
-            say(f"{'stale' if check else 'written'}: {path}")
-    raise typer.Exit(int(check))
+    stale = {path: text for path, text in generated().items() if _text(path) != text}
+    for path, text in stale.items():
+        if not check:
+            write_text(path, text)
+        say(f"{'stale' if check else 'written'}: {path}")
+    raise typer.Exit(int(check and bool(stale)))
 
 
 @app.command()
