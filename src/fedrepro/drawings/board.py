@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, halo, image_of, new_figure, rules
+from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules
 from fedrepro.drawings.style import CASES, Look
 from fedrepro.drawings.words import wrapped
 from fedrepro.numbers.board import ALL, CLASSES, STARTS
@@ -24,6 +24,8 @@ BOUND, BEAT = "#222222", "#7F3C8D"  # the ceiling, and the method to beat
 COLUMNS = 4  # of panels
 LEAST = -1.5  # scores below are out of sight
 COLOURS = "cividis"
+# behind a name; a halo would write each letter as an outline of its own, in four times the bytes
+CLEAR = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"}
 CENTRED: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5.5}
 
 Frame = pd.DataFrame
@@ -238,7 +240,7 @@ def _names(axes: Axes, own: Frame) -> None:
             line: dict[str, Any] = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5}
             line |= {"shrinkA": 0, "shrinkB": 0.7 * row["points"]}
             look: dict[str, Any] = {"arrowprops": line, "zorder": 5}
-            look |= {"ha": side, "va": "center", "fontsize": 6.5, "path_effects": halo()}
+            look |= {"ha": side, "va": "center", "fontsize": 6.5, "bbox": CLEAR}
             at = (row["bytes_up"], row["score"])
             axes.annotate(str(row["method"]), at, (end, height), textcoords=beside, **look)
 
