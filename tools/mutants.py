@@ -51,7 +51,7 @@ sys.path.insert(0, str(ROOT / "tests" / "unit"))
 import loaded  # noqa: E402
 
 TESTS = ["tests/papers", "tests/unit"]
-ROOMS = ("core", "matching", "numbers", "papers/p2p/beliefs", "training")
+ROOMS = ("core", "matching", "numbers", "papers/p2p/beliefs", "training", "verdicts")
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.csv")
 # no bytecode: it goes by the second and the size of a source, which may be those of the next change
 PYTEST = """import sys

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from fedrepro.numbers.claims.published import in_full
+from fedrepro.verdicts.claims import in_full
 
 PARTS = ("checks", "readings")
 

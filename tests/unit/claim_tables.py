@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 from pydantic import TypeAdapter
 
-from fedrepro.numbers.claims.cells import Numbers
-from fedrepro.numbers.claims.forms import Check
-from fedrepro.numbers.claims.judging import Judged, Rules, judge
 from fedrepro.numbers.summary import NUMBERS, csv_text, read_csv
+from fedrepro.verdicts.cells import Numbers
+from fedrepro.verdicts.forms import Check
+from fedrepro.verdicts.judging import Judged, Rules, judge
 
 LOOSE = Rules(trials=2, holm=False)
 Series = Sequence[float]

@@ -11,9 +11,9 @@ from claim_tables import LOOSE, check, judged, of_series, table
 from pydantic import ValidationError
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.claims.cells import Numbers
-from fedrepro.numbers.claims.judging import Rules, judge_all, verdict, verdict_of_readings
-from fedrepro.numbers.claims.table import _named
+from fedrepro.verdicts.cells import Numbers
+from fedrepro.verdicts.judging import Rules, judge_all, verdict, verdict_of_readings
+from fedrepro.verdicts.table import _named
 
 
 def intervals(one, numbers):

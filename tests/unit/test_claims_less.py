@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fedrepro.core.artifacts import read_json
-from fedrepro.numbers.claims.cells import Numbers, Range, grids
-from fedrepro.numbers.claims.judging import Rules
-from fedrepro.numbers.claims.published import load_claims
-from fedrepro.numbers.claims.table import rows
 from fedrepro.numbers.summary import read_csv
+from fedrepro.verdicts.cells import Numbers, Range, grids
+from fedrepro.verdicts.claims import load_claims
+from fedrepro.verdicts.judging import Rules
+from fedrepro.verdicts.table import rows
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper/pfnm"

@@ -18,11 +18,11 @@ import pytest
 from claim_tables import LOOSE, check, of_series
 from scipy.stats import binom, ttest_1samp
 
-from fedrepro.numbers.claims.cells import Numbers
-from fedrepro.numbers.claims.form import Bounds
-from fedrepro.numbers.claims.intervals import Contrast, correlation, mean_of_contrasts
-from fedrepro.numbers.claims.judging import Rules, breaks, decide, keeps
-from fedrepro.numbers.claims.statements import mean_over_points
+from fedrepro.numbers.intervals import Contrast, correlation, mean_of_contrasts
+from fedrepro.verdicts.cells import Numbers
+from fedrepro.verdicts.form import Bounds
+from fedrepro.verdicts.judging import Rules, breaks, decide, keeps
+from fedrepro.verdicts.statements import mean_over_points
 
 REPLICATES = 1000
 MOST = int(binom.ppf(1 - 1e-4, REPLICATES, 0.025))

@@ -11,11 +11,11 @@ from claim_tables import LOOSE, table
 from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.claims.cells import text
-from fedrepro.numbers.claims.judging import Rules
-from fedrepro.numbers.claims.published import Claim, load_claims
-from fedrepro.numbers.claims.table import COLUMNS, rows, sentence
 from fedrepro.planning.config import SCALES
+from fedrepro.verdicts.cells import text
+from fedrepro.verdicts.claims import Claim, load_claims
+from fedrepro.verdicts.judging import Rules
+from fedrepro.verdicts.table import COLUMNS, rows, sentence
 
 ROOT = Path(__file__).parents[2]
 # a paper's claims are committed before its exhibits

@@ -7,9 +7,9 @@ import math
 import pytest
 from claim_tables import LOOSE, check, judged, table
 
-from fedrepro.numbers.claims.judging import claim_slack, judge_all, verdict
-from fedrepro.numbers.claims.published import Claim
-from fedrepro.numbers.claims.table import rows
+from fedrepro.verdicts.claims import Claim
+from fedrepro.verdicts.judging import claim_slack, judge_all, verdict
+from fedrepro.verdicts.table import rows
 
 VALUE = {"form": "value", "above": 0.5}
 

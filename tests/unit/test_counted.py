@@ -9,9 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fedrepro.numbers.counted import by_chance, claim_counts, printed_counts, reasons, word_of
-from fedrepro.numbers.set_up import moved, settled
 from fedrepro.numbers.summary import read_csv
+from fedrepro.verdicts.counted import by_chance, claim_counts, printed_counts, reasons, word_of
+from fedrepro.verdicts.set_up import moved, settled
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper"

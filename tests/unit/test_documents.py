@@ -23,9 +23,9 @@ from fedrepro.cli.documents import (
 from fedrepro.core.artifacts import write_json, write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import findings
-from fedrepro.numbers.claims.table import COLUMNS
 from fedrepro.numbers.files import sha256_of
 from fedrepro.record.sentences import without_links
+from fedrepro.verdicts.table import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,12 +14,12 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.about import about
-from fedrepro.numbers.claims.cells import Numbers, grids
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config
 from fedrepro.planning.entries import Case, ExhibitSettings, MethodEntry
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.plan import Plan
+from fedrepro.verdicts.cells import Numbers, grids
 
 TWO = [
     {"name": "average", "label": "A", "paired_with": "B"},

@@ -8,11 +8,11 @@ from synthetic import plan, undrawn, workplace
 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.printed import require_printed
 from fedrepro.planning.boards import parts_of, require_frozen
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.board import run as board
+from fedrepro.verdicts.printed import require_printed
 
 __all__ = ["undrawn", "workplace"]
 FILES = read_files()

@@ -13,7 +13,13 @@ from synthetic import tables_of, workplace
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.layout import Arrangement, table_of
-from fedrepro.numbers.printed import (
+from fedrepro.numbers.summary import csv_text, read_csv
+from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
+from fedrepro.planning.plan import Plan
+from fedrepro.site.pages import paper_page
+from fedrepro.site.reading import read_reports
+from fedrepro.stages import exhibit as stage
+from fedrepro.verdicts.printed import (
     COLUMNS,
     PrintedValue,
     allowed,
@@ -26,12 +32,6 @@ from fedrepro.numbers.printed import (
     usual_tolerance,
     verdict,
 )
-from fedrepro.numbers.summary import csv_text, read_csv
-from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
-from fedrepro.planning.plan import Plan
-from fedrepro.site.pages import paper_page
-from fedrepro.site.reading import read_reports
-from fedrepro.stages import exhibit as stage
 
 __all__ = ["workplace"]
 ROOT = Path(__file__).parents[2]
@@ -331,7 +331,7 @@ def test_the_printed_values_of_the_repository_belong_to_its_tables():
 def test_a_set_up_that_names_no_exhibit_is_a_sentence(tmp_path, monkeypatch):
     row = 'table-1,"case=iid-10, fraction=0",FedAvg,rounds_to_target,,316,,1,,,,ratse: no rate'
     path = written(tmp_path / "fedavg.csv", row)
-    monkeypatch.setattr("fedrepro.numbers.printed.published_file", lambda paper: path)
+    monkeypatch.setattr("fedrepro.verdicts.printed.published_file", lambda paper: path)
     files = {"fedavg": load_exhibits()["fedavg"]}
     with pytest.raises(
         FedreproError,

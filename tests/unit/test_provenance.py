@@ -206,7 +206,7 @@ def test_what_counts_is_what_computing_stages_import():
 
 def test_to_edit_how_verdicts_are_found_is_no_matter_for_what_computes(package):
     before = asked(package)
-    for name in ("numbers/printed.py", "numbers/claims/judging.py", "planning/measures.py"):
+    for name in ("verdicts/printed.py", "verdicts/judging.py", "planning/measures.py"):
         edit(package / name)
     after = asked(package)
     assert after["computing"] == before["computing"]

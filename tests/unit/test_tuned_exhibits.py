@@ -14,12 +14,12 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.about import said
 from fedrepro.numbers.pairing import as_shown
-from fedrepro.numbers.printed import PrintedValue, printed_rows
 from fedrepro.numbers.summary import read_metrics, summarise, tidy
 from fedrepro.planning.config import Config
 from fedrepro.planning.measures import Measure
 from fedrepro.planning.paths import METHODS_ROOM, TrialBlock
 from fedrepro.planning.plan import Plan
+from fedrepro.verdicts.printed import PrintedValue, printed_rows
 
 DATA = {"name": "digits", "validation": 200}
 RAW = {"name": "raw", "label": "raw", "tune": {"epochs": 9, "patience": 3}}

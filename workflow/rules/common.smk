@@ -21,7 +21,7 @@ from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import claims_file, published_file
 from fedrepro.core.sources import digest_of_file
-from fedrepro.numbers.printed import require_printed
+from fedrepro.verdicts.printed import require_printed
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan

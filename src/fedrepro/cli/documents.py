@@ -22,17 +22,17 @@ from fedrepro.core.packs import OWN_PUBLISHED, PRINTED, findings, papers_with, p
 from fedrepro.core.params import Param, read_signature, render
 from fedrepro.core.registry import COMMON, DRAWING, KINDS, components
 from fedrepro.core.spec import Component
-from fedrepro.numbers.claims.judging import WHOLE, Verdict
-from fedrepro.numbers.counted import claim_counts, printed_counts, reasons, word_of
 from fedrepro.numbers.files import RUN, open_recorded, read_claims
-from fedrepro.numbers.printed import PrintedValue, read_published
-from fedrepro.numbers.set_up import settled
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 from fedrepro.record.sentences import LINK, filled
 from fedrepro.site.pages import name_of
 from fedrepro.site.verdicts import of_claims, picture
+from fedrepro.verdicts.counted import claim_counts, printed_counts, reasons, word_of
+from fedrepro.verdicts.judging import WHOLE, Verdict
+from fedrepro.verdicts.printed import PrintedValue, read_published
+from fedrepro.verdicts.set_up import settled
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,7 +29,7 @@ OTHER = {
     "networks/starts.py": "compares models of one's own",
     "networks/state_dicts.py": "reads and writes models of one's own",
     "planning/": "plans",
-    "numbers/": "makes tables of results, and judges them",
+    "numbers/": "makes tables of results",
     "drawings/": "draws",
     "record/": "reports",
     "site/": "reports",
@@ -51,6 +51,7 @@ OTHER = {
     "stages/small_problem.py": "checks methods",
     "stages/submit.py": "packs entries",
     "stages/verify.py": "computes by other stages, and compares",
+    "verdicts/": "judges",
 }
 PAPERS = "papers/"
 # What lies there and computes all the same.

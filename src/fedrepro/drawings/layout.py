@@ -16,11 +16,11 @@ import pandas as pd
 
 from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
 from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextCell, TextTable
-from fedrepro.numbers.counted import reasons, word_of
 from fedrepro.numbers.pairing import BESIDE, as_shown
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND
 from fedrepro.planning.exhibit import CASE
+from fedrepro.verdicts.counted import reasons, word_of
 
 METHOD = "method"
 # units of which there is no half; anything else has decimals

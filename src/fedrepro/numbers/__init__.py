@@ -1,1 +1,1 @@
-"""From metrics to the tables behind exhibits, and what they say of claims."""
+"""From metrics to the tables behind exhibits."""

@@ -12,8 +12,8 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import all_metrics
-from fedrepro.numbers.claims.intervals import half_width, mean
 from fedrepro.numbers.files import open_exhibit
+from fedrepro.numbers.intervals import half_width, mean
 from fedrepro.numbers.results import drawn_exhibits
 from fedrepro.numbers.summary import ROUND, leading_columns
 

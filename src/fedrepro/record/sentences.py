@@ -45,9 +45,9 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
-from fedrepro.numbers.claims.intervals import half_width
-from fedrepro.numbers.printed import cell_of, same
+from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.summary import ROUND, read_csv
+from fedrepro.verdicts.printed import cell_of, same
 
 LINK = re.compile(
     r"\[(?P<text>[^\[\]]+)\]\((?P<path>(?P<up>(?:\.\./)*)reports/record/"

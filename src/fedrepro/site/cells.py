@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.layout import form_of
 from fedrepro.drawings.tables import TextCell, TextTable, html_text
-from fedrepro.numbers.counted import reasons, word_of
-from fedrepro.numbers.printed import APART
 from fedrepro.site.verdicts import PRINTED, verdict_of, word_of_value
+from fedrepro.verdicts.counted import reasons, word_of
+from fedrepro.verdicts.printed import APART
 
 # of a printed value what is no part of its place
 NO_PLACE = (

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from fedrepro.drawings.tables import html_text
-from fedrepro.numbers.claims.judging import CONFIDENCE
 from fedrepro.site.verdicts import CLAIMS, word_of_claim
+from fedrepro.verdicts.judging import CONFIDENCE
 
 Check = Mapping[str, str]
 BOUND = re.compile(r"(above|at least|below|at most) (-?[\d.]+(?:e-?\d+)?)")

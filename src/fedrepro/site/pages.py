@@ -9,13 +9,13 @@ from typing import Any
 
 from fedrepro.core.packs import said_of
 from fedrepro.drawings.tables import html_text
-from fedrepro.numbers.counted import claim_counts, printed_counts
 from fedrepro.site.boards import board_html, board_top
 from fedrepro.site.cells import data_table, table_html, values_table, wide
 from fedrepro.site.claims import claims_html
 from fedrepro.site.costs import costs_html, costs_of, with_sent
 from fedrepro.site.reading import Paper, Reports, Shown
 from fedrepro.site.verdicts import CLAIMS, PRINTED, bar, beside, legend, of_claims, of_values
+from fedrepro.verdicts.counted import claim_counts, printed_counts
 
 SCALES = {
     "tiny": "This is a check that everything runs, on two trials of small data; it is no result.",

@@ -31,7 +31,10 @@ from fedrepro.drawings.layout import (
 )
 from fedrepro.drawings.tables import TextTable
 from fedrepro.numbers.files import ExhibitFiles, open_exhibit, read_claims
-from fedrepro.numbers.printed import (
+from fedrepro.numbers.series import select
+from fedrepro.numbers.summary import ROUND, read_csv
+from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting, timings_of
+from fedrepro.verdicts.printed import (
     OPEN,
     ROUNDING,
     PrintedValue,
@@ -39,10 +42,7 @@ from fedrepro.numbers.printed import (
     direction,
     read_published,
 )
-from fedrepro.numbers.series import select
-from fedrepro.numbers.set_up import settled
-from fedrepro.numbers.summary import ROUND, read_csv
-from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting, timings_of
+from fedrepro.verdicts.set_up import settled
 
 Row = Mapping[str, str]
 OF_CLAIMS = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedrepro.numbers.claims.table import verdicts
 from fedrepro.numbers.files import write_claims
 from fedrepro.numbers.summary import csv_text
 from fedrepro.stages.common import say
+from fedrepro.verdicts.table import verdicts
 
 
 def run(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:

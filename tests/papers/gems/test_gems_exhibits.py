@@ -11,10 +11,10 @@ from synthetic import FILES as read_files
 
 from fedrepro.core.registry import parse_token
 from fedrepro.numbers.about import of_features
-from fedrepro.numbers.claims.published import load_claims
-from fedrepro.numbers.printed import SETTING, points_of, printed_rows, read_published
 from fedrepro.planning.config import SCALES, Config
 from fedrepro.planning.plan import Plan
+from fedrepro.verdicts.claims import load_claims
+from fedrepro.verdicts.printed import SETTING, points_of, printed_rows, read_published
 
 ROOT = Path(__file__).parents[3]
 FILES = {"gems": read_files()["gems"]}

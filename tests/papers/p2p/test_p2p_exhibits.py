@@ -15,12 +15,12 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import rules
 from fedrepro.drawings.draw import figure, render
 from fedrepro.drawings.style import looks
-from fedrepro.numbers.printed import read_published
 from fedrepro.numbers.series import last_series, seen
 from fedrepro.papers.p2p.drawings.confusion import map_of, shares
 from fedrepro.papers.p2p.drawings.graphs import PANELS
 from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
+from fedrepro.verdicts.printed import read_published
 
 ROOT = Path(__file__).parents[3]
 FROM_ONE_RUN = ("figure-2", "figure-3a", "figure-3b", *(f"figure-4{panel}" for panel in "abcd"))

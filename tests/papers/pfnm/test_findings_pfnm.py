@@ -11,11 +11,11 @@ import pandas as pd
 import pytest
 from findings import RECORD, ROOT, asked, told
 
-from fedrepro.numbers.claims.intervals import half_width
-from fedrepro.numbers.claims.published import load_claims
-from fedrepro.numbers.claims.table import _numbers
 from fedrepro.numbers.files import open_recorded
+from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.summary import read_csv
+from fedrepro.verdicts.claims import load_claims
+from fedrepro.verdicts.table import _numbers
 
 FOLDER = RECORD / "paper/pfnm"
 PACK = ROOT / "src/fedrepro/papers/pfnm"

@@ -28,11 +28,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedrepro.numbers.claims.cells import Exhibits
-from fedrepro.numbers.claims.form import Bounds
-from fedrepro.numbers.claims.forms import Check
-from fedrepro.numbers.claims.intervals import Interval
-from fedrepro.numbers.claims.statements import (
+from fedrepro.numbers.intervals import Interval
+from fedrepro.verdicts.cells import Exhibits
+from fedrepro.verdicts.form import Bounds
+from fedrepro.verdicts.forms import Check
+from fedrepro.verdicts.statements import (
     Contrasts,
     Statement,
     mean_over_points,

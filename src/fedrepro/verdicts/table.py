@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.artifacts import damaged
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.claims.cells import Exhibits, Numbers
-from fedrepro.numbers.claims.form import Form, where_words
-from fedrepro.numbers.claims.judging import (
+from fedrepro.verdicts.cells import Exhibits, Numbers
+from fedrepro.verdicts.claims import Claim, load_claims
+from fedrepro.verdicts.form import Form, where_words
+from fedrepro.verdicts.judging import (
     HANGS,
     Finding,
     Judged,
@@ -22,7 +23,6 @@ from fedrepro.numbers.claims.judging import (
     verdict,
     verdict_of_readings,
 )
-from fedrepro.numbers.claims.published import Claim, load_claims
 
 if TYPE_CHECKING:
     import pandas as pd

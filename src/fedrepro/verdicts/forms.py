@@ -15,7 +15,8 @@ import numpy as np
 from pydantic import Field
 
 from fedrepro.numbers.choice import area_of, end_of
-from fedrepro.numbers.claims.cells import (
+from fedrepro.numbers.intervals import Array, Contrast, mean, pairs
+from fedrepro.verdicts.cells import (
     Cell,
     Exhibits,
     Numbers,
@@ -27,10 +28,9 @@ from fedrepro.numbers.claims.cells import (
     order,
     text,
 )
-from fedrepro.numbers.claims.form import Form, best_of, too_few
-from fedrepro.numbers.claims.intervals import Array, Contrast, mean, pairs
-from fedrepro.numbers.claims.ratios import Ratio, Smallest
-from fedrepro.numbers.claims.statements import (
+from fedrepro.verdicts.form import Form, best_of, too_few
+from fedrepro.verdicts.ratios import Ratio, Smallest
+from fedrepro.verdicts.statements import (
     Contrasts,
     Rounds,
     Statement,

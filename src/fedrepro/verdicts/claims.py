@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.yaml_text import parse_yaml
-from fedrepro.numbers.claims.forms import Check
-from fedrepro.numbers.claims.judging import Rules
+from fedrepro.verdicts.forms import Check
+from fedrepro.verdicts.judging import Rules
 
 SHOWS = "shows"
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from fedrepro.numbers.printed import OPEN, cell_of, direction, same
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND, leading_columns
+from fedrepro.verdicts.printed import OPEN, cell_of, direction, same
 
 if TYPE_CHECKING:
     import pandas as pd

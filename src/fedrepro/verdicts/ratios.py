@@ -8,7 +8,8 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from fedrepro.numbers.claims.cells import (
+from fedrepro.numbers.intervals import mean
+from fedrepro.verdicts.cells import (
     Cell,
     Exhibits,
     Place,
@@ -18,9 +19,8 @@ from fedrepro.numbers.claims.cells import (
     beside,
     grouped,
 )
-from fedrepro.numbers.claims.form import Form, too_few
-from fedrepro.numbers.claims.intervals import mean
-from fedrepro.numbers.claims.statements import Contrasts, Statement, by_trial, statement
+from fedrepro.verdicts.form import Form, too_few
+from fedrepro.verdicts.statements import Contrasts, Statement, by_trial, statement
 
 
 def ratio_of(exhibit: str, place: Place, one: Trials, other: Trials) -> Contrasts:

@@ -13,8 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedrepro.numbers.claims.cells import Place, Trials, at
-from fedrepro.numbers.claims.intervals import (
+from fedrepro.numbers.intervals import (
     Array,
     Contrast,
     Interval,
@@ -22,6 +21,7 @@ from fedrepro.numbers.claims.intervals import (
     first_closed,
     mean_of_contrasts,
 )
+from fedrepro.verdicts.cells import Place, Trials, at
 
 
 class Statement(Protocol):

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from fedrepro.numbers.claims.judging import CONFIDENCE
-from fedrepro.numbers.printed import AGAIN, DIFFERENT, OPEN
-from fedrepro.numbers.set_up import ANOTHER
+from fedrepro.verdicts.judging import CONFIDENCE
+from fedrepro.verdicts.printed import AGAIN, DIFFERENT, OPEN
+from fedrepro.verdicts.set_up import ANOTHER
 
 Row = Mapping[str, str]
 JUDGED = ("reproduced", *DIFFERENT, ANOTHER)

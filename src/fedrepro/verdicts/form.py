@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.metrics import all_metrics
-from fedrepro.numbers.claims.cells import (
+from fedrepro.verdicts.cells import (
     Cell,
     Exhibits,
     Numbers,
@@ -21,7 +21,7 @@ from fedrepro.numbers.claims.cells import (
     text,
     through,
 )
-from fedrepro.numbers.claims.statements import Statement
+from fedrepro.verdicts.statements import Statement
 
 BOUNDS = {"above": "above", "at_least": "at least", "below": "below", "at_most": "at most"}
 

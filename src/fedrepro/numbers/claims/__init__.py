@@ -1,1 +1,0 @@
-"""Claims of a paper as predicates over the numbers of its exhibits, and the verdicts on them."""

@@ -1,0 +1,1 @@
+"""What ours says of printed values and of claims, by the numbers of exhibits."""
