@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 # what people call by the package's name; loaded when it is asked for
 OFFERED = {
-    "combine": "fedrepro.stages.combine",
+    "combine": "fedrepro.own.combine",
     "compare": "fedrepro.stages.notebook",
     "results": "fedrepro.numbers.results",
     "run": "fedrepro.stages.notebook",

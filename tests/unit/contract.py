@@ -9,11 +9,11 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.networks.dense import widths
 from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.stages.contract import allowed as allowed
-from fedrepro.stages.contract import each as each
-from fedrepro.stages.contract import made_of as made_of
-from fedrepro.stages.contract import scores_of as scores_of
-from fedrepro.stages.contract import watched
+from fedrepro.own.contract import allowed as allowed
+from fedrepro.own.contract import each as each
+from fedrepro.own.contract import made_of as made_of
+from fedrepro.own.contract import scores_of as scores_of
+from fedrepro.own.contract import watched
 
 METHODS = components("method")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedrepro.core.registry import components
-from fedrepro.stages.small_problem import Beside, SmallProblem, problem_of
-from fedrepro.stages.small_problem import peers_of as peers_of
+from fedrepro.own.small_problem import Beside, SmallProblem, problem_of
+from fedrepro.own.small_problem import peers_of as peers_of
 
 FEATURES, CLASSES, COUNT = 6, 3, 240
 

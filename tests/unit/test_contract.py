@@ -12,7 +12,7 @@ from exact import read_kept
 from problems import problem
 
 from fedrepro.numbers.measure import correct
-from fedrepro.stages import contract as held
+from fedrepro.own import contract as held
 
 LEARNS = read_kept("learns.yaml")
 DEEP = [name for name, how in LEARNS.items() if "deep" in how]

@@ -16,7 +16,7 @@ from fedrepro.components.methods.downpour_sgd import next_minibatches
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.numbers.measure import correct, measure, measure_alone
-from fedrepro.stages.combine import as_state
+from fedrepro.stages.chosen import as_state
 from fedrepro.training.clients import own_starts
 
 

@@ -24,7 +24,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
 from fedrepro.networks.modules import module
 from fedrepro.networks.predict import network_of
-from fedrepro.stages import contract as held
+from fedrepro.own import contract as held
 from fedrepro.training import paths
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train

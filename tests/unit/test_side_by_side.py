@@ -25,8 +25,8 @@ from fedrepro.core.registry import components
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.numbers.costs import SEEN, megabytes, seen, times
-from fedrepro.stages.own_models import WAYS, OwnFiles, OwnGround, read_ground
-from fedrepro.stages.side_by_side import entries
+from fedrepro.own.models import WAYS, OwnFiles, OwnGround, read_ground
+from fedrepro.own.side_by_side import entries
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/own-models.md").read_text()
@@ -79,7 +79,7 @@ def page(tmp_path_factory):
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     command, _ = re.findall(r"^    fedrepro (.*)$", PAGE, re.M)
     with contextlib.chdir(folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedrepro.stages.side_by_side.components", shortened)
+        patch.setattr("fedrepro.own.side_by_side.components", shortened)
         exec(code, {})  # the page's own text
         status, out, err = said_by(words(command))
     assert status == 0, err
@@ -189,7 +189,7 @@ def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, width=80, force_terminal=True, highlight=False)
     monkeypatch.setattr(printing, "console", console)
-    monkeypatch.setattr("fedrepro.stages.side_by_side.components", lambda _: {
+    monkeypatch.setattr("fedrepro.own.side_by_side.components", lambda _: {
         name: components("method")[name] for name in ("average", "uniform_ensemble", "pooled")
     })  # fmt: skip
     assert main(["combine", "--method", "all", "--evaluate", "test.npz", *DATA, *CLIENTS]) == 0
@@ -321,7 +321,7 @@ def test_what_is_measured_on_chooses_nothing(here):
     names = ("ties", "fisher_merge", "best_client", "task_arithmetic")
     some = {name: components("method")[name] for name in names}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedrepro.stages.side_by_side.components", lambda _: some)
+        patch.setattr("fedrepro.own.side_by_side.components", lambda _: some)
         found = list(entries(ground, examples))
         other = list(entries(ground, replace(examples, targets=examples.targets.flip(0))))
     for one, two in zip(found, other, strict=True):
@@ -446,12 +446,12 @@ def test_other_forms_of_the_same_data_are_read_alike(here):
 
 def test_a_write_that_fails_leaves_no_folder(here, monkeypatch):
     some = {"average": components("method")["average"]}
-    monkeypatch.setattr("fedrepro.stages.side_by_side.components", lambda _: some)
+    monkeypatch.setattr("fedrepro.own.side_by_side.components", lambda _: some)
 
     def broken(*_):
         raise FedreproError("the disk is full")
 
-    monkeypatch.setattr("fedrepro.stages.side_by_side.write_text", broken)
+    monkeypatch.setattr("fedrepro.own.side_by_side.write_text", broken)
     before = sorted(Path().rglob("*"))
     assert said_by([*ALL, *ON, *DATA, "--out", "half"])[0] == 2
     assert sorted(Path().rglob("*")) == before

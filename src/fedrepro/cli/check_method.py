@@ -9,14 +9,14 @@ import typer
 from fedrepro.cli.printing import say, show, table_of
 
 if TYPE_CHECKING:
-    from fedrepro.stages.check_method import CheckedMethod
+    from fedrepro.own.check_method import CheckedMethod
 
 
 def check_method(
     method: Annotated[str, typer.Argument(help="a file, such as mine.py, or a method's name")],
 ) -> None:
     """Hold a method to what all are held to, on digits: exit 1 if it fails a check."""
-    from fedrepro.stages import check_method as stage
+    from fedrepro.own import check_method as stage
 
     failed = 0
     for item in stage.methods_of(method):
@@ -49,7 +49,7 @@ def _rows(found: CheckedMethod) -> list[tuple[str, str]]:
     from fedrepro.api import NEEDS
     from fedrepro.core.kinds import METHOD_KINDS
     from fedrepro.numbers.costs import megabytes, times
-    from fedrepro.stages.small_problem import DIGITS
+    from fedrepro.own.small_problem import DIGITS
 
     meta, numbers = found.item.meta, found.numbers
     needs = [f"{NEEDS[need]} ({need})" for need in sorted(meta["needs"]) if need in NEEDS]

@@ -13,9 +13,9 @@ from fedrepro.cli.printing import say, show, table_of, wide
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from fedrepro.stages.evaluate import Evaluation
-    from fedrepro.stages.own_models import OwnFiles
-    from fedrepro.stages.side_by_side import AppliedMethod
+    from fedrepro.own.evaluate import Evaluation
+    from fedrepro.own.models import OwnFiles
+    from fedrepro.own.side_by_side import AppliedMethod
 
 ALL = "all"
 MOST_CLASSES = 30  # of a confusion matrix that is printed
@@ -88,7 +88,7 @@ def combine(
     divide: Divide = 1.0,
 ) -> None:
     """Models that you trained with plain PyTorch, made into one; or all ways to do so, compared."""
-    from fedrepro.stages.own_models import OwnFiles
+    from fedrepro.own.models import OwnFiles
 
     name, files = (method, words) if method else (words[0], words[1:])
     given = OwnFiles(
@@ -116,7 +116,7 @@ def combine(
         return
     if out is None:
         raise FedreproError("say by --out which file to write, such as --out global.pt")
-    from fedrepro.stages.combine import run
+    from fedrepro.own.combine import run
 
     for note in run(name, given, out, settings or (), seed).notes:
         say(note)
@@ -141,7 +141,7 @@ def _all(files: OwnFiles, out: Path | None, seed: int) -> None:
     from rich.box import SIMPLE_HEAD
 
     from fedrepro.numbers.costs import times
-    from fedrepro.stages.side_by_side import run_all
+    from fedrepro.own.side_by_side import run_all
 
     found = run_all(files, out, seed)
     for note in found.notes:
@@ -227,14 +227,14 @@ def evaluate(
     divide: Divide = 1.0,
 ) -> None:
     """Accuracy, loss and each class of models of your own, on data of your own."""
-    from fedrepro.stages.own_models import OwnFiles
+    from fedrepro.own.models import OwnFiles
 
     given = OwnFiles(models, model, shape, layers, evaluate=data, label=label_column, divide=divide)
     _evaluated(models, given, confusion)
 
 
 def _evaluated(models: list[Path], files: OwnFiles, confusion: bool) -> None:
-    from fedrepro.stages.evaluate import evaluations
+    from fedrepro.own.evaluate import evaluations
 
     found, notes = evaluations(models, files)
     for note in notes:

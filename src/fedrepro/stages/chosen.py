@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedrepro.api import GlobalModel
 from fedrepro.core.artifacts import (
     checksum_of_file,
@@ -30,7 +32,6 @@ from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.stages.aggregate import Prepare, handed
-from fedrepro.stages.combine import as_state
 from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 
@@ -137,3 +138,20 @@ def _kept(made: GlobalModel, classes: int, path: Path) -> str:
     """Write a model; returns the checksum of the file."""
     save_state(path, as_state(made, classes))
     return checksum_of_file(path)
+
+
+def as_state(made: GlobalModel, classes: int) -> Any:
+    """A state dict; for a mixture all of them, and the weight of each network and class.
+
+    vote: there if they vote, instead of their probabilities being summed.
+    """
+    import torch
+
+    if made.networks == 1:
+        return made.state_dict()
+    even = np.full((made.networks, classes), 1 / made.networks)
+    weights = even if made.weights is None else made.weights
+    found = {"state_dicts": made.state_dicts(), "weights": torch.from_numpy(np.array(weights))}
+    if made.gate:
+        found["gate"] = {name: torch.from_numpy(value) for name, value in made.gate.items()}
+    return found | ({"vote": True} if made.ties else {})

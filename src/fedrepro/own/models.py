@@ -19,8 +19,8 @@ from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.networks.state_dicts import checked_counts
+from fedrepro.own.data import DataForm, read_counts, read_files, read_inputs
 from fedrepro.stages.common import AT_CLIENTS
-from fedrepro.stages.own_data import DataForm, read_counts, read_files, read_inputs
 from fedrepro.training.clients import ClientData, Clients
 from fedrepro.training.examples import Examples
 from fedrepro.training.settings import settings_of

@@ -19,8 +19,9 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import read_token
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
+from fedrepro.own.models import OwnFiles, OwnGround, apart, read_ground
 from fedrepro.stages.aggregate import Prepare, Worked, worked
-from fedrepro.stages.own_models import OwnFiles, OwnGround, apart, read_ground
+from fedrepro.stages.chosen import as_state
 
 
 @dataclass(frozen=True)
@@ -127,23 +128,6 @@ def _with_settings(method: str, settings: Sequence[str]) -> Spec:
         read = read_token("method", f"{given.name}+{key}~{text.replace(',', '@')}")
         given = given.component.spec({**given.values, key: read.values[key]})
     return given
-
-
-def as_state(made: GlobalModel, classes: int) -> Any:
-    """A state dict; for a mixture all of them, and the weight of each network and class.
-
-    vote: there if they vote, instead of their probabilities being summed.
-    """
-    import torch
-
-    if made.networks == 1:
-        return made.state_dict()
-    even = np.full((made.networks, classes), 1 / made.networks)
-    weights = even if made.weights is None else made.weights
-    found = {"state_dicts": made.state_dicts(), "weights": torch.from_numpy(np.array(weights))}
-    if made.gate:
-        found["gate"] = {name: torch.from_numpy(value) for name, value in made.gate.items()}
-    return found | ({"vote": True} if made.ties else {})
 
 
 def _made(made: GlobalModel, out: Path) -> str:

@@ -14,8 +14,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit, scores_of
-from fedrepro.stages.own_data import DataForm, read_files
-from fedrepro.stages.own_models import OwnFiles, loaded, numbers_of
+from fedrepro.own.data import DataForm, read_files
+from fedrepro.own.models import OwnFiles, loaded, numbers_of
 from fedrepro.training.examples import Examples
 
 MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes of several networks

@@ -22,13 +22,13 @@ from fedrepro.core.registry import components, components_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component, Spec
 from fedrepro.numbers.measure import Draws, measure, measure_alone
+from fedrepro.own.contract import Broken, allowed, checks_of, each, watched
+from fedrepro.own.small_problem import SmallProblem, digits_problem
 from fedrepro.stages.aggregate import Prepare, worked
-from fedrepro.stages.contract import Broken, allowed, checks_of, each, watched
 from fedrepro.stages.federate import GlobalJudge
 from fedrepro.stages.nodes import NodeJudge
 from fedrepro.stages.progress import Keeper
 from fedrepro.stages.rounds import Judge, TrialRounds
-from fedrepro.stages.small_problem import SmallProblem, digits_problem
 
 MOST_ROUNDS = 5  # of a method in rounds, that its costs are read off
 # networks that digits can have; the first that a method combines is taken

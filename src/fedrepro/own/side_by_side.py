@@ -21,9 +21,10 @@ from fedrepro.core.spec import Component, Spec
 from fedrepro.numbers.costs import seen
 from fedrepro.numbers.measure import Draws, EvaluationSplit, Values, measure, measure_alone
 from fedrepro.numbers.summary import csv_text
-from fedrepro.stages.combine import applied, as_state, prepared_by
+from fedrepro.own.combine import applied, prepared_by
+from fedrepro.own.models import OwnFiles, OwnGround, read_ground
+from fedrepro.stages.chosen import as_state
 from fedrepro.stages.common import say
-from fedrepro.stages.own_models import OwnFiles, OwnGround, read_ground
 from fedrepro.training.examples import Examples
 
 TEST, VALIDATION = "test", "validation"

@@ -1,0 +1,1 @@
+"""Models, data and methods of one's own: read, combined, compared, checked."""
