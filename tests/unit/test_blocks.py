@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from fedrepro.api import ClientInfo, LocalModels
-from fedrepro.components.methods.after_matching import reordered
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.matching.blocks import blocks_of, orders_of, widths_of
 from fedrepro.matching.permuting import in_step, permuted
 from fedrepro.matching.universe import agreement, gradient, in_common_order, ordered
+from fedrepro.methods.after_matching import reordered
 from fedrepro.networks.predict import network_of
 from fedrepro.training.examples import Examples
 from fedrepro.training.moments import kronecker_factors

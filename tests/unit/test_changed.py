@@ -96,7 +96,7 @@ def mine(clients, info, *, rng):
 def test_a_component_in_development_has_a_version_that_changes_with_its_file(tmp_path):
     """What Snakemake compares, so that every change of the file runs it again."""
     start = (
-        "import sys, fedrepro.components.methods as found; found.__path__.append(sys.argv[1])\n"
+        "import sys, fedrepro.methods as found; found.__path__.append(sys.argv[1])\n"
         "from fedrepro.core.registry import parse_token\n"
         "from fedrepro.core.provenance import provenance\n"
         "spec = parse_token('method', 'mine')\n"

@@ -246,8 +246,8 @@ def test_variances_for_another_number_of_layers_are_refused(name):
 
 
 def test_every_layer_draws_its_own_order_of_visits():
-    from fedrepro.components.methods.pfnm import visiting_orders
     from fedrepro.core.rng import Rng
+    from fedrepro.methods.pfnm import visiting_orders
 
     orders = visiting_orders(6, 3, 4, "random", Rng(0))
     assert [order.shape for order in orders] == [(4, 6)] * 3

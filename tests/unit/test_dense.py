@@ -10,14 +10,14 @@ import torch
 from contract import METHODS, allowed, call, made_of
 from problems import CLASSES, FEATURES, problem
 
-from fedrepro.components.methods.dense import (
+from fedrepro.core.rng import Rng
+from fedrepro.methods.dense import (
     BETAS,
     _Generator,
     _mean_logits,
     adam,
     divergence,
 )
-from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.training.examples import Examples
 

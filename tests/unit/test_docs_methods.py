@@ -16,13 +16,10 @@ from fedrepro.training.peers import Peers
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/adding-a-method.md", "docs/adding-a-method-in-rounds.md")
 PAGE = "".join((ROOT / page).read_text() for page in PAGES)
-FILES = re.findall(r"^`src/fedrepro/components/methods/(\w+)\.py`:\n\n```python\n(.*?)```", PAGE,
+FILES = re.findall(r"^`src/fedrepro/methods/(\w+)\.py`:\n\n```python\n(.*?)```", PAGE,
                    re.M | re.S)  # fmt: skip
-# a second folder of the package stands for the files in src/fedrepro/components/methods
-FOUND = (
-    "import os, fedrepro.components.methods as found\n"
-    "found.__path__.append(os.environ['OWN_METHODS'])\n"
-)
+# a second folder of the package stands for the files in src/fedrepro/methods
+FOUND = "import os, fedrepro.methods as found\nfound.__path__.append(os.environ['OWN_METHODS'])\n"
 NAMES = ("median", "my_fedavg", "my_fedavgm", "my_walk", "my_neighbours")
 
 

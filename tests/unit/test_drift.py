@@ -10,10 +10,10 @@ from contract import METHODS, asked_by, states
 from problems import problem
 from small_exhibits import small
 
-from fedrepro.components.methods.fednova import carried
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.methods.fednova import carried
 
 LR = 0.05
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from plain import loop, mlp
 from problems import problem
 
-from fedrepro.components.methods.fedavg import drawn
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.methods.fedavg import drawn
 from fedrepro.numbers.measure import correct
 from fedrepro.training.clients import Clients
 from fedrepro.training.minibatches import Task

@@ -11,10 +11,10 @@ from contract import METHODS, as_split, asked_by, call, scores_of, states
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import ClientInfo, GlobalModel, method
-from fedrepro.components.methods._streams import arriving
-from fedrepro.components.methods.downpour_sgd import next_minibatches
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.methods._streams import arriving
+from fedrepro.methods.downpour_sgd import next_minibatches
 from fedrepro.numbers.measure import correct, measure, measure_alone
 from fedrepro.stages.chosen import as_state
 from fedrepro.training.clients import own_starts

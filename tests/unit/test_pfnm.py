@@ -195,7 +195,7 @@ def test_parameters_have_ranges_and_stand_in_tokens():
 def test_matching_loads_no_torch():
     code = (
         "import sys, fedrepro.cli.check\n"
-        "from fedrepro.components.methods import concatenation, pfnm\n"
+        "from fedrepro.methods import concatenation, pfnm\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

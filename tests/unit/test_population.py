@@ -19,7 +19,6 @@ from problems import problem
 
 from fedrepro.api import ClientInfo
 from fedrepro.components.datasets.synthetic import Synthetic
-from fedrepro.components.methods.fedavg import MANY, drawn
 from fedrepro.core.artifacts import load_state
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
@@ -29,6 +28,7 @@ from fedrepro.data.held import HeldWriter, sizes_of
 from fedrepro.data.membership import build_partition, read_members, table_of, write_partition
 from fedrepro.data.population import Population, population_of
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
+from fedrepro.methods.fedavg import MANY, drawn
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages import data as data_stage

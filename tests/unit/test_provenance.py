@@ -22,7 +22,7 @@ from fedrepro.core.registry import KINDS, components
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
-METHOD = "components/methods/average.py"
+METHOD = "methods/average.py"
 
 
 # --------------------------------------------------------------------------------- sources
@@ -111,7 +111,7 @@ def test_only_sources_that_compute_make_a_revision_dirty(package):
 @pytest.mark.parametrize("change", ["a new file", "a file less"])
 def test_files_that_came_or_went_make_it_dirty(package, change):
     if change == "a new file":
-        shutil.copy(package / METHOD, package / "components/methods/mine.py")
+        shutil.copy(package / METHOD, package / "methods/mine.py")
     else:
         (package / METHOD).unlink()
     assert asked(package)["computing"]["revision"].endswith("-dirty")
@@ -170,7 +170,7 @@ def test_every_file_of_the_package_counts(package):
     (package / "__pycache__").mkdir()
     (package / "__pycache__/rng.cpython-311.pyc").write_bytes(b"compiled")
     (package / ".rng.py").write_bytes(b"an editor's")
-    (package / "components/methods/just_gone.py").symlink_to("nowhere")
+    (package / "methods/just_gone.py").symlink_to("nowhere")
     assert files == set(sources.on_disk(str(package)))
 
 
@@ -193,7 +193,8 @@ STAGES = ("data", "train", "aggregate", "federate", "peer", "simulate")  # that 
 def test_what_counts_is_what_computing_stages_import():
     """With all components, which are found by their folder; the files, by name."""
     begin = [f"fedrepro.stages.{name}" for name in STAGES]
-    folders = "components", *(f"papers/*/{name.rpartition('.')[2]}" for name in KINDS.values())
+    own = (f"papers/*/{name.rpartition('.')[2]}" for name in KINDS.values())
+    folders = "components", "methods", *own
     begin += [module_of(p) for folder in folders for p in PACKAGE.glob(f"{folder}/**/*.py")]
     needed = {str(path.relative_to(PACKAGE)) for path in imported_by(begin)}
     # these only say which paper it is

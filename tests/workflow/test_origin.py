@@ -68,7 +68,7 @@ def test_a_commit_in_mid_run_is_named_by_what_it_computed_and_by_nothing_else(tm
     first = commit(folder)
     before = sources_of(folder)
     edit(
-        folder / "src/fedrepro/components/methods/average.py",
+        folder / "src/fedrepro/methods/average.py",
         "from __future__",
         "# mended\nfrom __future__",
     )

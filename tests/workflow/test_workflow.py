@@ -376,16 +376,16 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
     ("file", "old", "new", "rules"),
     [
         (
-            "components/methods/pfnm.py", "version=", "version=9",
+            "methods/pfnm.py", "version=", "version=9",
             {"aggregate", "exhibit", "claims", "site"},
         ),
         (
-            "components/methods/downpour_sgd.py",
+            "methods/downpour_sgd.py",
             '"downpour_sgd", kind', '"downpour_sgd", version=9, kind',
             {"federate", "exhibit", "claims", "site"},
         ),
         (
-            "components/methods/downpour_sgd.py", "] = 10\n", "] = 11\n",
+            "methods/downpour_sgd.py", "] = 10\n", "] = 11\n",
             {"federate", "exhibit", "claims", "site"},
         ),
         (
@@ -760,7 +760,7 @@ def linear(x: torch.Tensor, state: dict[str, torch.Tensor], place: int) -> torch
 def test_a_method_whose_file_changed_is_named_by_the_next_run(finished, tmp_path):
     """Under the same version nothing runs again, so it must be said."""
     folder = copy_of(finished, tmp_path)
-    path = folder / "src/fedrepro/components/methods/average.py"
+    path = folder / "src/fedrepro/methods/average.py"
     path.write_text(path.read_text() + "# another line\n")
     done = snakemake(folder, "-n", PYTHONPATH=str(folder / "src"))
     assert "fedrepro: method 'average' changed in src/fedrepro/" in done.stderr

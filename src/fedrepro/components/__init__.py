@@ -1,1 +1,1 @@
-"""What a path names: data sets, partitions, features, models, trainings, methods; one file each."""
+"""What makes a scenario: data sets, partitions, features, models, trainings and graphs."""

@@ -1,6 +1,6 @@
-"""Components find themselves: every module of datasets/, models/, trainings/ … is read, in
-`components` and in the folders of papers, and so are files that the configuration names and modules
-that installed packages declare (`outside.py`).
+"""Components find themselves: every module of datasets/, models/, methods/ … is read, in
+`components`, `methods` and the folders of papers, and so are files that the configuration names and
+modules that installed packages declare (`outside.py`).
 
 Component modules import neither torch nor torchvision nor scikit-learn at module level, so that
 listing them, and planning, costs milliseconds.
@@ -29,7 +29,7 @@ KINDS = {
     "training": "fedrepro.components.trainings",
     "graph": "fedrepro.components.graphs",
     "feature": "fedrepro.components.features",
-    "method": "fedrepro.components.methods",
+    "method": "fedrepro.methods",
 }
 DRAWING = "drawing"  # how an exhibit is shown: no result depends on it, and it has no token
 PACKAGES = {**KINDS, DRAWING: "fedrepro.drawings.exhibits"}

@@ -43,7 +43,7 @@ from fedrepro.stages.common import AT_CLIENTS
 from fedrepro.training.clients import Clients
 from fedrepro.training.peers import Peers
 
-METHODS = "fedrepro.components.methods", "fedrepro.papers"
+METHODS = "fedrepro.methods", "fedrepro.papers"
 
 
 class Broken(Exception):

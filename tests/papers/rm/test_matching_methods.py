@@ -10,10 +10,10 @@ from contract import METHODS, allowed, asked_by, states
 from problems import problem
 from small_exhibits import small
 
-from fedrepro.components.methods.fedavg import drawn
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.methods.fedavg import drawn
 from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
 from fedrepro.networks.network import Network, dense
 from fedrepro.networks.predict import network_of

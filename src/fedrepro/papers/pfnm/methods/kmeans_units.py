@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._widths import Units, asked, within_reach
-from fedrepro.components.methods.concatenation import ClassWeights, joined
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.clustering import merged
 from fedrepro.matching.networks import tensors_of
+from fedrepro.methods._widths import Units, asked, within_reach
+from fedrepro.methods.concatenation import ClassWeights, joined
 
 
 @method(

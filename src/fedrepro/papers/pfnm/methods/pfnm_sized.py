@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Protocol
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._widths import Units, asked, within_reach
-from fedrepro.components.methods.pfnm import Gamma0, Sigma02, pfnm
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
+from fedrepro.methods._widths import Units, asked, within_reach
+from fedrepro.methods.pfnm import Gamma0, Sigma02, pfnm
 from fedrepro.networks.dense import widths
 
 LEAST, MOST = 1e-9, 1e6  # of sigma2

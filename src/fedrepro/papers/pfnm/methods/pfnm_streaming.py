@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
-from fedrepro.components.methods._streams import arriving
-from fedrepro.components.methods.pfnm import (
+from fedrepro.core.rng import Rng
+from fedrepro.core.spec import Arg
+from fedrepro.matching.assign import Rule
+from fedrepro.matching.networks import Variances, class_shares, networks_of, tensors_of
+from fedrepro.matching.streaming import Posterior, before_data, start_of, update
+from fedrepro.matching.sums import Atoms, Past
+from fedrepro.methods._streams import arriving
+from fedrepro.methods.pfnm import (
     BiasPrior,
     Gamma0,
     Order,
@@ -24,12 +30,6 @@ from fedrepro.components.methods.pfnm import (
     WidthCap,
     visiting_orders,
 )
-from fedrepro.core.rng import Rng
-from fedrepro.core.spec import Arg
-from fedrepro.matching.assign import Rule
-from fedrepro.matching.networks import Variances, class_shares, networks_of, tensors_of
-from fedrepro.matching.streaming import Posterior, before_data, start_of, update
-from fedrepro.matching.sums import Atoms, Past
 from fedrepro.networks.dense import widths
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods.pfnm import BiasPrior, Sigma02, Sigma2, Sigma2Layers
 from fedrepro.core.rng import Rng
 from fedrepro.matching.networks import (
     Variances,
@@ -16,6 +15,7 @@ from fedrepro.matching.networks import (
     tensors_of,
 )
 from fedrepro.matching.stacking import alone, side_by_side
+from fedrepro.methods.pfnm import BiasPrior, Sigma02, Sigma2, Sigma2Layers
 
 
 @method(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._widths import Units, asked
-from fedrepro.components.methods.concatenation import ClassWeights, joined
 from fedrepro.core.rng import Rng
 from fedrepro.matching.networks import tensors_of
+from fedrepro.methods._widths import Units, asked
+from fedrepro.methods.concatenation import ClassWeights, joined
 from fedrepro.networks.dense import widths
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, State
-from fedrepro.components.methods.fedavg import FedAvg
-from fedrepro.components.methods.scaffold import client_tensors
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods.fedavg import FedAvg
+from fedrepro.methods.scaffold import client_tensors
 
 if TYPE_CHECKING:
     from fedrepro.papers.rm.methods._representation import RepresentationMatching

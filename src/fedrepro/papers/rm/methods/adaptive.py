@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, State, Traffic, method
-from fedrepro.components.methods import fedavg
 from fedrepro.core.metrics import FLOAT_BYTES, Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods import fedavg
 from fedrepro.papers.rm.methods import _adaptive as adaptive
 from fedrepro.papers.rm.methods._matching import MODELS, MatchingRounds
 

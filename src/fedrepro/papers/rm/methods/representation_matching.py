@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fedrepro.api import method
-from fedrepro.components.methods import fedavg
+from fedrepro.methods import fedavg
 from fedrepro.papers.rm.methods._matching import MODELS, MatchingRounds
 
 

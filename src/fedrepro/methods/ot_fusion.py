@@ -7,13 +7,13 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._widths import Units, asked, within_reach
-from fedrepro.components.methods.concatenation import ClassWeights
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import class_shares
 from fedrepro.matching.transport import fused
+from fedrepro.methods._widths import Units, asked, within_reach
+from fedrepro.methods.concatenation import ClassWeights
 
 
 @method(

@@ -11,11 +11,11 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._merging import MODELS, as_model, merged, shares_of, stacked
-from fedrepro.components.methods.fisher_merge import information
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import MODELS, as_model, merged, shares_of, stacked
+from fedrepro.methods.fisher_merge import information
 from fedrepro.training.asking import Answers
 
 RATE = 0.01  # of the published descent

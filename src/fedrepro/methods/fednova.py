@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, Traffic, method
-from fedrepro.components.methods.fedavg import NEEDS, Epochs, Fraction, Rounds, Steps, drawn
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.methods.fedavg import NEEDS, Epochs, Fraction, Rounds, Steps, drawn
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients

@@ -13,10 +13,10 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._merging import MODELS, as_model, merged, shares_of, stacked
-from fedrepro.components.methods.fedfisher import LEFT, Steps, solved
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import MODELS, as_model, merged, shares_of, stacked
+from fedrepro.methods.fedfisher import LEFT, Steps, solved
 from fedrepro.training.asking import Answers
 
 

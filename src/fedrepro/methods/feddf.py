@@ -11,10 +11,10 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._merging import MODELS
-from fedrepro.components.methods.average import average
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import MODELS
+from fedrepro.methods.average import average
 
 
 @method(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, method
-from fedrepro.components.methods._streams import arriving
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import class_shares
+from fedrepro.methods._streams import arriving
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients

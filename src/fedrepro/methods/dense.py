@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._merging import MODELS
-from fedrepro.components.methods.average import average
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import MODELS
+from fedrepro.methods.average import average
 from fedrepro.products.exponentials import exponential, root
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from functools import partial
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._merging import MODELS, as_model, shares_of, stacked
-from fedrepro.components.methods.regmean import Alpha, Ridge, damped
 from fedrepro.core.rng import Rng
+from fedrepro.methods._merging import MODELS, as_model, shares_of, stacked
+from fedrepro.methods.regmean import Alpha, Ridge, damped
 from fedrepro.training.asking import Answers
 
 

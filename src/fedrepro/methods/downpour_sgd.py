@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
-from fedrepro.components.methods._streams import arriving
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._streams import arriving
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients

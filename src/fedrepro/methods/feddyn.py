@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
-from fedrepro.components.methods.fedavg import Epochs, Fraction, Rounds, Steps, drawn
-from fedrepro.components.methods.fednova import moved
-from fedrepro.components.methods.scaffold import client_tensors, own_tensors
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods.fedavg import Epochs, Fraction, Rounds, Steps, drawn
+from fedrepro.methods.fednova import moved
+from fedrepro.methods.scaffold import client_tensors, own_tensors
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients

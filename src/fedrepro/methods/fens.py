@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Traffic, method
-from fedrepro.components.methods._merging import shares_of
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import shares_of
 
 
 @method(

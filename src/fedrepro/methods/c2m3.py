@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._merging import shares_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import shares_of
 
 
 @method(

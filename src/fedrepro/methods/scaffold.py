@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
-from fedrepro.components.methods.fedavg import (
+from fedrepro.core.rng import Rng
+from fedrepro.methods.fedavg import (
     NEEDS,
     Epochs,
     Fraction,
@@ -21,8 +22,7 @@ from fedrepro.components.methods.fedavg import (
     Steps,
     drawn,
 )
-from fedrepro.components.methods.fednova import carried, moved
-from fedrepro.core.rng import Rng
+from fedrepro.methods.fednova import carried, moved
 
 if TYPE_CHECKING:
     from fedrepro.training.clients import Clients

@@ -7,11 +7,11 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods.concatenation import ClassWeights
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import class_shares
 from fedrepro.matching.permuting import in_step, mean_network
+from fedrepro.methods.concatenation import ClassWeights
 
 
 @method(

@@ -9,11 +9,11 @@ from typing import Annotated
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
-from fedrepro.components.methods._merging import as_model
-from fedrepro.components.methods.fedfisher import LEFT, Steps, factors, solved
-from fedrepro.components.methods.regmean import Alpha, Ridge, moments, regmean
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.methods._merging import as_model
+from fedrepro.methods.fedfisher import LEFT, Steps, factors, solved
+from fedrepro.methods.regmean import Alpha, Ridge, moments, regmean
 from fedrepro.training.asking import Answers
 
 Sweeps = Annotated[int, Arg("times that every client is matched, at most", least=1)]
