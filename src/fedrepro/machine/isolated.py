@@ -107,7 +107,8 @@ def last_words(ended: subprocess.CompletedProcess[str]) -> str:
 def _limit(seconds: int) -> None:
     """Of processor time, addresses and files, for a process and those that it starts."""
     limits = {
-        resource.RLIMIT_CPU: seconds,
+        # for what outlives its parent: it must not come before the time by the clock, which is told
+        resource.RLIMIT_CPU: 2 * seconds + 1,
         resource.RLIMIT_AS: MEMORY,
         resource.RLIMIT_FSIZE: LARGEST_FILE,
         resource.RLIMIT_CORE: 0,
