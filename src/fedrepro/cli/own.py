@@ -292,7 +292,7 @@ def recommend(
     ] = Path("reports/record"),
 ) -> None:
     """Methods that are not told apart from the best in the leaderboard's nearest scenarios."""
-    from fedrepro.numbers.board import CLASSES, VERIFIED
+    from fedrepro.numbers.board import SEVERAL, VERIFIED
     from fedrepro.numbers.recommended import Wanted
     from fedrepro.numbers.recommended import recommend as recommended
 
@@ -326,8 +326,8 @@ def recommend(
     show(table)
     if not table.row_count:
         say("No method of the leaderboard makes do with that.")
-    alone = [one.accuracy for one in found.choices if one.kind != CLASSES[3]]
-    beaten = ": more than every one model above" if all(found.line > a for a in alone) else ""
+    alone = [one.accuracy for one in found.choices if one.kind != SEVERAL]
+    beaten = ": more than every one model above" if alone and found.line > max(alone) else ""
     say(f"The best client alone, by validation, has {100 * found.line:.1f} % there{beaten}.")
     if found.more:
         told = [f"{name} has {100 * a:.1f} % in {n}" for name, (n, a) in found.more.items()]

@@ -377,8 +377,8 @@ def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     top, most = 1.75, max(sum(place[0] == s for place, _ in scenes) for s in families)
     for (starts, methods), height in zip(parts, heights, strict=True):
         own = [(place, rows) for place, rows in scenes if place[0] == starts]
-        room = (WIDTH - 1.95 - 0.75) * (1 - len(own) / most)
-        axes = _axes(drawn, 1.95, 0.75 + room, top, height)
+        room = (WIDTH - 1.95 - 0.2) * (1 - len(own) / most)
+        axes = _axes(drawn, 1.95, 0.2 + room, top, height)
         _map(axes, board, own, methods)
         drawn.text(LEFT, 1 - (top - 0.2) / drawn.get_figheight(), f"clients of {starts}")
         top += height + 1.5
@@ -415,9 +415,7 @@ def _map(
     axes.grid(False)
     axes.set_yticks([at + 0.5 for at in range(len(methods))], methods)
     names = [f"{place[1]}, {place[3]} clients\n{place[2]}" for place, _ in scenes]
-    axes.set_xticks(
-        [at + 0.5 for at in range(len(scenes))], names, rotation=50, ha="left", fontsize=6
-    )
+    axes.set_xticks([at + 0.5 for at in range(len(scenes))], names, rotation=90, fontsize=6)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.invert_yaxis()

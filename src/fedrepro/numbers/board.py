@@ -21,7 +21,8 @@ from fedrepro.numbers.standings import BesideLine, Standing, against, scores_of,
 from fedrepro.planning.config import Board
 
 STARTS = ("one start", "different starts")
-CLASSES = ("one model", "extra exchanges", "public data", "several models", "reference")
+SEVERAL = "several models"
+CLASSES = ("one model", "extra exchanges", "public data", SEVERAL, "reference")
 COSTS = ("bytes_up", "rounds", "passes", "parameters", "forward_passes")
 SECONDS = ("server_seconds", "client_seconds")
 # who computed a row: whoever made the leaderboard; somebody else, with the same bytes where it was
@@ -254,7 +255,7 @@ def _class(told: Mapping[str, Any], entry: Reached) -> str:
     if any(need.startswith("public") for need in told["needs"]):
         return "public data"
     if entry.costs.get("forward_passes", 1) > 1:
-        return "several models"
+        return SEVERAL
     return "extra exchanges" if entry.costs.get("rounds", 1) > 1 else "one model"
 
 
