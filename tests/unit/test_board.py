@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,8 @@ import pandas as pd
 import pytest
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.board import DRAWN, pictures
+from fedrepro.drawings.board import DRAWN, bytes_up, pictures, skew
+from fedrepro.drawings.canvas import rules
 from fedrepro.numbers.board import Ground, Row, ground, rows_of
 from fedrepro.numbers.board_tables import leaderboard, scenarios, seconds
 from fedrepro.numbers.summary import csv_text, read_csv
@@ -290,3 +293,36 @@ def test_a_method_joins_a_leaderboard_by_one_line(scale: str) -> None:
     for part in parts:
         assert "once more" in [measure.label for measure in part.measures], part.key
     require_frozen(own)
+
+
+# --------------------------------------------------------------------------------------- drawings
+
+
+@pytest.fixture
+def recorded() -> tuple[dict[str, object], pd.DataFrame, pd.DataFrame]:
+    """The recorded leaderboard: what is told of it, and its two tables."""
+    place = Path(__file__).parents[2] / "reports/record/paper/arena"
+    tables = [pd.read_csv(place / name) for name in ("1.csv", "1.scenarios.csv")]
+    return json.loads((place / "1.json").read_text())["board"], tables[0], tables[1]
+
+
+def test_no_mark_is_cut_by_an_edge(recorded) -> None:
+    with rules():
+        drawn = bytes_up(*recorded)
+        drawn.canvas.draw()
+    for axes in drawn.axes:
+        box = axes.get_window_extent()
+        for mark in (line for line in axes.lines if line.get_marker() != "None"):
+            _, y = axes.transData.transform(mark.get_xydata()[0])
+            half = mark.get_markersize() / 2 * drawn.dpi / 72
+            assert box.y0 <= y - half < y + half <= box.y1
+
+
+def test_names_of_scenarios_do_not_lie_on_each_other(recorded) -> None:
+    with rules():
+        drawn = skew(*recorded)
+        drawn.canvas.draw()
+    for axes in drawn.axes:
+        boxes = [name.get_window_extent() for name in axes.get_xticklabels()]
+        assert len(boxes) > 1
+        assert not any(one.overlaps(two) for one, two in combinations(boxes, 2))
