@@ -314,7 +314,7 @@ def test_no_mark_is_cut_by_an_edge(recorded) -> None:
         box = axes.get_window_extent()
         for mark in (line for line in axes.lines if line.get_marker() != "None"):
             _, y = axes.transData.transform(mark.get_xydata()[0])
-            half = mark.get_markersize() / 2 * drawn.dpi / 72
+            half = mark.get_markersize() / 2**0.5 * drawn.dpi / 72  # a diamond's
             assert box.y0 <= y - half < y + half <= box.y1
 
 
