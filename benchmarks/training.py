@@ -129,6 +129,7 @@ def main() -> int:
     against = {name: harness.times_faster(measured, "fedrepro", name) for name in contenders}
     slower = 1 / against["products by MKL"]
     step = harness.median(measured["fedrepro"]) / work.steps * 1e6
+    network = network_of(parse_token("model", "mlp"), work.data.shape, work.classes)
     return harness.conclude(
         "training",
         given.results,
@@ -146,7 +147,7 @@ def main() -> int:
         microseconds_a_minibatch=round(step, 1),
         minibatches=work.steps,
         fastest_products=harness.fastest(measured, list(products)),
-        parameters=work.data.dims * HIDDEN + HIDDEN + HIDDEN * work.classes + work.classes,
+        multiplications_a_minibatch=work.settings.batch_size * network.products,
     )
 
 

@@ -93,9 +93,28 @@ def test_a_recorded_run_on_other_data_counts_by_their_size(workplace):  # noqa: 
     assert found.seconds["federate"] == pytest.approx(60 * larger)
 
 
+@pytest.mark.parametrize(
+    ("key", "times"),
+    [
+        ("arena/1-mnist-skewed", 1.0),  # as many images of the same form
+        # multiplications of LeNet for an image of each form; 50,000 images
+        ("arena/1-cifar10-skewed", 651_720 / 281_640 * 50 / 60),
+    ],
+)
+def test_training_is_told_by_a_recorded_run_with_the_same_network(workplace, key, times):  # noqa: F811
+    recorded = "arena/1-fashion-mnist-skewed"
+    path = Path(f"reports/record/paper/{recorded}.run.json")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"cpu_seconds": {"train": 600.0}}))
+    found = of(f"reports/paper/{key}.svg")
+    assert found.sources[f"the recorded run of {recorded}"] == found.jobs["train"] > 0
+    assert found.seconds["train"] == pytest.approx(600 * times)
+
+
 def test_training_falls_back_on_the_benchmark(workplace, monkeypatch):  # noqa: F811
     rates = Path("rates.json")
-    rates.write_text(json.dumps({"microseconds_a_minibatch": 100.0, "parameters": 1}))
+    measured = {"microseconds_a_minibatch": 100.0, "multiplications_a_minibatch": 1}
+    rates.write_text(json.dumps(measured))
     monkeypatch.setattr(module, "RATES", rates)
     found = of(f"reports/tiny/{KEY}.svg")
     assert found.seconds["train"] > 0

@@ -7,9 +7,10 @@ Jobs are counted exactly: those whose file is not there. Seconds come from, in t
    those with the same method, then of the same paper; shared by trials, clients and settings,
 3. the measured microseconds of a minibatch (benchmarks/results/training.json), for training only.
 
-On other data or another network, seconds of methods are taken to grow with the multiplications of
-a local model times the examples: most of what a method costs is predicting all of them. In rounds
-it is the examples that clients train on, up to the last round where a run may end sooner.
+On other data or another network, seconds are taken to grow with the multiplications of a local
+model times the examples: all of them for a method, since most of what it costs is predicting them,
+and those of all epochs for local training. In rounds it is the examples that clients train on, up
+to the last round where a run may end sooner.
 What has none of these is named, and counts nothing.
 """
 
@@ -94,9 +95,11 @@ def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Fore
     )
     jobs = [job for job in asked if not job_file(plan, job.run, job.trials).exists()]
     recorded = {run: exhibit for exhibit in reversed(chosen) for run in exhibit.runs}
+    first = {run.scenario: exhibit for run, exhibit in recorded.items()}
     _data(plan, jobs, found)
     for scenario, trials, clients in _training(plan, jobs):
-        found.add("train", scenario.model.name, rates.training(scenario, trials, clients))
+        estimate = rates.training(scenario, trials, clients, first[scenario])
+        found.add("train", scenario.model.name, estimate)
         found.bytes += 4.0 * rates.parameters(scenario) * trials * clients
     for job in jobs:
         estimate = rates.methods(job, recorded[job.run])
@@ -184,9 +187,18 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
 
 def _unlike(other: Exhibit, exhibit: Exhibit, run: Run) -> tuple[bool, bool]:
     """How far off another exhibit is as a source of seconds: without the method, another paper."""
-    paper = exhibit.key.partition("/")[0]
     methods = {one.method.name for one in other.runs}
-    return run.method.name not in methods, other.key.partition("/")[0] != paper
+    return run.method.name not in methods, _paper(other) != _paper(exhibit)
+
+
+def _trained_unlike(other: Exhibit, exhibit: Exhibit, scenario: Scenario) -> tuple[bool, bool]:
+    """The same for local training: without this kind of network, another paper."""
+    models = {one.scenario.model.name for one in other.runs if one.scenario}
+    return scenario.model.name not in models, _paper(other) != _paper(exhibit)
+
+
+def _paper(exhibit: Exhibit) -> str:
+    return exhibit.key.partition("/")[0]
 
 
 def parse_target(target: str, config: Config) -> tuple[str, str | None]:
@@ -242,7 +254,7 @@ class Rates:
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.records: dict[tuple[str, str], tuple[float, dict[str, float]]] = {}
+        self.records: dict[tuple[str, str], tuple[float, float]] = {}
         self.models: dict[str, list[float]] = defaultdict(list)  # seconds of a model by its token
         self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and its work
         for run, trials in plan.trials.items():
@@ -282,21 +294,29 @@ class Rates:
     def _kind(self, scenario: Scenario) -> str:
         return "/".join(s.token for s in (scenario.dataset, scenario.model, scenario.training))
 
-    def training(self, scenario: Scenario, trials: int, clients: int) -> tuple[float, str] | None:
+    def training(
+        self, scenario: Scenario, trials: int, clients: int, exhibit: Exhibit
+    ) -> tuple[float, str] | None:
         """Seconds to train these models: all clients of a trial together see the data once."""
         share = trials * clients / scenario.clients
         known = self.models[self._kind(scenario)]
         if known:
             return sum(known) / len(known) * share, "timings of finished training jobs"
-        form = self.form(scenario)
-        if form is None or not RATES.exists():
+        if self.form(scenario) is None:
             return None
-        steps = self.steps(scenario, form[2]) * share
-        measured = read_json_of(RATES, {"microseconds_a_minibatch": float, "parameters": int})
-        rate = measured["microseconds_a_minibatch"] * 1e-6
-        # the cost of a minibatch grows with the parameters; small models cost their overhead
-        rate *= max(0.2, self.parameters(scenario) / measured["parameters"])
-        return steps * rate, "the training benchmark's seconds for a minibatch"
+        size = self.local_work(scenario) * share
+        others = self.plan.exhibits.values()
+        alike = sorted(others, key=lambda other: _trained_unlike(other, exhibit, scenario))
+        for other in (exhibit, *alike):
+            whole, took = self._recorded(other, "train")
+            if whole:
+                return took * size / whole, f"the recorded run of {other.key}"
+        if not RATES.exists():
+            return None
+        fields = {"microseconds_a_minibatch": float, "multiplications_a_minibatch": int}
+        measured = read_json_of(RATES, fields)
+        rate = measured["microseconds_a_minibatch"] / measured["multiplications_a_minibatch"]
+        return size * rate * 1e-6, "the training benchmark's seconds for a minibatch"
 
     def methods(self, job: PlannedJob, exhibit: Exhibit) -> tuple[float, str] | None:
         """Seconds of a method over the trials of a job."""
@@ -310,23 +330,32 @@ class Rates:
             whole, took = self._recorded(other, job.stage)
             if whole:
                 share = self._size(run, len(job.trials)) / whole
-                return took.get(job.stage, 0.0) * share, f"the recorded run of {other.key}"
+                return took * share, f"the recorded run of {other.key}"
         return None
 
-    def _recorded(self, exhibit: Exhibit, stage: str) -> tuple[float, dict[str, float]]:
-        """The size of all recorded work of this kind, 0 if there is none, and seconds by stage."""
+    def _recorded(self, exhibit: Exhibit, stage: str) -> tuple[float, float]:
+        """The size of all recorded work of a stage, 0 where it tells nothing, and its seconds."""
         key = exhibit.key, stage
         if key not in self.records:
             path = Path(f"reports/record/{self.plan.scale}/{exhibit.key}.run.json")
-            self.records[key] = 0.0, {}
-            if path.exists():
-                like = {r: n for r, n in exhibit.trials.items() if stage_of(r) == stage}
-                whole = sum(self._size(one, self._computed(one, n)) for one, n in like.items())
-                run = read_json_of(path, {})
-                took = run.get("seconds", {}) | run.get("cpu_seconds", {})
-                # a record whose timings were gone tells nothing
-                self.records[key] = (whole, took) if took else (0.0, {})
+            run = read_json_of(path, {}) if path.exists() else {}
+            took = (run.get("seconds", {}) | run.get("cpu_seconds", {})).get(stage)
+            whole = 0.0 if took is None else self._whole(exhibit, stage)
+            self.records[key] = whole, took or 0.0
         return self.records[key]
+
+    def _whole(self, exhibit: Exhibit, stage: str) -> float:
+        """The size of all work of a stage that an exhibit takes."""
+        if stage != "train":
+            like = {run: n for run, n in exhibit.trials.items() if stage_of(run) == stage}
+            return sum(self._size(run, self._computed(run, n)) for run, n in like.items())
+        trained = dict.fromkeys(
+            (run.scenario, block)
+            for run, trials in exhibit.trials.items()
+            for block in self.plan.blocks_of(run, trials)
+            if run.every is None and run.scenario
+        )
+        return sum(self.local_work(scenario) * len(block) for scenario, block in trained)
 
     def work(self, run: Run) -> float:
         """What seconds of a trial are taken to grow with: size of a model times examples.
@@ -372,12 +401,13 @@ class Rates:
         form = self.form(scenario)
         return network_of(scenario.model, form[0], form[1]) if form else None
 
-    def steps(self, scenario: Scenario, examples: int) -> float:
-        """Minibatches of one trial of all clients."""
-        values: Any = scenario.training.values
-        held = examples / scenario.clients
-        each = math.ceil(held / (values["batch_size"] or held))
-        return float(each * scenario.clients * values["epochs"])
+    def local_work(self, scenario: Scenario) -> float:
+        """Multiplications of a forward pass over all examples in all epochs of one trial."""
+        form = self.form(scenario)
+        examples = form[2] if form else 0
+        products = max(LEAST_PRODUCTS, self.products(scenario))
+        epochs: Any = scenario.training["epochs"]
+        return float(examples * epochs * products)
 
     def form(self, scenario: Scenario) -> tuple[tuple[int, ...], int, int] | None:
         """Shape of an example, classes, training examples."""
