@@ -107,6 +107,7 @@ class Averaging:
             network_of(model, shape, 10),
             settings_of(spec),
             ClientData(self.examples(made.inputs, made.labels), made.rows),
+            needs=["rounds"],
         )
 
     def examples(self, inputs: np.ndarray, labels: np.ndarray) -> Examples:

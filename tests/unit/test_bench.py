@@ -9,6 +9,7 @@ from pathlib import Path
 
 import loaded
 import pytest
+from mirror import MIRROR, needs_mirror
 
 from fedrepro.cli.main import main
 
@@ -141,6 +142,15 @@ def test_rounds_of_the_papers_small(tmp_path):
     assert set(found["contenders"]) == ours | products
     assert [target["bound"] for target in found["targets"]] == [1.3, 1.3]
     assert found["settings"]["rounds"] == 1
+
+
+@needs_mirror
+def test_rounds_without_peers(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDREPRO_MIRROR", str(MIRROR))
+    words = ("--runs", 1, "--rounds", 2, "--peers")
+    status, found = bench("rounds", tmp_path, *words, written="rounds-lr-mnist")
+    assert status == 0
+    assert found["contenders"]["fedrepro"]["values"]["accuracy"] > 0.5
 
 
 def test_revisions_small(tmp_path):

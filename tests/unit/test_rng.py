@@ -33,6 +33,13 @@ def test_the_same_place_gives_the_same_draws(place, purpose):
     assert np.array_equal(first, place.stream(purpose).random(4))
 
 
+@given(PLACES)
+def test_a_stream_is_philox_with_the_digest_as_its_key(place):
+    """As NumPy documents it, so that others can draw the same numbers."""
+    plain = np.random.Generator(np.random.Philox(key=place.key("x")))
+    assert np.array_equal(plain.permutation(50), place.stream("x").permutation(50))
+
+
 @given(st.one_of(*(st.tuples(kind, kind) for kind in KINDS)))
 def test_no_two_places_of_a_kind_share_a_stream(pair):
     one, other = pair

@@ -8,9 +8,23 @@ killed and resumed ends with the same bytes.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
+
+
+class _Digest(ISeedSequence):
+    """The 128 bits of a digest in the place of a seed: given as a key, NumPy would ask the system
+    for random bits as well, and drop them."""
+
+    def __init__(self, bits: bytes) -> None:
+        self.words = np.frombuffer(bits, "<u8")
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint64) -> np.ndarray[Any, Any]:
+        assert (n_words, dtype) == (2, np.uint64)
+        return self.words
 
 
 @dataclass(frozen=True)
@@ -40,8 +54,14 @@ class Rng:
         call: int | None = None,
     ) -> Rng:
         """The same tree at another trial, client, round, epoch or call."""
-        named = {"trial": trial, "client": client, "round": round, "epoch": epoch, "call": call}
-        return replace(self, **{key: value for key, value in named.items() if value is not None})
+        return Rng(
+            self.seed,
+            self.trial if trial is None else trial,
+            self.client if client is None else client,
+            self.round if round is None else round,
+            self.epoch if epoch is None else epoch,
+            self.call if call is None else call,
+        )
 
     @property
     def clock(self) -> str:
@@ -62,10 +82,14 @@ class Rng:
 
     def stream(self, purpose: str) -> np.random.Generator:
         """A Philox generator keyed by a 128-bit digest of the seed, the purpose and the place."""
-        return np.random.Generator(np.random.Philox(key=self.key(purpose)))
+        # the types of NumPy know one kind of ISeedSequence, and its documentation any
+        bits = np.random.Philox(_Digest(self._digest(purpose)))  # type: ignore[arg-type]
+        return np.random.Generator(bits)
 
     def key(self, purpose: str) -> int:
         """The 128 bits themselves."""
+        return int.from_bytes(self._digest(purpose), "little")
+
+    def _digest(self, purpose: str) -> bytes:
         place = f"{self.seed}/{purpose}/{self.trial}/{self.client}/{self.clock}"
-        digest = hashlib.blake2b(place.encode(), digest_size=16).digest()
-        return int.from_bytes(digest, "little")
+        return hashlib.blake2b(place.encode(), digest_size=16).digest()
