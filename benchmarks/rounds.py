@@ -111,8 +111,17 @@ class Averaging:
         )
 
     def examples(self, inputs: np.ndarray, labels: np.ndarray) -> Examples:
-        flat = torch.from_numpy(inputs.reshape(len(inputs), -1)).to(self.device)
-        return Examples(flat, torch.from_numpy(labels).to(self.device))
+        """As prepared data sets are stored: pixels are bytes, and scaled when they are gathered."""
+        stored = np.rint(inputs.reshape(len(inputs), -1) * 255).astype(np.uint8)
+        examples = Examples(
+            torch.from_numpy(stored).to(self.device),
+            torch.from_numpy(labels).to(self.device),
+            255.0,
+        )
+        assert torch.equal(
+            examples.scaled(slice(None)).cpu().reshape(inputs.shape), torch.from_numpy(inputs)
+        )
+        return examples
 
     def __call__(self) -> harness.Timed:
         clients, wanted = self.clients, self.made.settings

@@ -69,6 +69,8 @@ def written_out(network: Network, terms: Sequence[object]) -> bool:
 
 def room(size: int, dtype: Any) -> Array:
     """Zeros (size,) that begin at a whole line of the cache."""
+    if not size:
+        return np.zeros(0, dtype)
     found = np.zeros(size * np.dtype(dtype).itemsize + 64, np.uint8)
     first = -found.ctypes.data % 64
     aligned: Array = found[first : first + size * np.dtype(dtype).itemsize].view(dtype)

@@ -189,8 +189,7 @@ class _Work:
         check_going_on(procedure.settings, tasks, memory is not None)
         procedure.require_pieces()
         device = examples.inputs.device.type
-        path = path or choose(procedure, device)
-        require(path, procedure, device)
+        path = require(path, procedure, device) if path else choose(procedure, device)
         self.trainer = (
             CompiledTrainer(procedure, examples, keep_gradients)
             if path == "compiled"
@@ -218,16 +217,17 @@ class _Work:
 
     def _judge(self, part: Part) -> None:
         """Note the losses and steps of some models, and which of these are finite."""
-        chosen, losses = part.chosen, part.losses
+        chosen = part.chosen
         self.steps[chosen] = part.taken
-        bad = ~np.isfinite(losses)
-        failed = bad.any(0)
-        self.failed_at[chosen] = np.where(failed, bad.argmax(0), -1)
-        self.finite[chosen] = ~failed & part.finite
-        for i, model in enumerate(chosen):
+        for i, model in enumerate(chosen.tolist()):
+            losses = part.losses[:, i]
+            whole = np.isfinite(losses)
+            failed = not whole.all()
+            self.failed_at[model] = whole.argmin() if failed else -1
+            self.finite[model] = not failed and part.finite[i]
             if self.finite[model]:
                 # an exact sum does not depend on how the steps were cut
-                self.loss[model] = math.fsum(losses[:, i].tolist()) / self.steps[model]
+                self.loss[model] = math.fsum(losses.tolist()) / self.steps[model]
 
     def _blank(self, part: Part) -> None:
         """What is not finite is not a number, whatever it was; private tensors are as given."""
