@@ -14,10 +14,17 @@ import numpy as np
 import once
 import pytest
 import step_digests
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrepro.core.registry import parse_token
+from fedrepro.networks.predict import network_of
 from fedrepro.products import compiled
+from fedrepro.training.dense import LINE, PAGE, CompiledTrainer
+from fedrepro.training.examples import Examples
+from fedrepro.training.procedure import Procedure
+from fedrepro.training.settings import settings_of
 
 HERE = Path(__file__).parent
 STORED = json.loads((HERE / "step_digests.json").read_text())
@@ -104,6 +111,46 @@ def test_products_of_any_shape(rows, inner, eighths, kind):
     bias, a, b = run.operands
     right = bias.astype("f8") + a.astype("f8") @ b.astype("f8")
     np.testing.assert_allclose(run(1), right, atol=1e-4 if kind == "f4" else 1e-12)
+
+
+@numba.njit
+def _halve(values):
+    before = compiled.flush()
+    for k in range(len(values)):
+        values[k] *= np.float32(0.5)
+    compiled.restore(before)
+
+
+@pytest.mark.skipif(not compiled.X86, reason="counts them on x86-64 only")
+def test_numbers_below_the_smallest_normal_one_count_as_zero_for_a_while():
+    """Weights of pixels that are never lit decay to them, and they take a processor long."""
+    smallest = np.finfo(np.float32).tiny
+    values = np.full(64, 1.5 * smallest, np.float32)
+    halves = values * np.float32(0.5)
+    assert (halves > 0).all()
+    _halve(values)
+    assert (values == 0).all()
+    _halve(halves)
+    assert (halves == 0).all()
+    assert np.float32(1.5 * smallest) * np.float32(0.5) > 0  # and then no more
+
+
+def test_training_leaves_small_numbers_to_others_as_they_are():
+    step_digests.digests(["amsgrad"])
+    assert np.full(64, 1e-38, np.float32)[0] * np.float32(0.5) > 0
+
+
+def test_what_a_step_goes_through_at_once_lies_at_different_places_of_pages():
+    network = network_of(parse_token("model", "mlp"), (28, 28), 10)
+    training = parse_token("training", "adam")
+    examples = Examples(torch.zeros((8, 784), dtype=torch.uint8), torch.zeros(8, dtype=torch.int64))
+    trainer = CompiledTrainer(Procedure(network, settings_of(training)), examples, True)
+    model = trainer.model
+    flat = [model.weights, model.gradient, model.summed, *model.moments]
+    places = [value.ctypes.data % PAGE for value in flat]
+    assert all(len(value) == trainer.size for value in flat)
+    assert len(set(places)) == len(flat)
+    assert all(place % LINE == 0 for place in places)
 
 
 def test_an_element_is_one_chain_of_fused_additions():

@@ -55,40 +55,44 @@ def descend(
         start = model.received[first:last]
         for k in range(len(gradient)):
             gradient[k] += descent.shift * start[k]
-    if descent.l2 != 0:
-        for k in range(len(gradient)):
-            gradient[k] = fma(descent.l2, weights[k], gradient[k])
+    one, two, three = model.moments
+    beta2, rest = number(descent.beta2), number(1.0 - descent.beta2)
     if descent.kind == SGD and descent.momentum == 0:
         for k in range(len(gradient)):
-            weights[k] = fma(-rate, gradient[k], weights[k])
+            weights[k] = fma(-rate, decayed(descent.l2, weights[k], gradient[k]), weights[k])
     elif descent.kind == SGD:
-        with_momentum(weights, gradient, model.moments[0, first:last], descent)
+        with_momentum(weights, gradient, one[first:last], descent)
     elif descent.kind == AMSGRAD:
-        amsgrad(weights, gradient, model.moments[0, first:last], model.moments[1, first:last],
-                model.moments[2, first:last], number(1.0 - descent.beta1), number(descent.beta2),
-                number(1.0 - descent.beta2), rate, root, descent.eps)  # fmt: skip
+        amsgrad(weights, gradient, one[first:last], two[first:last], three[first:last], descent.l2,
+                number(1.0 - descent.beta1), beta2, rest, rate, root, descent.eps)  # fmt: skip
     else:
-        adam(weights, gradient, model.moments[0, first:last], model.moments[1, first:last],
-             number(1.0 - descent.beta1), number(descent.beta2), number(1.0 - descent.beta2),
-             rate, root, descent.eps)  # fmt: skip
+        adam(weights, gradient, one[first:last], two[first:last], descent.l2,
+             number(1.0 - descent.beta1), beta2, rest, rate, root, descent.eps)  # fmt: skip
+
+
+@inner
+def decayed(l2: Any, weight: Any, gradient: Any) -> Any:
+    """The gradient with that of l2/2 · weight², in the pass that needs it."""
+    return gradient if l2 == 0 else fma(l2, weight, gradient)
 
 
 @inner
 def with_momentum(weights: Array, gradient: Array, velocity: Array, descent: StepNumbers) -> None:
     """v = momentum · v + g; w = w - lr · v."""
     for k in range(len(weights)):
-        velocity[k] = fma(descent.momentum, velocity[k], gradient[k])
+        g = decayed(descent.l2, weights[k], gradient[k])
+        velocity[k] = fma(descent.momentum, velocity[k], g)
         weights[k] = fma(-descent.lr, velocity[k], weights[k])
 
 
 @inner
 def adam(
-    weights: Array, gradient: Array, first: Array, second: Array,
+    weights: Array, gradient: Array, first: Array, second: Array, l2: Any,
     new: Any, old_square: Any, new_square: Any, rate: Any, root: Any, eps: Any,
 ) -> None:  # fmt: skip
     """m and v are running means of g and g²; w = w - rate · m / (√v · root + eps)."""
     for k in range(len(weights)):
-        g = gradient[k]
+        g = decayed(l2, weights[k], gradient[k])
         first[k] = fma(new, g - first[k], first[k])
         second[k] = fma(old_square, second[k], new_square * g * g)
         weights[k] -= rate * first[k] / fma(np.sqrt(second[k]), root, eps)
@@ -96,12 +100,12 @@ def adam(
 
 @inner
 def amsgrad(
-    weights: Array, gradient: Array, first: Array, second: Array, largest: Array,
+    weights: Array, gradient: Array, first: Array, second: Array, largest: Array, l2: Any,
     new: Any, old_square: Any, new_square: Any, rate: Any, root: Any, eps: Any,
 ) -> None:  # fmt: skip
     """The same with the largest v so far."""
     for k in range(len(weights)):
-        g = gradient[k]
+        g = decayed(l2, weights[k], gradient[k])
         first[k] = fma(new, g - first[k], first[k])
         second[k] = fma(old_square, second[k], new_square * g * g)
         largest[k] = largest[k] if second[k] < largest[k] else second[k]

@@ -74,7 +74,8 @@ class StepNumbers(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What changes: weights (S,), gradient and what was received, moments (up to 3, S).
+    """What changes: weights (S,), gradient and what was received; moments: what the optimiser
+    remembers, (S,) each or empty, which begin at a line of the cache as all others do.
 
     used: the weights of a step, which for a variational network are drawn: there `weights` are
     means and then spreads, each (S / 2,), and so are deviations and what the prior says.
@@ -84,7 +85,7 @@ class Model(NamedTuple):
     gradient: Array
     received: Array
     summed: Array
-    moments: Array
+    moments: tuple[Array, Array, Array]
     used: Array
     deviation: Array
     prior: Array

@@ -17,12 +17,25 @@ from numba import types
 from numba.extending import overload
 
 from fedrepro.products import compiled as products
-from fedrepro.products.compiled import Array, compiled, fma, inner, padded_to, product, words
+from fedrepro.products.compiled import (
+    Array,
+    compiled,
+    fetch,
+    flush,
+    fma,
+    inner,
+    padded_to,
+    product,
+    restore,
+    words,
+)
 from fedrepro.training import descents, drawn, outputs, records
 from fedrepro.training.descents import descend, rates_of
 from fedrepro.training.drawn import STRIP, draw, turn
 from fedrepro.training.outputs import add_entropy, at_outputs, scale
 from fedrepro.training.records import Data, Model, Net, Room, StepNumbers, StepOrder
+
+LINE = 64  # bytes of a line of the cache
 
 
 @partial(compiled, calls=(products, records, drawn, outputs, descents))
@@ -40,6 +53,7 @@ def train(
 
     taken: steps that the optimiser remembers.
     """
+    before = flush()
     right, drawn_weights = 0, len(net.tensors) > 0
     to = model.weights if descent.direct else model.gradient
     for s in range(len(losses)):
@@ -55,6 +69,8 @@ def train(
             if net.kept < 1:
                 words(order.keys[order.places[s, 0]], order.places[s, 1], piece, 0, room.words)
             gather(data, part, room.x)
+            after = order.ends[s] + piece * order.piece + len(part)
+            ask_for(data.inputs, order.rows[after : after + order.piece])
             forward(net, model.used, len(part), room, room.activations, net.kept)
             loss, hits = at_outputs(data.targets, part, net, room)
             losses[s] += loss * share
@@ -67,6 +83,7 @@ def train(
             backward(net, model, to, add, len(part), room)
         if not descent.direct:
             move(net, descent, model, taken + s + 1)
+    restore(before)
     return right
 
 
@@ -115,6 +132,15 @@ def gather(data: Data, rows: Array, x: Array) -> None:
         to, source = x[i * size : (i + 1) * size], inputs[rows[i]]
         for j in range(size):
             to[j] = scaled(source[j], scale, inverse)
+
+
+@inner
+def ask_for(inputs: Array, rows: Array) -> None:
+    """The rows that come next are brought near meanwhile: those of a client lie far apart."""
+    for i in range(len(rows)):
+        row = inputs[rows[i]]
+        for j in range(0, len(row), LINE // inputs.itemsize):
+            fetch(row, j)
 
 
 @inner
