@@ -188,6 +188,16 @@ def test_a_scenario_where_bounds_are_near_has_no_score() -> None:
     assert "easy" in set(scenarios(found, list(rows.values()))["case"])
 
 
+def test_each_scenario_says_what_a_method_costs_there() -> None:
+    found, rows = made(Part("1-a", {"even": LEVELS | {"asks": 0.8}}))
+    table = scenarios(found, list(rows.values()))
+    told = table[table["case"] == "even"].set_index(["method", "metric"])["mean"]
+    assert told["asks", "bytes_up"] == 3.0  # 900 bytes where a model has 300
+    assert told["asks", "exchanges"] == 3.0
+    assert told["votes", "networks"] == 4.0
+    assert told["average", "bytes_up"] == told["average", "networks"] == 1.0
+
+
 def test_starts_are_families_of_their_own() -> None:
     found = ground(BOARD, [Part("1-a", CASES), Part("1-b", {"even": LEVELS}, shared="false")])
     starts = [row.starts for row in rows_of(found) if row.method.label == "good"]

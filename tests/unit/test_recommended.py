@@ -60,6 +60,31 @@ def test_methods_that_are_not_told_apart_from_the_best_of_their_class(board):
     assert named(board, Wanted(10, "0.1", public=True)) == {"good", "twin", "images", "ensemble"}
 
 
+def test_costs_are_those_of_the_nearest_scenarios(board):
+    """One method asks layer by layer, and a network here has fewer layers than elsewhere."""
+    path = board / "quick/arena/1.scenarios.csv"
+    every = pd.read_csv(path)
+    told = [
+        {"starts": "one start", "data": "D", "case": case, "clients": 10, "method": method,
+         "metric": metric, "mean": value}
+        for case, exchanges in (("Dirichlet 0.1", 3), ("Dirichlet 0.5", 5))
+        for method, metric, value in (
+            ("asks", "exchanges", exchanges), ("ensemble", "networks", 10 * exchanges)
+        )
+    ]  # fmt: skip
+    pd.concat([every, pd.DataFrame(told)]).to_csv(path, index=False)
+    assert named(board, Wanted(10, "0.1", exchanges=3)) == {"asks", "ensemble"}
+    assert "asks" not in named(board, Wanted(10, "0.5", exchanges=3))
+    # halfway between both scenarios, so the most that one of them takes
+    between = str((0.1 * 0.5) ** 0.5)
+    assert "asks" not in named(board, Wanted(10, between, exchanges=4))
+    (found,) = (
+        one for one in recommend(Wanted(10, "0.5"), board / "quick").choices
+        if one.standing.method == "ensemble"
+    )  # fmt: skip
+    assert found.costs["networks"] == 50
+
+
 def test_what_others_report_is_left_out_and_what_was_verified_says_so(board, capsys):
     path = board / "quick/arena/1.csv"
     table = pd.read_csv(path)

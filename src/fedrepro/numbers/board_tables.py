@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from fedrepro.numbers.board import ALL, HERE, SECONDS, STARTS, Ground, Row, Scene, score_table
+from fedrepro.numbers.board import (
+    ALL,
+    HERE,
+    SECONDS,
+    STARTS,
+    Ground,
+    Reached,
+    Row,
+    Scene,
+    score_table,
+)
+
+# of a scenario: bytes as a multiple of what sending the models takes there
+COSTS_TOLD = ("bytes_up", "exchanges", "networks")
 
 
 def leaderboard(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
@@ -74,30 +87,36 @@ def _key(label: str) -> str:
 
 def _costs(ground: Ground, row: Row, scenes: Sequence[Scene]) -> dict[str, float | None]:
     """Means over scenarios: bytes as multiples of what sending the models takes, the rest as is."""
-    label, board = row.method.label, ground.board
+    label = row.method.label
     own = [
-        (ground.entries[s], s)
+        _costs_there(ground, ground.entries[s], s, label)
         for s in scenes
         if s.starts == row.starts and label in ground.entries[s]
     ]
-    found: dict[str, list[float]] = {}
-    for entries, scene in own:
-        costs, plain = entries[label].costs, entries[board.baseline].costs
-        found.setdefault("bytes_up", []).append(costs["bytes_up"] / plain["bytes_up"])
-        each = costs["bytes_up"] / scene.clients / 1e6
-        found.setdefault("megabytes_up_a_client", []).append(each)
-        found.setdefault("exchanges", []).append(costs["rounds"])
-        found.setdefault("passes", []).append(costs["passes"])
-        found.setdefault("networks", []).append(costs["forward_passes"])
-        found.setdefault("parameters", []).append(costs["parameters"])
-    return {key: float(np.mean(values)) for key, values in found.items()}
+    return {key: float(np.mean([one[key] for one in own])) for key in own[0]} if own else {}
+
+
+def _costs_there(
+    ground: Ground, entries: Mapping[str, Reached], scene: Scene, label: str
+) -> dict[str, float]:
+    """The same in one scenario."""
+    costs, plain = entries[label].costs, entries[ground.board.baseline].costs
+    return {
+        "bytes_up": costs["bytes_up"] / plain["bytes_up"],
+        "megabytes_up_a_client": costs["bytes_up"] / scene.clients / 1e6,
+        "exchanges": costs["rounds"],
+        "passes": costs["passes"],
+        "networks": costs["forward_passes"],
+        "parameters": costs["parameters"],
+    }
 
 
 def scenarios(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
     """A row per scenario, method and number, in the form of an exhibit's csv; and of all scenarios.
 
-    Numbers: accuracy on test examples, score, and of all scenarios together score, rank_low,
-    rank_high and group. Of methods without a row nothing is told.
+    Numbers: accuracy on test examples, score, what the method costs (COSTS_TOLD, which have no
+    trials), and of all scenarios together score, rank_low, rank_high and group. Of methods without
+    a row nothing is told.
     """
     found = []
     by = {(row.starts, row.method.label): row.method.computed for row in rows}
@@ -110,6 +129,8 @@ def scenarios(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
             found.append(base | _series("accuracy", "test", entry.accuracy))
             if scene in ground.scenes:
                 found.append(base | _series("score", "", ground.scores(scene, label)))
+            costs = _costs_there(ground, entries, scene, label)
+            found += [base | {"metric": name, "mean": costs[name]} for name in COSTS_TOLD]
     for row in rows:
         place = {"starts": row.starts, "data": ALL, "case": ALL, "clients": None}
         base = {**place, "method": row.method.label, "setting": ""}

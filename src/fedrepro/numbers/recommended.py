@@ -19,6 +19,7 @@ import pandas as pd
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.numbers.board import ALL, CLASSES, REPORTED, STARTS
+from fedrepro.numbers.board_tables import COSTS_TOLD
 from fedrepro.numbers.standings import Standing, standings
 
 IID, LABELS = "iid", "labels"
@@ -65,7 +66,8 @@ class Wanted:
 class Taken:
     """A method that is not told apart from the best of its class in the nearest scenarios.
 
-    accuracy: mean on test examples there. costs: columns of the leaderboard by name.
+    accuracy: mean on test examples there. costs: columns of the leaderboard by name; bytes,
+    exchanges and networks are of these scenarios.
     """
 
     kind: str
@@ -97,8 +99,6 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     table = table[(table["starts"] == starts) & table["class"].isin(wanted.classes)]
     if "computed" in table:  # what others report, and nobody computed again, is not recommended
         table = table[table["computed"] != REPORTED]
-    too_many = table[table["exchanges"] > wanted.exchanges].set_index("method")["exchanges"]
-    table = table[table["exchanges"] <= wanted.exchanges]
     single = every[(every["starts"] == starts) & (every["case"] != ALL)]
     scored = single[single["metric"] == "score"]
     if scored.empty:
@@ -109,10 +109,13 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     near = places[away <= away.min() + 1e-9]
     there = single.merge(near, on=PLACE)
     accuracy = there[there["metric"] == "accuracy"].groupby("method")["mean"].mean()
+    table = _as_there(table.set_index("method"), there)
+    too_many = table[table["exchanges"] > wanted.exchanges]["exchanges"]
+    table = table[table["exchanges"] <= wanted.exchanges]
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
     found: list[Taken] = []
     for kind in wanted.classes:
-        own = table[table["class"] == kind].set_index("method")
+        own = table[table["class"] == kind]
         scores = _scores(there[there["method"].isin(own.index)], near)
         for one in standings(scores, names, Rng(0)):
             if one.group == 1:
@@ -123,6 +126,19 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     asked = {name: (round(times), float(accuracy.get(name, 0))) for name, times in too_many.items()}
     more = {str(name): own for name, own in asked.items() if own[1] > best}
     return Recommendation(names, float(away.min()), found, line, more)
+
+
+def _as_there(table: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
+    """Methods with what they cost in these scenarios, in the place of means over all of them.
+
+    Exchanges are the most that one of them takes.
+    """
+    own = there[there["metric"].isin(COSTS_TOLD)]
+    costs = own.pivot_table(values="mean", index="method", columns="metric")
+    if "exchanges" in costs:
+        asked = own[own["metric"] == "exchanges"]
+        costs["exchanges"] = asked.groupby("method")["mean"].max()
+    return costs.reindex(table.index).combine_first(table)
 
 
 def distance(wanted: Wanted, case: str, clients: int) -> float:
