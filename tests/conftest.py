@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType
@@ -23,6 +23,7 @@ import yaml  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 import fedrepro  # noqa: E402, F401  # before any library that it names branches to
+from fedrepro.core.outside import NAMED  # noqa: E402
 from fedrepro.core.packs import packs  # noqa: E402
 
 # a machine that is busy with other work must not fail a property
@@ -41,6 +42,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--lines", type=float, metavar="PERCENT",
         help="count which lines of src run; it fails where fewer than this do",
     )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _components_of_one_test_only() -> Iterator[None]:
+    """Commands tell what they start of files of components: here, the tests to come."""
+    before = os.environ.get(NAMED)
+    yield
+    os.environ.pop(NAMED, None)
+    if before is not None:
+        os.environ[NAMED] = before
 
 
 def pytest_configure(config: pytest.Config) -> None:
