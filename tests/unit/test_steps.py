@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
-from fedrepro.products import compiled
-from fedrepro.training.dense import LINE, PAGE, CompiledTrainer
+from fedrepro.products import compiled, processor
+from fedrepro.training.dense import CompiledTrainer
 from fedrepro.training.examples import Examples
+from fedrepro.training.flat import LINE, PAGE
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
 
@@ -115,13 +116,13 @@ def test_products_of_any_shape(rows, inner, eighths, kind):
 
 @numba.njit
 def _halve(values):
-    before = compiled.flush()
+    before = processor.flush()
     for k in range(len(values)):
         values[k] *= np.float32(0.5)
-    compiled.restore(before)
+    processor.restore(before)
 
 
-@pytest.mark.skipif(not compiled.X86, reason="counts them on x86-64 only")
+@pytest.mark.skipif(not processor.X86, reason="counts them on x86-64 only")
 def test_numbers_below_the_smallest_normal_one_count_as_zero_for_a_while():
     """Weights of pixels that are never lit decay to them, and they take a processor long."""
     smallest = np.finfo(np.float32).tiny

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import platform
 from collections.abc import Callable, Collection
 from functools import cache
 from types import ModuleType
@@ -109,7 +108,6 @@ ROWS, COLUMNS = (12, 32) if WIDE else (6, 16)
 HALF = COLUMNS // 2
 VECTOR = 512  # bits; LLVM makes of them what the machine has
 UNROLLED = 4
-X86, FLUSHED = platform.machine() in ("x86_64", "AMD64"), 0x8040  # results, and operands
 FEW = 4096  # numbers that stay in the first cache
 
 
@@ -323,61 +321,6 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 # a · b + c, rounded once: half the instructions, and the same bits on every machine
 fma: Any = intrinsic(_fma)
-
-
-def _fetch(typing: Any, array: Any, at: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, given[0]).data
-        place = builder.bitcast(builder.gep(data, [given[1]]), ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
-        ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        # to read, into the second cache, data and no code
-        builder.call(ask, [place, *(ir.Constant(number, value) for value in (0, 2, 1))])
-        return context.get_dummy_value()
-
-    return types.void(array, at), generate
-
-
-# asks for the line of memory that holds array[at], so that it is near when it is needed
-fetch: Any = intrinsic(_fetch)
-
-
-def _mode(builder: Any, name: str, place: Any) -> None:
-    """Store, or load, the register that says how numbers are rounded."""
-    pointer = builder.bitcast(place, ir.IntType(8).as_pointer())
-    kind = ir.FunctionType(ir.VoidType(), [pointer.type])
-    ask = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{name}mxcsr")
-    builder.call(ask, [pointer])
-
-
-def _flush(typing: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        place = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
-        if X86:
-            _mode(builder, "st", place)
-        before = builder.load(place)
-        builder.store(builder.or_(before, ir.Constant(before.type, FLUSHED)), place)
-        if X86:
-            _mode(builder, "ld", place)
-        return before
-
-    return types.uint32(), generate
-
-
-def _restore(typing: Any, before: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        if X86:
-            _mode(builder, "ld", cgutils.alloca_once_value(builder, given[0]))
-        return context.get_dummy_value()
-
-    return types.void(types.uint32), generate
-
-
-# Between the two what is below the smallest normal number counts as zero: it costs a processor
-# many times the multiplication of another. `restore` takes what `flush` gave.
-flush: Any = intrinsic(_flush)
-restore: Any = intrinsic(_restore)
 
 
 @inner

@@ -15,6 +15,7 @@ import numpy as np
 
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
+from fedrepro.training.flat import LINE, PAGE
 from fedrepro.training.minibatches import Visits, visits
 from fedrepro.training.noise import PURPOSE, normal_pairs
 from fedrepro.training.procedure import Given, Part, Procedure
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 log = logging.getLogger(__name__)
-LINE, PAGE = 64, 4096  # bytes of a line of the cache, and of memory
 NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
 
 

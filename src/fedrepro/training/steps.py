@@ -17,28 +17,18 @@ from numba import types
 from numba.extending import overload
 
 from fedrepro.products import compiled as products
-from fedrepro.products.compiled import (
-    Array,
-    compiled,
-    fetch,
-    flush,
-    fma,
-    inner,
-    padded_to,
-    product,
-    restore,
-    words,
-)
+from fedrepro.products import processor
+from fedrepro.products.compiled import Array, compiled, fma, inner, padded_to, product, words
+from fedrepro.products.processor import fetch, flush, restore
 from fedrepro.training import descents, drawn, outputs, records
 from fedrepro.training.descents import descend, rates_of
 from fedrepro.training.drawn import STRIP, draw, turn
+from fedrepro.training.flat import LINE
 from fedrepro.training.outputs import add_entropy, at_outputs, scale
 from fedrepro.training.records import Data, Model, Net, Room, StepNumbers, StepOrder
 
-LINE = 64  # bytes of a line of the cache
 
-
-@partial(compiled, calls=(products, records, drawn, outputs, descents))
+@partial(compiled, calls=(products, processor, records, drawn, outputs, descents))
 def train(
     data: Data,
     order: StepOrder,
