@@ -179,3 +179,18 @@ def test_seconds_come_from_a_run_with_the_same_method_first():
     papers = [other.key.partition("/")[0] for other in order]
     assert papers[0] == "rm"
     assert papers.index("fedavg") < papers.index("pfnm")
+
+
+def test_rounds_are_told_by_local_training_of_the_same_network(workplace):  # noqa: F811
+    for key, stage, took in (
+        ("arena/1-fashion-mnist-skewed", "train", 900.0),
+        ("fedavg/table-1-cnn", "federate", 7.0),  # another network of the same kind
+        ("fedavg/table-1", "federate", 7.0),
+    ):
+        path = Path(f"reports/record/paper/{key}.run.json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"cpu_seconds": {stage: took}}))
+    found = of("reports/paper/arena/rounds.csv")
+    assert set(found.sources) == {"the recorded run of arena/1-fashion-mnist-skewed"}
+    # 17 settings in three cases, 20 epochs each; two kinds of clients and all data, 10 epochs each
+    assert found.seconds["federate"] == pytest.approx(900 * (17 * 3 * 20) / (3 * 10))

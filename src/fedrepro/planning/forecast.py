@@ -4,7 +4,9 @@ Jobs are counted exactly: those whose file is not there. Seconds come from, in t
 
 1. the timings of finished jobs of the same method or the same training, per trial and client,
 2. the recorded run of the same exhibit, or of another one of the scale (reports/record), first of
-   those with the same method, then of the same paper; shared by trials, clients and settings,
+   those with the same method, then of the same network, then of the same paper; for rounds and
+   local training those of the same network, and what local training took tells of rounds too;
+   shared by trials, clients and settings,
 3. the measured microseconds of a minibatch (benchmarks/results/training.json), for training only.
 
 On other data or another network, seconds are taken to grow with the multiplications of a local
@@ -20,6 +22,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path, PurePosixPath
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -185,16 +188,29 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
     return float(values.get("rounds", 1) * max(1.0, values.get("fraction", 1.0) * clients) * each)
 
 
-def _unlike(other: Exhibit, exhibit: Exhibit, run: Run) -> tuple[bool, bool]:
-    """How far off another exhibit is as a source of seconds: without the method, another paper."""
-    methods = {one.method.name for one in other.runs}
-    return run.method.name not in methods, _paper(other) != _paper(exhibit)
+def _unlike(other: Exhibit, exhibit: Exhibit, run: Run) -> tuple[bool, ...]:
+    """How far off another exhibit is as a source of seconds.
+
+    Without the method, without this kind of network, another paper. In rounds, which are local
+    training for the most part, the network counts first.
+    """
+    method = run.method.name not in {one.method.name for one in other.runs}
+    paper = _paper(other) != _paper(exhibit)
+    network = _unlike_network(other, run.scenario)
+    return (*network, method, paper) if run.every is not None else (method, *network, paper)
 
 
-def _trained_unlike(other: Exhibit, exhibit: Exhibit, scenario: Scenario) -> tuple[bool, bool]:
-    """The same for local training: without this kind of network, another paper."""
-    models = {one.scenario.model.name for one in other.runs if one.scenario}
-    return scenario.model.name not in models, _paper(other) != _paper(exhibit)
+def _trained_unlike(other: Exhibit, exhibit: Exhibit, scenario: Scenario) -> tuple[bool, ...]:
+    """The same for local training: without this network, without its kind, another paper."""
+    return *_unlike_network(other, scenario), _paper(other) != _paper(exhibit)
+
+
+def _unlike_network(other: Exhibit, scenario: Scenario | None) -> tuple[bool, bool]:
+    """Whether no run of an exhibit has this network, or one of its kind."""
+    models = {run.scenario.model for run in other.runs if run.scenario}
+    if scenario is None:
+        return False, False
+    return scenario.model not in models, scenario.model.name not in {one.name for one in models}
 
 
 def _paper(exhibit: Exhibit) -> str:
@@ -326,8 +342,9 @@ class Rates:
             each = sum(known) / len(known) * whole_settings(run)
             return each * len(job.trials) * self.work(run), "timings of the same methods"
         alike = sorted(self.plan.exhibits.values(), key=lambda other: _unlike(other, exhibit, run))
-        for other in (exhibit, *alike):
-            whole, took = self._recorded(other, job.stage)
+        stages = (job.stage, "train") if job.stage == "federate" else (job.stage,)
+        for other, stage in product((exhibit, *alike), stages):
+            whole, took = self._recorded(other, stage)
             if whole:
                 share = self._size(run, len(job.trials)) / whole
                 return took * share, f"the recorded run of {other.key}"
