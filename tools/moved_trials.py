@@ -81,12 +81,18 @@ def told(exhibits: list[str], reports: Path, scale: str) -> int:
 
 def moved(ours: pd.DataFrame, recorded: pd.DataFrame) -> pd.DataFrame:
     """By metric and split: compared trials, largest and mean |difference|, and sd of trials."""
-    same = [name for name in recorded.columns if name in ours.columns and name != "value"]
+    # without the setting's token: columns say the same, and earlier records wrote it otherwise
+    left = ("value", "setting")
+    same = [name for name in recorded.columns if name in ours.columns and name not in left]
     ends = [frame[~frame["phase"].isin(BY_ROUND)] if "phase" in frame else frame
             for frame in (ours, recorded)]  # fmt: skip
     # texts, because values that are not there equal each other as such
     sides = [frame[same].astype(object).fillna("").astype(str) for frame in ends]
     sides = [s.assign(value=frame["value"]) for s, frame in zip(sides, ends, strict=True)]
+    run = [name for name in same if name not in ("client", "round", "phase", "split", "metric")]
+    for side in list(sides):  # what a race stopped is at another round than what ran to the end
+        stopped = pd.MultiIndex.from_frame(side.loc[side["metric"] == "stopped_at", run])
+        sides = [s[~pd.MultiIndex.from_frame(s[run]).isin(stopped)] for s in sides]
     both = sides[0].merge(sides[1], on=same, suffixes=("", "_recorded"))
     both["away"] = (both["value"] - both["value_recorded"]).abs()
     among = [name for name in same if name not in ("trial", "client")]
