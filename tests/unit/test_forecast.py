@@ -175,7 +175,7 @@ def test_seconds_come_from_a_run_with_the_same_method_first():
     plan = Plan(Config(), load_exhibits(), "paper")
     exhibit = plan.exhibit("rm/entropy-term")
     run = next(run for run in exhibit.runs if run.method.name == "fedavg")
-    order = sorted(plan.exhibits.values(), key=lambda other: module._unlike(other, exhibit, run))
+    order = module.Rates(plan).alike(exhibit, "federate", run.method.name, run.scenario)
     papers = [other.key.partition("/")[0] for other in order]
     assert papers[0] == "rm"
     assert papers.index("fedavg") < papers.index("pfnm")
@@ -194,3 +194,12 @@ def test_rounds_are_told_by_local_training_of_the_same_network(workplace):  # no
     assert set(found.sources) == {"the recorded run of arena/1-fashion-mnist-skewed"}
     # 17 settings in three cases, 20 epochs each; two kinds of clients and all data, 10 epochs each
     assert found.seconds["federate"] == pytest.approx(900 * (17 * 3 * 20) / (3 * 10))
+
+
+def test_data_whose_form_is_not_known_tell_nothing_of_others(workplace):  # noqa: F811
+    path = Path("reports/record/paper/gems/table-11.run.json")  # photographs that are not prepared
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"cpu_seconds": {"aggregate": 50.0}}))
+    found = of("reports/paper/gems/table-9.csv")  # MNIST
+    assert sum(found.unknown.values()) >= found.jobs["aggregate"] > 0
+    assert not found.seconds["aggregate"]

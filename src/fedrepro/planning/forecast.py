@@ -3,10 +3,9 @@
 Jobs are counted exactly: those whose file is not there. Seconds come from, in this order,
 
 1. the timings of finished jobs of the same method or the same training, per trial and client,
-2. the recorded run of the same exhibit, or of another one of the scale (reports/record), first of
-   those with the same method, then of the same network, then of the same paper; for rounds and
-   local training those of the same network, and what local training took tells of rounds too;
-   shared by trials, clients and settings,
+2. the recorded run of the same exhibit, or of another one of the scale (reports/record) that is
+   most like it: with the same method or, for rounds and local training, the same network; what
+   local training took tells of rounds too; shared by trials, clients and settings,
 3. the measured microseconds of a minibatch (benchmarks/results/training.json), for training only.
 
 On other data or another network, seconds are taken to grow with the multiplications of a local
@@ -188,35 +187,6 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
     return float(values.get("rounds", 1) * max(1.0, values.get("fraction", 1.0) * clients) * each)
 
 
-def _unlike(other: Exhibit, exhibit: Exhibit, run: Run) -> tuple[bool, ...]:
-    """How far off another exhibit is as a source of seconds.
-
-    Without the method, without this kind of network, another paper. In rounds, which are local
-    training for the most part, the network counts first.
-    """
-    method = run.method.name not in {one.method.name for one in other.runs}
-    paper = _paper(other) != _paper(exhibit)
-    network = _unlike_network(other, run.scenario)
-    return (*network, method, paper) if run.every is not None else (method, *network, paper)
-
-
-def _trained_unlike(other: Exhibit, exhibit: Exhibit, scenario: Scenario) -> tuple[bool, ...]:
-    """The same for local training: without this network, without its kind, another paper."""
-    return *_unlike_network(other, scenario), _paper(other) != _paper(exhibit)
-
-
-def _unlike_network(other: Exhibit, scenario: Scenario | None) -> tuple[bool, bool]:
-    """Whether no run of an exhibit has this network, or one of its kind."""
-    models = {run.scenario.model for run in other.runs if run.scenario}
-    if scenario is None:
-        return False, False
-    return scenario.model not in models, scenario.model.name not in {one.name for one in models}
-
-
-def _paper(exhibit: Exhibit) -> str:
-    return exhibit.key.partition("/")[0]
-
-
 def parse_target(target: str, config: Config) -> tuple[str, str | None]:
     """Scale and exhibit (None: all that are selected) of a path or of a word such as pfnm/x."""
     path = PurePosixPath(target)
@@ -271,6 +241,8 @@ class Rates:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.records: dict[tuple[str, str], tuple[float, float]] = {}
+        self.orders: dict[object, list[Exhibit]] = {}
+        self.names: dict[tuple[str, str], set[object]] = {}
         self.models: dict[str, list[float]] = defaultdict(list)  # seconds of a model by its token
         self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and its work
         for run, trials in plan.trials.items():
@@ -321,9 +293,7 @@ class Rates:
         if self.form(scenario) is None:
             return None
         size = self.local_work(scenario) * share
-        others = self.plan.exhibits.values()
-        alike = sorted(others, key=lambda other: _trained_unlike(other, exhibit, scenario))
-        for other in (exhibit, *alike):
+        for other in self.alike(exhibit, "train", None, scenario):
             whole, took = self._recorded(other, "train")
             if whole:
                 return took * size / whole, f"the recorded run of {other.key}"
@@ -341,14 +311,65 @@ class Rates:
         if known:
             each = sum(known) / len(known) * whole_settings(run)
             return each * len(job.trials) * self.work(run), "timings of the same methods"
-        alike = sorted(self.plan.exhibits.values(), key=lambda other: _unlike(other, exhibit, run))
+        alike = self.alike(exhibit, job.stage, run.method.name, run.scenario)
         stages = (job.stage, "train") if job.stage == "federate" else (job.stage,)
-        for other, stage in product((exhibit, *alike), stages):
+        for other, stage in product(alike, stages):
             whole, took = self._recorded(other, stage)
             if whole:
                 share = self._size(run, len(job.trials)) / whole
                 return took * share, f"the recorded run of {other.key}"
         return None
+
+    def alike(
+        self, exhibit: Exhibit, stage: str, method: str | None, scenario: Scenario | None
+    ) -> list[Exhibit]:
+        """An exhibit and all others, as they can tell its seconds, which are those of all runs.
+
+        First those with the method; in rounds, which are local training for the most part, and in
+        training those with this network, then with one of its kind. Then those that share most of
+        their methods, networks and data. Where the form of data is not known, as until they are
+        prepared, work can be compared with that of such data only.
+        """
+        model = scenario.model if scenario else None
+        key = exhibit.key, stage, method, scenario
+        if key not in self.orders:
+            ours = self._names(exhibit, stage)
+            known = {self.form(scenario) is not None} if scenario else set()
+
+            def unlike(other: Exhibit) -> tuple[float, ...]:
+                theirs = self._names(other, stage)
+                network = model not in theirs, model is not None and model.name not in theirs
+                trained = () if stage == "aggregate" else network
+                return (
+                    *trained,
+                    method is not None and method not in theirs,
+                    1 - len(ours & theirs) / len(ours | theirs),
+                )
+
+            others = [
+                other
+                for other in self.plan.exhibits.values()
+                if other is not exhibit and self._known(other) == known
+            ]
+            self.orders[key] = [exhibit, *sorted(others, key=unlike)]
+        return self.orders[key]
+
+    def _names(self, exhibit: Exhibit, stage: str) -> set[object]:
+        """Paper, methods of a stage, networks, their kinds and data of an exhibit."""
+        if (exhibit.key, stage) not in self.names:
+            cases = {run.scenario for run in exhibit.runs if run.scenario}
+            found: set[object] = {exhibit.key.partition("/")[0]}
+            found |= {run.method.name for run in exhibit.runs if stage_of(run) == stage}
+            found |= {
+                part for case in cases for part in (case.model, case.model.name, case.dataset)
+            }
+            self.names[exhibit.key, stage] = found
+        return self.names[exhibit.key, stage]
+
+    def _known(self, exhibit: Exhibit) -> set[bool]:
+        """Whether the form of its data is known; both, where it is of some."""
+        cases = {run.scenario for run in exhibit.runs if run.scenario}
+        return {self.form(case) is not None for case in cases}
 
     def _recorded(self, exhibit: Exhibit, stage: str) -> tuple[float, float]:
         """The size of all recorded work of a stage, 0 where it tells nothing, and its seconds."""
