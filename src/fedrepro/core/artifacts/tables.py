@@ -1,4 +1,4 @@
-"""Tables as parquet: zstd, byte-stream-split for numbers, with checksums that are compared.
+"""Tables as parquet: zstd but for weights, byte-stream-split, with checksums that are compared.
 
 Every table carries its kind, the schema version, its place in the tree of results and its
 provenance in the file's metadata, and there too a checksum of all other bytes of the file: pages,
@@ -54,7 +54,11 @@ def write_table(
 
 @contextlib.contextmanager
 def parquet(
-    path: Path | str, schema: pa.Schema, kind: str, provenance: Mapping[str, Any]
+    path: Path | str,
+    schema: pa.Schema,
+    kind: str,
+    provenance: Mapping[str, Any],
+    compressed: bool = True,
 ) -> Iterator[Callable[[pa.Table], None]]:
     """A function that appends tables of this schema to a file, each as row groups of its own."""
     import pyarrow as pa
@@ -71,9 +75,9 @@ def parquet(
         with pq.ParquetWriter(
             temporary,
             schema,
-            compression="zstd",
+            compression="zstd" if compressed else "none",
             use_dictionary=_columns(schema, pa.types.is_string),
-            use_byte_stream_split=_columns(schema, pa.types.is_floating),
+            use_byte_stream_split=compressed and _columns(schema, pa.types.is_floating),
         ) as writer:
             yield lambda table: writer.write_table(table.replace_schema_metadata(metadata))
             writer.add_key_value_metadata({KEY: UNKNOWN})
@@ -81,16 +85,8 @@ def parquet(
 
 
 def _columns(schema: pa.Schema, test: Any) -> list[str]:
-    """Parquet paths of the leaf columns whose type passes `test`."""
-    import pyarrow as pa
-
-    names = []
-    for item in schema:
-        if test(item.type):
-            names.append(item.name)
-        elif pa.types.is_list(item.type) and test(item.type.value_type):
-            names.append(f"{item.name}.list.element")
-    return names
+    """Columns whose type passes `test`."""
+    return [item.name for item in schema if test(item.type)]
 
 
 def read_table(path: Path | str, kind: str) -> pa.Table:
