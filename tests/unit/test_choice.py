@@ -112,19 +112,26 @@ def test_a_trial_without_the_curve_is_a_sentence():
         read(rows, rule(over="best"), 2)
 
 
-def chosen(choice: Choice, *means: float) -> int:
+def chosen(choice: Choice, *means: float, lost_stay: bool = False) -> int:
     """Which of as many settings, with these criteria, is chosen."""
     spec = components("method")["downpour_sgd"].spec({"rounds": list(range(1, 1 + len(means)))})
     settings = [Setting(one) for one in spec.expand()]
     measure = Measure(spec, "D", None, choice, reference=False, settings=tuple(settings))
     found = {s: Candidate({}, [mean]) for s, mean in zip(settings, means, strict=True)}
-    return settings.index(choose(found, measure, "here"))
+    return settings.index(choose(found, measure, "here", lost_stay=lost_stay))
 
 
 def test_more_is_better_or_less_as_the_metric_says():
     assert chosen(rule(), 0.1, 0.7, 0.4) == 1
     assert chosen(rule(metric="bytes_up"), 3.0, 7.0, 2.0) == 2
     assert chosen(rule(metric="rounds"), math.inf, 7.0, 9.0) == 1  # never reached is not chosen
+
+
+def test_where_all_failed_the_first_may_stand_for_them_and_only_then():
+    assert chosen(rule(), math.nan, 0.4, 0.7, lost_stay=True) == 2
+    assert chosen(rule(), math.nan, math.nan, lost_stay=True) == 0
+    with pytest.raises(FedreproError, match="they have all diverged"):
+        chosen(rule(), math.nan, math.nan)
 
 
 def test_a_rule_in_full_that_has_a_name_is_the_named_one():

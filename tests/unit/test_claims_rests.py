@@ -126,3 +126,10 @@ def test_a_claim_that_is_decided_by_less_than_a_hundredth_says_so(bounds, note):
     claim = Claim(id="X1", place="p", says="s", reason="r", checks=[check(form="value", **bounds)])
     (row,) = rows([claim], {"x": one(0.504)}, {}, LOOSE)
     assert row["note"] == note
+
+
+@pytest.mark.parametrize("sd", [0.001, 0.0])
+def test_a_row_has_the_slack_of_its_check_or_none(sd):
+    claim = Claim(id="X1", place="p", says="s", reason="r", checks=[check(**VALUE)])
+    (row,) = rows([claim], {"x": one(0.6, sd=sd)}, {}, LOOSE)
+    assert row["slack"] == (pytest.approx((0.1 - HALF) / 0.5) if sd else None)

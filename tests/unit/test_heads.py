@@ -106,6 +106,8 @@ def test_the_body_goes_down_and_output_layers_come_up():
     assert (sent.messages_down, sent.messages_up) == (4, 4)
     assert sent.bytes_down == 4 * 4 * (FEATURES * 11 + 11 + 11 * 5 + 5)
     assert sent.bytes_up == 4 * 4 * (5 * CLASSES + CLASSES)
+    assert clients.ledger.selected == 4  # who train, with what they lost
+    assert all(0 < loss < 10 for (loss,) in clients.ledger.losses.values())
     assert all(np.array_equal(before[name], value) for name, value in BODY.items())
 
 

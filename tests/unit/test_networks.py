@@ -20,7 +20,7 @@ from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout
-from fedrepro.training.gradients import observed_hits
+from fedrepro.training.gradients import cross_entropy, observed_hits, observed_losses
 from fedrepro.training.minibatches import Task
 from fedrepro.training.paths import choose, possible
 from fedrepro.training.procedure import Procedure
@@ -594,3 +594,13 @@ def test_of_shares_the_largest_is_the_right_class():
     weight = torch.tensor([[0.5, 0.5, 0.0]]).expand(2, 3)
     for y in (right, shares):
         assert observed_hits(logits, y, weight).tolist() == [2, 1]
+
+
+def test_what_is_observed_is_the_loss_that_is_differentiated():
+    """Labels, and shares that need not sum to one: two models, three examples, four classes."""
+    given = np.random.default_rng(0)
+    logits = torch.from_numpy(3 * given.standard_normal((2, 3, 4)))
+    weight = torch.from_numpy(given.random((2, 3)))
+    for y in (torch.tensor([[0, 3, 1], [2, 2, 1]]), torch.from_numpy(given.random((2, 3, 4)))):
+        losses = cross_entropy(logits, y, weight)
+        torch.testing.assert_close(observed_losses(logits.clone(), y, weight), losses)
