@@ -244,6 +244,7 @@ def test_a_table_of_methods_has_a_column_of_what_they_send():
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WIDTHS, THEMES = (1300, 375), ("light", "dark")
+BETWEEN = (1440, 1100, 800)  # with both lists at the sides, with one, with none
 
 
 @pytest.fixture(scope="module")
@@ -323,14 +324,15 @@ def test_pages_are_quiet_fit_and_accessible_in_a_browser(site, browser):
         name = path.relative_to(site).as_posix()
         page.goto(path.as_uri(), wait_until="load")
         rules = None
+        for width in BETWEEN:
+            page.set_viewport_size({"width": width, "height": 900})
+            faults += wider(page, f"{name} at {width}", width)
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             for theme in THEMES:
                 page.emulate_media(color_scheme=theme)
                 look = f"{name} at {width}, {theme}"
-                reach = page.evaluate("document.documentElement.scrollWidth")
-                if reach > width:
-                    faults.append(f"{look}: {reach} pixels wide")
+                faults += wider(page, look, width)
                 # dark and narrow at once is told apart by the head alone, which all pages have
                 both = (width, theme) == (WIDTHS[-1], THEMES[-1])
                 if name == OPENED[0] or (name in OPENED and not both):
@@ -338,6 +340,12 @@ def test_pages_are_quiet_fit_and_accessible_in_a_browser(site, browser):
                     rules = OF_LOOKS
     context.close()
     assert not faults
+
+
+def wider(page, look: str, width: int) -> list[str]:
+    """Whether a page is wider than its window, which would cut lines off."""
+    reach = page.evaluate("document.documentElement.scrollWidth")
+    return [f"{look}: {reach} pixels wide"] if reach > width else []
 
 
 def serious(page, axe: str, rules: list[str] | None) -> list[str]:
