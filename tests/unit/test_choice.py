@@ -106,6 +106,14 @@ def test_a_round_that_is_not_a_number_spoils_the_curve(over):
     assert math.isnan(read(rows, rule(over=over), 1)[0])
 
 
+@pytest.mark.parametrize(("end", "lost"), [(math.inf, True), (math.nan, True), (0.0, False)])
+def test_a_curve_is_lost_where_its_end_is_no_number(end, lost):
+    rows = curves("accuracy", "server_validation", {1: 0.9, 2: 0.8})
+    choice = rule(over="half")
+    (found,) = read(rows, choice, 1, {(choice.metric, choice.split): [end]})
+    assert math.isnan(found) == lost
+
+
 def test_a_trial_without_the_curve_is_a_sentence():
     rows = curves("accuracy", "server_validation", {1: 0.9})
     with pytest.raises(FedreproError, match="server_validation split in single rounds"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import plain
@@ -285,18 +286,20 @@ def test_packing_is_the_inverse_of_unpacking(sizes, models):
 
 @pytest.mark.parametrize("name", PROCEDURES)
 @pytest.mark.parametrize("block", [1, 3, 7])
-def test_an_optimiser_that_remembers_goes_on_as_if_nothing_had_been(name, block):
+@pytest.mark.parametrize("path", ["compiled", "grouped", "loop"])
+def test_an_optimiser_that_remembers_goes_on_as_if_nothing_had_been(name, block, path):
     dense, given = network_of_sizes((FEATURES, 6, CLASSES)), PROCEDURES[name]
     examples, tasks = problem()
     start = own_starts(dense, given, [task.rng for task in tasks])
-    whole = train(dense, examples, [replace(t, steps=9) for t in tasks], given, start, memory={})
+    run = partial(train, dense, examples, settings=given, path=path)
+    whole = run([replace(t, steps=9) for t in tasks], start=start, memory={})
     # some stop sooner than others
     halves = [(4 + j % 2, 5 - j % 2) for j in range(len(tasks))]
     early = [replace(t, steps=n) for t, (n, _) in zip(tasks, halves, strict=True)]
     late = [replace(t, steps=n, done=m) for t, (m, n) in zip(tasks, halves, strict=True)]
-    first = train(dense, examples, early, given, start, memory={}, block=block)
+    first = run(early, start=start, memory={}, block=block)
     assert first.memory["steps"].tolist() == [m for m, _ in halves]
-    second = train(dense, examples, late, given, first.tensors, memory=first.memory, block=block)
+    second = run(late, start=first.tensors, memory=first.memory, block=block)
     for key, value in whole.tensors.items():
         assert np.array_equal(value, second.tensors[key]), key
     assert whole.memory.keys() == second.memory.keys()

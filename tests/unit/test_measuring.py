@@ -28,6 +28,10 @@ def test_what_does_not_say_when_is_refused(text: str) -> None:
         Measuring.parse(text)
 
 
+def test_every_round_is_measured_unless_it_is_told_otherwise() -> None:
+    assert str(Measuring()) == "1"
+
+
 def test_auto_measures_every_early_round_and_few_late_ones() -> None:
     due = [done for done in range(1, 1001) if Measuring(None).is_due(done, 1000)]
     assert due[:50] == list(range(1, 51))

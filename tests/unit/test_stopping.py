@@ -86,18 +86,19 @@ def test_bytes_do_not_depend_on_the_block(token, batch_size):
             assert np.array_equal(whole.gradients[key], other.gradients[key])
 
 
-def test_a_model_that_stopped_is_one_that_was_to_take_so_many_steps():
+@pytest.mark.parametrize("path", ["compiled", "grouped", "loop"])
+def test_a_model_that_stopped_is_one_that_was_to_take_so_many_steps(path):
     """Of its tensors, its mean loss and its summed gradients alike."""
     net, given = network("mlp+hidden~8"), settings()
     examples, tasks = problem()
     start = started(net, given, tasks)
-    found = train(net, examples, tasks, given, start, keep_gradients=True)
+    found = train(net, examples, tasks, given, start, keep_gradients=True, path=path)
     planned = np.array([task.total(8, EPOCHS) for task in tasks])
     assert (found.steps < planned).any()
     assert len(set(found.steps // [task.per_epoch(8) for task in tasks])) > 2
     counted = [replace(task, steps=int(n)) for task, n in zip(tasks, found.steps, strict=True)]
     never = replace(given, patience=0)
-    again = train(net, examples, counted, never, start, keep_gradients=True)
+    again = train(net, examples, counted, never, start, keep_gradients=True, path=path)
     assert np.array_equal(found.loss, again.loss)
     for key in found.tensors:
         assert np.array_equal(found.tensors[key], again.tensors[key])
