@@ -12,7 +12,7 @@ from synthetic import KEY, plan, workplace, write_runs, write_training_times  # 
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.planning import forecast as module
+from fedrepro.planning import rates as module
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.forecast import forecast, notes_of, parse_target
 from fedrepro.planning.plan import Plan
