@@ -293,7 +293,7 @@ def recommend(
 ) -> None:
     """Methods that are not told apart from the best in the leaderboard's nearest scenarios."""
     from fedrepro.numbers.board import SEVERAL, VERIFIED
-    from fedrepro.numbers.recommended import Wanted
+    from fedrepro.numbers.recommended import Wanted, in_rounds
     from fedrepro.numbers.recommended import recommend as recommended
 
     for name, value, known in (
@@ -333,3 +333,16 @@ def recommend(
         told = [f"{name} has {100 * a:.1f} % in {n}" for name, (n, a) in found.more.items()]
         say(f"With more exchanges there is more: {', '.join(told)}.")
     say("Score: 0 is FedAvg, 1 is pooled training. Sent: as a multiple of the models themselves.")
+    rounds = in_rounds(reports / scale) if wanted.one_start else None
+    if rounds is None:
+        return
+    if exchanges == 1:
+        say("With --exchanges above 1 methods that train in rounds stand beside these.")
+        return
+    say(f"The same local training cut into rounds, test accuracy in % ({rounds.title}):")
+    every = sorted({number for reached in rounds.accuracy.values() for number in reached})
+    shown = [number for number in every if number <= exchanges]
+    table = table_of("method in rounds", *map(str, shown))
+    for method, reached in rounds.accuracy.items():
+        table.add_row(method, *(f"{100 * reached[number]:.1f}" for number in shown))
+    show(table)

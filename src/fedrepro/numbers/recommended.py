@@ -7,6 +7,7 @@ one: iid stands at 10, and a few labels a client lie as far from every Dirichlet
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -126,6 +127,31 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     asked = {name: (round(times), float(accuracy.get(name, 0))) for name, times in too_many.items()}
     more = {str(name): own for name, own in asked.items() if own[1] > best}
     return Recommendation(names, float(away.min()), found, line, more)
+
+
+@dataclass(frozen=True)
+class AfterRounds:
+    """title: of the exhibit. accuracy: mean on test examples, of each method after so many rounds,
+    in order."""
+
+    title: str
+    accuracy: Mapping[str, Mapping[int, float]]
+
+
+def in_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None:
+    """What methods in rounds reach by the same local training; None where it was not drawn."""
+    path = folder / f"{exhibit}.csv"
+    if not path.is_file():
+        return None
+    table = pd.read_csv(path)
+    rounds = table[table["metric"] == "rounds"].set_index(["case", "method"])["mean"]
+    rows = table[(table["metric"] == "accuracy") & (table["split"] == "test")]
+    rows = rows.join(rounds.rename("rounds"), on=["case", "method"])
+    rows = rows[rows["rounds"] > 0].sort_values("rounds", kind="stable")
+    found: dict[str, dict[int, float]] = {}
+    for method, number, mean in zip(rows["method"], rows["rounds"], rows["mean"], strict=True):
+        found.setdefault(str(method), {})[int(number)] = float(mean)
+    return AfterRounds(json.loads(path.with_suffix(".json").read_text())["title"], found)
 
 
 def _as_there(table: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
