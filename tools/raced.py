@@ -1,0 +1,95 @@
+"""What races of settings would have dropped, where every setting ran to the end.
+
+    .venv/bin/python tools/raced.py fedavg/fedsgd-against-fedavg
+
+Runs each race of `core/racing.py` again on the recorded accuracies of examples at the server, with
+the mean of all trials, of halves of them, and trial by trial. The setting that it leaves is held to
+the one that is best there in the second half of all rounds. Prints how often it is another one, and
+how many points of test accuracy after the last round that costs, in the mean of all races and at
+most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import fedrepro  # noqa: F401  # isort: skip  # before the libraries that it names branches to
+import pandas as pd
+
+from fedrepro.core.racing import SPLIT, race
+
+RECORD = Path(__file__).parents[1] / "reports/record"
+NOT_SPECS = ("trial", "method", "setting", "client", "round", "phase", "split", "metric", "value")
+
+
+def main(words: list[str]) -> int:
+    """Print a table; return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("exhibits", nargs="+", help="such as fedavg/fedsgd-against-fedavg")
+    parser.add_argument("--over", default="training_lr", help="the column of what is raced")
+    parser.add_argument("--reports", type=Path, default=RECORD)
+    given = parser.parse_args(words)
+    print("| exhibit | trials in a race | races | another setting | points lost | at most |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for key in given.exhibits:
+        table = pd.read_parquet(given.reports / "paper" / f"{key}.metrics.parquet")
+        for trials, lost in raced(table, given.over).items():
+            other = [points for points in lost if points is not None]
+            told = [100 * points for points in other]
+            print(
+                f"| {key} | {trials} | {len(lost)} | {len(other)} "
+                f"| {sum(told) / len(lost):.2f} | {max(told, default=0):.1f} |"
+            )
+    return 0
+
+
+def raced(table: pd.DataFrame, over: str) -> dict[int, list[float | None]]:
+    """By the trials of a race: the test accuracy lost in each race, None where nothing changed."""
+    table = table[(table["metric"] == "accuracy") & (table["phase"] == "round")]
+    cell = [name for name in table.columns if name not in (*NOT_SPECS, over)]
+    found: dict[int, list[float | None]] = {}
+    for _, own in table.groupby(cell, dropna=False):
+        if own[over].nunique() < 3:  # of two settings no race is left after a rung
+            continue
+        curves = {split: _curves(own[own["split"] == split], over) for split in (SPLIT, "test")}
+        for some in _groups(sorted(own["trial"].unique())):
+            means = [curves[split].loc[some].groupby(over).mean() for split in (SPLIT, "test")]
+            found.setdefault(len(some), []).append(_lost(*means))
+    return found
+
+
+def _curves(table: pd.DataFrame, over: str) -> pd.DataFrame:
+    """(trial, setting) by round; a run that ended, or broke off, stays where it was."""
+    curves = table.pivot_table(index=["trial", over], columns="round", values="value")
+    return curves.ffill(axis=1).fillna(0)
+
+
+def _groups(trials: list[int]) -> Iterator[list[int]]:
+    yield trials
+    half = len(trials) // 2
+    if half > 1:
+        yield trials[:half]
+        yield trials[half : 2 * half]
+    yield from ([one] for one in trials)
+
+
+def _lost(validation: pd.DataFrame, test: pd.DataFrame) -> float | None:
+    """Test accuracy that the best setting has more than the one that a race leaves."""
+    rounds = [int(number) for number in validation.columns]
+
+    def score(setting: int, rung: int) -> float:
+        return float(validation.iloc[setting][max(r for r in rounds if r <= rung)])
+
+    stopped = race(len(validation), max(rounds), score)
+    left = [at for at in range(len(validation)) if at not in stopped]
+    won = max(left, key=lambda at: score(at, max(rounds)))
+    late = validation[[r for r in rounds if r > max(rounds) / 2]].mean(axis=1)
+    best = int(late.argmax())
+    return None if best == won else float(test.iloc[best, -1] - test.iloc[won, -1])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
