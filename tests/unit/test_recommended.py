@@ -120,8 +120,9 @@ def test_methods_in_rounds_stand_beside_them_up_to_the_exchanges_that_one_has(bo
         return capsys.readouterr().out
 
     assert "rounds" not in said("--exchanges", "20")
-    pd.DataFrame(rows).to_csv(board / "quick/arena/rounds.csv", index=False)
-    (board / "quick/arena/rounds.json").write_text('{"title": "Somewhere"}')
+    drawn = board / "quick/arena"
+    pd.DataFrame(rows).to_csv(drawn / "rounds.csv", index=False)
+    (drawn / "rounds.json").write_text('{"title": "Somewhere"}')
     assert "SCAFFOLD" not in said()
     found = said("--exchanges", "20").partition("cut into rounds")[2]
     assert [word for word in ("25.0", "75.0", "99.0") if word in found] == ["25.0", "75.0"]
