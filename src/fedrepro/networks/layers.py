@@ -13,14 +13,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fedrepro.products.arrays import add_product, affine, multiplied
+from fedrepro.products.unfolded import convolved
 
 if TYPE_CHECKING:
     import torch
 
 Shape = tuple[int, ...]
-# grouped: all models by one call. channels_last: that memory format, for one model at a time; on
-# the CPU it makes convolutions twice and poolings twenty times as fast.
-Convolution = Literal["grouped", "channels_last"]
+# grouped: all models by one call. unfolded: as batched products, for GPUs. channels_last: that
+# memory format, for one model at a time; on the CPU it makes convolutions twice and poolings twenty
+# times as fast.
+Convolution = Literal["grouped", "unfolded", "channels_last"]
 # channels that fill whole vectors, with which PyTorch pools as fast as can be
 LANES = 8
 # softplus(-3.5) is about 0.03: posteriors start narrow, or their noise would hide the data
@@ -291,6 +293,9 @@ class Convolution2d:
         from torch.nn.functional import conv2d
 
         models = len(x)
+        if run.convolution == "unfolded" and models > 1:
+            found = convolved(x, own["weight"], self.padding)
+            return found + own["bias"][:, None, :, None, None] if self.biased else found
         given, weight = beside(x), own["weight"].flatten(0, 1)
         if run.convolution == "channels_last":
             given = given.contiguous(memory_format=torch.channels_last)
@@ -319,6 +324,8 @@ class MaxPool(Plain):
         from fedrepro.products.pooling import max_pooled
 
         models = len(x)
+        if run.convolution == "unfolded":
+            return self._of_images(x, run)
         if run.keep:
             found = max_pool2d(beside(x), 2, return_indices=True)
             out, argmax = (apart(part, models) for part in found)
@@ -327,3 +334,12 @@ class MaxPool(Plain):
         if run.convolution == "channels_last" and x.device.type == "cpu" and x.shape[2] % LANES:
             return apart(max_pooled(beside(x)), models)
         return apart(max_pool2d(beside(x), 2), models)
+
+    def _of_images(self, x: torch.Tensor, run: Pass) -> torch.Tensor:
+        """Where models and examples lie one after another."""
+        from torch.nn.functional import max_pool2d
+
+        out, argmax = max_pool2d(x.flatten(0, 1), 2, return_indices=True)
+        if run.keep:
+            run.chosen = Pooled(argmax.view(*x.shape[:2], *argmax.shape[1:]), tuple(x.shape[-2:]))
+        return out.view(*x.shape[:2], *out.shape[1:])

@@ -34,6 +34,9 @@ def device_of(name: str) -> str:
             "device is cuda, but PyTorch finds no GPU here; set device: cpu in config/config.yaml, "
             "or start without --profile profiles/gpu"
         )
+    # whole float32, as the papers and the CPU have, and sums in one order
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
     return f"cuda:{claim(visible(torch.cuda.device_count()))}"
 
 

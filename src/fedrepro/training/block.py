@@ -15,10 +15,12 @@ from fedrepro.training.flat import Layout, first
 from fedrepro.training.gradients import Gradients, observed_hits, observed_losses
 from fedrepro.training.minibatches import Chunk, Task
 from fedrepro.training.noise import StepNoise, noise_of
-from fedrepro.training.optimisers import OPTIMISERS
+from fedrepro.training.optimisers import OPTIMISERS, Adam, Sgd
 from fedrepro.training.paths import StepPath
 from fedrepro.training.procedure import Given, Part, Procedure
+from fedrepro.training.recorded import Recorder, recordable
 from fedrepro.training.stopping import EarlyStopping
+from fedrepro.training.terms import WeightTerm
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +68,7 @@ class BlockTrainer:
             self.models = 1  # the fused kernel of an optimiser knows one number of steps
         rates = {settings.lr if task.lr is None else task.lr for task in tasks}
         same = self.models == 1 or len(rates) == 1
-        trained = Block(self.procedure, self.path, self.examples, self.models, same, self.keep)
+        trained = self._block(same)
         start = self.inner.pack(given.start)
         reference = None if given.reference is None else self.inner.pack(given.reference)
         for at in range(0, len(order), self.models):
@@ -84,6 +86,17 @@ class BlockTrainer:
             if memory is not None:
                 trained.remember(memory, span)
             yield self._part(trained, chosen, losses, taken)
+
+    def _block(self, same_rate: bool) -> Block:
+        """Room for the models; on a GPU that of the round before, with its graphs, if it serves."""
+        asked = self.path, self.models, same_rate, self.keep
+        for block, words in _kept:
+            if words == asked and block.serves(self.procedure, self.examples):
+                return block
+        block = Block(self.procedure, self.path, self.examples, self.models, same_rate, self.keep)
+        if recordable(self.procedure, block.device):
+            _kept[:] = [(block, asked)]
+        return block
 
     def _part(
         self, trained: Block, chosen: np.ndarray, losses: np.ndarray, taken: np.ndarray
@@ -103,10 +116,19 @@ class BlockTrainer:
         )
 
 
+# the last block on a GPU, and what it was made for
+_kept: list[tuple[Block, tuple[object, ...]]] = []
+
+
 def _span(chosen: np.ndarray) -> slice | np.ndarray:
     """The same places as a slice if they follow each other: what it takes is not copied."""
     first, count = int(chosen[0]), len(chosen)
     return slice(first, first + count) if (np.diff(chosen) == 1).all() else chosen
+
+
+def _alike(a: object, b: object) -> bool:
+    """Whether two terms are on the weights alone and the same."""
+    return isinstance(a, WeightTerm) and a == b
 
 
 def _of(flat: np.ndarray, chosen: slice | np.ndarray) -> np.ndarray:
@@ -169,13 +191,31 @@ class Block:
         # a variational network has the same weights in all pieces of a step
         layers = procedure.network.layers
         self.fresh_pieces = not any(isinstance(layer, Variational) for layer in layers)
+        self.memory: dict[str, torch.Tensor] = {}
+        self.optimiser: Adam | Sgd
+        self.recorder: Recorder | None = None
+        self.begun: tuple[object, ...] = ()
+
+    def serves(self, procedure: Procedure, examples: Examples) -> bool:
+        """Whether it would be the same if it were made for this procedure on these examples."""
+        own, known = self.procedure, self.reader.examples
+        return (
+            own.network is procedure.network
+            and own.settings == procedure.settings
+            and len(own.terms) == len(procedure.terms)
+            and all(a is b or _alike(a, b) for a, b in zip(own.terms, procedure.terms, strict=True))
+            and known.inputs is examples.inputs
+            and known.targets is examples.targets
+            and known.scale == examples.scale
+        )
 
     def _gradients(self) -> Gradients:
         procedure = self.procedure
         weights, gradients = self.layout.views(self.flat), self.layout.views(self.gradient)
         start = self.layout.views(self.start)
         alone = self.path == "loop" and self.device.type == "cpu"
-        convolution: Convolution = "channels_last" if alone else "grouped"
+        on_gpu: Convolution = "unfolded" if self.device.type == "cuda" else "grouped"
+        convolution: Convolution = "channels_last" if alone else on_gpu
         return Gradients(
             procedure.network, weights, gradients, start, convolution, procedure.losses, self.direct
         )
@@ -212,14 +252,20 @@ class Block:
         if same:
             settings = replace(settings, lr=rates[0])
         self.gradients.begin(rates, self.procedure.shares(tasks))
-        kind = OPTIMISERS[settings.optimiser]
-        self.memory = {
-            name: torch.from_numpy(memory[name]).to(self.device)
-            for name in (kind.remembered(settings) if memory else ())
-        }
-        steps = int(memory["steps"][0]) if memory else 0
         flat = self.flat[:count]
-        self.optimiser = kind(flat, settings, None if same else rates, self.memory, steps)
+        if self.recorder and not (memory or self.memory) and self.begun == (count, rates):
+            self.optimiser.restart()
+        else:
+            kind = OPTIMISERS[settings.optimiser]
+            self.memory = {
+                name: torch.from_numpy(memory[name]).to(self.device)
+                for name in (kind.remembered(settings) if memory else ())
+            }
+            steps = int(memory["steps"][0]) if memory else 0
+            self.optimiser = kind(flat, settings, None if same else rates, self.memory, steps)
+            # a graph holds the step sizes and the buffers that it was recorded with
+            self.recorder = Recorder() if recordable(self.procedure, self.device) else None
+        self.begun = count, rates
         if self.procedure.network.draws:
             self.noise = noise_of(tasks, settings.batch_size, self.device)
         if self.crops is not None:
@@ -285,18 +331,42 @@ class Block:
         index, weight, moves = self._uploaded(chunk)
         losses = weight.new_zeros(len(index), models)
         seen: list[torch.Tensor] = []
-        for at, x, y in self.reader.minibatches(index, chunk.active):
-            for step, own_x, own_y in zip(range(at, len(index)), x, y, strict=False):
-                seen.append(self._step(chunk, step, own_x, own_y, weight[step], moves))
-            done = at + len(x)
+        for done, logits in self._steps(chunk, index, weight, moves):
+            seen.append(logits)
             if len(seen) >= STEPS_SEEN or done == len(index):
                 part = slice(done - len(seen), done)
-                logits = pad_sequence(seen, batch_first=True)
-                seen, count = [], logits.shape[1]
+                padded = pad_sequence(seen, batch_first=True)
+                seen, count = [], padded.shape[1]
                 losses[part, :count] = self._observed(
-                    logits, index[part, :count], weight[part, :count], (part, slice(count))
+                    padded, index[part, :count], weight[part, :count], (part, slice(count))
                 )
         return losses
+
+    def _steps(
+        self, chunk: Chunk, index: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None
+    ) -> Iterator[tuple[int, torch.Tensor]]:
+        """Take the steps of a chunk: how many are done, and the logits of the last of them."""
+        if self.recorder is not None:
+            given = [index, weight] if moves is None else [index, weight, moves]
+            for step, count in enumerate(chunk.active):
+                yield (
+                    step + 1,
+                    self.recorder.step(
+                        self._read_and_step, tuple(first(value[step], count) for value in given)
+                    ),
+                )
+            return
+        for at, x, y in self.reader.minibatches(index, chunk.active):
+            for step, own_x, own_y in zip(range(at, len(index)), x, y, strict=False):
+                own = None if moves is None else moves[step]
+                yield step + 1, self._step(chunk, step, own_x, own_y, weight[step], own)
+
+    def _read_and_step(
+        self, rows: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Take a step on these rows (A, B): logits (A, B, K)."""
+        x, y = self.reader.read(rows)
+        return self._moved_step(x, y, weight, moves)
 
     def _observed(
         self,
@@ -328,14 +398,19 @@ class Block:
     ) -> torch.Tensor:
         """Take one step of a chunk: logits (A, B, K) of the models that train."""
         count = chunk.active[step]
-        x, y, weight = first(x, count), first(y, count), first(weight, count)
         if self.noise is not None:
             self.noise.at(chunk.first + step, count)
+        own = None if moves is None else moves[:count]
+        return self._moved_step(first(x, count), first(y, count), first(weight, count), own)
+
+    def _moved_step(
+        self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None
+    ) -> torch.Tensor:
         if self.crops is not None and moves is not None:
-            x = self.crops.moved(x, moves[step, :count])
+            x = self.crops.moved(x, moves)
         logits = self.gradients.step(x, y, weight, self.noise)
         if not self.direct:
-            self._descend(count)
+            self._descend(len(x))
         return logits
 
     def _pieces(self, chunk: Chunk, models: int) -> torch.Tensor:

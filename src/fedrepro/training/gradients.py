@@ -47,7 +47,11 @@ class Gradients:
         rates: their step sizes, for what descends at once. shares: of a divergence (`terms.py`).
         """
         self.lr = rates[0] if self.direct else None
-        self.shares = next(iter(self.weights.values())).new_tensor(shares)
+        found = next(iter(self.weights.values())).new_tensor(shares)
+        if self.shares is None or self.shares.shape != found.shape:
+            self.shares = found
+        else:  # in place, where a recorded step looks for them
+            self.shares.copy_(found)
 
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None

@@ -1,0 +1,56 @@
+"""Convolutions as batched products are PyTorch's, forward and backward, whatever the device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fedrepro.core.registry import read_token
+from fedrepro.networks.layers import Pass
+from fedrepro.networks.predict import network_of
+from fedrepro.products.unfolded import convolved
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_outputs_and_gradients_are_those_of_grouped_convolutions(padding, kernel):
+    generator = torch.Generator().manual_seed(kernel)
+    shapes = (3, 4, 2, 9, 7), (3, 5, 2, kernel, kernel)
+    x, weight = (
+        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
+        for shape in shapes
+    )
+    own = convolved(x, weight, padding)
+    theirs = torch.stack(
+        [torch.conv2d(a, b, padding=padding) for a, b in zip(x, weight, strict=True)]
+    )
+    torch.testing.assert_close(own, theirs)
+    error = torch.randn(own.shape, generator=generator, dtype=torch.float64)
+    for one, other in zip(
+        torch.autograd.grad(own, (x, weight), error),
+        torch.autograd.grad(theirs, (x, weight), error),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("models", [1, 3])
+def test_a_network_gives_the_same_in_both_ways(keep, models):
+    network = network_of(read_token("model", "cnn+channels~3@5+hidden~7"), (2, 10, 10), 4)
+    generator = torch.Generator().manual_seed(models)
+    tensors = {
+        name: torch.randn(models, *shape, generator=generator, dtype=torch.float64)
+        for name, shape in network.shapes.items()
+    }
+    x = torch.rand(models, 6, 200, generator=generator, dtype=torch.float64)
+    ways = [Pass("grouped", keep=keep), Pass("unfolded", keep=keep)]
+    one, other = (network.forward(tensors, x, way) for way in ways)
+    torch.testing.assert_close(one, other)
+    for a, b in zip(ways[0].activations, ways[1].activations, strict=True):
+        torch.testing.assert_close(a, b)
+    for a, b in zip(ways[0].pooled, ways[1].pooled, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None and b is not None:
+            assert a.size == b.size
+            assert torch.equal(a.argmax, b.argmax)
