@@ -20,6 +20,7 @@ from fedrepro.api import CHOICES, DISCLOSED, NEEDS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.core.params import Param, read_signature, render
+from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.registry import COMMON, DRAWING, KINDS, components
 from fedrepro.core.spec import Component
 from fedrepro.numbers.files import RUN, open_recorded, read_claims
@@ -128,7 +129,8 @@ def _costs(scale: str, key: str) -> tuple[str, ...]:
     stages = [f"{sum(own) / 60:.1f}" if own else "–" for own in each]
     whole = f"{sum(spent.values()) / 60:.1f} min" if spent else "–"
     memory = f"{max(run['peak_bytes'].values()) / 2**30:.2f} GiB" if run.get("peak_bytes") else "–"
-    return key.partition("/")[2], str(files.about["trials"]), *stages, whole, memory
+    name = key.partition("/")[2] + (", on a GPU" if on_a_gpu(run) else "")
+    return name, str(files.about["trials"]), *stages, whole, memory
 
 
 def method_table() -> str:

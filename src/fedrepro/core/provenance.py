@@ -142,6 +142,11 @@ def versions() -> dict[str, str]:
     return found
 
 
+def on_a_gpu(run: Mapping[str, Any]) -> bool:
+    """Whether some of what a recorded run was computed from was computed on a GPU."""
+    return any(machine["device"] != "cpu" for machine in run.get("machines", ()))
+
+
 def device_in_words(device: str) -> str:
     """cpu, or a GPU by its name, whichever number it has."""
     if not device.startswith("cuda"):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.racing import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import tuning_of
@@ -252,6 +253,8 @@ class Rates:
             path = Path(f"reports/record/{self.plan.scale}/{exhibit.key}.run.json")
             run = read_json_of(path, {}) if path.exists() else {}
             took = (run.get("seconds", {}) | run.get("cpu_seconds", {})).get(stage)
+            if on_a_gpu(run) != (self.plan.config.device == "cuda"):
+                took = None
             whole = 0.0 if took is None else self._whole(exhibit, stage)
             self.records[key] = whole, took or 0.0
         return self.records[key]
