@@ -11,7 +11,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
 from fedrepro.training import block, recorded
 from fedrepro.training.clients import own_starts
-from fedrepro.training.engine import train
+from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import settings_of
@@ -113,3 +113,22 @@ def test_another_rate_is_recorded_anew():
     for name, value in found[0].items():
         assert value.tobytes() == found[2][name].tobytes()
         assert value.tobytes() != found[1][name].tobytes()
+
+
+def test_an_average_is_added_up_where_the_models_are():
+    network, examples, tasks, settings, start = problem(CNN, "sgd")
+    weights = [0.1, 0.2, 0.3, 0.25, 0.15]
+    whole = average(network, examples, tasks, settings, start, weights)
+    trained = train(network, examples, tasks, settings, start)
+    for name, value in whole.tensors.items():
+        own = np.tensordot(weights, trained.tensors[name], 1)
+        np.testing.assert_allclose(value[0], own, atol=1e-6)
+
+
+def test_a_model_that_is_not_finite_stays_out_of_the_average():
+    network, examples, tasks, settings, start = problem(CNN, "sgd")
+    tasks[1] = Task(tasks[1].rows, tasks[1].rng, lr=1e30)
+    with np.errstate(all="ignore"):
+        whole = average(network, examples, tasks, settings, start, [0.2] * 5)
+    assert whole.left_out == 1
+    assert all(np.isfinite(value).all() for value in whole.tensors.values())

@@ -17,8 +17,9 @@ from fedrepro.training.minibatches import Chunk, Task
 from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS, Adam, Sgd
 from fedrepro.training.paths import StepPath
-from fedrepro.training.procedure import Given, Part, Procedure
+from fedrepro.training.procedure import Fetched, Given, Part, Procedure
 from fedrepro.training.recorded import Recorder, recordable
+from fedrepro.training.sizes import block_size
 from fedrepro.training.stopping import EarlyStopping
 from fedrepro.training.terms import WeightTerm
 
@@ -28,12 +29,6 @@ if TYPE_CHECKING:
 
 # Losses take as many kernels as a layer, so they are computed for many steps at once.
 STEPS_SEEN = 32
-
-
-# What a step reads and writes should stay in the last cache level: weights, gradients and three
-# optimiser states.
-CPU_BLOCK_BYTES = 8 * 2**20
-BUFFERS = 5
 
 
 class BlockTrainer:
@@ -53,7 +48,8 @@ class BlockTrainer:
         self.procedure, self.path, self.examples = procedure, path, examples
         self.inner, self.outer = Layout(procedure.network.shapes), Layout(procedure.private)
         self.size, self.keep = self.inner.size + self.outer.size, keep_gradients
-        most = block or block_size(self.size, examples.inputs.device, len(tasks))
+        device = examples.inputs.device
+        most = block or block_size(procedure, self.size, device, len(tasks))
         self.models = 1 if path == "loop" else min(len(tasks), most)
 
     def parts(
@@ -103,16 +99,18 @@ class BlockTrainer:
     ) -> Part:
         count, inner = len(chosen), self.inner.size
         flat, summed = trained.flat[:count], trained.summed
+        weights, on_gpu = self.inner.views(flat), trained.device.type != "cpu"
         return Part(
             chosen,
             losses,
             taken,
             trained.finite(count),
-            {name: value.cpu().numpy() for name, value in self.inner.views(flat).items()},
+            Fetched(weights) if on_gpu else {k: v.numpy() for k, v in weights.items()},
             {name: v.cpu().numpy() for name, v in self.outer.views(flat[:, inner:]).items()},
             None
             if summed is None
             else {k: v.cpu().numpy() for k, v in self.inner.views(summed[:count]).items()},
+            weights if on_gpu else None,
         )
 
 
@@ -134,21 +132,6 @@ def _alike(a: object, b: object) -> bool:
 def _of(flat: np.ndarray, chosen: slice | np.ndarray) -> np.ndarray:
     """The rows of these models; one row is that of all."""
     return flat if len(flat) == 1 else flat[chosen]
-
-
-def block_size(size: int, device: torch.device, models: int) -> int:
-    """Models of so many floats per block: what fits the cache on the CPU, or half the free memory
-    of the GPU. Blocks are made equally large, because a small one costs nearly as many kernels."""
-    import torch
-
-    each = BUFFERS * size * 4
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        most = max(1, free // 2 // each)
-    else:
-        most = max(1, CPU_BLOCK_BYTES // each)
-    blocks = -(-models // most)
-    return -(-models // blocks)
 
 
 class Block:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from fedrepro.training.paths import StepPath, choose, require
 from fedrepro.training.procedure import Given, Part, Procedure
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Correction, Term, WeightTerm
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,10 @@ def average(
     work = _Work(procedure, examples, tasks, Given(start, private or {}), None, False, block, path)
     total = {name: np.zeros((1, *shape), work.dtype) for name, shape in network.shapes.items()}
     for part in work.parts():
+        if part.on_gpu is not None:
+            whole = np.flatnonzero(work.finite[part.chosen])
+            _add_on_gpu(total, part.on_gpu, whole, np.array(weights)[part.chosen[whole]])
+            continue
         # one by one, in an order that does not depend on the block
         for i, model in enumerate(part.chosen):
             if work.finite[model]:
@@ -168,6 +175,23 @@ def average(
     outcome = work.outcome(began)
     went_in = math.fsum(w for w, finite in zip(weights, work.finite, strict=True) if finite)
     return Averaged(**outcome, tensors=total, weight=went_in)
+
+
+def _add_on_gpu(
+    total: dict[str, np.ndarray],
+    tensors: Mapping[str, torch.Tensor],
+    models: np.ndarray,
+    weights: np.ndarray,
+) -> None:
+    """Add weights (n,) · tensors of these models; only the sum is fetched."""
+    import torch
+
+    for name, value in tensors.items():
+        share = torch.from_numpy(weights).to(value)
+        some = (
+            value if len(models) == len(value) else value[torch.from_numpy(models).to(value.device)]
+        )
+        total[name][0] += torch.tensordot(share, some, dims=1).cpu().numpy()
 
 
 class _Work:
@@ -232,9 +256,9 @@ class _Work:
     def _blank(self, part: Part) -> None:
         """What is not finite is not a number, whatever it was; private tensors are as given."""
         for i in np.flatnonzero(~self.finite[part.chosen]).tolist():
-            for tensors in (part.tensors, part.summed or {}):
-                for value in tensors.values():
-                    value[i] = np.nan
+            for tensors in (part.tensors, *filter(None, [part.summed])):
+                for name in self.shapes:
+                    tensors[name][i] = np.nan
             for name, value in part.private.items():
                 value[i] = self.given.private[name][part.chosen[i]]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from fedrepro.networks.network import Network
 from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import GaussianPrior, Term, WeightTerm
+
+if TYPE_CHECKING:
+    import torch
 
 # A step on all of a client's examples goes through them in pieces: as many rows as keep kernels
 # busy, fewer where the activations of a model would take more than 16 MB.
@@ -116,13 +120,27 @@ class Part:
 
     losses: (steps, m), zero where a model has no more steps. taken: int (m,), steps of each.
     finite: bool (m,), whether the weights are. tensors, private and summed: (m, *shape) by name,
-    valid until the next part is asked for.
+    valid until the next part is asked for. on_gpu: the tensors where they were trained, if that is
+    a GPU.
     """
 
     chosen: np.ndarray
     losses: np.ndarray
     taken: np.ndarray
     finite: np.ndarray
-    tensors: dict[str, np.ndarray]
+    tensors: Mapping[str, np.ndarray]
     private: dict[str, np.ndarray]
     summed: dict[str, np.ndarray] | None
+    on_gpu: Mapping[str, torch.Tensor] | None = None
+
+
+class Fetched(dict[str, np.ndarray]):
+    """Tensors on a GPU as arrays, each fetched when it is first asked for."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.tensors = tensors
+
+    def __missing__(self, name: str) -> np.ndarray:
+        self[name] = self.tensors[name].cpu().numpy()
+        return self[name]
