@@ -221,12 +221,13 @@ def below(paper: Paper) -> tuple[str, ...]:
 
 
 def _sections(paper: Paper) -> list[tuple[str, list[Shown]]]:
-    """Tables, figures, then what was added here; each in order."""
+    """Tables and figures of the paper, then what was added here; each in order."""
     tables: list[Shown] = []
     figures: list[Shown] = []
     ours: list[Shown] = []
     for shown in sorted(paper.exhibits.values(), key=lambda one: _natural(one.name)):
-        if re.match(r"(s-)?(table|figure)\b", shown.name):
+        printed = re.match(r"(s-)?(table|figure)\b", shown.name) or paper.printed_of(shown.name)
+        if printed:
             (tables if shown.is_table else figures).append(shown)
         else:
             ours.append(shown)
