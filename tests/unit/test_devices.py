@@ -50,6 +50,23 @@ def test_a_job_that_asks_twice_keeps_its_gpu(tmp_path, monkeypatch):
     assert claim(["x", "y"], tmp_path) == claim(["x", "y"], tmp_path) == 0
 
 
+def test_some_jobs_share_a_gpu_where_that_is_asked_for(tmp_path, monkeypatch):
+    found = []
+    monkeypatch.setenv("FEDREPRO_GPU_JOBS", "2")
+    for _ in range(4):
+        monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
+        found.append(claim(["a", "b"], tmp_path))
+    assert found == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("words", ["0", "two", "-1"])
+def test_a_share_that_is_no_number_is_refused(words, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
+    monkeypatch.setenv("FEDREPRO_GPU_JOBS", words)
+    with pytest.raises(FedreproError, match=f"FEDREPRO_GPU_JOBS is '{words}'; let it be how many"):
+        claim(["a"], tmp_path)
+
+
 def test_gpus_are_known_by_the_names_the_scheduler_gave(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7,GPU-9")
     assert visible(2) == ["GPU-7", "GPU-9"]

@@ -11,11 +11,13 @@ import os
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from fedrepro.core.errors import FedreproError
 
 POLL_SECONDS = 0.2
+SLOTS = "FEDREPRO_GPU_JOBS"
 
 _claimed: dict[str, int] = {}  # device: open file whose lock is the claim
 
@@ -47,15 +49,19 @@ def visible(count: int) -> list[str]:
 
 
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
-    """The position of a GPU that is this process's from now on; waits until one is free."""
+    """The position of a GPU that is this process's from now on; waits until one is free.
+
+    As many processes may have one as FEDREPRO_GPU_JOBS says, by default one.
+    """
     folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for i, name in enumerate(names):
         if name in _claimed:
             return i
     while True:
-        for i, name in enumerate(names):
-            descriptor = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        for slot, (i, name) in product(range(slots()), enumerate(names)):
+            lock = folder / (f"{name}.{slot}.lock" if slot else f"{name}.lock")
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -64,3 +70,13 @@ def claim(names: Sequence[str], folder: Path | None = None) -> int:
                 _claimed[name] = descriptor
                 return i
         time.sleep(POLL_SECONDS)
+
+
+def slots() -> int:
+    """How many jobs may compute on one GPU. Errors: FedreproError for what is no such number."""
+    words = os.environ.get(SLOTS, "1")
+    if not words.isdecimal() or int(words) < 1:
+        raise FedreproError(
+            f"{SLOTS} is '{words}'; let it be how many jobs may share a GPU, such as 8, or unset it"
+        )
+    return int(words)
