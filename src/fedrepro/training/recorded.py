@@ -7,6 +7,7 @@ longer to ask for them than the GPU to run them. Played from a graph they are as
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     Take = Callable[..., torch.Tensor]
 
 KINDS = ("dense", "convolutional")
+# Recording takes as long as ten played steps save. Until so many were taken it may not pay.
+BEFORE = 10
 
 
 def recordable(procedure: Procedure, device: torch.device) -> bool:
@@ -34,7 +37,7 @@ class Recorder:
     """
 
     def __init__(self) -> None:
-        self.seen: set[int] = set()
+        self.taken: Counter[int] = Counter()
         self.graphs: dict[int, Graph] = {}
         self.pool: Any = None
 
@@ -46,9 +49,9 @@ class Recorder:
         """
         models = len(given[0])
         if models not in self.graphs:
-            if models not in self.seen:
-                # libraries choose their kernels in a step that is not recorded
-                self.seen.add(models)
+            # libraries choose their kernels in a step that is not recorded
+            if self.taken[models] < BEFORE:
+                self.taken[models] += 1
                 return take(*given)
             self.graphs[models] = Graph(take, given, self.pool)
             self.pool = self.graphs[models].graph.pool()
