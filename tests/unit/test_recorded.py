@@ -9,7 +9,7 @@ import torch
 from fedrepro.core.registry import read_token
 from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
-from fedrepro.training import block, recorded
+from fedrepro.training import blocks, recorded
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
@@ -26,7 +26,7 @@ CNN = "cnn+channels~3@5+hidden~7"
 def _exact(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    monkeypatch.setattr(block, "_kept", [])
+    monkeypatch.setattr(blocks, "_kept", [])
     monkeypatch.setattr(recorded, "BEFORE", 1)
 
 
@@ -74,7 +74,7 @@ def test_a_played_step_has_the_bytes_of_the_step(model, training, terms, monkeyp
     given = problem(model, training)
     played = rounds(given, terms)
     monkeypatch.setattr(recorded, "KINDS", ())
-    monkeypatch.setattr(block, "_kept", [])
+    monkeypatch.setattr(blocks, "_kept", [])
     for one, other in zip(played, rounds(given, terms), strict=True):
         for name, value in one.tensors.items():
             assert value.tobytes() == other.tensors[name].tobytes(), name
@@ -98,11 +98,11 @@ def test_rounds_share_their_graphs():
     network, examples, tasks, settings, start = problem(CNN, "sgd+momentum~0.9")
     for _ in range(2):
         train(network, examples, tasks, settings, start)
-        ((kept, _),) = block._kept
+        ((kept, _),) = blocks._kept
         graphs = dict(kept.recorder.graphs)
     assert graphs
     train(network, examples, tasks, settings, start)
-    assert block._kept[0][0] is kept
+    assert blocks._kept[0][0] is kept
     assert kept.recorder.graphs == graphs
 
 

@@ -17,9 +17,8 @@ from fedrepro.training.minibatches import Chunk, Task
 from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS, Adam, Sgd
 from fedrepro.training.paths import StepPath
-from fedrepro.training.procedure import Fetched, Given, Part, Procedure
+from fedrepro.training.procedure import Procedure
 from fedrepro.training.recorded import Recorder, recordable
-from fedrepro.training.sizes import block_size
 from fedrepro.training.stopping import EarlyStopping
 from fedrepro.training.terms import WeightTerm
 
@@ -29,109 +28,6 @@ if TYPE_CHECKING:
 
 # Losses take as many kernels as a layer, so they are computed for many steps at once.
 STEPS_SEEN = 32
-
-
-class BlockTrainer:
-    """Trains models by automatic differentiation: ordered by number of steps and cut into blocks
-    that fit the memory, in which the ones that still train are a shrinking prefix; or one by one.
-    """
-
-    def __init__(
-        self,
-        procedure: Procedure,
-        path: StepPath,
-        examples: Examples,
-        tasks: Sequence[Task],
-        keep_gradients: bool,
-        block: int | None,
-    ) -> None:
-        self.procedure, self.path, self.examples = procedure, path, examples
-        self.inner, self.outer = Layout(procedure.network.shapes), Layout(procedure.private)
-        self.size, self.keep = self.inner.size + self.outer.size, keep_gradients
-        device = examples.inputs.device
-        most = block or block_size(procedure, self.size, device, len(tasks))
-        self.models = 1 if path == "loop" else min(len(tasks), most)
-
-    def parts(
-        self, tasks: Sequence[Task], given: Given, memory: Mapping[str, np.ndarray] | None
-    ) -> Iterator[Part]:
-        """Train block after block; a part is valid until the next one is asked for."""
-        settings = self.procedure.settings
-        steps = [task.total(settings.batch_size, settings.epochs) for task in tasks]
-        pieces = [self.procedure.pieces(task) for task in tasks]
-        order = np.lexsort((np.negative(pieces), np.negative(steps)))
-        if memory is not None and len(set(memory["steps"].tolist())) > 1:
-            self.models = 1  # the fused kernel of an optimiser knows one number of steps
-        rates = {settings.lr if task.lr is None else task.lr for task in tasks}
-        same = self.models == 1 or len(rates) == 1
-        trained = self._block(same)
-        start = self.inner.pack(given.start)
-        reference = None if given.reference is None else self.inner.pack(given.reference)
-        for at in range(0, len(order), self.models):
-            chosen = order[at : at + self.models]
-            some, span = [tasks[i] for i in chosen], _span(chosen)
-            own = {name: value[chosen] for name, value in given.private.items()}
-            trained.begin(
-                _of(start, span),
-                self.outer.pack(own) if own else None,
-                None if reference is None else _of(reference, span),
-                {name: value[span] for name, value in (memory or {}).items()},
-                some,
-            )
-            losses, taken = trained.train(some)
-            if memory is not None:
-                trained.remember(memory, span)
-            yield self._part(trained, chosen, losses, taken)
-
-    def _block(self, same_rate: bool) -> Block:
-        """Room for the models; on a GPU that of the round before, with its graphs, if it serves."""
-        asked = self.path, self.models, same_rate, self.keep
-        for block, words in _kept:
-            if words == asked and block.serves(self.procedure, self.examples):
-                return block
-        block = Block(self.procedure, self.path, self.examples, self.models, same_rate, self.keep)
-        if recordable(self.procedure, block.device):
-            _kept[:] = [(block, asked)]
-        return block
-
-    def _part(
-        self, trained: Block, chosen: np.ndarray, losses: np.ndarray, taken: np.ndarray
-    ) -> Part:
-        count, inner = len(chosen), self.inner.size
-        flat, summed = trained.flat[:count], trained.summed
-        weights, on_gpu = self.inner.views(flat), trained.device.type != "cpu"
-        return Part(
-            chosen,
-            losses,
-            taken,
-            trained.finite(count),
-            Fetched(weights) if on_gpu else {k: v.numpy() for k, v in weights.items()},
-            {name: v.cpu().numpy() for name, v in self.outer.views(flat[:, inner:]).items()},
-            None
-            if summed is None
-            else {k: v.cpu().numpy() for k, v in self.inner.views(summed[:count]).items()},
-            weights if on_gpu else None,
-        )
-
-
-# the last block on a GPU, and what it was made for
-_kept: list[tuple[Block, tuple[object, ...]]] = []
-
-
-def _span(chosen: np.ndarray) -> slice | np.ndarray:
-    """The same places as a slice if they follow each other: what it takes is not copied."""
-    first, count = int(chosen[0]), len(chosen)
-    return slice(first, first + count) if (np.diff(chosen) == 1).all() else chosen
-
-
-def _alike(a: object, b: object) -> bool:
-    """Whether two terms are on the weights alone and the same."""
-    return isinstance(a, WeightTerm) and a == b
-
-
-def _of(flat: np.ndarray, chosen: slice | np.ndarray) -> np.ndarray:
-    """The rows of these models; one row is that of all."""
-    return flat if len(flat) == 1 else flat[chosen]
 
 
 class Block:
@@ -452,3 +348,8 @@ class Block:
             finite[model] = bool(torch.isfinite(flat[int(model)]).all())
         found: np.ndarray = finite
         return found
+
+
+def _alike(a: object, b: object) -> bool:
+    """Whether two terms are on the weights alone and the same."""
+    return isinstance(a, WeightTerm) and a == b

@@ -19,14 +19,14 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
-from fedrepro.training.block import BlockTrainer
+from fedrepro.training.blocks import BlockTrainer
 from fedrepro.training.checks import check_going_on, check_private, check_tasks
 from fedrepro.training.dense import CompiledTrainer
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 from fedrepro.training.optimisers import OPTIMISERS
 from fedrepro.training.paths import StepPath, choose, require
-from fedrepro.training.procedure import Given, Part, Procedure
+from fedrepro.training.procedure import Fetched, Given, Part, Procedure
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Correction, Term, WeightTerm
 
@@ -163,9 +163,9 @@ def average(
     work = _Work(procedure, examples, tasks, Given(start, private or {}), None, False, block, path)
     total = {name: np.zeros((1, *shape), work.dtype) for name, shape in network.shapes.items()}
     for part in work.parts():
-        if part.on_gpu is not None:
+        if isinstance(part.tensors, Fetched):
             whole = np.flatnonzero(work.finite[part.chosen])
-            _add_on_gpu(total, part.on_gpu, whole, np.array(weights)[part.chosen[whole]])
+            _add_on_gpu(total, part.tensors.tensors, whole, np.array(weights)[part.chosen[whole]])
             continue
         # one by one, in an order that does not depend on the block
         for i, model in enumerate(part.chosen):

@@ -120,8 +120,7 @@ class Part:
 
     losses: (steps, m), zero where a model has no more steps. taken: int (m,), steps of each.
     finite: bool (m,), whether the weights are. tensors, private and summed: (m, *shape) by name,
-    valid until the next part is asked for. on_gpu: the tensors where they were trained, if that is
-    a GPU.
+    valid until the next part is asked for.
     """
 
     chosen: np.ndarray
@@ -131,7 +130,6 @@ class Part:
     tensors: Mapping[str, np.ndarray]
     private: dict[str, np.ndarray]
     summed: dict[str, np.ndarray] | None
-    on_gpu: Mapping[str, torch.Tensor] | None = None
 
 
 class Fetched(dict[str, np.ndarray]):
