@@ -128,7 +128,7 @@ def bar(counts: Mapping[str, int], known: Mapping[str, Word], title: str) -> str
 
 def picture(counts: Mapping[str, Mapping[str, int]]) -> str:
     """Claims by verdict as an svg of its own, a bar a paper: for pages that have no styles."""
-    wide, left, step = 760.0, 90.0, 44.0
+    wide, left, step = 760.0, 100.0, 44.0
     high = step * len(counts) + 44
     parts, words = [], dict.fromkeys(word for own in counts.values() for word in own)
     for at, (name, own) in enumerate(counts.items()):
