@@ -154,6 +154,20 @@ def _by_lists(labels: np.ndarray, clients: int, alpha: float, code: str) -> list
     return held
 
 
+def test_a_published_draw_is_the_one_that_denses_readme_prints() -> None:
+    """CIFAR-10 has 5,000 images a class, and counts depend on nothing else of the images."""
+    labels = np.repeat(np.arange(10), 5000)
+    owner = split_of("published_draw", labels, 5, Rng(0, trial=1), alpha=0.5).owner
+    counts = [np.bincount(labels[owner == client], minlength=10).tolist() for client in range(5)]
+    assert counts == [
+        [156, 709, 301, 2629, 20, 651, 915, 113, 180, 2133],
+        [1771, 2695, 1251, 1407, 665, 314, 1419, 3469, 0, 0],
+        [236, 15, 1715, 76, 1304, 34, 1773, 75, 3289, 2360],
+        [2809, 575, 157, 853, 2555, 2557, 203, 1213, 0, 0],
+        [28, 1006, 1576, 35, 456, 1444, 690, 130, 1531, 507],
+    ]
+
+
 def test_a_published_draw_is_one_for_all_trials_if_asked() -> None:
     labels = np.arange(900) % 10
     first, later = (
