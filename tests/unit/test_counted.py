@@ -53,7 +53,7 @@ def test_what_is_apart_is_not_among_the_judged_and_scatter_is_counted_both_ways(
         "Judged: 1 reproduced, 1 worse, 1 worse in one trial.",
         "Counted apart: 1 calibrated (1 reproduced).",
         "Not judged: 1 not run, 1 set-up open.",
-        "Were our own scatter allowed for in full, 2 instead of 1 would be reproduced.",
+        "Allowing for our own scatter in full makes 2 of them reproduced.",
     ]
 
 
@@ -77,8 +77,7 @@ def test_claims_are_counted_by_when_their_bounds_were_fixed():
     ]
     assert claim_counts(found) == [
         "5 claims: 2 hold, 1 refuted, 1 undecided, 1 no verdict.",
-        "Of the 3 that hold, are refuted or depend, 2 have bounds that were fixed before their "
-        "numbers.",
+        "Bounds fixed before the numbers: 2 of the 3 that hold, are refuted or depend.",
         "Nearly true by how the methods are defined: X3.",
         "Decided by a hair, less than a hundredth of the bound: X1.",
         by_chance(3),

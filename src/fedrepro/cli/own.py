@@ -339,7 +339,7 @@ def recommend(
     if exchanges == 1:
         say("With --exchanges above 1 methods that train in rounds stand beside these.")
         return
-    say(f"The same local training cut into rounds, test accuracy in % ({rounds.title}):")
+    say(f"As many local epochs in one round as in several, test accuracy in % ({rounds.title}):")
     every = sorted({number for reached in rounds.accuracy.values() for number in reached})
     shown = [number for number in every if number <= exchanges]
     table = table_of("method in rounds", *map(str, shown))

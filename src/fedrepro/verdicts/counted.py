@@ -83,8 +83,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
         sum(row[key] == "reproduced" for row in own) for key in ("verdict", "unbounded")
     )
     if own:
-        many = "as many" if free == bounded else f"{free} instead of {bounded}"
-        told.append(f"Were our own scatter allowed for in full, {many} would be reproduced.")
+        said = "changes none of this" if free == bounded else f"makes {free} of them reproduced"
+        told.append(f"Allowing for our own scatter in full {said}.")
     return told
 
 
@@ -113,8 +113,8 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
     if decided:
         before = sum(row["fixed"] == "before" for row in decided)
         told.append(
-            f"Of the {len(decided)} that hold, are refuted or depend, {before} have bounds that "
-            "were fixed before their numbers."
+            f"Bounds fixed before the numbers: {before} of the {len(decided)} that hold, are refuted "
+            "or depend."
         )
     for label, said in LABELS.items():
         named = [row["claim"] for row in heads if row["label"] == label]
