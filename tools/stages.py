@@ -25,6 +25,8 @@ from typing import Any
 
 STAGES = ("prepare", "partition", "tune", "train", "federate", "aggregate", "peer", "simulate")
 WRITTEN = ("--out", "--timings", "--global-model", "--state")
+# of a prepared data set, which is a folder
+WRITTEN_LAST = "dataset.json"
 SHELL = "Shell command: "
 FOREVER = 1e7
 
@@ -73,6 +75,8 @@ def jobs_of(commands: list[str]) -> list[dict[str, Any]]:
             at = [i + 1 for i, word in enumerate(words) if word in WRITTEN]
             log = words.index("2>") + 1
             writes = [words[i] for i in at]
+            if words[2] == "prepare":
+                writes = [f"{out}/{WRITTEN_LAST}" for out in writes]
             names = [w for i, w in enumerate(words) if "/" in w and i not in {*at, log}]
             jobs.append(
                 {"words": words[1 : log - 1], "log": words[log], "writes": writes, "names": names}

@@ -74,6 +74,23 @@ def test_gpus_are_known_by_the_names_the_scheduler_gave(monkeypatch):
     assert visible(2) == ["0", "1"]
 
 
+def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch):
+    """CUDA graphs are recorded on a stream of the current GPU, whatever the tensors lie on."""
+    monkeypatch.setattr("fedrepro.stages.devices.tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "a,b")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    current = []
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", False)
+    assert device_of("cuda") == "cuda:0"
+    monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
+    assert device_of("cuda") == "cuda:1"
+    assert current == [0, 1]
+
+
 def test_the_cpu_needs_no_claim():
     assert device_of("cpu") == "cpu"
 

@@ -32,6 +32,7 @@ from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
+from fedrepro.training.sizes import activations
 from fedrepro.training.terms import Entropy, Proximal
 
 PAGE = (Path(__file__).parents[2] / "docs/models.md").read_text()
@@ -65,6 +66,12 @@ def given_of(optimiser="sgd", **values):
     lr = {"sgd": 0.05, "adam": 1e-3}[optimiser]
     own = {"lr": lr, "epochs": 2, "batch_size": 8, **values}
     return settings_of(components("training")[optimiser].spec(own))
+
+
+def test_all_parts_of_a_module_hold_activations():
+    """Of an example: 36 inputs laid flat, 5 hidden units before and behind the ReLU, 4 scores."""
+    procedure = Procedure(network_of(model_of(perceptron), (6, 6), 4), given_of(batch_size=8))
+    assert activations(procedure) >= 8 * (5 + 5 + 4)
 
 
 def tasks_and_examples(dtype=torch.float32):

@@ -15,7 +15,6 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import Convolution2d, Pass
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.training import paths
 from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
@@ -561,12 +560,6 @@ def test_beliefs_are_compiled_on_the_cpu_alone():
     assert "compiled" not in ways(net, [GaussianPrior(), GaussianPrior()])
     mixed = replace(net, layers=(*net.layers[:-1], network("mlp").layers[-1]))
     assert "compiled" not in ways(mixed, ())
-
-
-def test_without_numba_all_is_differentiated_automatically(monkeypatch):
-    monkeypatch.setattr(paths, "find_spec", lambda name: None)
-    assert chosen(network("variational"), "cpu", [GaussianPrior()]) == "loop"
-    assert chosen(network("mlp"), "cpu", ()) == "loop"
 
 
 @pytest.mark.parametrize("value", [1e-9, 1e-300, 100.0, 1e9])

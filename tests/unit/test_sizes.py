@@ -11,16 +11,18 @@ from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import _add_on_gpu
 from fedrepro.training.flat import Layout
 from fedrepro.training.procedure import Fetched, Procedure
+from fedrepro.training.recorded import recordable
 from fedrepro.training.settings import settings_of
 from fedrepro.training.sizes import activations, block_size
+from fedrepro.training.terms import Entropy, Proximal
 
 GPU = torch.device("cuda")
 
 
-def procedure(model, shape, batch_size=64):
+def procedure(model, shape, batch_size=64, terms=()):
     spec = read_token("training", "sgd")
     settings = settings_of(spec.component.spec({**spec.values, "batch_size": batch_size}))
-    return Procedure(network_of(read_token("model", model), shape, 10), settings)
+    return Procedure(network_of(read_token("model", model), shape, 10), settings, terms)
 
 
 def test_activations_are_those_of_a_step():
@@ -29,19 +31,36 @@ def test_activations_are_those_of_a_step():
     others = 6 * 28**2 + 6 * 14**2 + 16 * 10**2 + 16 * 5**2 + 2 * (120 + 84) + 10
     assert activations(lenet) == 64 * (convolutions + others)
     assert activations(procedure("logistic", (3, 2, 1), 8)) == 8 * 10
+    assert activations(procedure("logistic", (3, 2, 1), 8, [Entropy(0.1)])) == 2 * 8 * 10
 
 
 @pytest.mark.parametrize("model", ["mlp+hidden~100", "cnn", "cnn+channels~6@16+hidden~120@84"])
 @pytest.mark.parametrize("models", [1, 50, 2000, 100_000])
 def test_a_block_fits_half_the_memory_of_a_gpu(model, models, monkeypatch):
-    free = 80 * 2**30
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, free))
+    memory = 80 * 2**30
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, memory))
     given = procedure(model, (3, 32, 32))
     size = Layout(given.shapes).size
-    found = block_size(given, size, GPU, models)
-    assert 1 <= found <= models
-    assert found == 1 or 4 * found * (3 * size + 2 * activations(given)) <= free / 2
-    assert block_size(given, size, GPU, 1) == 1
+    for share in (1, 8):
+        monkeypatch.setenv("FEDREPRO_GPU_JOBS", str(share))
+        found = block_size(given, GPU, models)
+        assert 1 <= found <= models
+        held = 4 * found * (3 * size + 2 * activations(given))
+        assert found == 1 or held <= memory / share / 2
+        assert block_size(given, GPU, 1) == 1
+
+
+class Counting(Entropy):
+    """A term of somebody else's, of which nobody knows what it does on the host."""
+
+
+def test_steps_with_a_term_of_somebody_elses_are_not_recorded():
+    def recorded(*terms):
+        return recordable(procedure("cnn", (1, 28, 28), terms=terms), GPU)
+
+    assert recorded() and recorded(Entropy(0.1)) and recorded(Proximal(0.1))
+    assert not recorded(Counting(0.1))
+    assert not recordable(procedure("cnn", (1, 28, 28)), torch.device("cpu"))
 
 
 def test_tensors_are_fetched_when_they_are_asked_for_and_once():

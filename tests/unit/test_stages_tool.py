@@ -10,6 +10,7 @@ import pytest
 
 TOOL = Path(__file__).parents[2] / "tools/stages.py"
 DATA = "results/tiny/datasets/dataset=digits"
+PREPARED = f"{DATA}/dataset.json"
 PARTITION = "results/tiny/seed=0/partitions/iid/partition.parquet"
 MODELS = "results/tiny/seed=0/models/iid"
 LOCAL, TIMINGS = f"{MODELS}/clients=0-1/local.parquet", f"{MODELS}/clients=0-1/timings.parquet"
@@ -38,9 +39,9 @@ def test_a_job_reads_what_others_write(tool):
     assert list(jobs) == ["prepare", "partition", "train", "aggregate"]
     assert {name: set(job["reads"]) for name, job in jobs.items()} == {
         "prepare": set(),
-        "partition": {DATA},
-        "train": {DATA, PARTITION},
-        "aggregate": {DATA, LOCAL, TIMINGS},
+        "partition": {PREPARED},
+        "train": {PREPARED, PARTITION},
+        "aggregate": {PREPARED, LOCAL, TIMINGS},
     }
     assert jobs["train"]["log"] == "logs/train.log"
     assert "2>" not in jobs["train"]["words"]
@@ -56,6 +57,16 @@ def test_jobs_run_after_what_they_read_and_only_once(tool, tmp_path, monkeypatch
     Path("jobs.json").write_text(json.dumps(jobs))
     assert tool.main(["run", "jobs.json", "--seconds", "60"]) == 0
     assert Path(PARTITION).stat().st_mtime_ns == before
+
+
+def test_a_data_set_that_was_cut_off_is_prepared_again(tool, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / DATA).mkdir(parents=True)
+    (tmp_path / DATA / "x_train.npy").write_bytes(b"half")
+    jobs = tool.jobs_of(COMMANDS[:2])
+    assert not any(map(tool.done, jobs))
+    assert tool.run(jobs, 1, tool.FOREVER) == 0
+    assert Path(PREPARED).stat().st_size > 0
 
 
 def test_what_fails_holds_back_what_reads_it_and_says_where_to_look(

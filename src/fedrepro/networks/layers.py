@@ -321,8 +321,6 @@ class MaxPool(Plain):
         """(A, B, C, H, W) to (A, B, C, H // 2, W // 2)."""
         from torch.nn.functional import max_pool2d
 
-        from fedrepro.products.pooling import max_pooled
-
         models = len(x)
         if run.convolution == "unfolded":
             return self._of_images(x, run)
@@ -332,6 +330,8 @@ class MaxPool(Plain):
             run.chosen = Pooled(argmax, tuple(x.shape[-2:]))
             return out
         if run.convolution == "channels_last" and x.device.type == "cpu" and x.shape[2] % LANES:
+            from fedrepro.products.pooling import max_pooled
+
             return apart(max_pooled(beside(x)), models)
         return apart(max_pool2d(beside(x), 2), models)
 

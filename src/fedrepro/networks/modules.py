@@ -71,15 +71,16 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 class OwnModule:
     """A module as a layer, and what was found when it was tried.
 
-    widest: numbers of the largest output of one of its parts. products: multiplications. Both for
-    one example, and of parts that are modules themselves. draws: whether it trains otherwise than
-    it predicts, as with dropout.
+    widest, held: numbers of the largest output of one of its parts, and of all outputs. products:
+    multiplications. All for one example, and of parts that are modules themselves. draws: whether
+    it trains otherwise than it predicts, as with dropout.
     """
 
     module: torch.nn.Module
     shape: Shape
     classes: int
     widest: int
+    held: int
     products: int
     draws: bool
 
@@ -240,8 +241,8 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
             "without running statistics does; take GroupNorm or LayerNorm"
         )
     draws = drew or not torch.allclose(scores, trained, NEAR, NEAR)
-    widest, products = max(size for size, _ in sizes), sum(each for _, each in sizes)
-    return OwnModule(made, shape, classes, widest, products, draws)
+    outputs, products = zip(*sizes, strict=True)
+    return OwnModule(made, shape, classes, max(outputs), sum(outputs), sum(products), draws)
 
 
 @contextmanager

@@ -15,9 +15,9 @@ from itertools import product
 from pathlib import Path
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.machine.gpus import slots
 
 POLL_SECONDS = 0.2
-SLOTS = "FEDREPRO_GPU_JOBS"
 
 _claimed: dict[str, int] = {}  # device: open file whose lock is the claim
 
@@ -39,7 +39,10 @@ def device_of(name: str) -> str:
     # whole float32, as the papers and the CPU have, and sums in one order
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
-    return f"cuda:{claim(visible(torch.cuda.device_count()))}"
+    found = claim(visible(torch.cuda.device_count()))
+    # graphs are recorded on streams of the current GPU
+    torch.cuda.set_device(found)
+    return f"cuda:{found}"
 
 
 def visible(count: int) -> list[str]:
@@ -70,13 +73,3 @@ def claim(names: Sequence[str], folder: Path | None = None) -> int:
                 _claimed[name] = descriptor
                 return i
         time.sleep(POLL_SECONDS)
-
-
-def slots() -> int:
-    """How many jobs may compute on one GPU. Errors: FedreproError for what is no such number."""
-    words = os.environ.get(SLOTS, "1")
-    if not words.isdecimal() or int(words) < 1:
-        raise FedreproError(
-            f"{SLOTS} is '{words}'; let it be how many jobs may share a GPU, such as 8, or unset it"
-        )
-    return int(words)

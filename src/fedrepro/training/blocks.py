@@ -34,7 +34,7 @@ class BlockTrainer:
         self.inner, self.outer = Layout(procedure.network.shapes), Layout(procedure.private)
         self.size, self.keep = self.inner.size + self.outer.size, keep_gradients
         device = examples.inputs.device
-        most = block or block_size(procedure, self.size, device, len(tasks))
+        most = block or block_size(procedure, device, len(tasks))
         self.models = 1 if path == "loop" else min(len(tasks), most)
 
     def parts(
@@ -74,9 +74,10 @@ class BlockTrainer:
         for block, words in _kept:
             if words == asked and block.serves(self.procedure, self.examples):
                 return block
+        _kept.clear()  # its memory is for this one
         block = Block(self.procedure, self.path, self.examples, self.models, same_rate, self.keep)
         if recordable(self.procedure, block.device):
-            _kept[:] = [(block, asked)]
+            _kept.append((block, asked))
         return block
 
     def _part(

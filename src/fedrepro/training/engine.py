@@ -2,7 +2,7 @@
 
 Dense networks on the CPU go one after another through compiled steps (`dense.py`), so the bytes of
 a client's weights cannot depend on others. What these do not know is differentiated automatically
-(`block.py`), on the CPU one model at a time too, on a GPU many at once.
+(`blocks.py`), on the CPU one model at a time too, on a GPU many at once.
 """
 
 from __future__ import annotations
@@ -137,6 +137,8 @@ def train(
             tensors[name][part.chosen] = part.tensors[name]
             if summed is not None and part.summed is not None:
                 summed[name][part.chosen] = part.summed[name]
+    for value in (*tensors.values(), *(summed or {}).values()):
+        value[~work.finite] = np.nan
     return Trained(**work.outcome(began), tensors=tensors, gradients=summed, memory=work.memory)
 
 
@@ -221,7 +223,10 @@ class _Work:
         )
         self.tasks, self.given = tasks, given
         self.shapes, self.dtype = procedure.network.shapes, str(examples.dtype).split(".")[-1]
-        self.private = self.empty(procedure.private)
+        # those of a model that is not finite stay as they were given
+        self.private = {
+            name: np.array(given.private[name], self.dtype) for name in procedure.private
+        }
         self.memory = self._recalled(memory, procedure.settings)
         self.steps = np.zeros(len(tasks), np.int64)
         self.finite = np.ones(len(tasks), bool)
@@ -234,9 +239,9 @@ class _Work:
             self._judge(part)
             if self.memory is not None:
                 self.memory["steps"][part.chosen] += self.steps[part.chosen]
-            self._blank(part)
+            whole = self.finite[part.chosen]
             for name, value in part.private.items():
-                self.private[name][part.chosen] = value
+                self.private[name][part.chosen[whole]] = value[whole]
             yield part
 
     def _judge(self, part: Part) -> None:
@@ -252,15 +257,6 @@ class _Work:
             if self.finite[model]:
                 # an exact sum does not depend on how the steps were cut
                 self.loss[model] = math.fsum(losses.tolist()) / self.steps[model]
-
-    def _blank(self, part: Part) -> None:
-        """What is not finite is not a number, whatever it was; private tensors are as given."""
-        for i in np.flatnonzero(~self.finite[part.chosen]).tolist():
-            for tensors in (part.tensors, *filter(None, [part.summed])):
-                for name in self.shapes:
-                    tensors[name][i] = np.nan
-            for name, value in part.private.items():
-                value[i] = self.given.private[name][part.chosen[i]]
 
     def _recalled(
         self, memory: Mapping[str, np.ndarray] | None, settings: Settings

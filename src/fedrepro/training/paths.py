@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from functools import cache
 from importlib import resources
-from importlib.util import find_spec
 from typing import Literal, cast, get_args
 
 from fedrepro.core.errors import FedreproError
@@ -41,7 +40,7 @@ def possible(procedure: Procedure, device: str = "cpu") -> tuple[StepPath, ...]:
     """The paths that can train so there."""
     found = ["grouped", "loop"]
     known = written_out(procedure.network, procedure.losses)
-    if known and procedure.settings.augment == "none" and device == "cpu" and find_spec("numba"):
+    if known and procedure.settings.augment == "none" and device == "cpu":
         found.append("compiled")
     return tuple(path for path in PATHS if path in found)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.training.procedure import Procedure
+from fedrepro.training.terms import written
 
 if TYPE_CHECKING:
     import torch
@@ -25,9 +26,12 @@ BEFORE = 10
 
 
 def recordable(procedure: Procedure, device: torch.device) -> bool:
-    """Whether a step is the same kernels on the same buffers each time: nothing is drawn in it."""
+    """Whether a step is the same kernels on the same buffers each time: nothing is drawn in it, and
+    no term of the loss is another's, which may count its steps on the host.
+    """
     network = procedure.network
-    return device.type == "cuda" and network.kind in KINDS and not network.draws
+    ours = all(written(term) for term in procedure.losses)
+    return device.type == "cuda" and network.kind in KINDS and not network.draws and ours
 
 
 class Recorder:
@@ -72,7 +76,7 @@ class Graph:
         collecting = gc.isenabled()
         gc.disable()  # memory of other graphs must not be given back while one is recorded
         try:
-            with torch.cuda.graph(self.graph, pool=pool):
+            with torch.cuda.device(given[0].device), torch.cuda.graph(self.graph, pool=pool):
                 self.logits = take(*self.given)
         finally:
             if collecting:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from fedrepro.machine.gpus import slots
 from fedrepro.networks.layers import Convolution2d
+from fedrepro.networks.modules import OwnModule
+from fedrepro.training.flat import Layout
 from fedrepro.training.procedure import Procedure
 
 if TYPE_CHECKING:
@@ -19,17 +22,19 @@ BUFFERS = 5
 SEEN_AT_ONCE = 3
 
 
-def block_size(procedure: Procedure, size: int, device: torch.device, models: int) -> int:
-    """Models of so many floats per block: what fits the cache on the CPU, or half the free memory
-    of the GPU. Blocks are made equally large, because a small one costs nearly as many kernels.
-    A GPU holds the activations of a whole block as well.
+def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
+    """Models per block: what fits the cache on the CPU, or half of a job's share of the GPU.
+
+    Blocks are made equally large, because a small one costs nearly as many kernels. A GPU holds the
+    activations of a whole block as well. All of its memory counts and not what is free, so that a
+    run that goes on is cut as before.
     """
     import torch
 
-    each = BUFFERS * size * 4
+    each = BUFFERS * Layout(procedure.shapes).size * 4
     if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        most = max(1, free // 2 // (each + SEEN_AT_ONCE * activations(procedure) * 4))
+        _, memory = torch.cuda.mem_get_info(device)
+        most = max(1, memory // slots() // 2 // (each + SEEN_AT_ONCE * activations(procedure) * 4))
     else:
         most = max(1, CPU_BLOCK_BYTES // each)
     blocks = -(-models // most)
@@ -37,12 +42,18 @@ def block_size(procedure: Procedure, size: int, device: torch.device, models: in
 
 
 def activations(procedure: Procedure) -> int:
-    """Floats of one model's activations in a step, windows of convolutions included."""
+    """Floats of one model's activations in a step, windows of convolutions included.
+
+    Terms of the loss are taken to hold as many again.
+    """
     places = procedure.network.places
-    outputs = sum(math.prod(layer.output(shape)) for layer, shape, _ in places)
+    outputs = sum(
+        layer.held if isinstance(layer, OwnModule) else math.prod(layer.output(shape))
+        for layer, shape, _ in places
+    )
     windows = sum(
         shape[0] * layer.kernel**2 * math.prod(layer.output(shape)[1:])
         for layer, shape, _ in places
         if isinstance(layer, Convolution2d)
     )
-    return procedure.rows * (outputs + windows)
+    return procedure.rows * (outputs + windows) * (2 if procedure.losses else 1)

@@ -113,8 +113,8 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
     if decided:
         before = sum(row["fixed"] == "before" for row in decided)
         told.append(
-            f"Bounds fixed before the numbers: {before} of the {len(decided)} that hold, are refuted "
-            "or depend."
+            f"Bounds fixed before the numbers: {before} of the {len(decided)} that hold, are "
+            "refuted or depend."
         )
     for label, said in LABELS.items():
         named = [row["claim"] for row in heads if row["label"] == label]

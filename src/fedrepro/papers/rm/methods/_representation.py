@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -91,7 +90,7 @@ class RepresentationMatching:
             share = look.weight / (math.prod(shapes[target]) if self.reduction == "mean" else 1)
             relu = 0 < target < len(shapes) - 1
             one = look.run.convolution == "channels_last"
-            if pooled is not None and one and find_spec("numba") is not None:
+            if pooled is not None and one:
                 found = pooled_gap(given, pooled, own["weight"], own["bias"], theirs, relu, share)
             else:
                 mapped = _map(shapes[source], shapes[target], kernels[source])
