@@ -58,7 +58,9 @@ def test_steps_with_a_term_of_somebody_elses_are_not_recorded():
     def recorded(*terms):
         return recordable(procedure("cnn", (1, 28, 28), terms=terms), GPU)
 
-    assert recorded() and recorded(Entropy(0.1)) and recorded(Proximal(0.1))
+    assert recorded()
+    assert recorded(Entropy(0.1))
+    assert recorded(Proximal(0.1))
     assert not recorded(Counting(0.1))
     assert not recordable(procedure("cnn", (1, 28, 28)), torch.device("cpu"))
 
