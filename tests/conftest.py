@@ -4,6 +4,7 @@ import gc
 import io
 import os
 import re
+import signal
 import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
@@ -42,6 +43,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--lines", type=float, metavar="PERCENT",
         help="count which lines of src run; it fails where fewer than this do",
     )  # fmt: skip
+
+
+@pytest.fixture
+def within_a_minute() -> Iterator[None]:
+    """What would wait for ever fails."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError("not done in a minute")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True)

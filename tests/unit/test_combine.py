@@ -378,6 +378,7 @@ def test_an_order_that_names_count_or_that_is_told_is_taken():
         (["average", "whole.pt"], "read (it holds torch.nn.modules.linear.Linear, and no code of"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("within_a_minute")
 def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, files, trained, capsys):
     rows = [",".join(map(str, row)) for row in trained[1]]
     for name, kept in (("short", rows[1:]), ("narrow", [row.rpartition(",")[0] for row in rows])):

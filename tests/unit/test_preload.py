@@ -194,11 +194,18 @@ def test_the_job_sees_folder_and_environment_of_its_near_end(workflow, tmp_path)
     assert near.wait(60) == 2
 
 
+def catches(pid: int, number: int) -> bool:
+    """Whether a process has a handler for this signal."""
+    told = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(re.search(r"SigCgt:\t(\w+)", told)[1], 16) >> (number - 1) & 1)
+
+
 @pytest.mark.parametrize(
     ("sent", "status"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 130)]
 )
 def test_a_signal_to_the_near_end_ends_the_job(workflow, before, tmp_path, sent, status):
     near, job = running_job(tmp_path, before)
+    assert wait_until(lambda: catches(near.pid, signal.SIGTERM))  # it is told that the job began
     near.send_signal(sent)
     assert near.wait(20) == status
     assert wait_until(lambda: job not in children())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import warnings
 from dataclasses import replace
@@ -25,6 +26,7 @@ from fedrepro.core.registry import components
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.numbers.costs import SEEN, megabytes, seen, times
+from fedrepro.own.data import DataForm, read_files
 from fedrepro.own.models import WAYS, OwnFiles, OwnGround, read_ground
 from fedrepro.own.side_by_side import entries
 
@@ -376,6 +378,9 @@ def odd(here):
     Path("there").mkdir(exist_ok=True)
     rows = "\n".join([",".join("1" * 10)] * 5)
     Path("wrong.csv").write_text(rows)
+    for name in ("pipe.csv", "pipe.npz"):
+        if not Path(name).exists():
+            os.mkfifo(name)
     return here
 
 
@@ -393,6 +398,8 @@ FAULTS = {
     "no examples": ([*ALL, "--evaluate", "none.npz"], "has no examples"),
     "no column": ([*ALL, "--evaluate", "bare.csv"], "unknown column 'label'"),
     "no data": ([*ALL, "--evaluate", "data.txt"], "neither .csv nor .npz"),
+    "a pipe": ([*ALL, "--evaluate", "pipe.csv"], "cannot read pipe.csv: it is a pipe"),
+    "a pipe of arrays": ([*ALL, "--evaluate", "pipe.npz"], "cannot read pipe.npz: it is a pipe"),
     "a folder": ([*ALL, "--evaluate", "there"], "neither .csv nor .npz"),
     "missing model": ([*ALL, "gone.pt", *ON], "gone.pt is missing"),
     "other shapes": ([*ALL, "slim.pt", *ON], "only networks of one architecture"),
@@ -415,6 +422,7 @@ FAULTS = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("within_a_minute")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_one_sentence_and_leaves_nothing_behind(fault, odd):
     before = sorted(odd.rglob("*"))
@@ -442,6 +450,42 @@ def test_other_forms_of_the_same_data_are_read_alike(here):
     assert said[0] == said[1]
     assert said[0] == said_by(["evaluate", "client0.pt", "--data", "test.npz"])[1]
     assert "taken as they are" in said_by(["evaluate", "client0.pt", "--data", "pixels.npz"])[1]
+
+
+def test_a_client_may_have_one_class_and_classes_may_have_names(here):
+    """Names are outputs in their order, over all files together."""
+    data = np.load("client0.npz")
+    one = data["y"] == data["y"][0]
+    form = DataForm((64,), 10)
+    found, _ = read_files({"clients": [Path("client0.npz")], "validation": []}, form)
+    np.savez("one.npz", x=data["x"][one], y=data["y"][one])
+    alone, _ = read_files({"clients": [Path("one.npz")]}, form)
+    assert set(alone["clients"][0].targets.tolist()) == {int(data["y"][0])}
+    names = np.array(
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    )
+    np.savez("named.npz", x=data["x"], y=names[data["y"]])
+    every = {"clients": [Path("named.npz")], "validation": [Path("all.npz")]}
+    np.savez("all.npz", x=data["x"][:10], y=names)
+    told, notes = read_files(every, form)
+    order = np.argsort(np.argsort(names))
+    wanted = order[found["clients"][0].targets.numpy()]
+    assert told["clients"][0].targets.tolist() == wanted.tolist()
+    assert "eight" in notes[0]
+
+
+def test_a_single_model_is_taken_as_it_is(here):
+    """Averages of one are that one."""
+    status, _, err = said_by(["combine", "average", "client0.pt", "--labels", "single.csv",
+                              "--out", "alone.pt"])  # fmt: skip
+    assert (status, "single.csv" in err) == (2, True)
+    Path("single.csv").write_text(",".join("1" * 10))
+    status, _, err = said_by(["combine", "average", "client0.pt", "--labels", "single.csv",
+                              "--out", "alone.pt"])  # fmt: skip
+    assert status == 0, err
+    one, made = (torch.load(name, weights_only=True) for name in ("client0.pt", "alone.pt"))
+    assert all(torch.equal(one[name], made[name]) for name in one)
+    Path("alone.pt").unlink()
 
 
 def test_a_write_that_fails_leaves_no_folder(here, monkeypatch):

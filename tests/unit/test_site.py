@@ -16,7 +16,7 @@ from fedrepro.core.artifacts import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.times import seconds_by_setting
 from fedrepro.record.sentences import filled
-from fedrepro.site.build import build
+from fedrepro.site.build import _require_own, build
 from fedrepro.site.cells import table_html
 from fedrepro.site.claims import drawing
 from fedrepro.site.costs import costs_html, costs_of, with_sent
@@ -240,6 +240,23 @@ def test_a_table_of_methods_has_a_column_of_what_they_send():
     )
 
 
+def test_only_a_site_is_replaced(tmp_path):
+    """Whoever writes `--out ~/thesis` loses nothing."""
+    theirs = tmp_path / "thesis"
+    theirs.mkdir()
+    (theirs / "chapter.txt").write_text("one year")
+    link = tmp_path / "link"
+    link.symlink_to(theirs)
+    for out, said in ((theirs, "has files that are no site"), (link, "is no folder of its own"),
+                      (theirs / "chapter.txt", "is no folder of its own")):  # fmt: skip
+        with pytest.raises(FedreproError, match=said):
+            build(read_reports(RECORD / "paper", "paper", [KEY]), RECORD / "paper", out)
+    assert (theirs / "chapter.txt").read_text() == "one year"
+    (theirs / "chapter.txt").unlink()
+    _require_own(theirs)
+    _require_own(tmp_path / "new")
+
+
 # ------------------------------------------------------------------------------- in a browser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -275,6 +292,7 @@ def browser():
 
 
 def test_the_site_is_small_and_asks_for_nothing_from_elsewhere(site):
+    _require_own(site)  # it may be written again
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 25 * 2**20
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -43,6 +45,23 @@ def test_what_a_killed_process_left_goes_at_the_next_start(place):
     with temporary_folder() as own:
         assert os.listdir(place) == [own.name]
     assert os.listdir(place) == []
+
+
+def test_it_may_be_beside_what_is_written(place):
+    beside = place / "beside"
+    beside.mkdir()
+    left = beside / f"{PREFIX}left"
+    left.mkdir()
+    with temporary_folder(beside) as own:
+        assert list(beside.iterdir()) == [own]
+    assert list(beside.iterdir()) == []
+
+
+def test_nothing_makes_temporary_folders_of_its_own():
+    """They would stay if their process is killed."""
+    made = re.compile(r"TemporaryDirectory|NamedTemporaryFile|mkdtemp|mkstemp")
+    sources = Path(temporary.__file__).parents[1].rglob("*.py")
+    assert [path.name for path in sources if made.search(path.read_text())] == ["temporary.py"]
 
 
 def test_what_is_no_folder_or_of_others_stays(place, monkeypatch):

@@ -22,11 +22,14 @@ PREFIX = "fedrepro.tmp-"
 
 
 @contextlib.contextmanager
-def temporary_folder() -> Iterator[Path]:
-    """A folder that is gone afterwards. Errors: FedreproError if there is no place for one."""
+def temporary_folder(place: Path | None = None) -> Iterator[Path]:
+    """A folder that is gone afterwards, in this one or where the system has them.
+
+    Errors: FedreproError if there is no place for one.
+    """
     try:
-        remove_left()
-        folder, held = _locked_folder()
+        remove_left(place)
+        folder, held = _locked_folder(place)
     except OSError as error:
         raise FedreproError(
             f"no temporary folder can be made ({one_line(error)}): free some space there, or set "
@@ -39,9 +42,9 @@ def temporary_folder() -> Iterator[Path]:
         os.close(held)
 
 
-def remove_left() -> None:
-    """Remove the folders of processes of this user that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+def remove_left(place: Path | None = None) -> None:
+    """Remove the folders there of processes of this user that were killed."""
+    for folder in (place or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another process is as fast, or works in it
             found = os.lstat(folder)
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
@@ -54,10 +57,10 @@ def remove_left() -> None:
                 os.close(held)
 
 
-def _locked_folder() -> tuple[Path, int]:
+def _locked_folder(place: Path | None) -> tuple[Path, int]:
     """A new folder, and the descriptor that locks it."""
     while True:  # until no other process takes it for one that was left, before it is locked
-        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         try:
             held = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:

@@ -13,13 +13,13 @@ import resource
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
 from fedrepro.core import sources
 from fedrepro.core.errors import printable
+from fedrepro.core.temporary import temporary_folder
 
 BUBBLEWRAP, UNSHARE = "bubblewrap", "unshare"
 PROGRAMS = {
@@ -46,10 +46,10 @@ def can(by: str) -> bool:
     there = all(shutil.which(program, path=PATH) for program in PROGRAMS[by])
     if not there or sys.platform != "linux":
         return False
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         nothing = [sys.executable, "-I", "-c", "pass"]
         try:
-            return run(nothing, by=by, folder=Path(folder), seconds=TRIED).returncode == 0
+            return run(nothing, by=by, folder=folder, seconds=TRIED).returncode == 0
         except (OSError, subprocess.TimeoutExpired):
             return False
 
@@ -76,12 +76,12 @@ def run(
     # a file of the folder must not stand in for a package of its name
     given |= {"PATH": PATH, "HOME": "/tmp", "LC_ALL": "C.UTF-8", "PYTHONSAFEPATH": "1"}
     given |= {} if package.endswith(PACKAGES) else {"PYTHONPATH": package}
-    with tempfile.TemporaryDirectory() as root:
+    with temporary_folder() as root:
         whole = list(command)
         if by == BUBBLEWRAP:
             whole = _by_bubblewrap(whole, shown, list(write), folder)
         elif by:
-            whole = _by_unshare(whole, shown, list(write), folder, root)
+            whole = _by_unshare(whole, shown, list(write), folder, str(root))
         return subprocess.run(
             whole,
             cwd=folder,

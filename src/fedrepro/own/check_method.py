@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fedrepro.api import GlobalModel
@@ -21,6 +19,7 @@ from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import components, components_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component, Spec
+from fedrepro.core.temporary import temporary_folder
 from fedrepro.numbers.measure import Draws, measure, measure_alone
 from fedrepro.own.contract import Broken, allowed, checks_of, each, watched
 from fedrepro.own.small_problem import SmallProblem, digits_problem
@@ -174,8 +173,8 @@ def _in_rounds(item: Component, given: SmallProblem) -> dict[str, float]:
     info, splits = allowed(given.info, item), {"test": given.test}
     trial = TrialRounds(spec, judge, info, Measuring.parse("auto"), splits)
     rounds = min(trial.made.rounds, MOST_ROUNDS)
-    with tempfile.TemporaryDirectory() as folder:
-        keeper = Keeper(Path(folder) / "checkpoint.pt", "", math.inf)
+    with temporary_folder() as folder:
+        keeper = Keeper(folder / "checkpoint.pt", "", math.inf)
         progress = trial.run(Rng(0), keeper, rung=rounds)
     values = judge.at_end(progress, splits, Rng(0)).values
     found = {

@@ -7,10 +7,8 @@ A check is a function of a component and a small problem; what does not hold rai
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +33,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
 from fedrepro.core.states import packed, unpacked
+from fedrepro.core.temporary import temporary_folder
 from fedrepro.data.aside import ASIDE
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.own.small_problem import SmallProblem, peers_of
@@ -212,8 +211,8 @@ def believes(item: Component, given: SmallProblem) -> None:
 def goes_on(item: Component, given: SmallProblem) -> None:
     """A round changes nothing that it is given, and goes on alike from a state that was saved."""
     made, clients, info = _begun(item, given)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "state.pt"
+    with temporary_folder() as folder:
+        path = folder / "state.pt"
 
         def kept(state: State) -> bytes:
             save_state(path, packed(state))

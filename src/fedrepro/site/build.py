@@ -10,7 +10,6 @@ import io
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,6 +21,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import findings as findings_in
 from fedrepro.core.packs import packs
 from fedrepro.core.registry import KINDS
+from fedrepro.core.temporary import temporary_folder
 from fedrepro.site import pages
 from fedrepro.site.charts import chart, vega_script
 from fedrepro.site.guides import Guides, copied
@@ -37,6 +37,7 @@ ORIGIN = "docs/origin.md"
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 CAPTION = 'class="caption" role="heading"'  # in the navigation: readers need its level too
 WRAPPER = 'class="table-wrapper'  # it scrolls, as code does: both are reached by keys
+STYLE = "site.css"  # by which a folder is known as a site
 NEEDED = "the site needs sphinx, myst-parser, furo, altair, vl-convert-python and itables"
 
 
@@ -53,12 +54,13 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
     """Write the site of reports that lie in `folder` to `out`, and return how many pages it has.
 
     root: of the repository, whose guides are part of the site. Errors: FedreproError if a package
-    is missing, or Sphinx warns of something: a link that leads nowhere, for instance.
+    is missing, Sphinx warns of something (a link that leads nowhere, for instance), or `out` has
+    files that are no site: only a site is replaced.
     """
+    _require_own(out)
     source = _source(reports, folder, root)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".site-", dir=out.parent) as name:
-        work = Path(name)
+    with temporary_folder(out.parent) as work:
         _write(source, work / "source")
         _sphinx(work / "source", work / "html", work / "doctrees")
         for path in (work / "html").rglob("*.html"):
@@ -69,9 +71,23 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
         shutil.rmtree(work / "html/_sources", ignore_errors=True)
         for left in (".buildinfo", "objects.inv"):
             (work / "html" / left).unlink(missing_ok=True)
-        shutil.rmtree(out, ignore_errors=True)
+        if out.exists():
+            out.rename(work / "before")
         (work / "html").rename(out)
     return len(source.pages)
+
+
+def _require_own(out: Path) -> None:
+    """A folder that is to be replaced must be a site, or empty."""
+    if not (out.exists() or out.is_symlink()):
+        return
+    if out.is_symlink() or not out.is_dir():
+        raise FedreproError(f"{out} is no folder of its own; name one that is not there yet")
+    if any(out.iterdir()) and not (out / "_static" / STYLE).is_file():
+        raise FedreproError(
+            f"{out} has files that are no site of fedrepro's, and they would be lost; name a "
+            "folder that is not there yet"
+        )
 
 
 def _source(reports: Reports, folder: Path, root: Path) -> Contents:
@@ -220,7 +236,7 @@ def _api() -> dict[str, str]:
 
 def _add_static(found: Contents, charts: set[str]) -> None:
     own = resources.files("fedrepro.site")
-    for name in ("site.css", "site.js"):
+    for name in (STYLE, "site.js"):
         found.static[name] = (own / name).read_text(encoding="utf-8")
     found.static["tables.js"] = _tables_script()
     if charts:
