@@ -17,7 +17,7 @@ from fedrepro.core.artifacts import load_state, read_models, read_provenance, re
 from fedrepro.core.provenance import origin
 from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import load_prepared
-from fedrepro.stages import rounds_job
+from fedrepro.stages import federate, rounds_job
 from fedrepro.stages.common import examples_of
 
 ROOT = Path(__file__).parents[2]
@@ -278,6 +278,28 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(data, tmp
     assert "going on from round 2 of trial-1.pt" in said
     for name in ("m.parquet", "global.pt"):
         assert (whole / name).read_bytes() == (stopped / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["save_state", "write_table"])
+def test_a_run_that_is_stopped_between_its_files_is_made_whole(data, tmp_path, monkeypatch, name):
+    """All rounds are done: the file of the model comes first, then times and numbers."""
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert rounds(data, whole) == 0
+    place = federate if name == "save_state" else rounds_job
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as late:
+        late.setattr(place, name, stop)
+        assert rounds(data, stopped) == 130
+    assert not (stopped / "m.parquet").exists()
+    assert rounds(data, stopped) == 0
+    for file in ("m.parquet", "global.pt"):
+        assert (whole / file).read_bytes() == (stopped / file).read_bytes()
+    assert sorted(path.name for path in stopped.iterdir()) == sorted(
+        path.name for path in whole.iterdir()
+    )
 
 
 def test_a_checkpoint_of_another_meaning_or_a_damaged_one_is_not_continued(data, tmp_path, capsys):

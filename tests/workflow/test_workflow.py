@@ -569,6 +569,21 @@ def test_a_mistake_in_the_config_is_one_sentence(tmp_path, file, old, new, sente
     assert "Traceback" not in done.stderr + done.stdout
 
 
+def test_a_key_that_stands_twice_in_a_configfile_of_ones_own_is_refused(tmp_path):
+    folder = checkout(tmp_path / "own")
+    (folder / "own.yaml").write_text("scale: quick\nscale: tiny\n")
+    done = snakemake(folder, "-n", "--configfile", "own.yaml")
+    assert done.returncode != 0
+    assert "the key 'scale' stands twice" in done.stderr + done.stdout
+
+
+def test_no_rule_has_a_benchmark_of_snakemakes():
+    """It would be that of the near end, which waits: 16 MiB for jobs of 900."""
+    rules = [path.read_text() for path in (ROOT / "workflow").rglob("*.smk")]
+    assert rules
+    assert not any(re.search(r"^\s*benchmark:", text, re.MULTILINE) for text in rules)
+
+
 def test_a_file_of_exhibits_that_cannot_be_read_blocks_no_others(tmp_path):
     folder = checkout(tmp_path / "unread")
     (folder / "config/exhibits/mine.yaml").write_text("paper: [")
