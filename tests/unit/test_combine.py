@@ -373,6 +373,7 @@ def test_an_order_that_names_count_or_that_is_told_is_taken():
         (["pfnm", "--set", "gamma0~2+sigma2=1"], "is more than one name=value"),
         (["average", "--shape", "9" * 5000], "is not of the form 28,28"),
         (["average", "client0.pt"], "is given twice"),
+        (["client0.pt"], "client0.pt is a file: name the method before it"),
         (["average", "none.pt"], "none.pt is missing"),
         (["average", "counts.csv"], "counts.csv is no state dict that can be read"),
         (["average", "whole.pt"], "read (it holds torch.nn.modules.linear.Linear, and no code of"),

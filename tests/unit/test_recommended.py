@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from fedrepro.api import NEEDS
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.recommended import Wanted, distance, recommend
@@ -51,13 +53,53 @@ def board(tmp_path: Path) -> Path:
 
 
 def named(board: Path, wanted: Wanted) -> set[str]:
-    return {one.standing.method for one in recommend(wanted, board / "quick").choices}
+    return {one.method for one in recommend(wanted, board / "quick").choices}
 
 
 def test_methods_that_are_not_told_apart_from_the_best_of_their_class(board):
     assert named(board, Wanted(10, "0.1")) == {"good", "twin", "ensemble"}
     assert named(board, Wanted(10, "0.1", exchanges=9)) == {"asks", "ensemble"}
     assert named(board, Wanted(10, "0.1", public=True)) == {"good", "twin", "images", "ensemble"}
+
+
+def test_where_clients_send_only_models_statistics_and_class_counts_are_left_out(board, capsys):
+    path = board / "quick/arena/1.csv"
+    table = pd.read_csv(path)
+    told = {
+        "good": (f"{NEEDS['client_answers']}; {NEEDS['example_counts']}", "second moments"),
+        "twin": (NEEDS["example_counts"], None),
+        "ensemble": (NEEDS["label_counts"], None),
+        "FedAvg": (NEEDS["example_counts"], None),
+        "images": (f"{NEEDS['example_counts']}; {NEEDS['public_inputs']}", None),
+        "best client": (NEEDS["client_validation"], None),
+        "asks": ("the models alone", None),
+    }
+    for at, name in enumerate(("sees", "clients_also_send")):
+        table[name] = [told[method][at] for method in table["method"]]
+    table.to_csv(path, index=False)
+    every = {"good", "twin", "images", "ensemble"}
+    assert named(board, Wanted(10, "0.1", public=True)) == every
+    assert named(board, Wanted(10, "0.1", public=True, only_models=True)) == {"twin", "images"}
+    given = ["recommend", "--clients", "10", "--skew", "0.1", "--scale", "quick"]
+    assert main([*given, "--reports", str(board)]) == 0
+    said = capsys.readouterr().out
+    assert "good: clients also send second moments.\n" in said
+    assert "ensemble: clients also send how many examples of each class they have.\n" in said
+    assert main([*given, "--reports", str(board), "--only-models"]) == 0
+    assert "also send" not in capsys.readouterr().out
+
+
+def test_accuracies_of_different_data_stand_apart(board):
+    """Never as a mean of them."""
+    path = board / "quick/arena/1.scenarios.csv"
+    every = pd.read_csv(path)
+    easy = every.assign(data="E", mean=every["mean"] + 0.25)
+    pd.concat([every, easy[easy["method"] != "twin"]]).to_csv(path, index=False)
+    found = recommend(Wanted(10, "0.1"), board / "quick")
+    assert [name.partition(",")[0] for name in found.scenarios] == ["D", "E"]
+    (good,) = (one for one in found.choices if one.method == "good")
+    assert good.accuracy == pytest.approx([0.5, 0.75])
+    assert found.partly == {"twin": 1}
 
 
 def test_costs_are_those_of_the_nearest_scenarios(board):
@@ -80,7 +122,7 @@ def test_costs_are_those_of_the_nearest_scenarios(board):
     assert "asks" not in named(board, Wanted(10, between, exchanges=4))
     (found,) = (
         one for one in recommend(Wanted(10, "0.5"), board / "quick").choices
-        if one.standing.method == "ensemble"
+        if one.method == "ensemble"
     )  # fmt: skip
     assert found.costs["networks"] == 50
 
@@ -104,7 +146,7 @@ def test_what_others_report_is_left_out_and_what_was_verified_says_so(board, cap
 def test_methods_in_rounds_stand_beside_them_up_to_the_exchanges_that_one_has(board, capsys):
     rows = [
         {"case": f"{number} rounds", "clients": 10, "method": method, "metric": metric,
-         "split": split, "mean": value}
+         "split": split, "mean": value, "trials": 5}
         for number, score in ((1, 0.25), (20, 0.75))
         for method, own in (("best client", 0), ("SCAFFOLD", number))
         for metric, split, value in (
@@ -124,10 +166,11 @@ def test_methods_in_rounds_stand_beside_them_up_to_the_exchanges_that_one_has(bo
     pd.DataFrame(rows).to_csv(drawn / "rounds.csv", index=False)
     (drawn / "rounds.json").write_text('{"title": "Somewhere"}')
     assert "SCAFFOLD" not in said()
-    found = said("--exchanges", "20").partition("cut into rounds")[2]
+    found = said("--exchanges", "20").partition("train in rounds")[2]
+    assert "5 trials. Somewhere." in found
     assert [word for word in ("25.0", "75.0", "99.0") if word in found] == ["25.0", "75.0"]
     assert "best client" not in found
-    assert "75.0" not in said("--exchanges", "19").partition("cut into rounds")[2]
+    assert "75.0" not in said("--exchanges", "19").partition("train in rounds")[2]
 
 
 @pytest.mark.parametrize(
@@ -160,6 +203,10 @@ def test_a_method_that_failed_there_is_not_recommended(board):
     assert named(board, Wanted(10, "0.1")) == {"twin", "ensemble"}
 
 
+def test_iid_may_be_written_large(board):
+    assert named(board, Wanted(10, "IID")) == named(board, Wanted(10, "iid"))
+
+
 @pytest.mark.parametrize("skew", ["skewed", "0", "-1", "nan", "inf", ""])
 def test_a_skew_that_is_none_is_one_sentence(skew):
     with pytest.raises(FedreproError, match="give an alpha"):
@@ -178,8 +225,8 @@ def test_the_command_prints_methods_costs_and_how_near_that_is(board, capsys):
     assert "D, Dirichlet 0.1, 10 clients" in said
     assert "1.0 doublings" in said
     assert all(name in said for name in ("good", "twin", "ensemble"))
-    assert "has 20.0 % there.\n" in said
-    assert "With more exchanges there is more: asks has 90.0 % in 9.\n" in said
+    assert re.search(r"best client │ 0.20 +│ 0.\d+ to 0.\d+ +│ 20.0", said)
+    assert "With more exchanges asks has a score of 0.90. It asks 9 times and takes 1 times" in said
     assert main([*given, "--exchanges", "9", "--reports", str(board)]) == 0
     assert "With more exchanges" not in capsys.readouterr().out
     assert main([*given, "--public", "some"]) == 2
@@ -188,10 +235,10 @@ def test_the_command_prints_methods_costs_and_how_near_that_is(board, capsys):
 def test_where_the_best_client_beats_every_one_model_that_is_said(board, capsys):
     path = board / "quick/arena/1.scenarios.csv"
     table = pd.read_csv(path)
-    of_best = (table["method"] == "best client") & (table["metric"] == "accuracy")
-    table.loc[of_best, "mean"] = 0.6
+    of_best = (table["method"] == "best client") & (table["metric"] == "score")
+    table.loc[of_best, "by_trial"] = "0.6 0.7 0.6 0.7 0.6"
     table.to_csv(path, index=False)
     given = ["recommend", "--clients", "10", "--skew", "0.1", "--scale", "quick"]
     assert main([*given, "--reports", str(board)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "has 60.0 % there: more than every one model above." in said
+    assert "The best client alone, by validation, has a higher score than every one model" in said

@@ -26,7 +26,7 @@ from fedrepro.core.registry import components
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.numbers.costs import SEEN, megabytes, seen, times
-from fedrepro.own.data import DataForm, read_files
+from fedrepro.own.data import DataForm, read_files, read_inputs
 from fedrepro.own.models import WAYS, OwnFiles, OwnGround, read_ground
 from fedrepro.own.side_by_side import entries
 
@@ -472,6 +472,20 @@ def test_a_client_may_have_one_class_and_classes_may_have_names(here):
     wanted = order[found["clients"][0].targets.numpy()]
     assert told["clients"][0].targets.tolist() == wanted.tolist()
     assert "eight" in notes[0]
+
+
+def test_inputs_of_the_server_need_no_labels(here):
+    data, form = np.load("client0.npz"), DataForm((64,), 10)
+    np.savez("bare.npz", x=data["x"])
+    header = ",".join(f"p{k}" for k in range(64))
+    Path("bare_inputs.csv").write_text(
+        "\n".join([header, *(",".join(map(str, row)) for row in data["x"].tolist())])
+    )
+    for name in ("bare.npz", "bare_inputs.csv"):
+        found = read_inputs(Path(name), form)
+        np.testing.assert_allclose(found.inputs.numpy(), data["x"], atol=1e-6)
+    with pytest.raises(FedreproError, match="unknown array 'y'"):
+        read_files({"clients": [Path("bare.npz")]}, form)
 
 
 def test_a_single_model_is_taken_as_it_is(here):

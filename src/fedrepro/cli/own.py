@@ -90,6 +90,10 @@ def combine(
     """Models that you trained with plain PyTorch, made into one; or all ways to do so, compared."""
     from fedrepro.own.models import OwnFiles
 
+    if not method and words[0].endswith(".pt"):
+        raise FedreproError(
+            f"{words[0]} is a file: name the method before it, such as average, or --method all"
+        )
     name, files = (method, words) if method else (words[0], words[1:])
     given = OwnFiles(
         models=[Path(word) for word in files],
@@ -155,12 +159,20 @@ def _all(files: OwnFiles, out: Path | None, seed: int) -> None:
         table.box = SIMPLE_HEAD
     for entry in found.applied:
         sent = entry.numbers["bytes_up"]
+        # a control is no way to exchange models, so what it sends says nothing
+        costs = (
+            ("–", "–", "–")
+            if entry.kind == "control"
+            else (
+                f"{sent / 1e6:.3g}",
+                times(sent, sent / entry.sent).removesuffix(" ×") if sent else "",
+                f"{entry.numbers['rounds']:.0f}",
+            )
+        )
         table.add_row(
             entry.called,
             f"{100 * entry.numbers['accuracy']:.1f} %",
-            f"{sent / 1e6:.3g}",
-            times(sent, sent / entry.sent).removesuffix(" ×") if sent else "",
-            f"{entry.numbers['rounds']:.0f}",
+            *costs,
             f"{entry.numbers.get('passes', 0):.3g}",
             f"{entry.seconds:.2f}",
             _size(entry),
@@ -247,7 +259,11 @@ def _evaluated(models: list[Path], files: OwnFiles, confusion: bool) -> None:
         size = f"{one.parameters:,}" + (f" in {one.networks}" if one.networks > 1 else "")
         table.add_row(one.name, f"{100 * one.accuracy:.2f} %", loss, worst, size)
     show(table)
-    say(f"on {found[0].confusion.sum():,} examples; loss in nats an example")
+    count = int(found[0].confusion.sum())
+    say(
+        f"on {count:,} examples, so that an accuracy is known to ± {100 / count**0.5:.1f} points "
+        "at most (95 %); loss in nats an example"
+    )
     for one in found:
         (_confusion if confusion else _classes)(one)
 
@@ -271,78 +287,4 @@ def _confusion(one: Evaluation) -> None:
     table = table_of("", *map(str, range(count)))
     for k, row in enumerate(one.confusion):
         table.add_row(str(k), *(str(number) if number else "·" for number in row))
-    show(table)
-
-
-def recommend(
-    clients: Annotated[int, typer.Option(help="how many you have")],
-    skew: Annotated[
-        str, typer.Option(help="alpha of Dirichlet shares, such as 0.1; iid; labels: a few each")
-    ],
-    exchanges: Annotated[int, typer.Option(help="how often clients can answer")] = 1,
-    public: Annotated[
-        str, typer.Option(help="none, or images: the server has unlabelled ones of other data")
-    ] = "none",
-    starts: Annotated[
-        str, typer.Option(help="of your clients' training: one or different")
-    ] = "one",
-    scale: Annotated[str, typer.Option(help="of the leaderboard")] = "paper",
-    reports: Annotated[
-        Path, typer.Option(help="folder of the leaderboard; none here: reports")
-    ] = Path("reports/record"),
-) -> None:
-    """Methods that are not told apart from the best in the leaderboard's nearest scenarios."""
-    from fedrepro.numbers.board import SEVERAL, VERIFIED
-    from fedrepro.numbers.recommended import Wanted, in_rounds
-    from fedrepro.numbers.recommended import recommend as recommended
-
-    for name, value, known in (
-        ("public", public, ("none", "images")),
-        ("starts", starts, ("one", "different")),
-    ):
-        if value not in known:
-            raise FedreproError(f"--{name} is '{value}': give {known[0]} or {known[1]}")
-    wanted = Wanted(clients, skew, exchanges, public == "images", starts == "one")
-    found = recommended(wanted, reports / scale)
-    say("Nearest in the leaderboard: " + "; ".join(found.scenarios))
-    if found.doublings:
-        say(f"That is {found.doublings:.1f} doublings of clients or alpha from what you ask for.")
-    table = table_of(
-        "class", "method", "accuracy %", "score", "95 %", "sent", "exchanges", "networks"
-    )
-    for one in found.choices:
-        own, costs = one.standing, one.costs
-        sent = costs.get("computed") == VERIFIED  # by others
-        table.add_row(
-            one.kind,
-            f"{own.method} ({VERIFIED})" if sent else own.method,
-            f"{100 * one.accuracy:.1f}",
-            f"{own.score:.2f}",
-            f"{own.low:.2f} to {own.high:.2f}",
-            f"{costs['bytes_up']:.1f} ×",
-            f"{costs['exchanges']:.0f}",
-            f"{costs['networks']:.0f}",
-        )
-    show(table)
-    if not table.row_count:
-        say("No method of the leaderboard makes do with that.")
-    alone = [one.accuracy for one in found.choices if one.kind != SEVERAL]
-    beaten = ": more than every one model above" if alone and found.line > max(alone) else ""
-    say(f"The best client alone, by validation, has {100 * found.line:.1f} % there{beaten}.")
-    if found.more:
-        told = [f"{name} has {100 * a:.1f} % in {n}" for name, (n, a) in found.more.items()]
-        say(f"With more exchanges there is more: {', '.join(told)}.")
-    say("Score: 0 is FedAvg, 1 is pooled training. Sent: as a multiple of the models themselves.")
-    rounds = in_rounds(reports / scale) if wanted.one_start else None
-    if rounds is None:
-        return
-    if exchanges == 1:
-        say("With --exchanges above 1 methods that train in rounds stand beside these.")
-        return
-    say(f"As many local epochs in one round as in several, test accuracy in % ({rounds.title}):")
-    every = sorted({number for reached in rounds.accuracy.values() for number in reached})
-    shown = [number for number in every if number <= exchanges]
-    table = table_of("method in rounds", *map(str, shown))
-    for method, reached in rounds.accuracy.items():
-        table.add_row(method, *(f"{100 * reached[number]:.1f}" for number in shown))
     show(table)

@@ -13,9 +13,10 @@ from fedrepro.cli.check_method import check_method
 from fedrepro.cli.data import data_app
 from fedrepro.cli.entries import describe, submit, verify
 from fedrepro.cli.main import STOPPED
-from fedrepro.cli.own import combine, evaluate, recommend
+from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
-from fedrepro.core.errors import printable
+from fedrepro.cli.recommend import recommend
+from fedrepro.core.errors import FedreproError, printable
 from fedrepro.core.params import LARGEST
 
 if TYPE_CHECKING:
@@ -68,21 +69,28 @@ def run_command(argv: Sequence[str]) -> int:
 
 
 @app.command()
-def methods() -> None:
+def methods(
+    word: Annotated[str, typer.Argument(help="only those with this in their name or label")] = "",
+) -> None:
     """Every method: its kind, what it needs to see beyond weights, its parameters."""
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
-    table = table_of("method", "kind", "needs beyond weights", "paper", "parameters")
+    table = table_of("method", "label", "kind", "needs beyond weights", "paper", "parameters")
     for name, item in sorted(components("method").items()):
+        if word.lower() not in f"{name} {item.meta['label']}".lower():
+            continue
         given = [f"{p.name}={render(p.default)}" for p in item.params.values()]
         table.add_row(
             name,
+            item.meta["label"],
             item.meta["kind"].replace("_", "-"),
             ", ".join(sorted(item.meta["needs"])) or "–",
             item.meta["paper"] or "–",
             ", ".join(given) or "–",
         )
+    if not table.row_count:
+        raise FedreproError(f"no method has '{word}' in its name or label")
     show(table)
 
 

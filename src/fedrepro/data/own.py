@@ -37,21 +37,21 @@ class OwnExamples:
     classes: tuple[str, ...]
 
 
-def read_csv(path: Path, label: str, least: int = 2) -> OwnExamples:
+def read_csv(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
     """Examples of a csv with a header, one a line: the class in column `label`, else numbers.
 
-    A class may be any text. Errors: FedreproError for a file that cannot be read, has no such
-    column, no examples or fewer than `least` classes, a line of another length, or a field that is
-    no finite number.
+    A class may be any text; where a file need not be `labelled`, the column may be missing. Errors:
+    FedreproError for a file that cannot be read, has no such column, no examples or fewer than
+    `least` classes, a line of another length, or a field that is no finite number.
     """
     header, lines = _fields(path)
     if len(set(header)) < len(header):
         raise _wrong(path, "names a column twice in its first line")
     if all(math.isfinite(_number(name)) for name in header):
         raise _wrong(path, "has numbers in its first line, which has to name the columns")
-    if label not in header:
+    if label not in header and labelled:
         raise unknown("column", label, header, f"the first line of {path}, which names them")
-    at = header.index(label)
+    at = header.index(label) if label in header else None
     names = [name for name in header if name != label]
     if not names:
         raise _wrong(path, f"has no column beside '{label}', so nothing to learn from")
@@ -60,7 +60,7 @@ def read_csv(path: Path, label: str, least: int = 2) -> OwnExamples:
     for row, (line, fields) in enumerate(lines):
         if len(fields) != len(header):
             raise _wrong(path, f"has {len(fields)} fields in line {line}, not {len(header)}")
-        labels.append(fields.pop(at).strip())
+        labels.append("0" if at is None else fields.pop(at).strip())
         x[row] = [_number(field) for field in fields]
     for row, column in np.argwhere(~np.isfinite(x))[:1]:
         line, fields = lines[row]
@@ -94,10 +94,13 @@ def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     return [name.strip() for name in header], lines
 
 
-def read_npz(path: Path, inputs: str = "x", labels: str = "y", least: int = 2) -> OwnExamples:
+def read_npz(
+    path: Path, inputs: str = "x", labels: str = "y", least: int = 2, labelled: bool = True
+) -> OwnExamples:
     """Examples of an npz with the arrays `inputs` (N, *shape) and `labels` (N,), numbers or text.
 
-    Inputs of uint8 stay, others become float32. Errors: FedreproError for a file that cannot be
+    Inputs of uint8 stay, others become float32. Labels may be missing where a file need not be
+    `labelled`. Errors: FedreproError for a file that cannot be
     read, arrays that are not there, that hold Python objects or do not fit each other, numbers
     that are not finite, no examples or fewer than `least` classes.
     """
@@ -107,7 +110,7 @@ def read_npz(path: Path, inputs: str = "x", labels: str = "y", least: int = 2) -
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise _wrong(path, "is a single array, not an npz")
         with loaded as file:
-            for name in (inputs, labels):
+            for name in (inputs, labels) if labelled or labels in file else (inputs,):
                 if name not in file:
                     raise unknown("array", name, file.files, str(path))
                 found[name] = file[name]
@@ -115,7 +118,8 @@ def read_npz(path: Path, inputs: str = "x", labels: str = "y", least: int = 2) -
         raise _unreadable(path, error.strerror or "it is cut off") from error
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise _unreadable(path, f"it is no complete npz of plain arrays: {error}") from error
-    x, y = found[inputs], found[labels]
+    x = found[inputs]
+    y = found.get(labels, np.zeros(len(x) if x.ndim else 0, np.int64))
     if y.ndim != 1 or y.dtype.kind not in "iubU":
         raise _wrong(path, f"has {labels} {y.dtype} {y.shape}: make it whole numbers or text, (N,)")
     if x.ndim < 2 or len(x) != len(y) or x.dtype.kind not in "iubf" or not all(x.shape[1:]):

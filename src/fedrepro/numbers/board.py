@@ -21,6 +21,7 @@ from fedrepro.numbers.standings import BesideLine, Standing, against, scores_of,
 from fedrepro.planning.config import Board
 
 STARTS = ("one start", "different starts")
+NOTHING_MORE = "the models alone"  # that a method sees
 SEVERAL = "several models"
 CLASSES = ("one model", "extra exchanges", "public data", SEVERAL, "reference")
 COSTS = ("bytes_up", "rounds", "passes", "parameters", "forward_passes")
@@ -241,7 +242,7 @@ def _method(told: Mapping[str, Any], entry: Reached, computed: str) -> Method:
     return Method(
         told["label"],
         _class(told, entry),
-        "; ".join(told["needs"].values()) or "the models alone",
+        "; ".join(told["needs"].values()) or NOTHING_MORE,
         told.get("sends") or "",
         told.get("criterion") or "",
         computed,

@@ -10,39 +10,49 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from fedrepro.api import NEEDS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
-from fedrepro.numbers.board import ALL, CLASSES, REPORTED, STARTS
+from fedrepro.numbers.board import ALL, CLASSES, NOTHING_MORE, REPORTED, SEVERAL, STARTS
 from fedrepro.numbers.board_tables import COSTS_TOLD
-from fedrepro.numbers.standings import Standing, standings
+from fedrepro.numbers.standings import standings
 
 IID, LABELS = "iid", "labels"
 IID_ALPHA = 10.0
 UNLIKE = 3.0  # doublings between Dirichlet shares and a few labels a client
 ALPHA = re.compile(r"Dirichlet ([0-9.]+)")
 PLACE = ["data", "case", "clients"]
+LINES = ("best client", "FedAvg", "pooled training")  # what the others are read against
+# what a method may see where clients send nothing but models and how many examples they have
+SAYS = ("sees", "clients_also_send")
+WITH_MODELS = {"", *(NEEDS[need] for need in ("example_counts", "start", "public_inputs"))}
+WITH_MODELS |= {NOTHING_MORE}
 
 
 @dataclass(frozen=True)
 class Wanted:
     """Somebody's setting. skew: an alpha of Dirichlet's, "iid" or "labels". exchanges: how often
     clients may answer. public: the server has images of another data set. one_start: all clients
-    began from the same weights."""
+    began from the same weights. only_models: clients send nothing but models, and how many examples
+    they have."""
 
     clients: int
     skew: str
     exchanges: int = 1
     public: bool = False
     one_start: bool = True
+    only_models: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "skew", self.skew.lower())
         if self.skew not in (IID, LABELS):
             try:
                 alpha = float(self.skew)
@@ -65,29 +75,41 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Taken:
-    """A method that is not told apart from the best of its class in the nearest scenarios.
+    """A method in the nearest scenarios, with its score and the ends of its 95 % interval.
 
-    accuracy: mean on test examples there. costs: columns of the leaderboard by name; bytes,
-    exchanges and networks are of these scenarios.
+    accuracy: on test examples, in each of the scenarios; not a number where it was not run.
+    costs: columns of the leaderboard by name; bytes, exchanges and networks are of these scenarios.
     """
 
     kind: str
-    standing: Standing
-    accuracy: float
-    costs: dict[str, object]
+    method: str
+    score: float
+    low: float
+    high: float
+    accuracy: Sequence[float]
+    costs: Mapping[str, object]
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """scenarios: the nearest ones. doublings: how far away these are. line: mean accuracy of the
-    best client there, not a number if that was not run. more: the exchanges that a method takes
-    and its accuracy, of those that have more than every choice and take too many exchanges."""
+    """scenarios: the nearest ones. doublings: how far away these are. choices: methods that are not
+    told apart from the best of their class there. lines: what these are read against. more: methods
+    with a higher score than every choice, which take too many exchanges. partly: in how many of the
+    scenarios the other methods were run, of those that could be taken; they have no score."""
 
     scenarios: Sequence[str]
     doublings: float
     choices: Sequence[Taken]
-    line: float
-    more: Mapping[str, tuple[int, float]]
+    lines: Sequence[Taken]
+    more: Sequence[Taken]
+    partly: Mapping[str, int]
+
+    @property
+    def best_client_leads(self) -> bool:
+        """Whether the best client alone has a higher score than every one model of the choices."""
+        line = next((one.score for one in self.lines if one.method == LINES[0]), -math.inf)
+        alone = [one.score for one in self.choices if one.kind != SEVERAL]
+        return bool(alone) and line > max(alone)
 
 
 def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommendation:
@@ -97,7 +119,7 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     """
     table, every = (_read(folder / f"{board}{end}", board) for end in (".csv", ".scenarios.csv"))
     starts = STARTS[0] if wanted.one_start else STARTS[1]
-    table = table[(table["starts"] == starts) & table["class"].isin(wanted.classes)]
+    table = table[table["starts"] == starts]
     if "computed" in table:  # what others report, and nobody computed again, is not recommended
         table = table[table["computed"] != REPORTED]
     single = every[(every["starts"] == starts) & (every["case"] != ALL)]
@@ -109,37 +131,59 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     away = np.array([distance(wanted, case, int(clients)) for case, clients in pairs])
     near = places[away <= away.min() + 1e-9]
     there = single.merge(near, on=PLACE)
-    accuracy = there[there["metric"] == "accuracy"].groupby("method")["mean"].mean()
+    told = there[there["metric"] == "accuracy"].merge(near.reset_index(), on=PLACE)
+    accuracy = told.pivot_table(values="mean", index="method", columns="index")
+    accuracy = accuracy.reindex(columns=near.index)
     table = _as_there(table.set_index("method"), there)
-    too_many = table[table["exchanges"] > wanted.exchanges]["exchanges"]
-    table = table[table["exchanges"] <= wanted.exchanges]
+    open_to = table[table["class"].isin(wanted.classes)]
+    if wanted.only_models:
+        open_to = open_to[[_with_models(row) for row in open_to.to_dict("records")]]
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
-    found: list[Taken] = []
-    for kind in wanted.classes:
-        own = table[table["class"] == kind]
+
+    def taken(own: pd.DataFrame, groups: Iterable[int]) -> list[Taken]:
         scores = _scores(there[there["method"].isin(own.index)], near)
-        for one in standings(scores, names, Rng(0)):
-            if one.group == 1:
-                costs = {str(key): value for key, value in own.loc[one.method].items()}
-                found.append(Taken(kind, one, float(accuracy[one.method]), costs))
-    line = float(accuracy.get("best client", math.nan))
-    best = max((one.accuracy for one in found), default=0.0)
-    asked = {name: (round(times), float(accuracy.get(name, 0))) for name, times in too_many.items()}
-    more = {str(name): own for name, own in asked.items() if own[1] > best}
-    return Recommendation(names, float(away.min()), found, line, more)
+        chosen = [one for one in standings(scores, names, Rng(0)) if one.group in groups]
+        costs = {str(name): row for name, row in own.to_dict("index").items()}
+        return [
+            Taken(
+                str(costs[one.method]["class"]),
+                *(one.method, one.score, one.low, one.high),
+                accuracy.loc[[one.method]].to_numpy()[0].tolist(),
+                {str(key): value for key, value in costs[one.method].items()},
+            )
+            for one in chosen
+        ]
+
+    few = open_to[open_to["exchanges"] <= wanted.exchanges]
+    found = [one for kind in wanted.classes for one in taken(few[few["class"] == kind], [1])]
+    best = max((one.score for one in found), default=0.0)
+    others = taken(open_to[open_to["exchanges"] > wanted.exchanges], range(1, len(open_to) + 1))
+    more = [one for one in others if one.score > best]
+    lines = taken(table[table.index.isin(LINES)], range(1, len(LINES) + 1))
+    times = there[there["metric"] == "score"].groupby("method").size()
+    partly = {str(name): int(times.get(name, 0)) for name in few.index}
+    partly = {name: count for name, count in partly.items() if count < len(names)}
+    return Recommendation(names, float(away.min()), found, lines, more, partly)
+
+
+def _with_models(row: Mapping[Hashable, Any]) -> bool:
+    """Whether clients send nothing but models for it, and how many examples they have."""
+    sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
+    return not sends and WITH_MODELS.issuperset(sees.split("; "))
 
 
 @dataclass(frozen=True)
 class AfterRounds:
-    """title: of the exhibit. accuracy: mean on test examples, of each method after so many rounds,
-    in order."""
+    """title: of the exhibit. trials: the fewest of a number in it. accuracy: mean on test examples,
+    of each method after so many rounds, in order."""
 
     title: str
+    trials: int
     accuracy: Mapping[str, Mapping[int, float]]
 
 
 def in_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None:
-    """What methods in rounds reach by the same local training; None where it was not drawn."""
+    """What methods in rounds reach, as many local epochs in each case; None where not drawn."""
     path = folder / f"{exhibit}.csv"
     if not path.is_file():
         return None
@@ -151,7 +195,8 @@ def in_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None
     found: dict[str, dict[int, float]] = {}
     for method, number, mean in zip(rows["method"], rows["rounds"], rows["mean"], strict=True):
         found.setdefault(str(method), {})[int(number)] = float(mean)
-    return AfterRounds(json.loads(path.with_suffix(".json").read_text())["title"], found)
+    title = json.loads(path.with_suffix(".json").read_text())["title"]
+    return AfterRounds(title, int(rows["trials"].min()), found)
 
 
 def _as_there(table: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from fedrepro.core.registry import read_token
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.own.models import OwnFiles, OwnGround, apart, read_ground
+from fedrepro.own.names import method_named
 from fedrepro.stages.aggregate import Prepare, Worked, worked
 from fedrepro.stages.chosen import as_state
 
@@ -92,7 +93,7 @@ def prepared_by(ground: OwnGround, method: Spec, seed: int) -> Prepare:
 
 
 def _setting(method: str | Spec, values: Mapping[str, Any]) -> Spec:
-    given = read_token("method", method) if isinstance(method, str) else method
+    given = read_token("method", method_named(method)) if isinstance(method, str) else method
     return given.component.spec({**given.values, **values}).single()
 
 
@@ -116,7 +117,7 @@ def run(
 
 
 def _with_settings(method: str, settings: Sequence[str]) -> Spec:
-    given = read_token("method", method)
+    given = read_token("method", method_named(method))
     for written in settings:
         setting = written.replace("e+", "e")  # 1e+5, as other programs write it
         key, equals, text = setting.partition("=")
@@ -136,6 +137,11 @@ def _made(made: GlobalModel, out: Path) -> str:
         return f"{out}: one network of {numbers:,} parameters, as a state dict"
     return (
         f"{out}: a mixture of {made.networks} networks, {numbers:,} parameters; `state_dicts` "
-        "holds them, `weights` the share of each network in each class's "
-        + ("votes" if made.ties else "probability")
+        "holds them, "
+        + (
+            "`gate` the small network that says how much each counts"
+            if made.gate
+            else "`weights` the share of each network in each class's "
+            + ("votes" if made.ties else "probability")
+        )
     )

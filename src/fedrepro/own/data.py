@@ -61,16 +61,19 @@ def read_files(
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
-    """The inputs of a file; what its classes are is not looked at. Errors: as of `read_files`."""
-    own = _read(path, form.label)
+    """The inputs of a file, which needs no labels; they are not looked at.
+
+    Errors: as of `read_files`.
+    """
+    own = _read(path, form.label, labelled=False)
     return _examples(path, own, dict.fromkeys(own.classes, 0), form)
 
 
-def _read(path: Path, label: str) -> OwnExamples:
+def _read(path: Path, label: str, labelled: bool = True) -> OwnExamples:
     """A file by its ending; of one client there may be examples of one class only."""
     readers = {
-        ".csv": lambda: read_csv(path, label, least=1),
-        ".npz": lambda: read_npz(path, least=1),
+        ".csv": lambda: read_csv(path, label, least=1, labelled=labelled),
+        ".npz": lambda: read_npz(path, least=1, labelled=labelled),
     }
     if path.suffix.lower() not in readers:
         raise FedreproError(

@@ -15,7 +15,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit, scores_of
 from fedrepro.own.data import DataForm, read_files
-from fedrepro.own.models import OwnFiles, loaded, numbers_of
+from fedrepro.own.models import ASSUMED, OwnFiles, loaded, numbers_of
 from fedrepro.training.examples import Examples
 
 MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes of several networks
@@ -57,7 +57,7 @@ def evaluations(
     """
     assert files.evaluate is not None
     read = [(str(path), *_model(path, files)) for path in models]
-    found, notes = [], dict[str, None]()
+    found, notes = [], {ASSUMED: None}
     known: dict[DataForm, Examples] = {}
     for name, model, local in read:
         form = DataForm(local.shape, local.classes, files.label, files.divide)

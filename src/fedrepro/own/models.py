@@ -269,14 +269,19 @@ def _counted_too(
     return replace(models, label_counts=found)
 
 
+ASSUMED = (
+    "assumed: weights of fully connected layers are (out, in), as PyTorch keeps them, and ReLU "
+    "stands between layers"
+)
+
+
 def assumed(models: LocalModels) -> tuple[str, str]:
     """What a state dict does not say."""
     shape = "×".join(map(str, models.shape))
     return (
         f"read as {models.model.token} on examples of shape {shape} with {models.classes} "
         f"classes, {models.clients} clients; layers in order: {', '.join(models.layers or ())}",
-        "assumed: weights of fully connected layers are (out, in), as PyTorch keeps them, and "
-        "ReLU stands between layers",
+        ASSUMED,
     )
 
 

@@ -1,0 +1,137 @@
+"""The command that says which method to take."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrepro.cli.printing import say, show, table_of
+from fedrepro.core.errors import FedreproError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from fedrepro.numbers.recommended import AfterRounds, Recommendation, Taken
+
+FAR = 3.0  # doublings, from which on scenarios say little
+
+
+def recommend(
+    clients: Annotated[int, typer.Option(help="how many you have")],
+    skew: Annotated[
+        str, typer.Option(help="alpha of Dirichlet shares, such as 0.1; iid; labels: a few each")
+    ],
+    exchanges: Annotated[int, typer.Option(help="how often clients can answer")] = 1,
+    public: Annotated[
+        str, typer.Option(help="none, or images: the server has unlabelled ones of other data")
+    ] = "none",
+    starts: Annotated[
+        str, typer.Option(help="of your clients' training: one or different")
+    ] = "one",
+    only_models: Annotated[
+        bool,
+        typer.Option("--only-models", help="clients send models and how many examples they have"),
+    ] = False,
+    scale: Annotated[str, typer.Option(help="of the leaderboard")] = "paper",
+    reports: Annotated[
+        Path, typer.Option(help="folder of the leaderboard; none here: reports")
+    ] = Path("reports/record"),
+) -> None:
+    """Methods that are not told apart from the best in the leaderboard's nearest scenarios."""
+    from fedrepro.numbers.recommended import Wanted, in_rounds
+    from fedrepro.numbers.recommended import recommend as recommended
+
+    for name, value, known in (
+        ("public", public, ("none", "images")),
+        ("starts", starts, ("one", "different")),
+    ):
+        if value not in known:
+            raise FedreproError(f"--{name} is '{value}': give {known[0]} or {known[1]}")
+    wanted = Wanted(clients, skew, exchanges, public == "images", starts == "one", only_models)
+    _found(recommended(wanted, reports / scale))
+    rounds = in_rounds(reports / scale)
+    if rounds is None:
+        return
+    if exchanges == 1:
+        say("With --exchanges above 1 methods that train in rounds stand beside these.")
+    elif not wanted.one_start:
+        say("Methods that train in rounds begin from one start; none is shown here.")
+    else:
+        _in_rounds(rounds, exchanges)
+
+
+def _found(found: Recommendation) -> None:
+    """The nearest scenarios, what to take there, and what it takes."""
+    say("Nearest in the leaderboard:")
+    for number, scenario in enumerate(found.scenarios, 1):
+        say(f"  {number}  {scenario}")
+    if found.doublings:
+        far = ": they say little of it" if found.doublings >= FAR else ""
+        say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
+    heads = [str(number) for number in range(1, len(found.scenarios) + 1)]
+    table = table_of("class", "method", "score", "95 %", *heads, "sent", "asked")
+    for one in found.choices:
+        sent, asked = one.costs["bytes_up"], one.costs["exchanges"]
+        _row(table, one, one.kind, f"{sent:.1f} ×", f"{asked:.0f}")
+    shown = {one.method for one in found.choices}
+    for one in found.lines:
+        if one.method not in shown:
+            _row(table, one, "to compare", "", "")
+    show(table)
+    if not found.choices:
+        say("No method of the leaderboard makes do with that.")
+    for one in found.choices:
+        if isinstance(sent := one.costs.get("clients_also_send"), str):
+            say(f"{one.method}: clients also send {sent}.")
+        elif "client and class" in str(one.costs.get("sees")):
+            say(f"{one.method}: clients also send how many examples of each class they have.")
+    for name, count in found.partly.items():
+        say(
+            f"{name} has no place: it was run in {count} of these {len(found.scenarios)} scenarios."
+        )
+    if found.best_client_leads:
+        say("The best client alone, by validation, has a higher score than every one model above.")
+    for one in found.more:
+        say(
+            f"With more exchanges {one.method} has a score of {one.score:.2f}. It asks "
+            f"{one.costs['exchanges']:.0f} times and takes {one.costs['bytes_up']:.0f} times the "
+            f"bytes, and {one.costs['networks']:.0f} networks predict."
+        )
+    say(
+        "Score: 0 is FedAvg, 1 is pooled training; the mean over these scenarios, and its 95 % "
+        "interval. Below a scenario's number: test accuracy in %. Sent: as a multiple of the "
+        "models. Asked: exchanges. Several models: all of the clients' networks predict."
+    )
+
+
+def _row(table: Table, one: Taken, kind: str, *costs: str) -> None:
+    from fedrepro.numbers.board import VERIFIED
+
+    by_others = one.costs.get("computed") == VERIFIED
+    table.add_row(
+        kind,
+        f"{one.method} ({VERIFIED})" if by_others else one.method,
+        f"{one.score:.2f}",
+        f"{one.low:.2f} to {one.high:.2f}",
+        *("–" if math.isnan(share) else f"{100 * share:.1f}" for share in one.accuracy),
+        *costs,
+    )
+
+
+def _in_rounds(rounds: AfterRounds, exchanges: int) -> None:
+    """A table of its own, since its scenario and its local training are others."""
+    say(
+        f"Methods that train in rounds, test accuracy in %, {rounds.trials} trials. "
+        f"{rounds.title}. That is one scenario, with another number of local epochs than above, so "
+        "the two tables are not to be compared."
+    )
+    every = sorted({number for reached in rounds.accuracy.values() for number in reached})
+    shown = [number for number in every if number <= exchanges]
+    heads = [f"{number} round{'s' if number > 1 else ''}" for number in shown]
+    table = table_of("method in rounds", *heads)
+    for method, reached in rounds.accuracy.items():
+        table.add_row(method, *(f"{100 * reached[number]:.1f}" for number in shown))
+    show(table)

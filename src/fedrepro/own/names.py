@@ -1,0 +1,53 @@
+"""Methods by the names that pages call them, as well as by those of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fedrepro.core.packs import exhibits_file, packs
+from fedrepro.core.registry import components
+from fedrepro.core.yaml_text import parse_yaml
+
+
+def method_named(words: str) -> str:
+    """The token of a one-shot method that pages or its file call so, such as RegMean++.
+
+    Capitals do not matter. A token stays as it is, and so does what is no method's name.
+    """
+    name, plus, rest = words.partition("+")
+    known = {one for one, item in components("method").items() if item.meta["kind"] == "one_shot"}
+    if name in known:
+        return words
+    labelled = {**_by_own_labels(known), **_by_leaderboards(known)}
+    if words.lower() in labelled:
+        return labelled[words.lower()]
+    found = labelled.get(name.lower()) or (name.lower() if name.lower() in known else name)
+    return f"{found}{plus}{rest}"
+
+
+def _by_own_labels(known: set[str]) -> dict[str, str]:
+    """Label of one method alone, in small letters -> its name."""
+    labels = [(components("method")[name].meta["label"].lower(), name) for name in sorted(known)]
+    every = [label for label, _ in labels]
+    return {label: name for label, name in labels if every.count(label) == 1}
+
+
+def _by_leaderboards(known: set[str]) -> dict[str, str]:
+    """The same of what leaderboards call their methods."""
+    files = (exhibits_file(paper) for paper in packs())
+    texts = (path.read_text(encoding="utf-8") for path in files if path.is_file())
+    boards = [parse_yaml(text) for text in texts if "\nboards:" in text]
+    entries = (entry for board in boards for entry in _entries(board))
+    return {str(one["label"]).lower(): one["name"] for one in entries if one["name"] in known}
+
+
+def _entries(found: Any) -> Iterator[dict[str, Any]]:
+    """All entries with a name and a label."""
+    if isinstance(found, dict):
+        if isinstance(found.get("name"), str) and "label" in found:
+            yield found
+        found = list(found.values())
+    if isinstance(found, list):
+        for one in found:
+            yield from _entries(one)
