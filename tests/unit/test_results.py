@@ -242,6 +242,23 @@ def test_two_methods_are_compared_trial_by_trial(drawn):
         assert row.sign == int(row.low > 0) - int(row.high < 0)
 
 
+def test_runs_that_two_exhibits_show_are_compared_once():
+    """On the record: figure 2 of PFNM joins the points of 2a to 2d."""
+    record = Path(__file__).parents[2] / "reports/record"
+    found = paired("paper", "PFNM", "U-Ens", record, exhibit="pfnm")
+    runs = [(row.one, row.other, row.difference) for row in found]
+    assert len(set(runs)) == len(runs)
+    assert "pfnm/figure-2" in {key for row in found for key in row.also}
+    assert {row.exhibit for row in found if "pfnm/figure-2" in row.also} >= {"pfnm/figure-2a"}
+
+
+def test_what_is_measured_on_no_examples_is_compared_too():
+    record, key = Path(__file__).parents[2] / "reports/record", "arena/1-fashion-mnist-skewed"
+    found = paired("paper", "RegMean", "FedAvg", record, metric="bytes_up", exhibit=key)
+    assert found
+    assert all(row.sign == 1 for row in found)
+
+
 def test_the_comparison_is_a_table_and_a_sentence(drawn, capsys):
     assert main(["compare", "PFNM", "D-SGD", "--scale", "tiny"]) == 0
     said = capsys.readouterr().out
@@ -269,6 +286,7 @@ def test_pairing_is_narrower_than_two_means_apart(workplace, undrawn):
     ("options", "sentence"),
     [
         (["PFNM", "nobody"], "unknown method 'nobody'"),
+        (["PFNM", "pfnm"], "PFNM is named twice"),
         (["PFNM", "fedavg"], "of both PFNM and fedavg"),
         (["PFNM", "D-SGD", "--metric", "accurcy"], "unknown metric"),
         (["PFNM", "D-SGD", "--exhibit", "rm"], "unknown exhibit 'rm'"),

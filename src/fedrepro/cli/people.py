@@ -347,7 +347,8 @@ def _compare_methods(
     for row in found:
         ends = f"{row.low:+.4g} to {row.high:+.4g}" if row.trials > 1 else "–"
         numbers = (_number(row.one), _number(row.other), f"{row.difference:+.4g}")
-        place = f"{row.exhibit}: {row.where}" if row.where else row.exhibit
+        key = f"{row.exhibit} (and {len(row.also)} more)" if row.also else row.exhibit
+        place = f"{key}: {row.where}" if row.where else key
         table.add_row(place, *numbers, ends, str(row.trials))
     show(table)
     say(verdict(found, metric))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,15 @@ from fedrepro.numbers.results import drawn_exhibits
 from fedrepro.numbers.summary import ROUND, leading_columns
 
 CONFIDENCE = 0.95
+RUNS = ("setting", "by_trial")  # columns that tell runs from others
 
 
 @dataclass(frozen=True)
 class PairedDifference:
     """One number of two methods at a point of an exhibit, `one` less `other`, over `trials` trials.
 
-    low, high: the interval of the difference by Student's t at CONFIDENCE, infinite for one trial.
+    also: other exhibits that show the same runs. low, high: the interval of the difference by
+    Student's t at CONFIDENCE, infinite for one trial.
     """
 
     exhibit: str
@@ -36,6 +38,7 @@ class PairedDifference:
     low: float
     high: float
     trials: int
+    also: tuple[str, ...] = ()
 
     @property
     def where(self) -> str:
@@ -65,14 +68,21 @@ def paired(
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())
-    found: list[PairedDifference] = []
+    if one.lower() == other.lower():
+        raise FedreproError(f"{one} is named twice: name two methods")
+    found: dict[tuple[str, ...], PairedDifference] = {}
     names: set[str] = set()
     for drawn in drawn_exhibits(scale, reports, exhibit):
         table = open_exhibit(reports / scale, drawn.key, scale).table(".csv")
         table = table[table[ROUND].isna()] if ROUND in table else table
         names |= set(table["method"])
-        table = table[(table["metric"] == metric) & (table["split"] == split)]
-        found += _of_exhibit(drawn.key, table, one, other)
+        table = table[table["metric"] == metric]
+        # what a model costs is measured on no examples
+        table = table[table["split"].fillna("").isin([split, ""])]
+        for runs, row in _of_exhibit(drawn.key, table, one, other):
+            known = found.setdefault(runs, row)
+            if known is not row:
+                found[runs] = replace(known, also=(*known.also, drawn.key))
     for asked in (one, other):
         if not found and not _known(asked, names):
             raise unknown("method", asked, names, "the drawn exhibits")
@@ -81,7 +91,7 @@ def paired(
             f"no drawn exhibit has {metric} {split} of both {one} and {other} at one point: put "
             "both into the methods of an exhibit, and draw it"
         )
-    return found
+    return list(found.values())
 
 
 def _known(asked: str, names: set[str]) -> bool:
@@ -90,7 +100,10 @@ def _known(asked: str, names: set[str]) -> bool:
     return asked in names or asked in components("method")
 
 
-def _of_exhibit(key: str, table: pd.DataFrame, one: str, other: str) -> Iterator[PairedDifference]:
+def _of_exhibit(
+    key: str, table: pd.DataFrame, one: str, other: str
+) -> Iterator[tuple[tuple[str, ...], PairedDifference]]:
+    """Differences, each with what tells its runs from others."""
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
     for row in table.to_dict("records"):
@@ -100,7 +113,9 @@ def _of_exhibit(key: str, table: pd.DataFrame, one: str, other: str) -> Iterator
         for first in _named(rows, one):
             for second in _named(rows, other):
                 if first is not second:
-                    yield _difference(key, dict(zip(leading, place, strict=True)), first, second)
+                    runs = [str(row[name]) for row in (first, second) for name in RUNS]
+                    point = dict(zip(leading, place, strict=True))
+                    yield tuple(runs), _difference(key, point, first, second)
 
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
