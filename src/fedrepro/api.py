@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.metrics import METRICS, Metric
 from fedrepro.core.registry import read_token, register
 from fedrepro.core.rng import Rng
@@ -390,6 +391,8 @@ def method(
     comparison may try, BUDGET settings at most. Errors: FedreproError for a need that there is not,
     for answers without that phrase, and for a larger grid.
     """
+    if kind not in METHOD_KINDS:
+        raise unknown("kind", kind, METHOD_KINDS, f"method '{name}'")
     if strangers := sorted(set(needs) - set(NEEDS)):
         raise FedreproError(
             f"method '{name}' needs '{strangers[0]}', which nobody can give: known needs are "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from functools import cache
 from pathlib import Path
@@ -224,6 +225,16 @@ def test_a_lone_line_has_its_band_in_sight():
     (line,) = found.values()
     low, high = close_up(exhibit, found)
     assert all(low <= m - d and m + d <= high for m, d in zip(line.mean, line.sd, strict=True))
+
+
+def test_a_method_that_failed_in_all_trials_is_not_in_the_way_of_a_close_up():
+    exhibit, numbers = numbers_of("figure-2a")
+    found = lines(exhibit, numbers, "accuracy", "test")
+    before = close_up(exhibit, found)
+    (x,) = {tuple(line.x) for line in found.values()}
+    lost = Line(list(x), [math.nan] * len(x), [0.0] * len(x))
+    assert close_up(exhibit, {**found, "lost": lost}) == before
+    assert close_up(exhibit, {"lost": lost}) == (0.0, 1.0)
 
 
 def test_a_table_has_a_row_for_each_shown_setting_with_its_values_as_text():

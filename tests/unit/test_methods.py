@@ -343,6 +343,11 @@ def test_measures_of_one_model_and_of_clients_alone(given):
     assert found["accuracy_worst", "test"] == min(alone)
 
 
+def test_a_kind_that_there_is_not_is_a_sentence():
+    with pytest.raises(FedreproError, match="did you mean 'one_shot'"):
+        method("typed", kind="one-shot")
+
+
 def test_a_need_that_does_not_exist_is_refused():
     with pytest.raises(FedreproError, match=r"known needs are .*client_answers.*rounds"):
         method("x", kind="one_shot", needs={"everything"})

@@ -6,6 +6,7 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from small_exhibits import small
@@ -15,7 +16,10 @@ from fedrepro.cli.main import main
 from fedrepro.core import outside, registry
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import file_of
+from fedrepro.core.rng import Rng
 from fedrepro.core.sources import digest_of_file
+from fedrepro.data.membership import _require_owners
+from fedrepro.data.split import Owners, TrainingLabels
 from fedrepro.drawings.canvas import rules
 from fedrepro.drawings.draw import figure
 from fedrepro.planning.config import Config, ExhibitFile
@@ -56,6 +60,42 @@ def test_a_named_file_is_found_and_says_where_it_came_from(named):
     before = file_of(item)
     Path(path).write_text(MEDIAN + "# changed\n")  # what was loaded computes, not what is there now
     assert file_of(item) == before
+
+
+OWN_PARTITION = """
+import numpy as np
+from fedrepro.core.registry import register
+from fedrepro.core.spec import Arg
+from fedrepro.data.split import Owners
+
+@register("partition", "own_cut", version=1, title="t")
+def own_cut(examples, rng):
+    owner = np.arange(len(examples)) % 3
+    return {made}
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("Owners(owner, 3)", "'own_cut' makes 3 clients, and 1 were planned: let it have the para"),
+        ("Owners(owner[:-1], 3)", "gives owners int64 (89,) for 90 training examples"),
+        ("Owners(owner / 1, 3)", "gives owners float64 (90,)"),
+        ("Owners(owner, 2)", "gives owners from 0 to 2 for 2 clients: let them be from 0 to 1, or"),
+        (
+            "examples.label",
+            "'own_cut' fails in line 10 of mine.py: AttributeError: 'TrainingLabels'",
+        ),
+        ("owner", "returns a ndarray: let it return Owners, in mine.py"),
+    ],
+)
+def test_a_partition_of_ones_own_that_cannot_be_is_one_sentence(named, made, said):
+    named(OWN_PARTITION.replace("{made}", made))
+    spec = partitions()["own_cut"].spec()
+    labels = np.arange(90) % 3
+    examples = TrainingLabels(labels, 3, np.full(90, -1, np.int32))
+    with pytest.raises(FedreproError, match=re.escape(said)):
+        _require_owners(spec.component.make(Owners, examples, Rng(0)), spec, 90)
 
 
 def test_a_file_of_several_kinds_can_be_planned(named):

@@ -196,7 +196,8 @@ def test_a_partition_that_leaves_a_client_empty_is_refused() -> None:
     def lopsided(examples: TrainingLabels, rng: Rng) -> Owners:
         return Owners((np.arange(len(examples)) % 2).astype(np.int32), clients=4)
 
-    spec = Component("partition", "lopsided", 1, lopsided).spec()
+    four = {"clients": lambda values: 4}
+    spec = Component("partition", "lopsided", 1, lopsided, four).spec()
     with pytest.raises(
         FedreproError,
         match=r"partition 'lopsided', trial 3: client 2 has no training examples \(2 of 4",

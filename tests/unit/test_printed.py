@@ -304,6 +304,33 @@ def test_a_cell_that_fits_several_points_is_a_sentence():
 
 
 @pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        (["t,a=1,m,accuracy,test,80,,,"], "line 2: accuracy cannot be 80; it is a share of exa"),
+        (["t,a=1,m,accuracy,test,-0.1,,,"], "line 2: accuracy cannot be -0.1"),
+        (["t,a=1,m,accuracy,tset,0.8,,,"], "line 2: did you mean 'test'"),
+        (["t,a=1,m,accuracy,test,0.8,,,", "t,a=1,m,accuracy,test,0.7,,,"],
+         "line 3, is of the same number as line 2"),
+    ],
+)  # fmt: skip
+def test_a_row_that_can_be_no_printed_number_is_a_sentence(tmp_path, rows, sentence):
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(["exhibit,cell,method,metric,split,value,sd,trials,note", *rows]))
+    with pytest.raises(FedreproError, match=sentence):
+        read_published(path)
+
+
+def test_a_number_that_is_printed_again_is_taken(tmp_path):
+    path = tmp_path / "mine.csv"
+    rows = [
+        "t,a=1,m,accuracy,test,0.8,,,",
+        "t,a=1,m,accuracy,test,0.81,,,printed again in the text",
+    ]
+    path.write_text("\n".join(["exhibit,cell,method,metric,split,value,sd,trials,note", *rows]))
+    assert [row.again for row in read_published(path)] == [False, True]
+
+
+@pytest.mark.parametrize(
     ("change", "sentence"),
     [
         ({"exhibit": "y"}, "unknown table 'y'"),

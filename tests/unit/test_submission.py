@@ -353,6 +353,25 @@ def test_an_entry_with_the_label_of_another_method_or_of_no_leaderboard_is_refus
     archive = repacked(submitter / ARCHIVE_NAME, tmp_path / "same", same)
     with pytest.raises(FedreproError, match="an entry is called 'FedAvg', as another method"):
         verify(archive, 0, HERE, Path("reports"))
+    # nothing of it stays, with which the leaderboard could not be drawn any more
+    assert not Path("reports/tiny/mini/1.entries").exists()
+    with pytest.raises(FedreproError, match="is no folder of reports"):
+        verify(archive, 0, HERE, Path("elsewhere"))
+    assert not Path("elsewhere").exists()
+
+
+def test_a_later_entry_that_is_refused_leaves_the_earlier_one(submitter, ground, tmp_path):
+    assert main(["verify", str(submitter / ARCHIVE_NAME), "--runs", "0", "--enter", "reports"]) == 0
+    (place,) = Path("reports/tiny/mini/1.entries").iterdir()
+    before = {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()}
+
+    def same(told, files):
+        told["says"] = SAYS | {"label": "FedAvg"}
+
+    archive = repacked(submitter / ARCHIVE_NAME, tmp_path / "same", same)
+    with pytest.raises(FedreproError, match="an entry is called 'FedAvg'"):
+        verify(archive, 0, HERE, Path("reports"))
+    assert {path.name: path.read_bytes() for path in place.iterdir() if path.is_file()} == before
 
 
 def test_an_archive_that_was_exchanged_after_its_verdict_is_told(submitter, ground):

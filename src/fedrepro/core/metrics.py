@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,12 @@ class Metric:
     least: float | None
     most: float | None
     better: int
+
+    def holds(self, value: float) -> bool:
+        """Whether it can have this value, or infinity, which stands for never."""
+        low = -math.inf if self.least is None else self.least
+        high = math.inf if self.most is None else self.most
+        return low <= value <= high or math.isinf(value)
 
 
 METRICS = {

@@ -11,13 +11,15 @@ import inspect
 import itertools
 import os
 import sys
+import traceback
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.errors import FedreproError, printable, unknown
+from fedrepro.core.outside import MODULES as OUTSIDE
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
 
@@ -68,7 +70,19 @@ class Component:
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
         """What `fn` returns. Errors: FedreproError if that is nothing, or of another type."""
-        made = self.fn(*args, **values)
+        try:
+            made = self.fn(*args, **values)
+        except FedreproError:
+            raise
+        except Exception as error:  # a fault of somebody else's file is told as such
+            if not self.fn.__module__.startswith(OUTSIDE):
+                raise
+            places = traceback.extract_tb(error.__traceback__)
+            line = next((one.lineno for one in places[::-1] if one.filename == self.file), 0)
+            raise FedreproError(
+                f"{self.kind} '{self.name}' fails in line {line} of {os.path.basename(self.file)}: "
+                f"{type(error).__name__}: {printable(' '.join(str(error).split()))[:160]}"
+            ) from error
         if not isinstance(made, expected):
             what = "nothing" if made is None else f"a {type(made).__name__}"
             raise FedreproError(

@@ -137,6 +137,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         aside, rest = set_aside(len(examples), spec, rng)
         left = examples.taken(rest)
         split = spec.component.make(Owners, left, rng, **spec.own)
+        _require_owners(split, spec, len(left))
         _require_full_clients(split, spec, trial)
         others = _labelled(prepared, "validation")
         followers = _followers(left, split, others, rng, "partition-validation")
@@ -295,6 +296,28 @@ def _require_classes(labels: np.ndarray, prepared: Prepared) -> None:
         raise FedreproError(
             f"data set '{prepared.token}' has no training example of class {', '.join(missing)}, "
             "so no client could learn it: set fewer examples aside, or choose other data"
+        )
+
+
+def _require_owners(split: Owners, spec: Spec, examples: int) -> None:
+    """Of a partition of one's own: a client for each example, and as many clients as it says."""
+    owner, said = np.asarray(split.owner), f"partition '{spec.token}'"
+    if owner.shape != (examples,) or owner.dtype.kind not in "iu":
+        raise FedreproError(
+            f"{said} gives owners {owner.dtype} {owner.shape} for {examples} training examples: "
+            f"let owner be whole numbers ({examples},)"
+        )
+    if owner.size and not (owner.min() >= NOBODY and owner.max() < split.clients):
+        raise FedreproError(
+            f"{said} gives owners from {owner.min()} to {owner.max()} for {split.clients} clients: "
+            f"let them be from 0 to {split.clients - 1}, or {NOBODY} for nobody"
+        )
+    count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
+    planned = count(spec.values)
+    if planned not in (None, split.clients):
+        raise FedreproError(
+            f"{said} makes {split.clients} clients, and {planned} were planned: let it have the "
+            "parameter `clients`, or say by clients=… in @register how many there are"
         )
 
 

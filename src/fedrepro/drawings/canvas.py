@@ -167,6 +167,11 @@ def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, flo
 
     A lone line has its band in sight: nothing is to be told apart from it.
     """
+    accuracy = {
+        label: line for label, line in accuracy.items() if all(map(math.isfinite, line.mean))
+    }
+    if not accuracy:  # all failed
+        return 0.0, 1.0
     if len(accuracy) == 1:
         (lone,) = accuracy.values()
         ends = [m + side * d for m, d in zip(lone.mean, lone.sd, strict=True) for side in (-1, 1)]

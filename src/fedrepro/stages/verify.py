@@ -12,7 +12,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -320,27 +320,46 @@ def _enter(
             continue
         scale = reports.resolve() / entry.scale
         place = entries_folder(scale, entry.paper, version) / entry.method.name
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        for key in keys:
-            with contextlib.chdir(submitted.folder):
-                exhibit_stage.run(key, plan, place / key)
-        shutil.copyfile(archive, place / ARCHIVE)
-        told = {
-            "kind": "verdict",
-            "schema": SCHEMA_VERSION,
-            "status": verdict.status,
-            "label": entry.label,
-            "by": entry.by,
-            "archive": submitted.sha256,
-            "exhibits": keys,
-            "runs": verdict.runs,
-            "computed": verdict.computed,
-            "isolated": verdict.by,
-            "origin": origin(),
-        }
-        write_json(place / "verdict.json", told)
-        found += [place, *write_board(file, version, entry.scale, scale)]
+        with _whole_or_not(place):
+            for key in keys:
+                with contextlib.chdir(submitted.folder):
+                    exhibit_stage.run(key, plan, place / key)
+            shutil.copyfile(archive, place / ARCHIVE)
+            told = {
+                "kind": "verdict",
+                "schema": SCHEMA_VERSION,
+                "status": verdict.status,
+                "label": entry.label,
+                "by": entry.by,
+                "archive": submitted.sha256,
+                "exhibits": keys,
+                "runs": verdict.runs,
+                "computed": verdict.computed,
+                "isolated": verdict.by,
+                "origin": origin(),
+            }
+            write_json(place / "verdict.json", told)
+            found += [place, *write_board(file, version, entry.scale, scale)]
     if not found:
         raise FedreproError(f"{', '.join(entry.keys)} are parts of no leaderboard")
     return found
+
+
+@contextlib.contextmanager
+def _whole_or_not(place: Path) -> Iterator[None]:
+    """A new folder for an entry; if the body fails, what was there before is there again."""
+    if not place.parents[2].is_dir():
+        raise FedreproError(f"{place.parents[2]} is no folder of reports: draw the board there")
+    with temporary_folder(place.parents[2]) as aside:
+        if place.exists():
+            place.rename(aside / "before")
+        place.mkdir(parents=True)
+        try:
+            yield
+        except BaseException:
+            shutil.rmtree(place)
+            if (aside / "before").exists():
+                (aside / "before").rename(place)
+            elif not any(place.parent.iterdir()):
+                place.parent.rmdir()
+            raise

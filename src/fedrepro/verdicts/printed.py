@@ -30,6 +30,7 @@ from fedrepro.core.packs import published_file
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import TUNE
+from fedrepro.data.membership import SPLITS
 from fedrepro.numbers.series import select
 from fedrepro.numbers.spread import CLIENTS_SD
 from fedrepro.numbers.times import FIRST
@@ -39,6 +40,9 @@ from fedrepro.planning.plan import Plan
 if TYPE_CHECKING:
     import pandas as pd
 
+# a number stands in one row, unless a note says what another one is
+ONCE = ("exhibit", "cell", "method", "metric", "split", "note")
+MEASURED_ON = ("", "test", *SPLITS)
 NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
 COLUMNS = (*NEEDED, "tolerance", "apart", "set_up")
 # a row of this metric is no result but what the paper set; its split says what: trials, or a
@@ -108,17 +112,32 @@ def read_published(path: Path) -> list[PrintedValue]:
             what = f"lacks {', '.join(lacking)}" if lacking else f"has a strange {strange[0]}"
             raise FedreproError(f"{path} {what}; its columns are {', '.join(COLUMNS)}")
         rows = list(reader)
+    found: dict[tuple[str, ...], int] = {}
+    for at, row in enumerate(rows, 2):
+        first = found.setdefault(tuple(str(row[name]) for name in ONCE), at)
+        if first != at:
+            raise FedreproError(f"{path}, line {at}, is of the same number as line {first}")
     return [_value(row, f"{path}, line {at}") for at, row in enumerate(rows, 2)]
 
 
 def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
     given = {key: (text or "").strip() for key, text in row.items() if key is not None}
-    if given["metric"] not in (SETTING, *all_metrics()):
-        raise unknown("metric", given["metric"], all_metrics(), where)
+    known = all_metrics()
+    if given["metric"] not in (SETTING, *known):
+        raise unknown("metric", given["metric"], known, where)
+    if given["metric"] != SETTING and given["split"] not in MEASURED_ON:
+        raise unknown("split", given["split"], MEASURED_ON, where)
     value = _number(given, "value", where)
     trials = _number(given, "trials", where)
     if value is None:
         raise FedreproError(f"{where}: 'value' is empty; write a number, or inf if never reached")
+    if given["metric"] in known and not known[given["metric"]].holds(value):
+        raise FedreproError(
+            f"{where}: {given['metric']} cannot be {value:g}; it is a "
+            f"{known[given['metric']].unit}, so write 0.8 for 80 %"
+            if known[given["metric"]].most == 1
+            else f"{where}: {given['metric']} cannot be {value:g}"
+        )
     return PrintedValue(
         exhibit=given["exhibit"],
         cell=cell_of(given["cell"], where),
