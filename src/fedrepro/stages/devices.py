@@ -15,7 +15,7 @@ from itertools import product
 from pathlib import Path
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.machine.gpus import slots
+from fedrepro.core.gpus import slots
 
 POLL_SECONDS = 0.2
 

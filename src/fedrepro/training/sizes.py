@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fedrepro.machine.gpus import slots
+from fedrepro.core.gpus import slots
 from fedrepro.networks.layers import Convolution2d
 from fedrepro.networks.modules import OwnModule
 from fedrepro.training.flat import Layout
