@@ -193,8 +193,8 @@ def test_rounds_are_told_by_local_training_of_the_same_network(workplace):  # no
     found = of("reports/paper/arena/rounds.csv")
     assert set(found.sources) == {"the recorded run of arena/1-fashion-mnist-skewed"}
     # 17 settings in three cases, 20 epochs each; two kinds of clients and all data, 10 epochs each;
-    # three trials and five
-    assert found.seconds["federate"] == pytest.approx(900 * (17 * 3 * 20 * 3) / (3 * 10 * 5))
+    # five trials each
+    assert found.seconds["federate"] == pytest.approx(900 * (17 * 3 * 20 * 5) / (3 * 10 * 5))
 
 
 def test_data_whose_form_is_not_known_tell_nothing_of_others(workplace):  # noqa: F811
