@@ -71,6 +71,8 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
         shutil.rmtree(work / "html/_sources", ignore_errors=True)
         for left in (".buildinfo", "objects.inv"):
             (work / "html" / left).unlink(missing_ok=True)
+        for path in (work / "html").rglob("*.map"):  # of the theme's sources, for its authors
+            path.unlink()
         if out.exists():
             out.rename(work / "before")
         (work / "html").rename(out)
