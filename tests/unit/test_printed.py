@@ -20,18 +20,15 @@ from fedrepro.site.pages import paper_page
 from fedrepro.site.reading import read_reports
 from fedrepro.stages import exhibit as stage
 from fedrepro.verdicts.printed import (
-    COLUMNS,
-    PrintedValue,
     allowed,
     bounded,
-    cell_of,
     printed_rows,
-    read_published,
     require_cells,
     require_printed,
     usual_tolerance,
     verdict,
 )
+from fedrepro.verdicts.published import COLUMNS, PrintedValue, cell_of, read_published
 
 __all__ = ["workplace"]
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,8 @@ from fedrepro.planning.config import Config
 from fedrepro.planning.measures import Measure
 from fedrepro.planning.paths import METHODS_ROOM, TrialBlock
 from fedrepro.planning.plan import Plan
-from fedrepro.verdicts.printed import PrintedValue, printed_rows
+from fedrepro.verdicts.printed import printed_rows
+from fedrepro.verdicts.published import PrintedValue
 
 DATA = {"name": "digits", "validation": 200}
 RAW = {"name": "raw", "label": "raw", "tune": {"epochs": 9, "patience": 3}}

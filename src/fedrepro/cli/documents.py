@@ -32,7 +32,7 @@ from fedrepro.site.pages import name_of
 from fedrepro.site.verdicts import of_claims, picture
 from fedrepro.verdicts.counted import claim_counts, printed_counts, reasons, word_of
 from fedrepro.verdicts.judging import WHOLE, Verdict
-from fedrepro.verdicts.printed import PrintedValue, read_published
+from fedrepro.verdicts.published import PrintedValue, read_published
 from fedrepro.verdicts.set_up import settled
 
 if TYPE_CHECKING:

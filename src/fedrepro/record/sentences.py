@@ -47,7 +47,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.summary import ROUND, read_csv
-from fedrepro.verdicts.printed import cell_of, same
+from fedrepro.verdicts.printed import same
+from fedrepro.verdicts.published import cell_of
 
 LINK = re.compile(
     r"\[(?P<text>[^\[\]]+)\]\((?P<path>(?P<up>(?:\.\./)*)reports/record/"

@@ -9,7 +9,7 @@ from fedrepro.drawings.layout import form_of
 from fedrepro.drawings.tables import TextCell, TextTable, html_text
 from fedrepro.site.verdicts import PRINTED, verdict_of, word_of_value
 from fedrepro.verdicts.counted import reasons, word_of
-from fedrepro.verdicts.printed import APART
+from fedrepro.verdicts.published import APART
 
 # of a printed value what is no part of its place
 NO_PLACE = (

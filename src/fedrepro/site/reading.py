@@ -34,14 +34,8 @@ from fedrepro.numbers.files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND, read_csv
 from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting, timings_of
-from fedrepro.verdicts.printed import (
-    OPEN,
-    ROUNDING,
-    PrintedValue,
-    difference,
-    direction,
-    read_published,
-)
+from fedrepro.verdicts.printed import OPEN, ROUNDING, difference, direction
+from fedrepro.verdicts.published import PrintedValue, read_published
 from fedrepro.verdicts.set_up import settled
 
 Row = Mapping[str, str]

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedrepro.drawings.tables import html_text
-from fedrepro.verdicts.printed import AGAIN
+from fedrepro.verdicts.published import AGAIN
 
 
 @dataclass(frozen=True)

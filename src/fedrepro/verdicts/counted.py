@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedrepro.verdicts.judging import CONFIDENCE
-from fedrepro.verdicts.printed import AGAIN, DIFFERENT, OPEN
+from fedrepro.verdicts.printed import DIFFERENT, OPEN
+from fedrepro.verdicts.published import AGAIN
 from fedrepro.verdicts.set_up import ANOTHER
 
 Row = Mapping[str, str]

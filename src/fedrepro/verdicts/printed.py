@@ -1,4 +1,4 @@
-"""What a paper printed, beside ours: its published.csv and the verdict on each value.
+"""What a paper printed, beside ours: the verdict on each value of its published.csv.
 
 A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A verdict is
 `reproduced` if the difference is within the larger of two combined standard errors and the
@@ -16,12 +16,9 @@ paper does not give: such a number is neither better nor worse before that is kn
 
 from __future__ import annotations
 
-import csv
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
@@ -30,34 +27,21 @@ from fedrepro.core.packs import published_file
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import TUNE
-from fedrepro.data.membership import SPLITS
 from fedrepro.numbers.series import select
 from fedrepro.numbers.spread import CLIENTS_SD
 from fedrepro.numbers.times import FIRST
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
 from fedrepro.planning.plan import Plan
+from fedrepro.verdicts.published import SETTING, PrintedValue, read_published
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# a number stands in one row, unless a note says what another one is
-ONCE = ("exhibit", "cell", "method", "metric", "split", "note")
-MEASURED_ON = ("", "test", *SPLITS)
-NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
-COLUMNS = (*NEEDED, "tolerance", "apart", "set_up")
-# a row of this metric is no result but what the paper set; its split says what: trials, or a
-# parameter as in a sweep
-SETTING = "setting"
-# how the note of a number begins that the paper has printed before: quantities are counted once
-AGAIN = "printed again"
 PRINTED = (
     *("method", "metric", "split", "mean", "sd", "trials"),
     *("printed", "printed_sd", "printed_trials", "difference", "tolerance", "verdict"),
     *("unbounded", "apart", "set_up", "note"),
 )
-# what is counted apart from what can fail, each with its reason after a colon; what others got from
-# an author's code is no printed value
-APART = ("calibrated", "nearly fixed", "rerun")
 OPEN = "set-up open"  # a setting that the paper does not give may account for the difference
 DIFFERENT = ("better", "worse", "differs")
 # tolerances by the unit of a metric, fixed before any result: a share of the printed value where
@@ -65,131 +49,6 @@ DIFFERENT = ("better", "worse", "differs")
 ABSOLUTE = {"share of examples": 0.01}
 RELATIVE = {"units": 0.05, "numbers": 0.05, "rounds": 0.2}
 ERRORS = 2.0  # combined standard errors
-PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
-
-
-@dataclass(frozen=True)
-class PrintedValue:
-    """One printed number. cell: the point, as `key=value`; where: file and line, for errors.
-
-    apart: one of APART and the reason, after a colon, or nothing. set_up: the exhibit, and values
-    of its columns, in which a setting varies that the paper does not give, and the reason.
-    """
-
-    exhibit: str
-    cell: Mapping[str, str]
-    method: str
-    metric: str
-    split: str
-    value: float
-    sd: float | None
-    trials: int | None
-    note: str
-    tolerance: float | None
-    where: str
-    apart: str = ""
-    set_up: str = ""
-
-    @property
-    def again(self) -> bool:
-        """Whether the paper has printed it before."""
-        return self.note.startswith(AGAIN)
-
-
-def read_published(path: Path) -> list[PrintedValue]:
-    """The printed values of a paper; none if it has no file.
-
-    Errors: FedreproError for a row that cannot be read.
-    """
-    if not path.exists():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        names = reader.fieldnames or []
-        lacking = [name for name in NEEDED if name not in names]
-        strange = [name for name in names if name not in COLUMNS]
-        if lacking or strange:
-            what = f"lacks {', '.join(lacking)}" if lacking else f"has a strange {strange[0]}"
-            raise FedreproError(f"{path} {what}; its columns are {', '.join(COLUMNS)}")
-        rows = list(reader)
-    found: dict[tuple[str, ...], int] = {}
-    for at, row in enumerate(rows, 2):
-        first = found.setdefault(tuple(str(row[name]) for name in ONCE), at)
-        if first != at:
-            raise FedreproError(f"{path}, line {at}, is of the same number as line {first}")
-    return [_value(row, f"{path}, line {at}") for at, row in enumerate(rows, 2)]
-
-
-def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
-    given = {key: (text or "").strip() for key, text in row.items() if key is not None}
-    known = all_metrics()
-    if given["metric"] not in (SETTING, *known):
-        raise unknown("metric", given["metric"], known, where)
-    if given["metric"] != SETTING and given["split"] not in MEASURED_ON:
-        raise unknown("split", given["split"], MEASURED_ON, where)
-    value = _number(given, "value", where)
-    trials = _number(given, "trials", where)
-    if value is None:
-        raise FedreproError(f"{where}: 'value' is empty; write a number, or inf if never reached")
-    if given["metric"] in known and not known[given["metric"]].holds(value):
-        raise FedreproError(
-            f"{where}: {given['metric']} cannot be {value:g}; it is a "
-            f"{known[given['metric']].unit}, so write 0.8 for 80 %"
-            if known[given["metric"]].most == 1
-            else f"{where}: {given['metric']} cannot be {value:g}"
-        )
-    return PrintedValue(
-        exhibit=given["exhibit"],
-        cell=cell_of(given["cell"], where),
-        method=given["method"],
-        metric=given["metric"],
-        split=given["split"],
-        value=value,
-        sd=_number(given, "sd", where),
-        trials=None if trials is None else int(trials),
-        note=given["note"],
-        tolerance=_tolerance(given.get("tolerance", ""), value, where),
-        where=where,
-        apart=_reasoned(given, "apart", APART, where),
-        set_up=_reasoned(given, "set_up", (), where),
-    )
-
-
-def _reasoned(row: Mapping[str, str], key: str, words: Sequence[str], where: str) -> str:
-    """A word, one of these if there are any, and after a colon the reason."""
-    text = row.get(key, "")
-    word, _, reason = text.partition(": ")
-    if text and (not reason or (words and word not in words)):
-        known = f"one of {', '.join(words)}" if words else "an exhibit"
-        raise FedreproError(f"{where}: '{key}' is '{text}'; write {known}, a colon and the reason")
-    return text
-
-
-def _number(row: Mapping[str, str], key: str, where: str) -> float | None:
-    if not row[key]:
-        return None
-    try:
-        return float(row[key])
-    except ValueError:
-        raise FedreproError(f"{where}: '{key}' is '{row[key]}', which is no number") from None
-
-
-def _tolerance(text: str, value: float, where: str) -> float | None:
-    """A number in the metric's unit, or a share of the printed value such as 20%."""
-    if not text:
-        return None
-    number = _number({"tolerance": text.removesuffix("%")}, "tolerance", where)
-    assert number is not None
-    return abs(value) * number / 100 if text.endswith("%") else number
-
-
-def cell_of(text: str, where: str) -> dict[str, str]:
-    """`case=mnist, clients=5` as a mapping; a value may hold commas."""
-    marks = list(PAIR.finditer(text))
-    if text and (not marks or marks[0].start() > 0):
-        raise FedreproError(f"{where}: cell '{text}' is not of the form key=value, key=value")
-    ends = [*(mark.start() for mark in marks), len(text)][1:]
-    return {m[1]: text[m.end() : end].strip() for m, end in zip(marks, ends, strict=True)}
 
 
 def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:

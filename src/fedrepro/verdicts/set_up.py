@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND, leading_columns
-from fedrepro.verdicts.printed import OPEN, cell_of, direction, same
+from fedrepro.verdicts.printed import OPEN, direction, same
+from fedrepro.verdicts.published import cell_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from findings import RECORD, ROOT, asked, told
 
-from fedrepro.verdicts.printed import read_published
+from fedrepro.verdicts.published import read_published
 
 FOLDER = RECORD / "paper/fedavg"
 FLAT = told("fedavg")

@@ -14,7 +14,8 @@ from fedrepro.numbers.about import of_features
 from fedrepro.planning.config import SCALES, Config
 from fedrepro.planning.plan import Plan
 from fedrepro.verdicts.claims import load_claims
-from fedrepro.verdicts.printed import SETTING, points_of, printed_rows, read_published
+from fedrepro.verdicts.printed import points_of, printed_rows
+from fedrepro.verdicts.published import SETTING, read_published
 
 ROOT = Path(__file__).parents[3]
 FILES = {"gems": read_files()["gems"]}

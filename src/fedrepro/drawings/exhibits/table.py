@@ -80,7 +80,8 @@ class TableDrawing(Drawing):
         from fedrepro.drawings.layout import arrangement_of, held, sizes_below, table_of
         from fedrepro.drawings.tables import html, latex, markdown
         from fedrepro.numbers.summary import csv_text, read_csv
-        from fedrepro.verdicts.printed import printed_rows, read_published
+        from fedrepro.verdicts.printed import printed_rows
+        from fedrepro.verdicts.published import read_published
 
         stand_ins = {data["token"]: data["stand_in"] for data in about["data"]}
         published = read_published(published_file(exhibit.paper))
