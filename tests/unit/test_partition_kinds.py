@@ -566,3 +566,47 @@ def test_a_partition_that_leaves_out_examples_says_nobody() -> None:
     split = spec.component.fn(examples, Rng(0), **spec.own)
     assert split.owner.tolist() == [NOBODY, 0, NOBODY]
     assert split.sizes.tolist() == [1]
+
+
+@pytest.mark.parametrize("alpha", [1e-300, 1e-3, 0.1, 1.0, 1e6])
+def test_clients_of_one_size_take_all_examples(alpha: float) -> None:
+    labels = np.arange(1003) % 10
+    owner = split_of("dirichlet_equal", labels, 4, Rng(0), alpha=alpha).owner
+    assert np.bincount(owner).tolist() == [251, 251, 251, 250]
+
+
+def unlike(counts: np.ndarray) -> float:
+    """Mean over clients of the sum of squared shares; counts (classes, clients)."""
+    shares = counts / counts.sum(axis=0)
+    return float((shares**2).sum(axis=0).mean())
+
+
+def dealt_by_rejection(rng: np.random.Generator, alpha: float) -> np.ndarray:
+    """The same by the words of its source, which draws again what is full: (classes, clients)."""
+    shares = rng.dirichlet([alpha] * 10, 5)
+    counts, left = np.zeros((10, 5), int), np.full(10, 60)
+    while left.sum():
+        client = rng.integers(5)
+        if counts[:, client].sum() < 120:
+            open_shares = shares[client] * (left > 0)
+            # drawing again until a class is left is drawing by these; it would not end at zero
+            if open_shares.sum() == 0:
+                open_shares = (left > 0).astype(float)
+            label = rng.choice(10, p=open_shares / open_shares.sum())
+            counts[label, client] += 1
+            left[label] -= 1
+    return counts
+
+
+@pytest.mark.parametrize("alpha", [0.1, 10.0])
+def test_clients_of_one_size_are_as_unlike_as_those_of_the_source(alpha: float) -> None:
+    labels, rng = np.repeat(np.arange(10), 60), np.random.default_rng(0)
+    ours, theirs = [], []
+    for trial in range(60):
+        owner = split_of("dirichlet_equal", labels, 5, Rng(0, trial=trial), alpha=alpha).owner
+        ours.append(unlike(np.bincount(labels * 5 + owner, minlength=50).reshape(10, 5)))
+        theirs.append(unlike(dealt_by_rejection(rng, alpha)))
+    spread = np.sqrt((np.var(ours) + np.var(theirs)) / 60)
+    assert np.mean(ours) == pytest.approx(np.mean(theirs), abs=4 * spread)
+    # nearly (alpha + 1) / (10 alpha + 1) where few are used up
+    assert alpha < 1 or np.mean(ours) == pytest.approx(11 / 101, abs=0.01)

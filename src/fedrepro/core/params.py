@@ -65,6 +65,8 @@ class Param:
         """The value in its declared type, or an error that names the parameter and its range."""
         if self.many:
             items = value if isinstance(value, list | tuple) else (value,)
+            if self.optional and list(items) == [None]:
+                return None
             if not items:
                 raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")
             return tuple(self.scalar(item, where) for item in items)

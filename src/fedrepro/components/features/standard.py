@@ -16,6 +16,7 @@ from fedrepro.data.prepared import SPLITS, Arrays
 NUMBERS = {
     "mnist": ([0.1307], [0.3081]),
     "cifar10": ([0.491, 0.482, 0.447], [0.247, 0.243, 0.262]),
+    "half": ([0.5], [0.5]),
 }
 
 
@@ -24,7 +25,8 @@ def standard(
     images: Arrays,
     *,
     of: Annotated[
-        Literal["mnist", "cifar10"], Arg("whose mean and deviation: of MNIST, or of CIFAR-10")
+        Literal["mnist", "cifar10", "half"],
+        Arg("whose mean and deviation: of MNIST, of CIFAR-10, or a half each (from -1 to 1)"),
     ] = "mnist",
 ) -> Mapping[str, np.ndarray]:
     """(x - m) / s of each channel, or one m and s for all. Shapes: {split: float32 (N, *shape)}.

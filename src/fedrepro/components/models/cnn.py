@@ -24,8 +24,12 @@ def cnn(
         Literal["same", "valid"], Arg("same: zeros around, so that the size stays; valid: none")
     ] = "same",
     pool_every: Annotated[int, Arg("convolutions before each 2×2 max-pooling", least=1)] = 1,
+    pools: Annotated[
+        int | None, Arg("2×2 max-poolings, none for as many as fit in", least=0, later=True)
+    ] = None,
     hidden: Annotated[
-        tuple[int, ...], Arg("units of each fully connected hidden layer", "units", least=1)
+        tuple[int, ...] | None,
+        Arg("units of each fully connected hidden layer, none for no such layer", "units", least=1),
     ] = (512,),
     dropout: Annotated[
         float, Arg("share of fully connected hidden units left out", least=0, most=0.95)
@@ -38,6 +42,7 @@ def cnn(
     (section 4; padding is not given there). cnn+channels~64@64@64@64+hidden~1024+kernel~3+
     pool_every~2: RM on keywords. cnn+channels~32@64@128+kernel~3: GEMS, appendix B.1.
     cnn+hidden~128+kernel~3+padding~valid+pool_every~2: the CIFAR-10 benchmark of pfl (1,626,442).
+    cnn+channels~128@128@128+hidden~none+kernel~3+padding~valid+pools~2: Co-Boosting on CIFAR-10.
     cnn+bias~false+channels~6@16+hidden~120@84+padding~valid: FedFisher's LeNet (44,190 parameters
     on images of 28 × 28).
     """
@@ -51,9 +56,9 @@ def cnn(
     for place, count in enumerate(channels, start=1):
         edge = kernel // 2 if padding == "same" else 0
         layers += [Convolution2d(count, kernel, edge, bias), Relu()]
-        if place % pool_every == 0:
+        if place % pool_every == 0 and (pools is None or place // pool_every <= pools):
             layers.append(MaxPool())
-    for units in hidden:
+    for units in hidden or ():
         layers += [Affine(units, bias), Relu()]
         if dropout:
             layers.append(Dropout(dropout))
