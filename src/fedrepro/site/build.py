@@ -346,12 +346,19 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
         )  # fmt: skip
         app.connect("autodoc-process-docstring", _plain)
         app.connect("doctree-read", _mark_worded)
+        app.connect("html-page-context", _unfold_own, priority=100)  # before the theme draws it
         app.add_search_language(OneStemAWord)
         app.build()
     told = [line for line in warnings.getvalue().splitlines() if line.strip()]
     if told:
         said = "\n".join(line.replace(str(source.resolve()), "") for line in told[:20])
         raise FedreproError(f"the site has {len(told)} faults:\n{said}")
+
+
+def _unfold_own(app: object, page: str, name: str, context: dict[str, Any], tree: object) -> None:
+    """The side bar unfolds the branch that a page is in: with all it is half of a page's bytes."""
+    whole = context["toctree"]
+    context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
 
 
 def _mark_worded(app: object, doctree: Any) -> None:
