@@ -201,9 +201,10 @@ class Rates:
         """An exhibit and all others, as they can tell its seconds, which are those of all runs.
 
         First those with the method; in rounds, which are local training for the most part, and in
-        training those with this network, then with one of its kind. Then those that share most of
-        their methods, networks and data. Where the form of data is not known, as until they are
-        prepared, work can be compared with that of such data only.
+        training those with this network, then with one of its kind and nearly its size: small
+        convolutions take several times as long for a multiplication as wide ones. Then those that
+        share most of their methods, networks and data. Where the form of data is not known, as
+        until they are prepared, work can be compared with that of such data only.
         """
         model = scenario.model if scenario else None
         key = exhibit.key, stage, method, scenario
@@ -218,6 +219,7 @@ class Rates:
                 return (
                     *trained,
                     method is not None and method not in theirs,
+                    0.0 if stage == "aggregate" else self._apart(other, scenario),
                     1 - len(ours & theirs) / len(ours | theirs),
                 )
 
@@ -240,6 +242,14 @@ class Rates:
             }
             self.names[exhibit.key, stage] = found
         return self.names[exhibit.key, stage]
+
+    def _apart(self, exhibit: Exhibit, scenario: Scenario | None) -> float:
+        """How often the multiplications of its nearest network of that kind double, or halve."""
+        if scenario is None or not (own := self.products(scenario)):
+            return 0.0
+        cases = {run.scenario for run in exhibit.runs if run.scenario}
+        sizes = {self.products(case) for case in cases if case.model.name == scenario.model.name}
+        return min((abs(round(math.log2(size / own))) for size in sizes if size), default=math.inf)
 
     def _known(self, exhibit: Exhibit) -> set[bool]:
         """Whether the form of its data is known; both, where it is of some."""
