@@ -53,14 +53,43 @@ def test_features(monkeypatch):
 @pytest.mark.parametrize("made", [{}, [], [None], "model", np.zeros(2)])
 def test_a_one_shot_method(made):
     with pytest.raises(FedreproError, match=r"'average' returns a .* GlobalModel"):
-        require_models(made, components("method")["average"].spec())
+        require_models(made, components("method")["average"].spec(), problem().models)
 
 
 def test_a_one_shot_method_may_leave_a_setting_out():
-    average = components("method")["average"].spec()
-    model = GlobalModel(problem().models.model, {})
+    average, local = components("method")["average"].spec(), problem().models
+    model = GlobalModel(local.model, local.tensors)
     for made in (None, model, [model, model]):
-        require_models(made, average)
+        require_models(made, average, local)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda own: own[0], r"'weight0' of shape \(\d+, \d+\): let it be \(m, \d+, \d+\)"),
+        (lambda own: own[:, :, None], r"'weight0' of shape \(\d+, \d+, 1, \d+\)"),
+        (lambda own: None, "no 'weight0'"),
+    ],
+)
+def test_tensors_of_another_form(change, told):
+    local = problem().models
+    tensors = {k: v for k, v in local.tensors.items() if k != "weight0"}
+    if (made := change(local.tensors["weight0"])) is not None:
+        tensors["weight0"] = made
+    model, average = GlobalModel(local.model, tensors), components("method")["average"].spec()
+    with pytest.raises(FedreproError, match=f"method 'average' returns {told}"):
+        require_models(model, average, local)
+
+
+def test_tensors_of_other_names_or_numbers_of_networks():
+    local, average = problem().models, components("method")["average"].spec()
+    with pytest.raises(FedreproError, match="returns 'scale', which its model has not"):
+        require_models(
+            GlobalModel(local.model, {**local.tensors, "scale": np.ones(1)}), average, local
+        )
+    fewer = {**local.tensors, "bias0": local.tensors["bias0"][:1]}
+    with pytest.raises(FedreproError, match=r"returns 'bias0' of shape \(1, \d+\)"):
+        require_models(GlobalModel(local.model, fewer), average, local)
 
 
 def worked_with(error: Exception) -> Worked:

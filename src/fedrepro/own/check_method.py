@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fedrepro.api import GlobalModel
@@ -134,8 +136,19 @@ def _tried(run: Callable[..., Any], item: Component, given: SmallProblem | None)
     except (Broken, FedreproError) as error:
         return str(error)
     except Exception as error:  # a stranger's code may raise anything
-        return f"{type(error).__name__}: {error}{_place(error, item.file)}"
+        told = f"{type(error).__name__}: {error}{_place(error, item.file)}"
+        return told + _undeclared(item, given) if "None" in str(error) else told
     return ""
+
+
+def _undeclared(item: Component, given: SmallProblem | None) -> str:
+    """What the file reads of `info` and its method does not ask for, so that it is None."""
+    if given is None:
+        return ""
+    read = dict.fromkeys(re.findall(r"\binfo\.(\w+)", Path(item.file).read_text(encoding="utf-8")))
+    handed = allowed(given.info, item)
+    none = [f"info.{name}" for name in read if getattr(handed, name, item) is None]
+    return f"; {none[0]} is None where `needs` does not declare it" if none else ""
 
 
 def _place(error: Exception, file: str) -> str:

@@ -114,7 +114,9 @@ def made_of(
     """What one setting makes, with what the method prepares for all of them."""
     spec = item.spec(values)
     prepared = Prepare(item.meta["prepare"], models, info, Rng(0))(spec)
-    return item.fn(models, info, rng=Rng(0), **spec.values, **prepared)
+    made = item.fn(models, info, rng=Rng(0), **spec.values, **prepared)
+    require_models(made, spec, models)
+    return made
 
 
 def each(made: Made) -> list[GlobalModel]:
@@ -127,7 +129,11 @@ def each(made: Made) -> list[GlobalModel]:
 def scores_of(model: GlobalModel, given: SmallProblem) -> torch.Tensor:
     """Class probabilities of the training examples, (N, K)."""
     network = network_of(model.model, given.models.shape, given.models.classes)
-    return probabilities(network, model.tensors, model.weights, given.clients.data.examples)
+    try:
+        return probabilities(network, model.tensors, model.weights, given.clients.data.examples)
+    except (RuntimeError, ValueError) as error:
+        forms = {name: np.shape(value) for name, value in model.tensors.items()}
+        raise Broken(f"its networks cannot predict, with tensors of shapes {forms}") from error
 
 
 # ----------------------------------------------------------------------------------------- checks
@@ -154,7 +160,6 @@ def tries_settings(item: Component, given: SmallProblem | None = None) -> None:
 def predicts(item: Component, given: SmallProblem) -> None:
     """Finite probabilities from what it declares, and numbers whose meaning is known."""
     made = made_of(item, _copied(given.models), allowed(given.info, item), {})
-    require_models(made, item.spec())
     known, shape = set(metrics_of(item.spec())), (len(given.labels), given.models.classes)
     for model in each(made):
         scores = scores_of(model, given)
@@ -177,7 +182,8 @@ def repeats(item: Component, given: SmallProblem) -> None:
     changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
     hold(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
     for one, two in zip(first, second, strict=True):
-        differing = [k for k in one.tensors if not np.array_equal(one.tensors[k], two.tensors[k])]
+        pairs = {k: (value, two.tensors[k]) for k, value in one.tensors.items()}
+        differing = [k for k, pair in pairs.items() if not np.array_equal(*pair, equal_nan=True)]
         hold(not differing, f"a second call makes another {differing[:1]}: draw from rng.stream")
 
 

@@ -201,7 +201,7 @@ def _worked(
     ledger.begin()
     called = time.perf_counter()
     made = setting.component.fn(local, info, rng=rng, **setting.values, **extra)
-    require_models(made, setting)
+    require_models(made, setting, local)
     ended = time.perf_counter()
     further = costly.spent(setting) + ledger.spent
     server = ended - called - ledger.spent.seconds + costly.seconds(setting)
@@ -212,13 +212,39 @@ def _worked(
     return Worked(made, ended - began, server, further, cost)
 
 
-def require_models(made: Any, setting: Spec) -> None:
-    """Errors: FedreproError for anything but what `Made` names."""
-    if made is None or isinstance(made, GlobalModel):
+def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
+    """Errors: FedreproError for anything but what `Made` names, and for tensors of other forms."""
+    models = [made] if isinstance(made, GlobalModel) else made
+    if models is None:
         return
-    if isinstance(made, Sequence) and made and all(isinstance(m, GlobalModel) for m in made):
-        return
-    raise FedreproError(
+    if not isinstance(models, Sequence) or not models or isinstance(models, str):
+        raise _no_model(made, setting)
+    for model in models:
+        if not isinstance(model, GlobalModel):
+            raise _no_model(made, setting)
+        due = network_of(model.model, local.shape, local.classes).shapes
+        found = {name: np.shape(value) for name, value in model.tensors.items()}
+        missing, strange = [n for n in due if n not in found], [n for n in found if n not in due]
+        told = ""
+        if missing or strange:
+            told = f"no '{missing[0]}'" if missing else f"'{strange[0]}', which its model has not"
+        for name in due if not told else ():
+            form = found[name]
+            if len(form) != 1 + len(due[name]) or form[0] != len(model.tensors[next(iter(due))]):
+                told = (
+                    f"'{name}' of shape {form}: let it be (m, {_sides(due[name])}) for m networks"
+                )
+                break
+        if told:
+            raise FedreproError(f"method '{setting.token}' returns {told}")
+
+
+def _sides(shape: Sequence[int]) -> str:
+    return ", ".join(map(str, shape))
+
+
+def _no_model(made: Any, setting: Spec) -> FedreproError:
+    return FedreproError(
         f"method '{setting.token}' returns a {type(made).__name__}: let it return a GlobalModel, a "
         "list with one for each client, or None where it has none of these clients"
     )
