@@ -108,9 +108,9 @@ class Data:
         """As the harness hands them to a method."""
         from fedrepro.api import NEEDS
         from fedrepro.core.registry import components, parse_token
+        from fedrepro.federation.clients import ClientData, Clients
         from fedrepro.networks.predict import network_of
         from fedrepro.stages.common import examples_of
-        from fedrepro.training.clients import ClientData, Clients
         from fedrepro.training.settings import settings_of
 
         spec = parse_token("model", model)
@@ -124,7 +124,7 @@ class Data:
 def trained(clients: Any) -> Any:
     """Local models from starts of their own."""
     from fedrepro.core.rng import Rng
-    from fedrepro.training.clients import own_starts
+    from fedrepro.federation.clients import own_starts
     from fedrepro.training.engine import train
     from fedrepro.training.minibatches import Task
 

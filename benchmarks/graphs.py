@@ -19,10 +19,10 @@ import torch  # noqa: E402
 from fedrepro.core.errors import FedreproError  # noqa: E402
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import Rng  # noqa: E402
+from fedrepro.federation.clients import own_starts  # noqa: E402
 from fedrepro.networks.predict import network_of  # noqa: E402
 from fedrepro.stages.devices import device_of  # noqa: E402
 from fedrepro.training import recorded  # noqa: E402
-from fedrepro.training.clients import own_starts  # noqa: E402
 from fedrepro.training.engine import train  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402

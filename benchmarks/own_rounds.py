@@ -19,9 +19,9 @@ from problems import Workload
 
 from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import Rng
+from fedrepro.federation.clients import own_starts
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods._representation import RepresentationMatching
-from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import average
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task

@@ -30,9 +30,9 @@ import torch  # noqa: E402
 
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import Rng  # noqa: E402
+from fedrepro.federation.clients import own_starts  # noqa: E402
 from fedrepro.networks.network import Network  # noqa: E402
 from fedrepro.networks.predict import network_of  # noqa: E402
-from fedrepro.training.clients import own_starts  # noqa: E402
 from fedrepro.training.engine import train  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.minibatches import Task  # noqa: E402

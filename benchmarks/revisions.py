@@ -15,7 +15,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import harness
 
@@ -28,12 +28,13 @@ NAMES = {
     "registry": "core.registry",
     "rng": "core.rng",
     "predict": "networks.predict",
-    "clients": "training.clients",
+    "clients": "federation.clients",
     "engine": "training.engine",
     "examples": "training.examples",
     "minibatches": "training.minibatches",
     "settings": "training.settings",
 }
+OLDER = {"federation.clients": "training.clients"}  # where checkouts of before have it
 SLACK = 1.05
 Work = Callable[[], object]
 
@@ -44,10 +45,15 @@ def works_of(checkout: Path, names: Sequence[str]) -> dict[str, Work]:
         del sys.modules[name]
     sys.path.insert(0, str(checkout / "src"))
     try:
-        found = {key: importlib.import_module(f"fedrepro.{name}") for key, name in NAMES.items()}
+        found = {key: _loaded(checkout, name) for key, name in NAMES.items()}
         return {name: WORKS[name](SimpleNamespace(**found)) for name in names}
     finally:
         sys.path.pop(0)
+
+
+def _loaded(checkout: Path, name: str) -> ModuleType:
+    file = checkout / "src/fedrepro" / f"{name.replace('.', '/')}.py"
+    return importlib.import_module(f"fedrepro.{name if file.exists() else OLDER.get(name, name)}")
 
 
 def perceptrons(given: SimpleNamespace) -> Work:

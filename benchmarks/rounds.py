@@ -31,8 +31,8 @@ from problems import OWN_WORKLOADS, WORKLOADS, Problem, problem  # noqa: E402
 
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import Rng  # noqa: E402
+from fedrepro.federation.clients import ClientData, Clients, own_starts  # noqa: E402
 from fedrepro.networks.predict import network_of, probabilities  # noqa: E402
-from fedrepro.training.clients import ClientData, Clients, own_starts  # noqa: E402
 from fedrepro.training.examples import Examples  # noqa: E402
 from fedrepro.training.settings import settings_of  # noqa: E402
 

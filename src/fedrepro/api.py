@@ -31,8 +31,8 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.traffic import Traffic as Traffic
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
-    from fedrepro.training.peers import Peers
+    from fedrepro.federation.clients import Clients
+    from fedrepro.federation.peers import Peers
 
 # imported where it is asked for: no result depends on it
 STATE_DICTS = "fedrepro.networks.state_dicts"

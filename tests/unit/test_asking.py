@@ -12,8 +12,8 @@ from fedrepro.api import Traffic, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.federation.asking import size_of
 from fedrepro.stages.aggregate import Prepare
-from fedrepro.training.asking import size_of
 
 WEIGHTS = 4 * (FEATURES * 8 + 8)  # bytes of the first layer of a perceptron of 8 units
 

@@ -11,9 +11,9 @@ from problems import problem
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
-from fedrepro.training.clients import own_starts
+from fedrepro.federation.clients import own_starts
+from fedrepro.federation.ledger import models_sent
 from fedrepro.training.engine import train
-from fedrepro.training.ledger import models_sent
 from fedrepro.training.minibatches import Task
 
 

@@ -11,9 +11,9 @@ import torch
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.federation.clients import own_starts
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
-from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task, epoch_order

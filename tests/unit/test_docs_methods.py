@@ -10,8 +10,8 @@ import loaded
 import pytest
 
 from fedrepro.api import NEEDS
-from fedrepro.training.clients import Clients
-from fedrepro.training.peers import Peers
+from fedrepro.federation.clients import Clients
+from fedrepro.federation.peers import Peers
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("docs/adding-a-method.md", "docs/adding-a-method-in-rounds.md")

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.federation.clients import own_starts
 from fedrepro.networks.network import dense as network_of_sizes
-from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout

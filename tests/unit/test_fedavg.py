@@ -15,9 +15,9 @@ from problems import problem
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.federation.clients import Clients
 from fedrepro.methods.fedavg import drawn
 from fedrepro.numbers.measure import correct
-from fedrepro.training.clients import Clients
 from fedrepro.training.minibatches import Task
 
 

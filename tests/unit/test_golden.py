@@ -95,7 +95,7 @@ def of_model(item):
 
 
 def of_training(item):
-    from fedrepro.training.clients import own_starts
+    from fedrepro.federation.clients import own_starts
     from fedrepro.training.engine import train
     from fedrepro.training.minibatches import Task
     from fedrepro.training.settings import settings_of

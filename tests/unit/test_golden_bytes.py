@@ -51,8 +51,8 @@ def trained(model: str, optimiser: str) -> list[np.ndarray]:
     """Two clients after some minibatches, their losses, and what one of them predicts."""
     import torch
 
+    from fedrepro.federation.clients import own_starts
     from fedrepro.networks.predict import network_of, probabilities
-    from fedrepro.training.clients import own_starts
     from fedrepro.training.engine import train
     from fedrepro.training.examples import Examples
     from fedrepro.training.minibatches import Task

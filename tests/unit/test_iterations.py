@@ -12,9 +12,9 @@ from fedrepro.cli.main import main
 from fedrepro.core.artifacts import load_state, read_table
 from fedrepro.core.registry import components
 from fedrepro.core.states import unpacked
+from fedrepro.federation.clients import Clients
 from fedrepro.stages import progress
 from fedrepro.stages.rounds import TrialRounds
-from fedrepro.training.clients import Clients
 
 SPLIT = ["--partition", "iid+clients~4+validation~100"]
 SCENARIO = ["--dataset", "digits", "--model", "mlp+hidden~10"]

@@ -13,9 +13,9 @@ from small_exhibits import small
 from fedrepro.api import BUDGET, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.federation.clients import own_starts
 from fedrepro.numbers.measure import correct
 from fedrepro.stages.aggregate import _sent
-from fedrepro.training.clients import own_starts
 
 MERGING = [
     "fisher_merge",

@@ -13,11 +13,11 @@ from problems import CLASSES, FEATURES, problem
 from fedrepro.api import ClientInfo, GlobalModel, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.federation.clients import own_starts
 from fedrepro.methods._streams import arriving
 from fedrepro.methods.downpour_sgd import next_minibatches
 from fedrepro.numbers.measure import correct, measure, measure_alone
 from fedrepro.stages.chosen import as_state
-from fedrepro.training.clients import own_starts
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,11 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
+from fedrepro.federation.clients import own_starts
 from fedrepro.networks.modules import module
 from fedrepro.networks.predict import network_of
 from fedrepro.own import contract as held
 from fedrepro.training import paths
-from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task

@@ -13,9 +13,9 @@ from torch.nn import functional
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.federation.clients import own_starts
 from fedrepro.networks.layers import Convolution2d, Pass
 from fedrepro.networks.predict import network_of, probabilities
-from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.flat import Layout

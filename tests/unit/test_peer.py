@@ -19,9 +19,9 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component
 from fedrepro.core.states import unpacked
 from fedrepro.data.prepared import load_prepared
+from fedrepro.federation.peers import Peers
 from fedrepro.networks.predict import draws_of, network_of
 from fedrepro.numbers.beliefs import calibration_error, scored, spreads, strange
-from fedrepro.training.peers import Peers
 
 CLIENTS = 4
 GOSSIP = components("method")["gossip_sgd"]

@@ -11,10 +11,10 @@ from torch.nn.functional import max_pool2d
 
 from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import Rng
+from fedrepro.federation.clients import own_starts
 from fedrepro.networks import layers
 from fedrepro.networks.predict import network_of
 from fedrepro.products.pooling import max_pooled
-from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task

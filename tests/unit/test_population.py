@@ -28,6 +28,7 @@ from fedrepro.data.held import HeldWriter, sizes_of
 from fedrepro.data.membership import build_partition, read_members, table_of, write_partition
 from fedrepro.data.population import Population, population_of
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
+from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.methods.fedavg import MANY, drawn
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.paths import Scenario, TrialBlock
@@ -35,7 +36,6 @@ from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.rounds_job import RoundsInputs
-from fedrepro.training.clients import ClientData, Clients
 from fedrepro.training.examples import MadeExamples
 from fedrepro.training.settings import settings_of
 

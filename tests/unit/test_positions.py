@@ -13,9 +13,9 @@ from torch.nn import functional
 from fedrepro.api import GlobalModel
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import Rng
+from fedrepro.federation.at_once import evaluated, gradients_at
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit, correct, measure
-from fedrepro.training.at_once import evaluated, gradients_at
 from fedrepro.training.examples import Examples
 
 WINDOW, CODES, COUNT = 6, 5, 24

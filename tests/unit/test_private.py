@@ -9,8 +9,8 @@ from problems import problem
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.federation.clients import own_starts
 from fedrepro.networks.layers import Pass
-from fedrepro.training.clients import own_starts
 from fedrepro.training.terms import Proximal
 
 HERE = Rng(0).at(round=2)

@@ -17,7 +17,7 @@ from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg, Component
-from fedrepro.training.clients import own_starts
+from fedrepro.federation.clients import own_starts
 
 
 class Averaging:

@@ -12,7 +12,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
-from fedrepro.training.clients import own_starts
+from fedrepro.federation.clients import own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.minibatches import Task
 

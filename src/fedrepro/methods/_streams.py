@@ -10,7 +10,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
+    from fedrepro.federation.clients import Clients
 
 
 def arriving(clients: Clients, step: int, steps: int, rng: Rng) -> Clients:

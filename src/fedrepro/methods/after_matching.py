@@ -11,10 +11,10 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.federation.asking import Answers
 from fedrepro.methods._merging import as_model
 from fedrepro.methods.fedfisher import LEFT, Steps, factors, solved
 from fedrepro.methods.regmean import Alpha, Ridge, moments, regmean
-from fedrepro.training.asking import Answers
 
 Sweeps = Annotated[int, Arg("times that every client is matched, at most", least=1)]
 

@@ -59,8 +59,8 @@ def raw(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     It starts as the local training procedure does, the same in all repetitions of a trial.
     Source: GEMS, section 4.4 (raw).
     """
+    from fedrepro.federation.clients import own_starts
     from fedrepro.networks.predict import network_of
-    from fedrepro.training.clients import own_starts
     from fedrepro.training.settings import settings_of
 
     network = network_of(clients.model, clients.shape, clients.classes)

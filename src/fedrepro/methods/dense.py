@@ -68,8 +68,8 @@ def dense(
     """
     import torch
 
+    from fedrepro.federation.clients import own_starts
     from fedrepro.networks.predict import network_of
-    from fedrepro.training.clients import own_starts
     from fedrepro.training.settings import settings_of
 
     network = network_of(clients.model, clients.shape, clients.classes)

@@ -33,7 +33,7 @@ def distillation(
     The new network is trained as a client would be (optimiser, minibatch, epochs), with `units`
     in each hidden layer. Source: PFNM, supplement 4.1, after Hinton et al. (2015).
     """
-    from fedrepro.training.clients import own_starts
+    from fedrepro.federation.clients import own_starts
     from fedrepro.training.engine import train
     from fedrepro.training.examples import Examples, tensor_of
     from fedrepro.training.minibatches import Task

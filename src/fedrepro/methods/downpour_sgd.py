@@ -18,7 +18,7 @@ from fedrepro.core.spec import Arg
 from fedrepro.methods._streams import arriving
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
+    from fedrepro.federation.clients import Clients
 
 Epochs = Annotated[int, Arg("local epochs in a round", "epochs", least=1)]
 Messages = Annotated[
@@ -49,7 +49,7 @@ class DownpourSgd:
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Master weights as a client would start, and an Adam state of zeros."""
-        from fedrepro.training.clients import own_starts
+        from fedrepro.federation.clients import own_starts
         from fedrepro.training.flat import Layout
 
         start = own_starts(clients.network, clients.settings, [rng.at(client=-1)])

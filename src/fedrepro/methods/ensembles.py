@@ -14,7 +14,7 @@ from fedrepro.matching.networks import class_shares
 from fedrepro.methods._streams import arriving
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
+    from fedrepro.federation.clients import Clients
 
 
 @method("uniform_ensemble", kind="one_shot", paper="pfnm", label="U-Ens")
@@ -81,7 +81,7 @@ class _StreamingEnsemble:
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Every client's network as local training starts it."""
-        from fedrepro.training.clients import own_starts
+        from fedrepro.federation.clients import own_starts
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
         own = own_starts(clients.network, clients.settings, places)

@@ -22,7 +22,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
+    from fedrepro.federation.clients import Clients
     from fedrepro.training.terms import Term, WeightTerm
 
 NEEDS = {"rounds", "example_counts"}
@@ -98,7 +98,7 @@ class FedAvg:
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Global weights as a client would start, and nothing to remember."""
-        from fedrepro.training.clients import own_starts
+        from fedrepro.federation.clients import own_starts
 
         weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
         return {"weights": weights, "server": self.at_rest(weights)}

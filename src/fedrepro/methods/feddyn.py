@@ -19,7 +19,7 @@ from fedrepro.methods.fednova import moved
 from fedrepro.methods.scaffold import client_tensors, own_tensors
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
+    from fedrepro.federation.clients import Clients
 
 
 @method(
@@ -50,7 +50,7 @@ class FedDyn:
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Global weights as a client would start, and h of zero."""
-        from fedrepro.training.clients import own_starts
+        from fedrepro.federation.clients import own_starts
 
         weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
         mean = {k: np.zeros_like(v) for k, v in weights.items()}

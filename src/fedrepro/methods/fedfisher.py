@@ -14,9 +14,9 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.federation.asking import Answers
 from fedrepro.methods._merging import MODELS, as_model, merged, shares_of, stacked
 from fedrepro.methods.fisher_merge import information
-from fedrepro.training.asking import Answers
 
 RATE = 0.01  # of the published descent
 LEFT = Metric("what is left of the residual, of the worst layer", "share", 0, None, -1)

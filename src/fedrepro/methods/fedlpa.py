@@ -15,9 +15,9 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.federation.asking import Answers
 from fedrepro.methods._merging import MODELS, as_model, merged, shares_of, stacked
 from fedrepro.methods.fedfisher import LEFT, Steps, solved
-from fedrepro.training.asking import Answers
 
 
 def factors_of_labels(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:

@@ -18,7 +18,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.methods.fedavg import NEEDS, Epochs, Fraction, Rounds, Steps, drawn
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
+    from fedrepro.federation.clients import Clients
 
 NUMBER_BYTES = 4
 
@@ -39,7 +39,7 @@ class FedNova:
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Global weights as a client would start."""
-        from fedrepro.training.clients import own_starts
+        from fedrepro.federation.clients import own_starts
 
         return {"weights": own_starts(clients.network, clients.settings, [rng.at(client=-1)])}
 

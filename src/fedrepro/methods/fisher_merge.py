@@ -12,8 +12,8 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.federation.asking import Answers
 from fedrepro.methods._merging import MODELS, as_model, shares_of, stacked
-from fedrepro.training.asking import Answers
 
 
 def information(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:

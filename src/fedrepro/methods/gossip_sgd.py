@@ -18,7 +18,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
-    from fedrepro.training.peers import Peers
+    from fedrepro.federation.peers import Peers
 
 Rounds = Annotated[int, Arg("exchanges with the neighbours", "rounds", least=1)]
 Epochs = Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)]
@@ -43,7 +43,7 @@ class GossipSgd:
 
     def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
         """The same network at every node."""
-        from fedrepro.training.clients import own_starts
+        from fedrepro.federation.clients import own_starts
 
         one = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
         start = {name: np.repeat(value, peers.count, axis=0) for name, value in one.items()}

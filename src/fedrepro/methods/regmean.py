@@ -13,8 +13,8 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.federation.asking import Answers
 from fedrepro.methods._merging import MODELS, as_model, merged, shares_of, stacked
-from fedrepro.training.asking import Answers
 
 Alpha = Annotated[float, Arg("what moments of two different inputs are times", least=0, most=1)]
 Ridge = Annotated[

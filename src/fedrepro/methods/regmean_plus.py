@@ -12,9 +12,9 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
+from fedrepro.federation.asking import Answers
 from fedrepro.methods._merging import MODELS, as_model, shares_of, stacked
 from fedrepro.methods.regmean import Alpha, Ridge, damped
-from fedrepro.training.asking import Answers
 
 
 def lowest(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> list[Answers]:

@@ -25,7 +25,7 @@ from fedrepro.methods.fedavg import (
 from fedrepro.methods.fednova import carried, moved
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
+    from fedrepro.federation.clients import Clients
 
 
 @method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
@@ -48,7 +48,7 @@ class Scaffold:
 
     def init(self, clients: Clients, info: ClientInfo, rng: Rng) -> State:
         """Global weights as a client would start, and controls of zero."""
-        from fedrepro.training.clients import own_starts
+        from fedrepro.federation.clients import own_starts
 
         weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
         control = {k: np.zeros_like(v) for k, v in weights.items()}

@@ -35,12 +35,12 @@ from fedrepro.core.spec import Component
 from fedrepro.core.states import packed, unpacked
 from fedrepro.core.temporary import temporary_folder
 from fedrepro.data.aside import ASIDE
+from fedrepro.federation.clients import Clients
+from fedrepro.federation.peers import Peers
 from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.own.small_problem import SmallProblem, peers_of
 from fedrepro.stages.aggregate import Prepare, require_models
 from fedrepro.stages.common import AT_CLIENTS
-from fedrepro.training.clients import Clients
-from fedrepro.training.peers import Peers
 
 METHODS = "fedrepro.methods", "fedrepro.papers"
 

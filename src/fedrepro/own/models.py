@@ -16,12 +16,12 @@ from fedrepro.core.artifacts import one_line, require_file
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.spec import Component, Spec
+from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.networks.state_dicts import checked_counts
 from fedrepro.own.data import DataForm, read_counts, read_files, read_inputs
 from fedrepro.stages.common import AT_CLIENTS
-from fedrepro.training.clients import ClientData, Clients
 from fedrepro.training.examples import Examples
 from fedrepro.training.settings import settings_of
 

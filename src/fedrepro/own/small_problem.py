@@ -17,14 +17,14 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import Arrays
 from fedrepro.data.split import Owners, TrainingLabels
+from fedrepro.federation.clients import ClientData, Clients, own_starts
+from fedrepro.federation.peers import Peers
 from fedrepro.graphs.made import weights_of
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit
-from fedrepro.training.clients import ClientData, Clients, own_starts
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
-from fedrepro.training.peers import Peers
 from fedrepro.training.settings import settings_of
 
 DIGITS = "digits, 5 clients, each with most of its examples in few classes"

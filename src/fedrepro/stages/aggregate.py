@@ -27,6 +27,8 @@ from fedrepro.core.tokens import setting_token
 from fedrepro.core.tuning import tuning_of
 from fedrepro.data.prepared import load_prepared
 from fedrepro.data.unlabelled import unlabelled
+from fedrepro.federation.clients import own_starts
+from fedrepro.federation.ledger import Ledger, Spent, models_sent
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import (
@@ -41,8 +43,6 @@ from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import AT_CLIENTS, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.tuning import tuned
-from fedrepro.training.clients import own_starts
-from fedrepro.training.ledger import Ledger, Spent, models_sent
 from fedrepro.training.settings import Settings, settings_of
 
 

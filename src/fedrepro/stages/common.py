@@ -21,10 +21,10 @@ from fedrepro.data.aside import ASIDE, Aside, lacking, not_validating, too_few
 from fedrepro.data.held import sizes_of
 from fedrepro.data.membership import Membership, read_members
 from fedrepro.data.prepared import Prepared, load_prepared
+from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit
 from fedrepro.planning.paths import Scenario
-from fedrepro.training.clients import ClientData, Clients
 from fedrepro.training.examples import Examples, MadeExamples, tensor_of
 from fedrepro.training.settings import settings_of
 

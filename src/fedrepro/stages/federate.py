@@ -12,13 +12,13 @@ from fedrepro.core.artifacts import save_state
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.states import packed
+from fedrepro.federation.clients import Clients
 from fedrepro.numbers.measure import ALONG, Draws, communication, measure
 from fedrepro.planning.paths import Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.progress import Progress
 from fedrepro.stages.rounds import End, RoundLook, Splits
 from fedrepro.stages.rounds_job import RoundsInputs, run_rounds, write_metrics
-from fedrepro.training.clients import Clients
 
 
 def run(given: RoundsInputs, model: Path) -> None:

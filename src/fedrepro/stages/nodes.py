@@ -14,6 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.states import packed
+from fedrepro.federation.peers import Peers
 from fedrepro.graphs.spectrum import second_modulus
 from fedrepro.numbers.beliefs import (
     accuracy_of_means,
@@ -27,7 +28,6 @@ from fedrepro.numbers.beliefs import (
 from fedrepro.numbers.measure import ALONG, SAMPLES, EvaluationSplit, size
 from fedrepro.stages.progress import Progress
 from fedrepro.stages.rounds import End, LookValues, RoundLook, Splits
-from fedrepro.training.peers import Peers
 
 TEST = "test"
 FIRST, LAST = BELIEFS  # by which nodes are judged, and what they go on with

@@ -9,12 +9,12 @@ import numpy as np
 
 from fedrepro.core.artifacts import save_state, write_table
 from fedrepro.core.spec import Spec
+from fedrepro.federation.peers import Peers
 from fedrepro.graphs.made import weights_of
 from fedrepro.planning.paths import Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.nodes import NodeJudge
 from fedrepro.stages.rounds_job import FinishedJob, RoundsInputs, run_rounds, write_metrics
-from fedrepro.training.peers import Peers
 
 
 def run(given: RoundsInputs, confusion: Path, nodes: Path) -> None:

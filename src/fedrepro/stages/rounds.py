@@ -22,9 +22,9 @@ from fedrepro.core.racing import SPLIT, rungs
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.states import settled
+from fedrepro.federation.clients import Clients
 from fedrepro.numbers.measure import EvaluationSplit, Values
 from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress, RoundValues
-from fedrepro.training.clients import Clients
 
 # so many rounds in a row without an update that is finite end a run
 MOST_IDLE = 20

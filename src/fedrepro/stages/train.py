@@ -14,12 +14,12 @@ from fedrepro.core.artifacts import model_writer, write_table
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.data.membership import Membership
+from fedrepro.federation.clients import own_starts
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
-from fedrepro.training.clients import own_starts
 from fedrepro.training.engine import Trained, train
 from fedrepro.training.flat import Layout
 from fedrepro.training.minibatches import Task

@@ -13,6 +13,7 @@ from problems import FEATURES, problem
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.federation.at_once import Evaluated
 from fedrepro.matching.clustering import k_means, merged
 from fedrepro.matching.networks import networks_of, tensors_of
 from fedrepro.matching.permuting import agreement, fitted, in_step, permuted
@@ -20,7 +21,6 @@ from fedrepro.matching.transport import barycentre
 from fedrepro.networks.dense import widths
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.pfnm.methods.pfnm_sized import solved
-from fedrepro.training.at_once import Evaluated
 
 METHODS = components("method")
 SIZED = ("pfnm_sized", "kmeans_units", "ot_fusion", "whole_clients", "best_clients")

@@ -13,12 +13,12 @@ from small_exhibits import small
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
+from fedrepro.federation.clients import Clients
 from fedrepro.methods.fedavg import drawn
 from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
 from fedrepro.networks.network import Network, dense
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods._representation import RepresentationMatching, require_matchable
-from fedrepro.training.clients import Clients
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import Settings
 

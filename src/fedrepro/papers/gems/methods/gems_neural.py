@@ -46,7 +46,7 @@ from fedrepro.papers.gems.spaces.search import Bisection
 from fedrepro.papers.gems.spaces.units import Deviation, HiddenUnits
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
+    from fedrepro.federation.clients import Clients
 
 EpsilonHidden = Annotated[
     float, Arg("how far a hidden unit's outputs may be from its own", least=0)
@@ -154,7 +154,7 @@ class AtRandom:
             drawn = self.rng.stream(f"gems-random-units-{spaces.layer}")
             chosen = np.sort(drawn.permutation(len(spaces.units.centres))[:count])
             return Merged(spaces.units.centres[chosen], 0, count, 0)
-        from fedrepro.training.clients import own_starts
+        from fedrepro.federation.clients import own_starts
         from fedrepro.training.settings import settings_of
 
         network = network_of(dense_spec((count,)), (inputs,), 1)

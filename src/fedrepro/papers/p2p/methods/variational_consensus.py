@@ -19,9 +19,9 @@ from fedrepro.core.spec import Arg
 from fedrepro.papers.p2p.beliefs.diagonal import consensus, deviation_of, mean_of_means, spread_of
 
 if TYPE_CHECKING:
+    from fedrepro.federation.peers import Peers
     from fedrepro.networks.network import Network
     from fedrepro.training.engine import Trained
-    from fedrepro.training.peers import Peers
     from fedrepro.training.terms import GaussianPrior
 
 COLUMNS = 1 << 14  # weights of a node at once: some MB for 64 nodes
@@ -81,7 +81,7 @@ class VariationalConsensus:
 
     def init(self, peers: Peers, info: ClientInfo, rng: Rng) -> State:
         """The same belief at every node."""
-        from fedrepro.training.clients import own_starts
+        from fedrepro.federation.clients import own_starts
 
         if peers.network.kind != "variational":
             raise FedreproError(

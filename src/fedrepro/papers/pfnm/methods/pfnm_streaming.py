@@ -33,7 +33,7 @@ from fedrepro.methods.pfnm import (
 from fedrepro.networks.dense import widths
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
+    from fedrepro.federation.clients import Clients
 
 
 @method(
@@ -132,7 +132,7 @@ class PfnmStreaming:
         self, before: Posterior | None, clients: Clients, rng: Rng
     ) -> dict[str, np.ndarray]:
         """Weights (J, *shape) that the clients train from: at first their own."""
-        from fedrepro.training.clients import own_starts
+        from fedrepro.federation.clients import own_starts
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
         own = own_starts(clients.network, clients.settings, places)

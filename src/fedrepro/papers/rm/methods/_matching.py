@@ -14,8 +14,8 @@ from fedrepro.methods.fedavg import FedAvg
 from fedrepro.methods.scaffold import client_tensors
 
 if TYPE_CHECKING:
+    from fedrepro.federation.clients import Clients
     from fedrepro.papers.rm.methods._representation import RepresentationMatching
-    from fedrepro.training.clients import Clients
     from fedrepro.training.terms import Term, WeightTerm
 
 # what the term can give back the activations of

@@ -21,7 +21,7 @@ from fedrepro.papers.rm.methods import _adaptive as adaptive
 from fedrepro.papers.rm.methods._matching import MODELS, MatchingRounds
 
 if TYPE_CHECKING:
-    from fedrepro.training.clients import Clients
+    from fedrepro.federation.clients import Clients
 
 NEEDS = {*fedavg.NEEDS, "server_validation"}
 
@@ -156,7 +156,7 @@ def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientI
     """
     import torch
 
-    from fedrepro.training.at_once import evaluated
+    from fedrepro.federation.at_once import evaluated
     from fedrepro.training.examples import Examples
 
     assert info.validation_inputs is not None

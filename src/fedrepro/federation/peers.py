@@ -11,8 +11,8 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.traffic import Traffic
+from fedrepro.federation.clients import Clients
 from fedrepro.graphs.mixing import mixed_tensors
-from fedrepro.training.clients import Clients
 from fedrepro.training.engine import Averaged
 from fedrepro.training.flat import Layout
 

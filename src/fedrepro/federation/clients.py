@@ -16,13 +16,13 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.traffic import Traffic
 from fedrepro.data.aside import not_validating
 from fedrepro.data.held import sizes_of
+from fedrepro.federation.asking import Answers, Question, ask
+from fedrepro.federation.at_once import Evaluated, evaluated, gradients_at
+from fedrepro.federation.ledger import Ledger, models_sent
 from fedrepro.networks.network import Network, dense
-from fedrepro.training.asking import Answers, Question, ask
-from fedrepro.training.at_once import Evaluated, evaluated, gradients_at
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.heads import hidden_layers, outputs
-from fedrepro.training.ledger import Ledger, models_sent
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Term, WeightTerm, with_prior
