@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from partitioned import data_of
 from small_exhibits import small
 
 from fedrepro import cli
@@ -18,7 +19,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import file_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.sources import digest_of_file
-from fedrepro.data.membership import _require_owners
+from fedrepro.data.membership import _require_owners, build_partition
 from fedrepro.data.split import Owners, TrainingLabels
 from fedrepro.drawings.canvas import rules
 from fedrepro.drawings.draw import figure
@@ -96,6 +97,20 @@ def test_a_partition_of_ones_own_that_cannot_be_is_one_sentence(named, made, sai
     examples = TrainingLabels(labels, 3, np.full(90, -1, np.int32))
     with pytest.raises(FedreproError, match=re.escape(said)):
         _require_owners(spec.component.make(Owners, examples, Rng(0)), spec, 90)
+
+
+@pytest.mark.parametrize("draws", ["np.random", "rng.stream('own')"])
+def test_a_partition_of_ones_own_is_drawn_from_its_stream(named, draws):
+    permuted = f"Owners({draws}.permutation(owner), 3)"
+    named(OWN_PARTITION.replace("{made}", permuted).replace(
+        'title="t"', 'title="t", clients=lambda values: 3'
+    ))  # fmt: skip
+    spec, prepared = partitions()["own_cut"].spec(), data_of(np.arange(90) % 3, np.arange(9) % 3)
+    if draws == "np.random":
+        with pytest.raises(FedreproError, match="other owners when it is drawn once more"):
+            build_partition(spec, prepared, range(1), 0)
+    else:
+        build_partition(spec, prepared, range(1), 0)
 
 
 def test_a_file_of_several_kinds_can_be_planned(named):

@@ -138,6 +138,8 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         left = examples.taken(rest)
         split = spec.component.make(Owners, left, rng, **spec.own)
         _require_owners(split, spec, len(left))
+        if trial == trials[0] and not spec.component.fn.__module__.startswith("fedrepro."):
+            _require_same(split, spec, spec.component.make(Owners, left, rng, **spec.own))
         _require_full_clients(split, spec, trial)
         others = _labelled(prepared, "validation")
         followers = _followers(left, split, others, rng, "partition-validation")
@@ -318,6 +320,15 @@ def _require_owners(split: Owners, spec: Spec, examples: int) -> None:
         raise FedreproError(
             f"{said} makes {split.clients} clients, and {planned} were planned: let it have the "
             "parameter `clients`, or say by clients=… in @register how many there are"
+        )
+
+
+def _require_same(split: Owners, spec: Spec, again: Owners) -> None:
+    """Of a partition of one's own: a second draw is the first, as others have to draw it too."""
+    if not np.array_equal(split.owner, again.owner):
+        raise FedreproError(
+            f"partition '{spec.token}' deals other owners when it is drawn once more: draw from "
+            "rng.stream, not from a generator without a fixed seed"
         )
 
 
