@@ -66,6 +66,15 @@ def test_seconds_follow_the_timings_of_finished_jobs(workplace):  # noqa: F811
     assert found.sources["timings of finished training jobs"] == found.jobs["train"]
 
 
+def test_seconds_of_another_device_tell_nothing(workplace):  # noqa: F811
+    write_training_times(plan(), seconds=3.0)
+    for path in Path("results").rglob("local.parquet"):
+        path.unlink()
+    target = f"reports/tiny/{KEY}.svg"
+    found = forecast(target, Config(device="cuda"), load_exhibits())
+    assert "timings of finished training jobs" not in found.sources
+
+
 def test_a_recorded_run_stands_in(workplace):  # noqa: F811
     path = Path(f"reports/record/tiny/{KEY}.run.json")
     path.parent.mkdir(parents=True)

@@ -38,6 +38,8 @@ from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.planning.plan import Exhibit, Plan, Run
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fedrepro.networks.network import Network
 
 RATES = Path("benchmarks/results/training.json")
@@ -133,10 +135,9 @@ class Rates:
             self._read_training(scenario, block)
 
     def _read_methods(self, run: Run, trials: TrialBlock) -> None:
-        path = job_file(self.plan, run, trials).with_name("timings.parquet")
-        if not path.exists():
+        table = self._timings(job_file(self.plan, run, trials))
+        if table is None:
             return
-        table = read_table(path, "timings")
         rows = table.to_pylist()
         # reading and measuring belong to no setting alone: they are shared out by its seconds
         whole = read_provenance(table).get("cpu_seconds", 0.0)
@@ -148,11 +149,20 @@ class Rates:
 
     def _read_training(self, scenario: Scenario, trials: TrialBlock) -> None:
         for model in self.plan.model_files(scenario, trials):
-            times = Path(model).with_name("timings.parquet")
-            if times.exists():
-                given = read_table(times, "timings")["seconds"].to_pylist()
+            table = self._timings(Path(model))
+            if table is not None:
+                given = table["seconds"].to_pylist()
                 each = sum(given) / len(given)
                 self.models[self._kind(scenario)].append(each * scenario.clients)
+
+    def _timings(self, file: Path) -> pa.Table | None:
+        """What a finished job took; None where there is none, or where it ran on another device."""
+        path = file.with_name("timings.parquet")
+        if not path.exists():
+            return None
+        table = read_table(path, "timings")
+        on_gpu = read_provenance(table).get("device", "cpu") != "cpu"
+        return table if on_gpu == (self.plan.config.device == "cuda") else None
 
     def _kind(self, scenario: Scenario) -> str:
         return "/".join(s.token for s in (scenario.dataset, scenario.model, scenario.training))
