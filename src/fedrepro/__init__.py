@@ -21,6 +21,10 @@ OFFERED = {
 arithmetic.named()
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *OFFERED})
+
+
 def __getattr__(name: str) -> Any:
     if name not in OFFERED:
         raise AttributeError(f"module 'fedrepro' has no attribute '{name}'")

@@ -165,7 +165,7 @@ def test_what_is_wrong_with_a_file_is_a_sentence_each_time(named, text, told):
 
 def test_a_missing_file_and_one_that_is_no_python(named, tmp_path, monkeypatch):
     monkeypatch.setenv(outside.NAMED, str(tmp_path / "gone.py"))
-    with pytest.raises(FedreproError, match=r"gone\.py is missing, which `components` names"):
+    with pytest.raises(FedreproError, match=r"gone\.py is missing: write it, or take it out"):
         registry.components("method")
     named("x", "mine.txt")
     with pytest.raises(FedreproError, match="is no Python file"):

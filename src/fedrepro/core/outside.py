@@ -38,8 +38,8 @@ def load_file(file: str) -> None:
     path = os.path.abspath(file)
     if not os.path.isfile(path):
         raise FedreproError(
-            f"{file} is missing, which `components` names: write it, or take it out of "
-            "config/config.yaml"
+            f"{file} is missing: write it, or take it out of `components` in config/config.yaml, "
+            "if that names it"
         )
     loaded_digests[path] = digest_of_file(path)
     name = f"{MODULES}_{digest_of(os.fsencode(path))}"

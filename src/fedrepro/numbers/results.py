@@ -6,6 +6,7 @@ plan, which knows the scenario behind each of its points.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import math
@@ -40,7 +41,11 @@ class Results:
 
 
 def results(
-    scale: str = "quick", *, wide: bool = False, reports: Path | str = "reports"
+    scale: str = "quick",
+    *,
+    wide: bool = False,
+    reports: Path | str = "reports",
+    folder: Path | str = ".",
 ) -> pd.DataFrame:
     """Every method in every scenario that a drawn exhibit of a scale measures.
 
@@ -48,10 +53,11 @@ def results(
     and graph (empty where there is none), number of clients, the method's label and kind, the
     setting that was chosen, mean and sample sd over trials of the final value, the value in each
     trial, and the exhibits that show it. wide: a row per scenario and method, a column per metric
-    and split, holding means. reports: folder of reports, such as reports/record. Call it in the
-    root of the repository. Errors: FedreproError where nothing is drawn.
+    and split, holding means. reports: folder of reports, such as reports/record. folder: made by
+    `start`, or the root of the repository. Errors: FedreproError where nothing is drawn.
     """
-    return collect(scale, wide=wide, reports=Path(reports)).table
+    with contextlib.chdir(folder):
+        return collect(scale, wide=wide, reports=Path(reports)).table
 
 
 @dataclass(frozen=True)

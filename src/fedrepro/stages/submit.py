@@ -61,11 +61,12 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
     plan = entry_plan(file, says, item, scale, config)
     runs: dict[str, list[EntryRun]] = {}
     left_out: dict[str, str] = {}
+    refused = False
     for one in keys:
         try:
             found = list(runs_of(plan, [one]))
         except FedreproError as error:
-            left_out[one] = str(error)
+            left_out[one], refused = str(error), True
             continue
         there = [run for run in found if Path(at_hand(run.path)).exists()]
         if len(there) == len(found):
@@ -75,8 +76,8 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
     if not runs:
         raise FedreproError(
             f"no exhibit of {key} is computed whole with '{wanted or says['name']}' at scale "
-            f"{scale} ({next(iter(left_out.values()))}); make it with: snakemake --cores 2 "
-            f"reports/{scale}/{key}.csv"
+            f"{scale}: {next(iter(left_out.values()))}"
+            + ("" if refused else f"; make it with: snakemake --cores 2 reports/{scale}/{key}.csv")
         )
     each = list({run.path: run for own in runs.values() for run in own}.values())
     files = {method_file: text}
