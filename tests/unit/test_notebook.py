@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -85,18 +86,14 @@ def test_running_an_exhibit_gives_its_numbers(drawn, snakemake, monkeypatch, tmp
 
 
 def test_files_of_components_are_told_to_this_process_too(drawn, snakemake, monkeypatch):
-    config = Path("config/config.yaml")
-    before = config.read_text()
+    Path("config").unlink()  # a link to the repository's, which other tests read
+    shutil.copytree(ROOT / "config", "config")
+    with Path("config/config.yaml").open("a") as config:
+        config.write("components: [mine.py]\n")
     Path("mine.py").write_text("x = 1\n")
     monkeypatch.delenv(outside.NAMED, raising=False)
-    try:
-        config.write_text(before + "components: [mine.py]\n")
-        with pytest.raises(FedreproError, match=r"mine\.py has no component"):
-            fedrepro.run(KEY, scale="tiny")
-    finally:
-        config.write_text(before)
-        os.environ.pop(outside.NAMED)
-        Path("mine.py").unlink()
+    with pytest.raises(FedreproError, match=r"mine\.py has no component"):
+        fedrepro.run(KEY, scale="tiny")
 
 
 def test_a_leaderboard_gives_its_table(drawn, snakemake):

@@ -61,23 +61,24 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
     plan = entry_plan(file, says, item, scale, config)
     runs: dict[str, list[EntryRun]] = {}
     left_out: dict[str, str] = {}
-    refused = False
     for one in keys:
         try:
             found = list(runs_of(plan, [one]))
         except FedreproError as error:
-            left_out[one], refused = str(error), True
+            left_out[one] = str(error)
             continue
         there = [run for run in found if Path(at_hand(run.path)).exists()]
         if len(there) == len(found):
             runs[one] = found
         else:
-            left_out[one] = f"{len(there)} of {len(found)} files of runs are there"
+            left_out[one] = (
+                f"{len(there)} of {len(found)} files of runs are there; make them with: snakemake "
+                f"--cores 2 reports/{scale}/{one}.csv"
+            )
     if not runs:
         raise FedreproError(
             f"no exhibit of {key} is computed whole with '{wanted or says['name']}' at scale "
             f"{scale}: {next(iter(left_out.values()))}"
-            + ("" if refused else f"; make it with: snakemake --cores 2 reports/{scale}/{key}.csv")
         )
     each = list({run.path: run for own in runs.values() for run in own}.values())
     files = {method_file: text}
