@@ -155,7 +155,8 @@ def test_pandas_reads_local_models_in_one_line(tmp_path):
     tensors = some_models(tmp_path / "m.parquet")
     frame = pd.read_parquet(tmp_path / "m.parquet")
     row = frame.query("trial == 1 and client == 0 and tensor == 'weight0'").iloc[0]
-    assert np.array_equal(np.reshape(row["values"], row["shape"]), tensors["weight0"][2])
+    values = np.frombuffer(row["values"], np.float32).reshape(row["shape"])
+    assert np.array_equal(values, tensors["weight0"][2])
 
 
 def test_a_truncated_parquet_is_a_sentence(tmp_path):

@@ -14,11 +14,11 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import Rng
 from fedrepro.federation.clients import own_starts
+from fedrepro.networks.heads import hidden_layers, split
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
-from fedrepro.training.heads import hidden_layers, outputs, split
 from fedrepro.training.minibatches import Task
 
 HERE = Rng(0).at(round=0, call=1)
@@ -143,7 +143,7 @@ def test_a_network_is_its_hidden_layers_and_its_output_layer(token):
     hidden, head = split(network)
     assert head.dropout == network.dropout
     last = max(int(name[6:]) for name in own if name.startswith("weight"))
-    made = outputs(hidden, own, Examples(inputs, torch.zeros(13, dtype=torch.int64)))
+    made = Examples(inputs, torch.zeros(13, dtype=torch.int64)).above(hidden, own).inputs
     top = {f"{part}0": torch.tensor(own[f"{part}{last}"][0]) for part in ("weight", "bias")}
     whole = network.logits({k: torch.tensor(v[0]) for k, v in own.items()}, inputs)
     assert torch.allclose(head.logits(top, made), whole, atol=1e-6)

@@ -19,10 +19,10 @@ from fedrepro.data.held import sizes_of
 from fedrepro.federation.asking import Answers, Question, ask
 from fedrepro.federation.at_once import Evaluated, evaluated, gradients_at
 from fedrepro.federation.ledger import Ledger, models_sent
+from fedrepro.networks.heads import hidden_layers
 from fedrepro.networks.network import Network, dense
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
-from fedrepro.training.heads import hidden_layers, outputs
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Term, WeightTerm, with_prior
@@ -244,8 +244,7 @@ class Clients:
         start = own_starts(above, given, [task.rng for task in tasks])
         with self.ledger.at_work():
             examples, tasks = self._at_hand(tasks)
-            made = Examples(outputs(below, body, examples), examples.targets)
-            trained = train(above, made, tasks, given, start)
+            trained = train(above, examples.above(below, body), tasks, given, start)
         self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
         self.ledger.trained(range(self.count), trained.loss, trained.finite)
         return trained.tensors

@@ -221,11 +221,29 @@ class Network:
         and biases uniform within ±1/√fan_in, tables of embeddings from N(0, 1). glorot: weights
         uniform within ±√(6/(fan_in + fan_out)), the rest as before, but constant biases.
         """
-        generator = rng.stream("initial-weights")
+        purpose = "initial-weights"
+        if init == "normal":
+            return self._normal(rng.key(purpose), weight_sd, bias)
+        generator = rng.stream(purpose)
         return {
-            name: _start(parameter, generator, weight_sd, bias, init)
+            name: _start(parameter, generator, bias, init)
             for name, parameter in self.parameters.items()
         }
+
+    def _normal(self, key: int, weight_sd: float, bias: float) -> dict[str, np.ndarray]:
+        from fedrepro.products.normals import normals
+
+        drawn = {k: p for k, p in self.parameters.items() if p.role in ("weight", "table")}
+        numbers = normals(key, weight_sd, sum(math.prod(p.shape) for p in drawn.values()))
+        found = {}
+        for name, parameter in self.parameters.items():
+            if name in drawn:
+                here, numbers = np.split(numbers, [math.prod(parameter.shape)])
+                found[name] = here.reshape(parameter.shape)
+            else:
+                start = parameter.start if parameter.role == "spread" else bias
+                found[name] = np.full(parameter.shape, start, np.float32)
+        return found
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
@@ -268,14 +286,12 @@ def _named(local: str, place: int) -> str:
 
 
 def _start(
-    parameter: Parameter, generator: np.random.Generator, weight_sd: float, bias: float, init: Init
+    parameter: Parameter, generator: np.random.Generator, bias: float, init: Init
 ) -> np.ndarray:
     if parameter.role == "spread":
         return np.full(parameter.shape, parameter.start, np.float32)
     if parameter.role == "bias" and init != "fan_in":
         return np.full(parameter.shape, bias, np.float32)
-    if init == "normal":
-        return generator.normal(0.0, weight_sd, parameter.shape).astype(np.float32)
     if parameter.role == "table":
         return generator.standard_normal(parameter.shape, np.float32)
     fans = parameter.fan_in + parameter.fan_out

@@ -9,11 +9,11 @@ import numpy as np
 from fedrepro.api import GlobalModel
 from fedrepro.core.rng import Rng
 from fedrepro.core.tuning import Tuning
+from fedrepro.networks.heads import split
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
-from fedrepro.training.heads import outputs, split
 from fedrepro.training.minibatches import Task
 from fedrepro.training.settings import Settings
 
@@ -53,7 +53,7 @@ def _last(
     hidden, head = split(network)
     names = dict(zip(head.shapes, list(network.shapes)[-len(head.shapes) :], strict=True))
     each = [
-        outputs(hidden, {name: model.tensors[name][[i]] for name in hidden.shapes}, sample)
+        sample.above(hidden, {name: model.tensors[name][[i]] for name in hidden.shapes}).inputs
         for i in range(model.networks)
     ]
     count = len(sample.targets)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from fedrepro.data.population import Population
+    from fedrepro.networks.network import Network
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,27 @@ class Examples:
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
         """Inputs of some rows as networks see them: floating (n, D)."""
         return self.inputs[rows].to(self.dtype) / self.scale
+
+    def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
+        """The same with what hidden layers give for inputs, (N, units); tensors (1, *shape)."""
+        import torch
+
+        from fedrepro.networks.layers import Pass
+
+        if not hidden.layers:
+            return Examples(self.scaled(slice(None)), self.targets)
+        own = {
+            name: torch.from_numpy(np.ascontiguousarray(tensors[name])).to(
+                self.inputs.device, self.dtype
+            )
+            for name in hidden.parameters
+        }
+        rows, found = hidden.prediction_rows, []
+        with torch.no_grad():
+            for at in range(0, len(self.inputs), rows):
+                x = self.scaled(slice(at, at + rows)).unsqueeze(0)
+                found.append(hidden.forward(own, x, Pass())[0].flatten(1))
+        return Examples(torch.cat(found), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
         """Examples in memory and the rows there, for those that have these rows here, int64 (n,)

@@ -1,20 +1,15 @@
-"""Hidden layers that stay as they are, and output layers that are trained on what they give."""
+"""Networks in two: hidden layers that stay as they are, and output layers above them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.layers import Affine, Dropout, Relu
 from fedrepro.networks.network import Network
-from fedrepro.training.examples import Examples
-
-if TYPE_CHECKING:
-    import torch
 
 
 def split(network: Network) -> tuple[Network, Network]:
@@ -53,24 +48,3 @@ def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
         widths.append(given)
     layers = tuple(layer for units in widths for layer in (Affine(units), Relu()))
     return Network((inputs,), layers)
-
-
-def outputs(hidden: Network, tensors: Mapping[str, np.ndarray], examples: Examples) -> torch.Tensor:
-    """What the hidden layers give for each example, (N, units); tensors (1, *shape)."""
-    import torch
-
-    from fedrepro.networks.layers import Pass
-
-    if not hidden.layers:
-        return examples.scaled(slice(None))
-    device, dtype = examples.inputs.device, examples.dtype
-    own = {
-        name: torch.from_numpy(np.ascontiguousarray(tensors[name])).to(device, dtype)
-        for name in hidden.parameters
-    }
-    rows, found = hidden.prediction_rows, []
-    with torch.no_grad():
-        for at in range(0, len(examples.inputs), rows):
-            x = examples.scaled(slice(at, at + rows)).unsqueeze(0)
-            found.append(hidden.forward(own, x, Pass())[0].flatten(1))
-    return torch.cat(found)
