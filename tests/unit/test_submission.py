@@ -41,6 +41,7 @@ from fedrepro.stages.verify import Here, verify
 
 ARCHIVE_NAME = "entry.zip"
 HERE = Here(entries._stage, "", 600)  # isolation has tests of its own
+NOTHING_RUNS = Here(lambda words: pytest.fail(f"{words} ran"), "", 600)
 
 
 @pytest.fixture(scope="module")
@@ -352,11 +353,11 @@ def test_an_entry_with_the_label_of_another_method_or_of_no_leaderboard_is_refus
 
     archive = repacked(submitter / ARCHIVE_NAME, tmp_path / "same", same)
     with pytest.raises(FedreproError, match="an entry is called 'FedAvg', as another method"):
-        verify(archive, 0, HERE, Path("reports"))
+        verify(archive, None, NOTHING_RUNS, Path("reports"))
     # nothing of it stays, with which the leaderboard could not be drawn any more
     assert not Path("reports/tiny/mini/1.entries").exists()
     with pytest.raises(FedreproError, match="is no folder of reports"):
-        verify(archive, 0, HERE, Path("elsewhere"))
+        verify(archive, None, NOTHING_RUNS, Path("elsewhere"))
     assert not Path("elsewhere").exists()
 
 

@@ -132,6 +132,12 @@ class Row:
     runs: int = 0
 
 
+def label_taken(label: str) -> FedreproError:
+    return FedreproError(
+        f"an entry is called '{label}', as another method of the leaderboard: give it another label"
+    )
+
+
 def ground(
     board: Board,
     parts: Sequence[ExhibitFiles],
@@ -164,10 +170,7 @@ def ground(
             found = {scene: own for scene, own in _scenes(part) if scene in entries}
             for scene, own in found.items():
                 for label in set(own) & set(entries[scene]):
-                    raise FedreproError(
-                        f"an entry is called '{label}', as another method of the leaderboard: "
-                        "give it another label"
-                    )
+                    raise label_taken(label)
                 entries[scene] |= own
             _tell(methods, found, part, entry.computed)
     return Ground(board, entries, methods, missing, seed)

@@ -21,6 +21,7 @@ from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import ExhibitFile
 
 ARCHIVE = "entry.zip"  # of an entry, in its folder
+VERDICT = "verdict.json"
 
 
 def keys_of(file: ExhibitFile, version: str, scale: str) -> list[str]:
@@ -42,7 +43,7 @@ def entries_folder(reports: Path, paper: str, version: str) -> Path:
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Entered]:
     """The entries that are there. Errors: FedreproError for one that is damaged."""
     found = []
-    for place in sorted(entries_folder(reports, paper, version).glob("*/verdict.json")):
+    for place in sorted(entries_folder(reports, paper, version).glob(f"*/{VERDICT}")):
         told = read_json_of(place, {"status": str, "exhibits": list, "archive": str})
         if sha256_of((place.parent / ARCHIVE).read_bytes()) != told["archive"]:
             raise damaged(place.parent / ARCHIVE, "it is not the archive of its verdict")

@@ -21,7 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedrepro.core import arithmetic, outside
-from fedrepro.core.artifacts import SCHEMA_VERSION, read_source, read_table, write_json
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    read_json_of,
+    read_source,
+    read_table,
+    write_json,
+)
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import FINAL, IN_ROUND
 from fedrepro.core.provenance import loaded, origin, origins
@@ -29,15 +35,16 @@ from fedrepro.core.sources import digest_of
 from fedrepro.core.spec import Component
 from fedrepro.core.temporary import temporary_folder
 from fedrepro.machine import isolated
-from fedrepro.numbers.board import REPORTED, VERIFIED
+from fedrepro.numbers.board import REPORTED, VERIFIED, label_taken
+from fedrepro.numbers.summary import read_csv
 from fedrepro.planning.config import ExhibitFile, load_config, load_exhibits
 from fedrepro.planning.described import standing_in
 from fedrepro.planning.entered import EntryRun, entry_plan, job_of, jobs_before, runs_of
 from fedrepro.planning.paths import specs_of
 from fedrepro.planning.plan import Plan
 from fedrepro.products.caching import compiled_folder
-from fedrepro.record.boards import ARCHIVE, entries_folder, write_board
-from fedrepro.record.entry import Submitted, unpack
+from fedrepro.record.boards import ARCHIVE, VERDICT, entries_folder, write_board
+from fedrepro.record.entry import Submission, Submitted, unpack
 from fedrepro.stages import exhibit as exhibit_stage
 from fedrepro.stages.common import say
 from fedrepro.stages.submit import described_by
@@ -98,6 +105,7 @@ def verify(archive: Path, count: int | None, here: Here, enter: Path | None = No
             runs = list(runs_of(plan, entry.keys))
             _require_whole(archive, submitted, runs)
             sources = _require_told(archive, submitted, item, runs)
+            boards = _boards(entry, file, enter) if enter else []
             chosen = runs if count is None else _drawn(runs, count)
             if chosen:
                 _require_comparable(archive, sources)
@@ -111,8 +119,8 @@ def verify(archive: Path, count: int | None, here: Here, enter: Path | None = No
                 differing += [why] if why else []
             computed = [one.path for one in chosen]
             verdict = Verdict(entry.label, len(runs), computed, differing, here.by)
-            if enter and not differing:
-                verdict.entered.extend(_enter(archive, submitted, file, plan, verdict, enter))
+            for board in boards if not differing else ():
+                verdict.entered.extend(_enter(archive, submitted, file, plan, verdict, board))
             return verdict
 
 
@@ -303,53 +311,76 @@ def _versions(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
 # ------------------------------------------------------------------------------------- entering
 
 
+@dataclass(frozen=True)
+class _Board:
+    """A leaderboard that an entry is to stand on, the entry's exhibits there, and its folder."""
+
+    version: str
+    keys: list[str]
+    place: Path
+
+    @property
+    def reports(self) -> Path:
+        return self.place.parents[2]
+
+
+def _boards(entry: Submission, file: ExhibitFile, reports: Path) -> list[_Board]:
+    """Errors: FedreproError where it cannot be put there, which is told before it is computed."""
+    scale, found = reports.resolve() / entry.scale, []
+    if not scale.is_dir():
+        raise FedreproError(f"{scale} is no folder of reports: draw the board there")
+    for version in file.boards:
+        keys = [key for key in entry.keys if key.partition("/")[2].startswith(f"{version}-")]
+        if not keys:
+            continue
+        place = entries_folder(scale, entry.paper, version) / entry.method.name
+        found.append(_Board(version, keys, place))
+        drawn = scale / entry.paper / f"{version}.csv"
+        labels = set(read_csv(drawn.read_text())["method"]) if drawn.is_file() else set()
+        if (place / VERDICT).exists():
+            labels.discard(read_json_of(place / VERDICT, {"label": str})["label"])
+        if entry.label in labels:
+            raise label_taken(entry.label)
+    if not found:
+        raise FedreproError(f"{', '.join(entry.keys)} are parts of no leaderboard")
+    return found
+
+
 def _enter(
     archive: Path,
     submitted: Submitted,
     file: ExhibitFile,
     plan: Plan,
     verdict: Verdict,
-    reports: Path,
+    board: _Board,
 ) -> list[Path]:
-    """Put the exhibits of an entry beside the leaderboards that they are parts of."""
-    entry = submitted.entry
-    found: list[Path] = []
-    for version in file.boards:
-        keys = [key for key in entry.keys if key.partition("/")[2].startswith(f"{version}-")]
-        if not keys:
-            continue
-        scale = reports.resolve() / entry.scale
-        place = entries_folder(scale, entry.paper, version) / entry.method.name
-        with _whole_or_not(place):
-            for key in keys:
-                with contextlib.chdir(submitted.folder):
-                    exhibit_stage.run(key, plan, place / key)
-            shutil.copyfile(archive, place / ARCHIVE)
-            told = {
-                "kind": "verdict",
-                "schema": SCHEMA_VERSION,
-                "status": verdict.status,
-                "label": entry.label,
-                "by": entry.by,
-                "archive": submitted.sha256,
-                "exhibits": keys,
-                "runs": verdict.runs,
-                "computed": verdict.computed,
-                "isolated": verdict.by,
-                "origin": origin(),
-            }
-            write_json(place / "verdict.json", told)
-            found += [place, *write_board(file, version, entry.scale, scale)]
-    if not found:
-        raise FedreproError(f"{', '.join(entry.keys)} are parts of no leaderboard")
-    return found
+    """Put the exhibits of an entry beside the leaderboard that they are parts of."""
+    entry, place = submitted.entry, board.place
+    with _whole_or_not(place):
+        for key in board.keys:
+            with contextlib.chdir(submitted.folder):
+                exhibit_stage.run(key, plan, place / key)
+        shutil.copyfile(archive, place / ARCHIVE)
+        told = {
+            "kind": "verdict",
+            "schema": SCHEMA_VERSION,
+            "status": verdict.status,
+            "label": entry.label,
+            "by": entry.by,
+            "archive": submitted.sha256,
+            "exhibits": board.keys,
+            "runs": verdict.runs,
+            "computed": verdict.computed,
+            "isolated": verdict.by,
+            "origin": origin(),
+        }
+        write_json(place / VERDICT, told)
+        return [place, *write_board(file, board.version, entry.scale, board.reports)]
 
 
 @contextlib.contextmanager
 def _whole_or_not(place: Path) -> Iterator[None]:
     """A new folder for an entry; if the body fails, what was there before is there again."""
-    if not place.parents[2].is_dir():
-        raise FedreproError(f"{place.parents[2]} is no folder of reports: draw the board there")
     with temporary_folder(place.parents[2]) as aside:
         if place.exists():
             place.rename(aside / "before")
