@@ -203,6 +203,10 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
         Path("config/config.yaml").write_text(text)
         cli.name_configured()
         assert outside.NAMED not in os.environ
+    capsys.readouterr()
+    Path("config/config.yaml").write_text("components: [mine.py]\ncomponents: [other.py]\n")
+    assert main(["methods"]) == 0
+    assert "no components are read: the key 'components' stands twice" in capsys.readouterr().err
     Path("config/config.yaml").write_text("components: [mine.py]\n")
     assert main(["methods"]) == 0
     assert "median" in capsys.readouterr().out

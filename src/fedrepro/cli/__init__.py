@@ -41,7 +41,8 @@ def name_configured() -> None:
 
     try:
         found = parse_yaml(text)
-    except ValueError:
+    except ValueError as error:
+        print(f"{CONFIG} is not valid YAML, so no components are read: {error}", file=sys.stderr)
         return
     files = found.get("components") if isinstance(found, dict) else None
     if isinstance(files, list) and all(isinstance(file, str) for file in files):
