@@ -398,7 +398,11 @@ def own_starts(
     """Initial tensors (models, *shape), one draw per place; one per trial if starts are shared."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
-    drawn = [
-        network.initial(place, settings.weight_sd, settings.bias, settings.init) for place in places
-    ]
-    return {name: np.stack([one[name] for one in drawn]) for name in network.shapes}
+    drawn = {
+        name: np.empty((len(places), *shape), np.float32) for name, shape in network.shapes.items()
+    }
+    for i, place in enumerate(places):
+        one = network.initial(place, settings.weight_sd, settings.bias, settings.init)
+        for name, value in drawn.items():
+            value[i] = one[name]
+    return drawn

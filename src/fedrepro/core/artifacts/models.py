@@ -82,12 +82,14 @@ class ModelWriter:
         if not rows:
             return
         *numbers, names, values = zip(*rows, strict=True)
-        stored = [np.ascontiguousarray(value, dtype="<f4").tobytes() for value in values]
+        flat = np.concatenate([value.reshape(-1) for value in values], dtype="<f4")
+        offsets = np.cumsum([0, *(4 * value.size for value in values)])
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(flat)]
         columns = [pa.array(column, pa.int32()) for column in numbers]
         columns += [
             pa.array(names, pa.string()),
             pa.array([list(value.shape) for value in values], pa.list_(pa.int32())),
-            pa.array(stored, pa.large_binary()),
+            pa.Array.from_buffers(pa.large_binary(), len(values), buffers),
         ]
         self.add(pa.Table.from_arrays(columns, schema=self.schema))
 
