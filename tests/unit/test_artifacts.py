@@ -21,6 +21,7 @@ from fedrepro.core.artifacts import (
     atomic,
     load_state,
     map_array,
+    models,
     read_json,
     read_models,
     read_provenance,
@@ -140,6 +141,28 @@ def test_local_models_are_gathered_from_blocks_in_any_order(tmp_path):
     whole = read_models([tmp_path / "all.parquet"], [1])[1]
     assert all(np.array_equal(joined.tensors[k], whole.tensors[k]) for k in tensors)
     assert joined.examples.tolist() == whole.examples.tolist()
+
+
+@pytest.mark.parametrize(("most", "groups"), [(1, 4), (70, 2), (10**6, 1)])
+def test_a_row_group_of_large_models_stays_below_what_parquet_takes(
+    tmp_path, monkeypatch, most, groups
+):
+    monkeypatch.setattr(models, "ROW_GROUP_BYTES", most)  # a model has 32
+    tensors = some_models(tmp_path / "m.parquet")
+    assert pq.ParquetFile(tmp_path / "m.parquet").num_row_groups == groups
+    found = read_models([tmp_path / "m.parquet"], [1])[1].tensors
+    assert all(np.array_equal(found[name], tensors[name][2:]) for name in tensors)
+
+
+def test_local_models_that_were_stored_as_lists_are_read(tmp_path):
+    tensors = some_models(tmp_path / "m.parquet")
+    table = read_table(tmp_path / "m.parquet", "local_models")
+    values = [np.frombuffer(one, np.float32) for one in table["values"].to_pylist()]
+    at = table.schema.get_field_index("values")
+    table = table.set_column(at, "values", pa.array(values, pa.list_(pa.float32())))
+    write_table(tmp_path / "old.parquet", table, "local_models", SOURCE)
+    found = read_models([tmp_path / "old.parquet"], [1])[1].tensors
+    assert all(np.array_equal(found[name], tensors[name][2:]) for name in tensors)
 
 
 def test_a_missing_client_is_a_sentence(tmp_path):

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 KIND = "local_models"
+# of a row group, which is one page of parquet's, and such a page has at most 2 GiB
 ROW_GROUP_CLIENTS = 64
+ROW_GROUP_BYTES = 2**28
 EPOCHS = "epochs"  # a column where models stopped by themselves
 
 Tensors = dict[str, np.ndarray]
@@ -67,8 +69,10 @@ class ModelWriter:
         """Models in their order; `tensors[name]` has the shape (models, *shape)."""
         columns = [trials, clients, examples, *([] if epochs is None else [epochs])]
         for i, place in enumerate(zip(*columns, strict=True)):
-            self.waiting.append((place, {name: value[i] for name, value in tensors.items()}))
-            if len(self.waiting) == ROW_GROUP_CLIENTS:
+            own = {name: value[i] for name, value in tensors.items()}
+            self.waiting.append((place, own))
+            most = ROW_GROUP_BYTES // max(1, sum(4 * value.size for value in own.values()))
+            if len(self.waiting) >= min(ROW_GROUP_CLIENTS, most):
                 self.flush()
 
     def flush(self) -> None:
