@@ -38,6 +38,25 @@ def test_reasons_are_the_note_the_part_and_the_set_up():
     assert reasons(printed("reproduced", **given)) == told.removesuffix("; no rate, ")
 
 
+def test_a_number_of_a_sentence_is_what_a_check_of_its_claim_looks_at():
+    row = printed("not run", unbounded="", apart="claim: C1, check 2", metric="accuracy")
+    row |= {"printed": "0.43", "tolerance": "0.01", "set_up": "", "note": "share of Global"}
+    check = {"claim": "C1", "value": "0.2", "trials": "9", "data": ""}
+    for value, data, word in (
+        ("0.436", "", "reproduced"),
+        ("0.45", "", "better"),
+        ("0.41", "", "worse"),
+        ("0.41", "other pictures", "stand-in"),
+    ):
+        found = settled(row, {}.get, [[check, check | {"value": value, "data": data}]])
+        assert (found["mean"], found["trials"], found["verdict"]) == (value, "9", word)
+        assert found["unbounded"] == word == word_of(found)
+        assert float(found["difference"]) == pytest.approx(float(value) - 0.43)
+    assert reasons(row) == "share of Global; the number that C1 looks at"
+    for claims in ([], [[check]], [[check, check | {"value": ""}]]):
+        assert settled(row, {}.get, claims) == row
+
+
 def test_what_is_apart_is_not_among_the_judged_and_scatter_is_counted_both_ways():
     rows = [
         printed("reproduced"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -361,6 +362,23 @@ def test_a_set_up_that_names_no_exhibit_is_a_sentence(tmp_path, monkeypatch):
         FedreproError,
         match="line 2: did you mean 'rates-cnn'",
     ):
+        require_printed(Plan(Config(), files, "paper"))
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("claim: F1", "line 2: 'apart' is 'claim: F1'; write it as in 'claim: C1, check 2'"),
+        ("claim: F1, check 99", "line 2: did you mean 'F1, check 2'?"),
+    ],
+)
+def test_a_check_that_no_claim_has_is_a_sentence(named, told, tmp_path, monkeypatch):
+    row = f'table-1,"case=iid-10, fraction=0",FedAvg,rounds_to_target,,316,,1,,,"{named}",'
+    path = written(tmp_path / "fedavg.csv", row)
+    monkeypatch.setattr("fedrepro.verdicts.printed.published_file", lambda paper: path)
+    files = {"fedavg": load_exhibits()["fedavg"]}
+    with pytest.raises(FedreproError, match=re.escape(told)):
         require_printed(Plan(Config(), files, "paper"))
 
 

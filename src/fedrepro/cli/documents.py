@@ -252,6 +252,7 @@ def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
     """Every printed value, with its row of the record; what is open is settled by all of it."""
     folder = RECORD / "paper" / paper
     found: dict[str, Iterator[dict[str, str]]] = {}
+    claims = _claims(folder / "claims.csv") if (folder / "claims.csv").exists() else []
     rows = []
     for value in read_published(published_file(paper)):
         if value.exhibit not in found:
@@ -262,7 +263,8 @@ def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
         _require_same(value, row)
         absent = {"verdict": "not run", "unbounded": "", "mean": ""}
         absent |= {"note": value.note, "apart": value.apart}
-        rows.append((value, settled(row, partial(_recorded, paper)) if row else absent))
+        closed = row and settled(row, partial(_recorded, paper), claims)
+        rows.append((value, closed or absent))
     return rows
 
 

@@ -207,11 +207,13 @@ def _shown(folder: Path, key: str, scale: str) -> Shown:
 def _paper(folder: Path, name: str, exhibits: Mapping[str, Shown]) -> Paper:
     about = next(iter(exhibits.values())).about["paper"]
     numbers = {shown.name: shown.numbers for shown in exhibits.values()}
-    rows = [settled(row, numbers.get) for shown in exhibits.values() for row in shown.printed]
-    values = read_published(published_file(name))
-    rows += [_not_run(value) for value in values if value.exhibit not in exhibits]
     claims = folder / name / "claims.csv"
     found = claims_of(read_claims(claims)) if claims.exists() else []
+    rows = [
+        settled(row, numbers.get, found) for shown in exhibits.values() for row in shown.printed
+    ]
+    values = read_published(published_file(name))
+    rows += [_not_run(value) for value in values if value.exhibit not in exhibits]
     boards = [_board(path) for path in sorted((folder / name).glob("[1-9]*.groups.svg"))]
     return Paper(name, about["title"], about["source"], exhibits, rows, found, boards)
 

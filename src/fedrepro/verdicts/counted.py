@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fedrepro.verdicts.judging import CONFIDENCE
 from fedrepro.verdicts.printed import DIFFERENT, OPEN
-from fedrepro.verdicts.published import AGAIN
+from fedrepro.verdicts.published import AGAIN, check_of
 from fedrepro.verdicts.set_up import ANOTHER
 
 Row = Mapping[str, str]
@@ -44,7 +44,9 @@ def word_of(row: Row) -> str:
 
 def reasons(row: Row) -> str:
     """The note on a printed value, why it is counted apart, and which setting is open."""
-    told = [row["note"], row.get("apart", "")]
+    apart = row.get("apart", "")
+    looked = check_of(apart)
+    told = [row["note"], f"the number that {looked[0]} looks at" if looked else apart]
     where, _, reason = row.get("set_up", "").partition(": ")
     said = SET_UP.get(row["verdict"]) if reason else None
     exhibit = where.partition(", ")[0]
@@ -52,7 +54,9 @@ def reasons(row: Row) -> str:
 
 
 def _apart(row: Row) -> str:
-    return row.get("apart", "").partition(": ")[0]
+    # the number of a sentence can fail like any other
+    apart = row.get("apart", "")
+    return "" if check_of(apart) else apart.partition(": ")[0]
 
 
 def _alone(row: Row) -> bool:

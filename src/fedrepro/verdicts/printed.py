@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import TIMES, all_metrics
-from fedrepro.core.packs import published_file
+from fedrepro.core.packs import claims_file, published_file
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import TUNE
@@ -32,6 +32,7 @@ from fedrepro.numbers.spread import CLIENTS_SD
 from fedrepro.numbers.times import FIRST
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
 from fedrepro.planning.plan import Plan
+from fedrepro.verdicts.claims import load_claims
 from fedrepro.verdicts.published import SETTING, PrintedValue, read_published
 
 if TYPE_CHECKING:
@@ -296,6 +297,17 @@ def require_printed(plan: Plan) -> None:
             shown = value.set_up.partition(": ")[0].partition(", ")[0]
             if shown not in names:
                 raise unknown("exhibit in set_up", shown, names, value.where)
+        _require_checks(paper, [one for one in values if one.check])
+
+
+def _require_checks(paper: str, values: Sequence[PrintedValue]) -> None:
+    """Errors: FedreproError for a value that names a check which no claim of the paper has."""
+    claims = load_claims(claims_file(paper)).claims if values else []
+    known = [f"{one.id}, check {at + 1}" for one in claims for at in range(len(one.all_checks))]
+    for value in values:
+        named = value.apart.partition(": ")[2]
+        if named not in known:
+            raise unknown("check of a claim", named, known, value.where)
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
@@ -308,7 +320,9 @@ def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> 
         if value.exhibit not in by_name:
             raise unknown("table", value.exhibit, by_name, value.where)
         for what in (
-            () if value.note or value.metric == SETTING else _strange(by_name[value.exhibit], value)
+            ()
+            if value.note or value.check or value.metric == SETTING
+            else _strange(by_name[value.exhibit], value)
         ):
             raise FedreproError(
                 f"{value.where}: {what}; correct it, or say in its note why it is not run"

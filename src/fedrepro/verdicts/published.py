@@ -23,8 +23,9 @@ SETTING = "setting"
 # how the note of a number begins that the paper has printed before: quantities are counted once
 AGAIN = "printed again"
 # what is counted apart from what can fail, each with its reason after a colon; what others got from
-# an author's code is no printed value
-APART = ("calibrated", "nearly fixed", "rerun")
+# an author's code is no printed value, and a number of a sentence is what its claim looks at
+CLAIM = "claim"
+APART = ("calibrated", "nearly fixed", "rerun", CLAIM)
 PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
 
 
@@ -54,6 +55,11 @@ class PrintedValue:
     def again(self) -> bool:
         """Whether the paper has printed it before."""
         return self.note.startswith(AGAIN)
+
+    @property
+    def check(self) -> tuple[str, int] | None:
+        """The claim that looks at it, and the number of the check, from one."""
+        return check_of(self.apart)
 
 
 def read_published(path: Path) -> list[PrintedValue]:
@@ -122,7 +128,15 @@ def _reasoned(row: Mapping[str, str], key: str, words: Sequence[str], where: str
     if text and (not reason or (words and word not in words)):
         known = f"one of {', '.join(words)}" if words else "an exhibit"
         raise FedreproError(f"{where}: '{key}' is '{text}'; write {known}, a colon and the reason")
+    if word == CLAIM and check_of(text) is None:
+        raise FedreproError(f"{where}: '{key}' is '{text}'; write it as in '{CLAIM}: C1, check 2'")
     return text
+
+
+def check_of(apart: str) -> tuple[str, int] | None:
+    """Of `claim: G2, check 1` the claim and the number of its check, None of anything else."""
+    found = re.fullmatch(rf"{CLAIM}: (\S+), check ([1-9]\d*)", apart)
+    return (found[1], int(found[2])) if found else None
 
 
 def _number(row: Mapping[str, str], key: str, where: str) -> float | None:

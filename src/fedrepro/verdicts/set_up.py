@@ -1,35 +1,42 @@
-"""Whether a setting that a paper does not give accounts for a difference from what it printed.
+"""What a table alone cannot know of a printed value: other set-ups, and numbers of sentences.
 
 A printed value may name an exhibit in which such a setting varies (`set_up` in its
 published.csv). If that moves the number by more than ours is away from print, ours is of another
 set-up; if it moves it by less, ours is better or worse; until the exhibit is there, that is open.
+
+A number that is printed in a sentence, such as a mean over tables, is what a check of a claim looks
+at; ours is the value of that check.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import ROUND, leading_columns
-from fedrepro.verdicts.printed import OPEN, direction, same
-from fedrepro.verdicts.published import cell_of
+from fedrepro.verdicts.printed import OPEN, ROUNDING, difference, direction, same
+from fedrepro.verdicts.published import cell_of, check_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ANOTHER = "another set-up"
 Exhibits = Callable[[str], "pd.DataFrame | None"]
+Claims = Sequence[Sequence[Mapping[str, str]]]
 
 
-def settled(row: Mapping[str, str], exhibits: Exhibits) -> dict[str, str]:
+def settled(row: Mapping[str, str], exhibits: Exhibits, claims: Claims = ()) -> dict[str, str]:
     """A row of a printed.csv as text, with its open verdicts closed where that can be done.
 
-    exhibits: name -> its numbers, None if they are not there.
+    exhibits: name -> its numbers, None if they are not there. claims: of the paper, each as the
+    rows of its checks in a claims.csv.
     """
     found = dict(row)
+    if check_of(row.get("apart", "")):
+        return found | _of_a_sentence(row, claims)
     if not row.get("set_up") or OPEN not in (row["verdict"], row["unbounded"]):
         return found
     by = moved(row["set_up"], row["method"], row["metric"], row["split"], exhibits)
@@ -38,6 +45,24 @@ def settled(row: Mapping[str, str], exhibits: Exhibits) -> dict[str, str]:
     away = float(row["difference"])
     word = ANOTHER if by > abs(away) else direction(row["metric"], away)
     return found | {key: word for key in ("verdict", "unbounded") if row[key] == OPEN}
+
+
+def _of_a_sentence(row: Mapping[str, str], claims: Claims) -> dict[str, str]:
+    """What a row says anew by the check that looks at its number; nothing if that was not run."""
+    claim, at = check_of(row["apart"]) or ("", 0)
+    looked = [check for checks in claims for check in checks if check["claim"] == claim]
+    if len(looked) < at or not looked[at - 1]["value"]:
+        return {}
+    check = looked[at - 1]
+    away = difference(float(check["value"]), float(row["printed"]))
+    if check["data"]:
+        word = "stand-in"
+    elif abs(away) <= float(row["tolerance"]) + ROUNDING:
+        word = "reproduced"
+    else:
+        word = direction(row["metric"], away)
+    told = {"mean": check["value"], "trials": check["trials"], "difference": f"{away:.10g}"}
+    return told | {"verdict": word, "unbounded": word}
 
 
 def moved(set_up: str, method: str, metric: str, split: str, exhibits: Exhibits) -> float | None:
