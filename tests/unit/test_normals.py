@@ -1,5 +1,7 @@
 """Normal random numbers in compiled code are NumPy's, bit by bit."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -40,3 +42,13 @@ def test_networks_begin_with_what_numpy_would_draw(sizes):
         else:
             drawn = generator.normal(0.0, 0.3, value.shape).astype(np.float32)
             assert same(value, drawn)
+
+
+def test_where_numba_has_no_tables_numpy_draws(monkeypatch):
+    there = dense((5, 3)).initial(Rng(3, 1), 0.3, 0.1)
+    monkeypatch.delitem(sys.modules, "fedrepro.products.normals")
+    monkeypatch.setitem(sys.modules, "numba.np.random._constants", None)
+    monkeypatch.delattr("numba.np.random._constants")
+    without = dense((5, 3)).initial(Rng(3, 1), 0.3, 0.1)
+    assert all(same(there[name], without[name]) for name in there)
+    assert "fedrepro.products.normals" not in sys.modules

@@ -231,10 +231,8 @@ class Network:
         }
 
     def _normal(self, key: int, weight_sd: float, bias: float) -> dict[str, np.ndarray]:
-        from fedrepro.products.normals import normals
-
         drawn = {k: p for k, p in self.parameters.items() if p.role in ("weight", "table")}
-        numbers = normals(key, weight_sd, sum(math.prod(p.shape) for p in drawn.values()))
+        numbers = _normals(key, weight_sd, sum(math.prod(p.shape) for p in drawn.values()))
         found = {}
         for name, parameter in self.parameters.items():
             if name in drawn:
@@ -283,6 +281,16 @@ def _named(local: str, place: int) -> str:
     """weight of layer 1 to weight1, weight_spread of layer 1 to weight1_spread."""
     base, mark, rest = local.partition("_")
     return f"{base}{place}{mark}{rest}"
+
+
+def _normals(key: int, sd: float, count: int) -> np.ndarray:
+    """N(0, sd²), float32 (count,), of the Philox generator with this key."""
+    try:
+        from fedrepro.products.normals import normals
+    except (ImportError, AttributeError):  # tables that are private to Numba: the bits are NumPy's
+        generator = np.random.Generator(np.random.Philox(key=key))
+        return generator.normal(0.0, sd, count).astype(np.float32)
+    return normals(key, sd, count)
 
 
 def _start(
