@@ -51,6 +51,15 @@ def test_jobs_whose_file_is_there_are_not_counted(workplace):  # noqa: F811
     assert after.jobs["aggregate"] == after.jobs["federate"] == after.jobs["train"] == 0
 
 
+def test_what_a_mistake_leaves_out_of_a_scale_is_told(workplace):  # noqa: F811
+    given = file_of(methods=[{"name": "pfnm", "label": "P", "passes": -1}])
+    files = load_exhibits()
+    found = forecast("reports/tiny/index.html", Config(), files | {given.paper: given})
+    (note,) = [note for note in found.notes if "left out" in note]
+    assert note.startswith(f"{given.paper}/")
+    assert "passes" in note
+
+
 def test_without_any_measurement_it_says_so(workplace):  # noqa: F811
     found = of(f"reports/tiny/{KEY}.svg")
     assert found.hours == 0

@@ -78,6 +78,8 @@ def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Fore
         not Path(plan.paths.exhibit(e.key, e.suffix)).exists() for e in chosen
     )
     found.notes.extend(note for exhibit in chosen for note in notes_of(plan, exhibit))
+    if key is None:
+        found.notes.extend(plan.mistakes)
     return found
 
 
