@@ -16,10 +16,12 @@ from fedrepro.planning import rates as module
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.forecast import forecast, notes_of, parse_target
 from fedrepro.planning.plan import Plan
+from fedrepro.verdicts.published import COLUMNS
 
 
-def of(target: str):
-    return forecast(target, Config(), load_exhibits())
+def of(target, files=None, config=None):
+    scale, key = parse_target(target, "quick")
+    return forecast(Plan(config or Config(), files or load_exhibits(), scale), key)
 
 
 @pytest.mark.parametrize(
@@ -32,12 +34,12 @@ def of(target: str):
     ],
 )
 def test_targets_are_paths_or_words(target, found):
-    assert parse_target(target, Config()) == found
+    assert parse_target(target, "quick") == found
 
 
 def test_what_is_no_target_is_a_sentence():
     with pytest.raises(FedreproError, match="is no target"):
-        parse_target("reports/paper/pfnm", Config())
+        parse_target("reports/paper/pfnm", "quick")
 
 
 def test_jobs_whose_file_is_there_are_not_counted(workplace):  # noqa: F811
@@ -54,7 +56,7 @@ def test_jobs_whose_file_is_there_are_not_counted(workplace):  # noqa: F811
 def test_what_a_mistake_leaves_out_of_a_scale_is_told(workplace):  # noqa: F811
     given = file_of(methods=[{"name": "pfnm", "label": "P", "passes": -1}])
     files = load_exhibits()
-    found = forecast("reports/tiny/index.html", Config(), files | {given.paper: given})
+    found = of("reports/tiny/index.html", files | {given.paper: given})
     (note,) = [note for note in found.notes if "left out" in note]
     assert note.startswith(f"{given.paper}/")
     assert "passes" in note
@@ -80,7 +82,7 @@ def test_seconds_of_another_device_tell_nothing(workplace):  # noqa: F811
     for path in Path("results").rglob("local.parquet"):
         path.unlink()
     target = f"reports/tiny/{KEY}.svg"
-    found = forecast(target, Config(device="cuda"), load_exhibits())
+    found = of(target, config=Config(device="cuda"))
     assert "timings of finished training jobs" not in found.sources
 
 
@@ -149,6 +151,14 @@ def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811
     assert main(["plan", "reports/paper/x"]) == 2
 
 
+def test_a_printed_value_that_belongs_nowhere_is_told(workplace, monkeypatch, capsys):  # noqa: F811
+    path = Path("pfnm.csv")
+    path.write_text(f"{','.join(COLUMNS)}\ntable-9,,A,accuracy,test,0.9,,,,,,\n")
+    monkeypatch.setattr("fedrepro.verdicts.printed.published_file", lambda paper: path)
+    assert main(["plan", f"reports/paper/{KEY}.svg"]) == 2
+    assert "unknown table 'table-9'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("trials", "told"), [(2, ["where trials is 2, 5 are computed"]), (5, [])])
 def test_trials_that_are_computed_beyond_those_asked_for_are_told(trials, told):
     plan = Plan(Config(), {"small": file_of(trials=trials, methods=[{"name": "local"}])}, "quick")
@@ -173,7 +183,7 @@ def test_a_partition_that_leaves_the_number_of_clients_to_the_data_is_no_obstacl
     partition = {"name": "natural", "validation": 20}
     own = {"partition": partition, "sweep": {"training.l2": [0.0]}}
     file = file_of(methods=methods, defaults=own)
-    found = forecast("reports/tiny/small/x.html", Config(), {"small": file})
+    found = of("reports/tiny/small/x.html", {"small": file})
     assert found.jobs["federate"] == 1
 
 

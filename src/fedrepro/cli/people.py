@@ -158,10 +158,14 @@ def plan(
     ] = 2,
 ) -> None:
     """How many jobs, hours and GiB a target still takes, from measured rates."""
-    from fedrepro.planning.config import load_config, load_exhibits
-    from fedrepro.planning.forecast import forecast
+    from fedrepro.planning.config import load_config
+    from fedrepro.planning.forecast import forecast, parse_target
+    from fedrepro.verdicts.printed import require_printed
 
-    found = forecast(target, load_config(), load_exhibits())
+    scale, key = parse_target(target, load_config().scale)
+    planned = _plan(scale)
+    require_printed(planned)
+    found = forecast(planned, key)
     table = table_of("stage", "jobs to run", "hours of one core")
     for stage, jobs in found.jobs.items():
         hours = found.seconds.get(stage)

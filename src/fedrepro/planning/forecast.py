@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import STAGE_OF_TREE
 from fedrepro.data.prepared import PREPARED_FILES
-from fedrepro.planning.config import SCALES, Config, ExhibitFile
+from fedrepro.planning.config import SCALES
 from fedrepro.planning.fitting import doubts
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
@@ -50,10 +50,8 @@ class Forecast:
         self.sources[source] += 1
 
 
-def forecast(target: str, config: Config, files: dict[str, ExhibitFile]) -> Forecast:
-    """What `target` still takes: an exhibit's path, or reports/<scale>/index.html for a scale."""
-    scale, key = parse_target(target, config)
-    plan = Plan(config, files, scale)
+def forecast(plan: Plan, key: str | None) -> Forecast:
+    """What an exhibit still takes, or all that are selected if none is named."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     found = Forecast()
     rates = Rates(plan)
@@ -98,15 +96,17 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
     return [*doubts(exhibit), *whole]
 
 
-def parse_target(target: str, config: Config) -> tuple[str, str | None]:
-    """Scale and exhibit (None: all that are selected) of a path or of a word such as pfnm/x."""
+def parse_target(target: str, scale: str) -> tuple[str, str | None]:
+    """Scale and exhibit (None: all that are selected) of a path or of a word such as pfnm/x.
+
+    scale: that of a word which names none.
+    """
     path = PurePosixPath(target)
     parts = path.with_suffix("").parts if path.name else ()
     if not parts or path.is_absolute():
         raise _no_target(target)
     if parts[:1] == ("reports",):
         parts = parts[1:]
-    scale = config.scale
     if parts and parts[0] in SCALES:
         scale, parts = parts[0], parts[1:]
     if not parts or parts == ("index",):

@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 RATES = Path("benchmarks/results/training.json")
 # Form of one example, classes and training examples, until a data set is prepared and says itself.
-FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
+Form = tuple[tuple[int, ...], int, int]  # shape of an example, classes, training examples
+FORMS: dict[str, Form] = {
     "digits": ((8, 8), 10, 1437),
     "mnist": ((28, 28), 10, 60_000),
     "fashion_mnist": ((28, 28), 10, 60_000),
@@ -120,6 +121,8 @@ class Rates:
         self.records: dict[tuple[str, str], tuple[float, float]] = {}
         self.orders: dict[object, list[Exhibit]] = {}
         self.names: dict[tuple[str, str], set[object]] = {}
+        self.forms: dict[tuple[Spec, Spec], Form | None] = {}
+        self.known: dict[str, set[bool]] = {}
         self.models: dict[str, list[float]] = defaultdict(list)  # seconds of a model by its token
         self.trials: dict[str, list[float]] = defaultdict(list)  # seconds of a trial and its work
         for run, trials in plan.trials.items():
@@ -263,8 +266,10 @@ class Rates:
 
     def _known(self, exhibit: Exhibit) -> set[bool]:
         """Whether the form of its data is known; both, where it is of some."""
-        cases = {run.scenario for run in exhibit.runs if run.scenario}
-        return {self.form(case) is not None for case in cases}
+        if exhibit.key not in self.known:
+            cases = {run.scenario for run in exhibit.runs if run.scenario}
+            self.known[exhibit.key] = {self.form(case) is not None for case in cases}
+        return self.known[exhibit.key]
 
     def _recorded(self, exhibit: Exhibit, stage: str) -> tuple[float, float]:
         """The size of all recorded work of a stage, 0 where it tells nothing, and its seconds."""
@@ -344,14 +349,19 @@ class Rates:
         epochs: Any = scenario.training["epochs"]
         return float(examples * epochs * products)
 
-    def form(self, scenario: Scenario) -> tuple[tuple[int, ...], int, int] | None:
-        """Shape of an example, classes, training examples."""
-        dataset = scenario.dataset
+    def form(self, scenario: Scenario) -> Form | None:
+        """That of a scenario's data, None where it is not known yet."""
+        key = scenario.dataset, scenario.partition
+        if key not in self.forms:
+            self.forms[key] = self._form(*key)
+        return self.forms[key]
+
+    def _form(self, dataset: Spec, partition: Spec) -> Form | None:
         folder = Path(self.plan.paths.dataset(dataset))
         if Path(folder, PREPARED_FILES[0]).exists():
             info = read_info(folder)
             examples = sum(info["counts"]["train"])
-            population = population_of(dataset, scenario.partition)
+            population = population_of(dataset, partition)
             if population:  # clients that it keeps stand for those that it makes
                 examples = examples * population.clients // population.made.kept
             return tuple(info["shape"]), len(info["classes"]), examples
