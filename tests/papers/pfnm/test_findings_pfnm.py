@@ -254,7 +254,7 @@ def test_verdicts_that_are_said_to_have_changed_are_those_of_the_table():
     changed = re.findall(
         r"\*\*(P\w+), (?:undecided|refuted)?,? ?(?:is )?now (\w+ ?\w*)\.\*\*", FLAT
     )
-    assert [claim for claim, _ in changed] == ["P9", "P10", "P11", "P18", "P22"]
+    assert [claim for claim, _ in changed] == ["P9", "P6", "P10", "P11", "P18", "P22"]
     assert all(now[claim] == words.split()[-1] for claim, words in changed)
     assert [now[f"P{n}"] for n in (19, 20, 21)] == ["holds", "refuted", "refuted"]
     assert (now["P2a"], now["P2b"]) == ("holds", "refuted")

@@ -22,7 +22,7 @@ def test_what_is_said_of_table_1_is_in_the_record():
     apart = asked("rm/table-1", "range FA minus FA+WD", 2)
     assert f"with our λ is FA to {max(map(abs, apart)):.2f} points" in FLAT
     fixed = table[table["method"].isin(["FA", "FA+WD", "FA+RM"])]
-    assert f"all {len(fixed)} accuracies are within 0.5 points of print" in FLAT
+    assert f"all {len(fixed)} accuracies are within 0.5 points of the printed ones" in FLAT
     assert fixed["difference"].abs().max() < 0.005
 
 
