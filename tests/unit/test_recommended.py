@@ -226,7 +226,7 @@ def test_the_command_prints_methods_costs_and_how_near_that_is(board, capsys):
     assert "1.0 doublings" in said
     assert all(name in said for name in ("good", "twin", "ensemble"))
     assert re.search(r"best client │ 0.20 +│ 0.\d+ to 0.\d+ +│ 20.0", said)
-    assert "With more exchanges asks has a score of 0.90. It asks 9 times and takes 1 times" in said
+    assert "With more exchanges asks has a score of 0.90. It asks 9 times and takes 1.0 t" in said
     assert main([*given, "--exchanges", "9", "--reports", str(board)]) == 0
     assert "With more exchanges" not in capsys.readouterr().out
     assert main([*given, "--public", "some"]) == 2

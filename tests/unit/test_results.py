@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import re
 from pathlib import Path
@@ -290,7 +291,7 @@ def test_pairing_is_narrower_than_two_means_apart(workplace, undrawn):
         (["PFNM", "fedavg"], "of both PFNM and fedavg"),
         (["PFNM", "D-SGD", "--metric", "accurcy"], "unknown metric"),
         (["PFNM", "D-SGD", "--exhibit", "rm"], "unknown exhibit 'rm'"),
-        (["PFNM", "D-SGD", "--split", "nowhere"], "of both PFNM and D-SGD"),
+        (["PFNM", "D-SGD", "--split", "nowhere"], "unknown split 'nowhere'"),
     ],
 )
 def test_a_comparison_that_cannot_be_made_is_a_sentence(drawn, capsys, options, sentence):
@@ -309,9 +310,18 @@ def test_the_record_is_read_as_well(capsys, monkeypatch):
     assert (table["method"] != "").all()
 
 
+def test_results_of_some_examples_have_also_what_is_measured_on_none(workplace, capsys):
+    draw(plan(), KEY)
+    assert main(["results", "--scale", "tiny", "--split", "test", "--csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert {row["split"] for row in rows} == {"test", ""}
+    assert main(["results", "--scale", "tiny", "--split", "tst"]) == 2
+    assert "unknown split 'tst'" in capsys.readouterr().err
+
+
 def test_nothing_drawn_and_an_older_drawing_are_sentences(workplace, capsys):
     assert main(["results", "--scale", "tiny"]) == 2
-    assert "draw one, with: snakemake" in capsys.readouterr().err
+    assert "by --reports reports/record --scale paper" in capsys.readouterr().err
     assert main(["results", "--scale", "huge"]) == 2
     assert "scale 'huge' is none of" in capsys.readouterr().err
     base = draw(plan(), KEY)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def check_method(
     method: Annotated[str, typer.Argument(help="a file, such as mine.py, or a method's name")],
 ) -> None:
-    """Hold a method to what all are held to, on digits: exit 1 if it fails a check."""
+    """Check a method by the tests that every method passes, on digits: exit 1 if it fails one."""
     from fedrepro.own import check_method as stage
 
     failed = 0

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="fedrepro",
-    help="Which way of combining models trained on separate data works, and at what cost.",
+    help="Compare ways to combine models that were trained on separate data, and check what papers "
+    "printed about them.",
+    epilog="--debug with any command shows where an error comes from.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -36,13 +38,9 @@ app.add_typer(check_app, name="check")
 draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
-app.command("check-method")(check_method)
-app.command()(submit)
-app.command()(verify)
-app.command(hidden=True)(describe)
+app.command()(recommend)
 app.command()(combine)
 app.command()(evaluate)
-app.command()(recommend)
 MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
 
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
@@ -107,12 +105,16 @@ def start(
 @app.command()
 def exhibits(scale: Scale = "quick") -> None:
     """Every figure and table, with the command that makes it."""
-    from fedrepro.numbers.about import command_of
+    from fedrepro.numbers.about import command, command_of
 
     plan = _plan(scale)
     for key, exhibit in plan.exhibits.items():
         say(f"{key}: {exhibit.settings.title}")
         say(f"    {command_of(exhibit, scale)}")
+    for paper, file in plan.files.items():
+        for version in file.boards:
+            say(f"{paper}/{version}: the leaderboard, made of all exhibits {paper}/{version}-*")
+            say(f"    {command(scale, f'{paper}/{version}')}")
     for sentence in plan.mistakes:
         say(sentence)
 
@@ -173,8 +175,9 @@ def plan(
     show(table)
     total = sum(found.jobs.values())
     say(
-        f"{total} jobs, {found.hours:.2f} hours of one core or {found.hours / cores:.2f} on "
-        f"{cores}, and {found.bytes / 2**30:.2f} GiB of local models"
+        f"{total} jobs at scale {scale}, {_long(found.hours)} of one core or "
+        f"{_long(found.hours / cores)} on {cores}, "
+        f"and {found.bytes / 2**30:.2f} GiB of local models"
     )
     for source, jobs in found.sources.items():
         say(f"estimated from {source}: {jobs} jobs")
@@ -190,7 +193,7 @@ def plan(
 def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
 ) -> None:
-    """Write config/README.md and the JSON schemas anew from the typed configuration."""
+    """Write config/README.md, the JSON schemas and the numbers in docs and findings anew."""
     from fedrepro.cli.documents import documents as generated
     from fedrepro.core.artifacts import write_text
 
@@ -214,6 +217,12 @@ def site(
     from fedrepro.stages import site as stage
 
     stage.run(scale, reports / scale, out)
+
+
+app.command("check-method")(check_method)
+app.command()(submit)
+app.command()(verify)
+app.command(hidden=True)(describe)
 
 
 def _text(path: Path) -> str:
@@ -327,6 +336,8 @@ def compare(
         return
     from fedrepro.record.compare import compare as beside
 
+    if "/" in key and not Path(f"{reports / scale / key}.json").exists():
+        _plan(scale).exhibit(key)  # what no config has is not missing, but misspelt
     found = beside(scale, key, reports, recorded)
     table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
     for row in found.rows:
@@ -349,8 +360,8 @@ def _compare_methods(
     first, second = found[0].labels
     table = table_of("where", first, second, "difference", "95 % interval", "trials")
     for row in found:
-        ends = f"{row.low:+.4g} to {row.high:+.4g}" if row.trials > 1 else "–"
-        numbers = (_number(row.one), _number(row.other), f"{row.difference:+.4g}")
+        ends = f"{_signed(row.low)} to {_signed(row.high)}" if row.trials > 1 else "–"
+        numbers = (_number(row.one), _number(row.other), _signed(row.difference))
         key = f"{row.exhibit} (and {len(row.also)} more)" if row.also else row.exhibit
         place = f"{key}: {row.where}" if row.where else key
         table.add_row(place, *numbers, ends, str(row.trials))
@@ -364,6 +375,7 @@ def results(
     exhibit: Annotated[str, typer.Option(help="such as pfnm/figure-2a, or pfnm")] = "",
     method: Annotated[str, typer.Option(help="its label, or its name")] = "",
     metric: Annotated[str, typer.Option(help="such as accuracy")] = "",
+    split: Annotated[str, typer.Option(help="on which examples, such as test")] = "",
     sort: Annotated[str, typer.Option(help="column, such as mean; numbers from the largest")] = "",
     wide: Annotated[bool, typer.Option(help="a row per method, a column per metric")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
@@ -372,7 +384,7 @@ def results(
     """Every method in every scenario that a drawn exhibit shows: final values, chosen settings."""
     from fedrepro.numbers.results import Only, as_csv, blocks, collect, common
 
-    only = Only(exhibit, method, metric, sort)
+    only = Only(exhibit, method, metric, split, sort)
     found = collect(scale, wide=wide, reports=reports, only=only)
     for note in found.notes:
         typer.echo(f"note: {note}", err=True)
@@ -446,3 +458,11 @@ SKEW = {
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4g}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}" if abs(value) < 10 else f"{value:+.4g}"
+
+
+def _long(hours: float) -> str:
+    return f"{hours:.2f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"

@@ -97,14 +97,18 @@ def _found(found: Recommendation) -> None:
     for one in found.more:
         say(
             f"With more exchanges {one.method} has a score of {one.score:.2f}. It asks "
-            f"{one.costs['exchanges']:.0f} times and takes {one.costs['bytes_up']:.0f} times the "
-            f"bytes, and {one.costs['networks']:.0f} networks predict."
+            f"{one.costs['exchanges']:.0f} times and takes {one.costs['bytes_up']:.1f} times the "
+            f"bytes, and {_networks(one.costs['networks'])}."
         )
     say(
         "Score: 0 is FedAvg, 1 is pooled training; the mean over these scenarios, and its 95 % "
         "interval. Below a scenario's number: test accuracy in %. Sent: as a multiple of the "
         "models. Asked: exchanges. Several models: all of the clients' networks predict."
     )
+
+
+def _networks(count: object) -> str:
+    return "one network predicts" if count == 1 else f"{count:.0f} networks predict"
 
 
 def _row(table: Table, one: Taken, kind: str, *costs: str) -> None:
@@ -125,8 +129,8 @@ def _in_rounds(rounds: AfterRounds, exchanges: int) -> None:
     """A table of its own, since its scenario and its local training are others."""
     say(
         f"Methods that train in rounds, test accuracy in %, {rounds.trials} trials. "
-        f"{rounds.title}. That is one scenario, with another number of local epochs than above, so "
-        "the two tables are not to be compared."
+        f"{rounds.title}. That is one scenario, with another number of local epochs than above: "
+        "compare the two tables with care."
     )
     every = sorted({number for reached in rounds.accuracy.values() for number in reached})
     shown = [number for number in every if number <= exchanges]

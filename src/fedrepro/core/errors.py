@@ -45,8 +45,9 @@ def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> Fedr
     place = f" in {where}" if where else ""
     listed = sorted(difflib.get_close_matches(name, options, n=LISTED, cutoff=0.0))
     more = f" and {len(options) - len(listed)} more" if len(listed) < len(options) else ""
+    between = "; " if any(", " in option for option in listed) else ", "
     return FedreproError(
-        f"unknown {what} '{name}'{place}: {hint}known are {', '.join(listed) or 'none'}{more}"
+        f"unknown {what} '{name}'{place}: {hint}known are {between.join(listed) or 'none'}{more}"
     )
 
 

@@ -72,11 +72,13 @@ def paired(
         raise FedreproError(f"{one} is named twice: name two methods")
     found: dict[tuple[str, ...], PairedDifference] = {}
     names: set[str] = set()
+    splits: set[str] = set()
     for drawn in drawn_exhibits(scale, reports, exhibit):
         table = open_exhibit(reports / scale, drawn.key, scale).table(".csv")
         table = table[table[ROUND].isna()] if ROUND in table else table
         names |= set(table["method"])
         table = table[table["metric"] == metric]
+        splits |= set(table["split"].fillna("")) - {""}
         # what a model costs is measured on no examples
         table = table[table["split"].fillna("").isin([split, ""])]
         for runs, row in _of_exhibit(drawn.key, table, one, other):
@@ -86,6 +88,8 @@ def paired(
     for asked in (one, other):
         if not found and not _known(asked, names):
             raise unknown("method", asked, names, "the drawn exhibits")
+    if not found and splits and split not in splits:
+        raise unknown("split", split, splits, "the drawn exhibits")
     if not found:
         raise FedreproError(
             f"no drawn exhibit has {metric} {split} of both {one} and {other} at one point: put "

@@ -19,11 +19,12 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.api import NEEDS
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.rng import Rng
 from fedrepro.numbers.board import ALL, CLASSES, NOTHING_MORE, REPORTED, SEVERAL, STARTS
 from fedrepro.numbers.board_tables import COSTS_TOLD
 from fedrepro.numbers.standings import standings
+from fedrepro.planning.entries import SCALES
 
 IID, LABELS = "iid", "labels"
 IID_ALPHA = 10.0
@@ -236,6 +237,8 @@ def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def _read(path: Path, board: str) -> pd.DataFrame:
+    if path.parents[1].name not in SCALES:
+        raise unknown("scale", path.parents[1].name, SCALES)
     if not path.is_file():
         raise FedreproError(
             f"{board} is not in {path.parents[1]}: name a folder that has it by --reports and "

@@ -63,12 +63,14 @@ def results(
 @dataclass(frozen=True)
 class Only:
     """What of the table is asked for; nothing asks for all. exhibit: paper/name, or a paper.
-    method: its label or its name. sort: a column, texts in their order, numbers from the largest.
+    method: its label or its name. split: the examples, such as test; what a model costs is measured
+    on none and stays. sort: a column, texts in their order, numbers from the largest.
     """
 
     exhibit: str = ""
     method: str = ""
     metric: str = ""
+    split: str = ""
     sort: str = ""
 
 
@@ -83,11 +85,14 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
         except FedreproError as error:
             notes.append(str(error))
     table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
-    for name, asked in (("method", only.method), ("metric", only.metric)):
+    for name in ("method", "metric", "split"):
+        asked = getattr(only, name)
         if asked and len(table):
             fits = table[name] == asked
             if name == "method":
                 fits |= table["setting"].str.partition("+")[0] == asked
+            if name == "split":
+                fits |= (table[name] == "") & fits.any()
             if not fits.any():
                 raise unknown(name, asked, sorted(set(table[name])), "these results")
             table = table[fits]
@@ -115,8 +120,8 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
         )
     if not drawn:
         raise FedreproError(
-            f"{reports / scale} has no exhibit to take results from; draw one, with: "
-            f"snakemake --cores 2 reports/{scale}/{next(iter(plan.exhibits))}.svg"
+            f"{reports / scale} has no exhibit to take results from: draw one (make draws those of "
+            "the quick scale), or read the record by --reports reports/record --scale paper"
         )
     found = [one for one in drawn if asked in ("", one.key, one.key.partition("/")[0])]
     if not found:

@@ -176,6 +176,10 @@ class Plan:
         if paper in self.unread:
             raise self.unread[paper].error
         if key not in self.exhibits:
+            if paper in self.files and key.partition("/")[2] in self.files[paper].boards:
+                raise FedreproError(
+                    f"{key} is a leaderboard, made of all exhibits {key}-*: name one of them"
+                )
             raise unknown("exhibit", key, self.exhibits)
         return self.exhibits[key]
 

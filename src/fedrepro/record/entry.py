@@ -20,7 +20,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from fedrepro.core.artifacts import SCHEMA_VERSION, atomic, json_text, one_line, read_json
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    atomic,
+    json_text,
+    one_line,
+    read_json,
+    require_file,
+)
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.planning.config import Config, ExhibitName
 from fedrepro.planning.described import ToldMethod, Words
@@ -112,6 +119,9 @@ def unpack(path: Path, folder: Path) -> Submitted:
     Errors: FedreproError, before anything of it is used, for an archive that is none of an entry,
     is too large, holds a name that an entry has not, lacks a file, or holds one that is another.
     """
+    require_file(path)
+    if not path.exists():
+        raise FedreproError(f"{path} is missing")
     try:
         if path.stat().st_size > LARGEST:
             raise _refused(path, f"it is larger than {LARGEST:,} bytes")

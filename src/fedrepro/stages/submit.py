@@ -113,10 +113,13 @@ def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
     if not wanted and len(called) == 1:
         return next(iter(called.values()))
     known = named | called
+    if not wanted and called:
+        raise FedreproError(f"say by --method which is meant: {', '.join(called)}")
     if wanted not in known:
         raise FedreproError(
-            f"`also` in config/config.yaml has no method '{wanted}' for {file.paper} (it has "
-            f"{', '.join(called) or 'none'}): write also: {{{file.paper}: [{{name: mine}}]}} there"
+            f"`also` in config/config.yaml has no method {wanted and repr(wanted) + ' '}for "
+            f"{file.paper} (it has {', '.join(called) or 'none'}): write also: "
+            f"{{{file.paper}: [{{name: mine}}]}} there"
         )
     return known[wanted]
 

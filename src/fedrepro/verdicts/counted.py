@@ -88,8 +88,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
         sum(row[key] == "reproduced" for row in own) for key in ("verdict", "unbounded")
     )
     if own:
-        said = "changes none of this" if free == bounded else f"makes {free} of them reproduced"
-        told.append(f"Allowing for our own scatter in full {said}.")
+        said = "nothing of this would change" if free == bounded else f"{free} would be reproduced"
+        told.append(f"If our own scatter counted in full, {said}.")
     return told
 
 
@@ -110,16 +110,15 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
     heads = [checks[0] for checks in claims]
     if not heads:
         return []
-    words = Counter(SEVERAL.get(row["verdict"], row["verdict"]) for row in heads).most_common()
-    told = [
-        f"{_number(len(heads), 'claim')}: {', '.join(f'{count} {word}' for word, count in words)}."
-    ]
+    words = Counter(row["verdict"] for row in heads).most_common()
+    parts = [f"{n} {word if n == 1 else SEVERAL.get(word, word)}" for word, n in words]
+    told = [f"{_number(len(heads), 'claim')}: {', '.join(parts)}."]
     decided = [row for row in heads if row["verdict"] in DECIDED]
     if decided:
         before = sum(row["fixed"] == "before" for row in decided)
         told.append(
-            f"Bounds fixed before the numbers: {before} of the {len(decided)} that hold, are "
-            "refuted or depend."
+            f"Decided are those that hold, are refuted or depend; of {len(decided)} the bounds of "
+            f"{before} were fixed before the numbers."
         )
     for label, said in LABELS.items():
         named = [row["claim"] for row in heads if row["label"] == label]
@@ -144,6 +143,7 @@ def by_chance(tested: int) -> str:
     """
     most = tested * (1 - CONFIDENCE) / 2
     return (
-        f"By chance at most {most:.1f} of these {tested} claims hold and {most:.1f} are refuted: "
-        "as many as if the truth of each lay just on its bound."
+        f"Of the {tested} that trials decide, counts and identities left out, chance alone makes "
+        f"at most {most:.1f} hold and {most:.1f} be refuted: as many as if the truth of each lay "
+        "just on its bound."
     )

@@ -124,8 +124,9 @@ def damaged(path: Path | str, why: object, remove: Path | str | None = None) -> 
 
 
 def one_line(error: object) -> str:
-    """An error's text without line breaks, cut short."""
-    return printable(" ".join(str(error).split()))[:160] or type(error).__name__
+    """An error's text without line breaks, cut short; of the system's, what went wrong alone."""
+    text = getattr(error, "strerror", None) or str(error)
+    return printable(" ".join(text.split()))[:160] or type(error).__name__
 
 
 def place_of(path: Path | str) -> str:
