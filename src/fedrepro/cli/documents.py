@@ -28,6 +28,7 @@ from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 from fedrepro.record.sentences import LINK, filled
+from fedrepro.site.claims import deciding
 from fedrepro.site.pages import name_of
 from fedrepro.site.verdicts import of_claims, picture
 from fedrepro.verdicts.counted import claim_counts, printed_counts, reasons, word_of
@@ -195,7 +196,7 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
 
     Where readings differ each is told, with the check that decides it.
     """
-    row = _deciding(checks, checks[0]["verdict"])
+    row = deciding(checks)
     label = f" ({row['label']})" if row["label"] else ""
     needed = row["trials_needed"] if row["verdict"] == "undecided" else ""
     more = f" (about {float(needed):.0f} trials would decide)" if needed else ""
@@ -208,19 +209,12 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
         readings.setdefault(check["reading"], []).append(check)
     said = {name: _whole(own) for name, own in readings.items()}
     if len(set(said.values())) > 1:
-        decided = {name: _deciding(own, said[name]) for name, own in readings.items()}
+        decided = {name: deciding(own, said[name]) for name, own in readings.items()}
         told = [f"{name}: {said[name]}, {_looked_at(one)}" for name, one in decided.items()]
         numbers = [_measured(one) or "–" for one in decided.values()]
         bounds = dict.fromkeys(one["bound"] for one in decided.values())
         return *head, "; ".join(told), "; ".join(numbers), "; ".join(bounds), row["fixed"]
     return *head, _looked_at(row), _measured(row), row["bound"], row["fixed"]
-
-
-def _deciding(checks: list[dict[str, str]], verdict: str) -> dict[str, str]:
-    agreeing = [row for row in checks if row["check_verdict"] == verdict]
-    if checks[0]["note"].startswith("hangs"):  # the one with the least slack
-        agreeing.sort(key=lambda row: float(row["slack"] or math.inf))
-    return (agreeing or [row for row in checks if row["missing"]] or checks)[0]
 
 
 def _whole(checks: list[dict[str, str]]) -> str:

@@ -18,7 +18,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import exhibits_file
 from fedrepro.drawings.style import RULES, TEXT, Look
 from fedrepro.drawings.words import text_width
-from fedrepro.planning.drawing import CASE, ROUND
+from fedrepro.numbers.summary import final
+from fedrepro.planning.drawing import CASE
 from fedrepro.planning.plan import Exhibit, Measure
 
 if TYPE_CHECKING:
@@ -114,11 +115,6 @@ def axis_of(exhibit: Exhibit) -> Axis:
 def name_of(key: str) -> str:
     """A parameter as it is called in figures."""
     return SYMBOLS.get(key, key.replace("_", " "))
-
-
-def final(numbers: pd.DataFrame) -> pd.DataFrame:
-    """What methods ended with, without single rounds."""
-    return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
 
 
 def cases(numbers: pd.DataFrame) -> list[str]:

@@ -18,7 +18,7 @@ from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
 from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextCell, TextTable
 from fedrepro.numbers.pairing import BESIDE, as_shown
 from fedrepro.numbers.series import select
-from fedrepro.numbers.summary import ROUND
+from fedrepro.numbers.summary import final
 from fedrepro.planning.exhibit import CASE
 from fedrepro.verdicts.counted import reasons, word_of
 
@@ -100,7 +100,7 @@ def table_of(
 ) -> TextTable:
     """The numbers of one metric as a table; what takes one value only has no head."""
     shown = as_shown(numbers)
-    last = shown[shown[ROUND].isna()] if ROUND in shown else shown
+    last = final(shown)
     wanted = select(last, arranged.metric, arranged.split).to_dict("records")
     entries = _entries(about, [{str(k): v for k, v in row.items()} for row in wanted], arranged)
     downs, acrosses = (_ordered(entries, about, arranged, side) for side in ("rows", "columns"))

@@ -103,6 +103,18 @@ def class_shares(label_counts: np.ndarray) -> Array:
     return np.where(totals > 0, counts / np.where(totals > 0, totals, 1.0), 1.0 / len(counts))
 
 
+def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
+    """Each client's share of all examples, (J,), and how much its weights to a class count, (J, K).
+
+    These are its share for every class, or by class its share of that class.
+    """
+    held = label_counts.sum(axis=1)
+    share = held / held.sum()
+    if by_class:
+        return share, class_shares(label_counts)
+    return share, np.tile(share[:, None], label_counts.shape[1])
+
+
 def match_networks(
     networks: Sequence[UnitArrays],
     shares: Array,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
-
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import class_shares
+from fedrepro.matching.networks import shares_towards
 from fedrepro.matching.transport import fused
 from fedrepro.methods._widths import Units, asked, within_reach
 from fedrepro.methods.concatenation import ClassWeights
@@ -54,11 +52,7 @@ def ot_fusion(
     if units is not None and not within_reach(clients, units):
         return None
     order = rng.stream("ot-fusion").permutation(clients.clients)
-    held = info.label_counts.sum(axis=1)
-    share = held / held.sum()
-    towards = np.tile(share[:, None], clients.classes)
-    if class_weights:
-        towards = class_shares(info.label_counts)
+    share, towards = shares_towards(info.label_counts, class_weights)
     blocks = blocks_of(clients.model, clients.shape, clients.classes)
     networks = blocks.networks(clients.tensors)
     own = widths_of(networks[0]) if units is None else asked(clients, units)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import numpy as np
-
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.matching.networks import class_shares
+from fedrepro.matching.networks import shares_towards
 from fedrepro.matching.permuting import in_step, mean_network
 from fedrepro.methods.concatenation import ClassWeights
 
@@ -40,11 +38,7 @@ def weight_matching(
     from fedrepro.matching.blocks import blocks_of
 
     assert info.label_counts is not None
-    held = info.label_counts.sum(axis=1)
-    share = held / held.sum()
-    towards = np.tile(share[:, None], clients.classes)
-    if class_weights:
-        towards = class_shares(info.label_counts)
+    share, towards = shares_towards(info.label_counts, class_weights)
     blocks = blocks_of(clients.model, clients.shape, clients.classes)
     matched = in_step(blocks.networks(clients.tensors), sweeps, rng.stream("weight-matching"))
     return GlobalModel(clients.model, blocks.tensors(mean_network(matched, share, towards)))

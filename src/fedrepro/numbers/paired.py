@@ -15,7 +15,7 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.intervals import half_width, mean
 from fedrepro.numbers.results import drawn_exhibits
-from fedrepro.numbers.summary import ROUND, leading_columns
+from fedrepro.numbers.summary import ROUND, final, leading_columns
 
 CONFIDENCE = 0.95
 RUNS = ("setting", "by_trial")  # columns that tell runs from others
@@ -75,7 +75,7 @@ def paired(
     splits: set[str] = set()
     for drawn in drawn_exhibits(scale, reports, exhibit):
         table = open_exhibit(reports / scale, drawn.key, scale).table(".csv")
-        table = table[table[ROUND].isna()] if ROUND in table else table
+        table = final(table)
         names |= set(table["method"])
         table = table[table["metric"] == metric]
         splits |= set(table["split"].fillna("")) - {""}

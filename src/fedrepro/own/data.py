@@ -14,6 +14,7 @@ import numpy as np
 from fedrepro.core.artifacts import one_line, require_file
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.data.own import OwnExamples, read_csv, read_npz
+from fedrepro.planning.drawing import is_number
 from fedrepro.training.examples import Examples, tensor_of
 
 COUNT = re.compile("[0-9]{1,13}")
@@ -155,7 +156,7 @@ def read_counts(path: Path, files: Sequence[Path]) -> tuple[np.ndarray, tuple[st
     except (OSError, ValueError, csv.Error) as error:
         raise FedreproError(f"{path} cannot be read ({one_line(error)})") from None
     by_name = bool(rows) and rows[0][0].lower() == CLIENT
-    body = rows[1:] if by_name or (rows and not any(map(_is_number, rows[0]))) else rows
+    body = rows[1:] if by_name or (rows and not any(map(is_number, rows[0]))) else rows
     if len(body) != len(files):
         raise FedreproError(
             f"{path} has {len(body)} rows of counts for {len(files)} models; give a row for each, "
@@ -172,14 +173,6 @@ def read_counts(path: Path, files: Sequence[Path]) -> tuple[np.ndarray, tuple[st
             "of each class"
         )
     return np.array([[int(cell) for cell in row] for row in body], np.int64), said
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
 
 
 def _row_of(file: Path, rows: Sequence[list[str]], path: Path) -> list[str]:

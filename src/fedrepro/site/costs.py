@@ -10,7 +10,7 @@ import pandas as pd
 
 from fedrepro.drawings.tables import TextCell, TextTable, html_text
 from fedrepro.numbers.costs import megabytes, seen, times
-from fedrepro.numbers.summary import ROUND, leading_columns
+from fedrepro.numbers.summary import ROUND, final, leading_columns
 from fedrepro.site.cells import data_table, wide
 
 PLAIN = ("fedavg", "average")  # what others are measured by, the first that an exhibit has
@@ -46,10 +46,10 @@ def costs_of(
     Empty for an exhibit of fewer than two such methods, or of one at several nodes or settings that
     all send the same: it compares none.
     """
-    final = numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
-    places = [name for name in leading_columns(final) if name != ROUND]
+    ended = final(numbers)
+    places = [name for name in leading_columns(ended) if name != ROUND]
     held: dict[tuple[str, str], dict[tuple[str, ...], float]] = {}
-    for row in final.to_dict("records"):
+    for row in ended.to_dict("records"):
         place = tuple(str(row[name]) for name in places)
         held.setdefault((row["method"], row["metric"]), {})[place] = row["mean"]
     sending = {
@@ -72,7 +72,7 @@ def costs_of(
         own = {m: list(held.get((label, m), {}).values()) for m in OTHERS}
         ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
         told = seen(method["needs"], method.get("sends", ""))
-        own["seconds"] = own["seconds"] or _seconds(label, final, seconds or {})
+        own["seconds"] = own["seconds"] or _seconds(label, ended, seconds or {})
         found.append(MethodCosts(label, told, list(sent.values()), ratios, *own.values()))
     return plain, found
 

@@ -32,7 +32,7 @@ from fedrepro.drawings.layout import (
 from fedrepro.drawings.tables import TextTable
 from fedrepro.numbers.files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.series import select
-from fedrepro.numbers.summary import ROUND, read_csv
+from fedrepro.numbers.summary import final, read_csv
 from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting, timings_of
 from fedrepro.verdicts.printed import OPEN, ROUNDING, difference, direction
 from fedrepro.verdicts.published import PrintedValue, read_published
@@ -279,7 +279,7 @@ def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
     found = dict(row)
     if row["verdict"] not in JUDGED_HERE or not row["tolerance"]:
         return found
-    own = select(_last(numbers), row["metric"], row["split"])
+    own = select(final(numbers), row["metric"], row["split"])
     for key in (*list(row)[: list(row).index("mean")],):
         if key in own and key not in ("metric", "split"):
             text = own[key].map(cell_text)
@@ -296,10 +296,6 @@ def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
         word = OPEN
     told = {"mean": f"{mean:.10g}", "difference": f"{away:.10g}"}
     return found | told | {"verdict": word, "unbounded": word}
-
-
-def _last(numbers: pd.DataFrame) -> pd.DataFrame:
-    return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
 
 
 def _frame(rows: Sequence[Row]) -> pd.DataFrame:

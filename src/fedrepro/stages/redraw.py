@@ -36,7 +36,7 @@ from fedrepro.numbers.files import (
     write_exhibit,
 )
 from fedrepro.numbers.pairing import COLUMNS, with_pairs
-from fedrepro.numbers.summary import ROUND, csv_text, leading_columns, read_csv
+from fedrepro.numbers.summary import csv_text, final, leading_columns, read_csv
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.record.keep import RECORD, Recorded, record
@@ -122,10 +122,9 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
     """The methods and points of the config, with as many trials; others are left out."""
-    ended = numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
     found = {
         (*(_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
-        for row in ended.to_dict("records")
+        for row in final(numbers).to_dict("records")
     }
     wanted = {
         (*map(_text, point.values.values()), label): trials

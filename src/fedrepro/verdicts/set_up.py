@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from fedrepro.numbers.series import select
-from fedrepro.numbers.summary import ROUND, leading_columns
+from fedrepro.numbers.summary import final
 from fedrepro.verdicts.printed import OPEN, ROUNDING, difference, direction, same
 from fedrepro.verdicts.published import cell_of, check_of
 
@@ -75,9 +75,7 @@ def moved(set_up: str, method: str, metric: str, split: str, exhibits: Exhibits)
     numbers = exhibits(exhibit)
     if numbers is None:
         return None
-    places = leading_columns(numbers)
-    if ROUND in places:
-        numbers = numbers[numbers[ROUND].isna()]
+    numbers = final(numbers)
     numbers = numbers[numbers["method"] == method]
     for key, text in cell_of(cell, f"set_up '{named}'").items():
         fits = [same(one, text) or fnmatchcase(str(one), text) for one in numbers[key]]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import (
-    final,
     grid_of,
     headings,
     name_of,
@@ -23,6 +22,7 @@ from fedrepro.drawings.canvas import (
     select,
 )
 from fedrepro.drawings.draw import Figured
+from fedrepro.numbers.summary import final
 from fedrepro.planning.drawing import Planned, drawing, is_number, numbers_shown
 from fedrepro.planning.plan import Exhibit, Measure
 

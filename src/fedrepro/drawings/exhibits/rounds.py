@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, ClassVar
 from fedrepro.drawings.canvas import (
     Line,
     draw_lines,
-    final,
     line_of,
     rounded,
     select,
 )
 from fedrepro.drawings.close_ups import WithCloseUp, limit_pair
 from fedrepro.drawings.style import Look
+from fedrepro.numbers.summary import final
 from fedrepro.planning.drawing import PANELS, ROUND, Planned, a_rival, drawing, nothing_shown
 from fedrepro.planning.plan import Exhibit
 

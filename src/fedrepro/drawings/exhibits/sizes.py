@@ -16,7 +16,6 @@ from fedrepro.drawings.canvas import (
     axis_of,
     cases,
     draw_lines,
-    final,
     grid_of,
     halo,
     handles_of,
@@ -33,6 +32,7 @@ from fedrepro.drawings.canvas import (
 )
 from fedrepro.drawings.draw import Along, Figured
 from fedrepro.drawings.style import CASES, REFERENCES, Look, looks
+from fedrepro.numbers.summary import final
 from fedrepro.planning.drawing import Planned, drawing, numbers_shown, one_axis, one_line_each
 from fedrepro.planning.plan import Exhibit
 

@@ -14,7 +14,6 @@ import numpy as np
 from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import (
     LETTERS,
-    final,
     grid_of,
     headings,
     legend,
@@ -24,6 +23,7 @@ from fedrepro.drawings.canvas import (
     select,
 )
 from fedrepro.drawings.draw import Figured
+from fedrepro.numbers.summary import final
 from fedrepro.papers.gems.methods._spaces import OF_CLIENTS
 from fedrepro.planning.drawing import PANELS, Planned, drawing, numbers_shown
 from fedrepro.planning.plan import Exhibit

@@ -11,7 +11,6 @@ from fedrepro.drawings.canvas import (
     Line,
     cases,
     draw_lines,
-    final,
     grid_of,
     headings,
     legend,
@@ -24,6 +23,7 @@ from fedrepro.drawings.canvas import (
 )
 from fedrepro.drawings.draw import Along
 from fedrepro.drawings.style import CASES, Look
+from fedrepro.numbers.summary import final
 from fedrepro.papers.p2p.drawings.steps import along_steps
 from fedrepro.planning.drawing import ROUND, Planned, drawing
 from fedrepro.planning.plan import Exhibit
