@@ -17,7 +17,7 @@ from fedrepro.matching import sums
 from fedrepro.matching.assign import Rule
 from fedrepro.matching.networks import Variances, match_networks
 from fedrepro.matching.rewards import habit
-from fedrepro.matching.streaming import before_data, start_of, subsample, update
+from fedrepro.papers.pfnm.streaming import before_data, start_of, subsample, update
 
 seeds = st.integers(0, 2**32 - 1)
 RULE = Rule()

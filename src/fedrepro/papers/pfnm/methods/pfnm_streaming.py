@@ -18,7 +18,6 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.assign import Rule
 from fedrepro.matching.networks import Variances, class_shares, networks_of, tensors_of
-from fedrepro.matching.streaming import Posterior, before_data, start_of, update
 from fedrepro.matching.sums import Atoms, Past
 from fedrepro.methods._streams import arriving
 from fedrepro.methods.pfnm import (
@@ -31,6 +30,7 @@ from fedrepro.methods.pfnm import (
     visiting_orders,
 )
 from fedrepro.networks.dense import widths
+from fedrepro.papers.pfnm.streaming import Posterior, before_data, start_of, update
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
