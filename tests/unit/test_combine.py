@@ -351,7 +351,7 @@ def test_an_order_that_names_count_or_that_is_told_is_taken():
         (["downpour_sgd"], "'downpour_sgd' is federated: only one-shot methods"),
         (["local"], "'local' is control"),
         (["distillation"], "needs the training inputs of all clients in one place"),
-        (["pfnm"], "give label_counts, or --labels"),
+        (["pfnm"], "give --labels, a row per client"),
         (["pfnm", "--set", "sigma=1"], "did you mean 'sigma2'"),
         (["pfnm", "--set", "sigma2=-1"], "must be above 0"),
         (["pfnm", "--set", "sigma2=1,2"], "lists several values"),

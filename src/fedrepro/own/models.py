@@ -28,8 +28,8 @@ from fedrepro.training.settings import settings_of
 DIGITS = re.compile("[0-9]{1,7}")
 # how what a method needs is given; needs that are not here cannot be
 COUNTED = (
-    "give label_counts, or --labels with a row per client and a column per class, of ones if all "
-    "have the same"
+    "give --labels, a row per client and a column per class (all ones if clients have the same), "
+    "or --clients-data; in Python, label_counts"
 )
 OF_CLIENTS = "give --clients-data, a file of each client"
 VALIDATED = "give --validation"
@@ -112,6 +112,8 @@ class OwnGround:
             if not self._has(need):
                 told = OF_COUNTS if need in COUNTS else NEEDS[need]
                 needs.setdefault(WAYS.get(need, NOWHERE), {})[told] = None
+        if OF_CLIENTS in needs and not brief:
+            needs.pop(COUNTED, None)  # they follow from the clients' data
         if needs:
             full = {way: f"{' and '.join(told)}: {way}" for way, told in needs.items()}
             words = full | BRIEF if brief else full
