@@ -46,7 +46,7 @@ def verify(
         bool, typer.Option("--unprotected", help="run a method's file that nothing isolates")
     ] = False,
 ) -> None:
-    """Check that an entry agrees with itself, and compute some runs again: exit 1 if bytes differ."""
+    """Check that an entry agrees with itself and compute some runs again: exit 1 if they differ."""
     from fedrepro.machine.isolated import isolation
     from fedrepro.stages.verify import Here
     from fedrepro.stages.verify import verify as verified
