@@ -201,7 +201,7 @@ NAMED = r"[A-Z]\d+[ab]?"
 SAID = re.compile(
     rf"(?<!reading of )\b({NAMED}(?:(?:, | and ){NAMED})*) (?:is |are )?"
     r"(holds?|refuted|undecided|depends?|incomplete|not run)\b"
-    r"(?! by this reading| in one of|, and P6 would too)"
+    r"(?! by this reading| in one of)"
 )
 
 

@@ -18,8 +18,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import exhibits_file
 from fedrepro.drawings.style import RULES, TEXT, Look
 from fedrepro.drawings.words import text_width
-from fedrepro.numbers.summary import final
-from fedrepro.planning.drawing import CASE
+from fedrepro.planning.drawing import CASE, final
 from fedrepro.planning.plan import Exhibit, Measure
 
 if TYPE_CHECKING:

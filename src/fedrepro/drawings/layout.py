@@ -18,7 +18,7 @@ from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
 from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextCell, TextTable
 from fedrepro.numbers.pairing import BESIDE, as_shown
 from fedrepro.numbers.series import select
-from fedrepro.numbers.summary import final
+from fedrepro.planning.drawing import final
 from fedrepro.planning.exhibit import CASE
 from fedrepro.verdicts.counted import reasons, word_of
 

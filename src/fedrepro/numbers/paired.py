@@ -15,7 +15,8 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.intervals import half_width, mean
 from fedrepro.numbers.results import drawn_exhibits
-from fedrepro.numbers.summary import ROUND, final, leading_columns
+from fedrepro.numbers.summary import ROUND, leading_columns
+from fedrepro.planning.drawing import final
 
 CONFIDENCE = 0.95
 RUNS = ("setting", "by_trial")  # columns that tell runs from others

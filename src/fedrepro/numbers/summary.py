@@ -203,11 +203,6 @@ def read_csv(text: str) -> pd.DataFrame:
     return frame.fillna(dict.fromkeys(found, ""))
 
 
-def final(frame: pd.DataFrame) -> pd.DataFrame:
-    """What methods ended with, without single rounds."""
-    return frame[frame[ROUND].isna()] if ROUND in frame else frame
-
-
 def leading_columns(frame: pd.DataFrame) -> list[str]:
     """The columns of either table that say where a number stands: what is swept or shown."""
     names = list(frame.columns)

@@ -180,6 +180,11 @@ def a_rival(shown: Planned) -> Iterator[str]:
         yield "all its methods are references; one at least must be a rival"
 
 
+def final(numbers: pd.DataFrame) -> pd.DataFrame:
+    """What methods ended with, without single rounds."""
+    return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
+
+
 def is_number(text: str) -> bool:
     try:
         float(text)

@@ -10,7 +10,8 @@ import pandas as pd
 
 from fedrepro.drawings.tables import TextCell, TextTable, html_text
 from fedrepro.numbers.costs import megabytes, seen, times
-from fedrepro.numbers.summary import ROUND, final, leading_columns
+from fedrepro.numbers.summary import ROUND, leading_columns
+from fedrepro.planning.drawing import final
 from fedrepro.site.cells import data_table, wide
 
 PLAIN = ("fedavg", "average")  # what others are measured by, the first that an exhibit has

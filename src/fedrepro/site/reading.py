@@ -32,8 +32,9 @@ from fedrepro.drawings.layout import (
 from fedrepro.drawings.tables import TextTable
 from fedrepro.numbers.files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.series import select
-from fedrepro.numbers.summary import final, read_csv
+from fedrepro.numbers.summary import read_csv
 from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting, timings_of
+from fedrepro.planning.drawing import final
 from fedrepro.verdicts.printed import OPEN, ROUNDING, difference, direction
 from fedrepro.verdicts.published import PrintedValue, read_published
 from fedrepro.verdicts.set_up import settled

@@ -36,8 +36,9 @@ from fedrepro.numbers.files import (
     write_exhibit,
 )
 from fedrepro.numbers.pairing import COLUMNS, with_pairs
-from fedrepro.numbers.summary import csv_text, final, leading_columns, read_csv
+from fedrepro.numbers.summary import csv_text, leading_columns, read_csv
 from fedrepro.planning.config import load_config, load_exhibits
+from fedrepro.planning.drawing import final
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.record.keep import RECORD, Recorded, record
 

@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from fedrepro.numbers.series import select
-from fedrepro.numbers.summary import final
+from fedrepro.planning.drawing import final
 from fedrepro.verdicts.printed import OPEN, ROUNDING, difference, direction, same
 from fedrepro.verdicts.published import cell_of, check_of
 

@@ -22,8 +22,7 @@ from fedrepro.drawings.canvas import (
     select,
 )
 from fedrepro.drawings.draw import Figured
-from fedrepro.numbers.summary import final
-from fedrepro.planning.drawing import Planned, drawing, is_number, numbers_shown
+from fedrepro.planning.drawing import Planned, drawing, final, is_number, numbers_shown
 from fedrepro.planning.plan import Exhibit, Measure
 
 if TYPE_CHECKING:

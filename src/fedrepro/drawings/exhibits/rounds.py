@@ -14,8 +14,7 @@ from fedrepro.drawings.canvas import (
 )
 from fedrepro.drawings.close_ups import WithCloseUp, limit_pair
 from fedrepro.drawings.style import Look
-from fedrepro.numbers.summary import final
-from fedrepro.planning.drawing import PANELS, ROUND, Planned, a_rival, drawing, nothing_shown
+from fedrepro.planning.drawing import PANELS, ROUND, Planned, a_rival, drawing, final, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

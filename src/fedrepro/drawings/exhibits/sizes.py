@@ -32,8 +32,14 @@ from fedrepro.drawings.canvas import (
 )
 from fedrepro.drawings.draw import Along, Figured
 from fedrepro.drawings.style import CASES, REFERENCES, Look, looks
-from fedrepro.numbers.summary import final
-from fedrepro.planning.drawing import Planned, drawing, numbers_shown, one_axis, one_line_each
+from fedrepro.planning.drawing import (
+    Planned,
+    drawing,
+    final,
+    numbers_shown,
+    one_axis,
+    one_line_each,
+)
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

@@ -23,9 +23,8 @@ from fedrepro.drawings.canvas import (
     select,
 )
 from fedrepro.drawings.draw import Figured
-from fedrepro.numbers.summary import final
 from fedrepro.papers.gems.methods._spaces import OF_CLIENTS
-from fedrepro.planning.drawing import PANELS, Planned, drawing, numbers_shown
+from fedrepro.planning.drawing import PANELS, Planned, drawing, final, numbers_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

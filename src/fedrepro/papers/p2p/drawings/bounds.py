@@ -23,9 +23,8 @@ from fedrepro.drawings.canvas import (
 )
 from fedrepro.drawings.draw import Along
 from fedrepro.drawings.style import CASES, Look
-from fedrepro.numbers.summary import final
 from fedrepro.papers.p2p.drawings.steps import along_steps
-from fedrepro.planning.drawing import ROUND, Planned, drawing
+from fedrepro.planning.drawing import ROUND, Planned, drawing, final
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

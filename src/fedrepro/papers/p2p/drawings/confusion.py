@@ -20,8 +20,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import LETTERS, grid_of, headings, new_figure
 from fedrepro.drawings.draw import Figured
 from fedrepro.drawings.style import SHARES
-from fedrepro.numbers.summary import final
-from fedrepro.planning.drawing import PANELS, Planned, drawing, nothing_shown
+from fedrepro.planning.drawing import PANELS, Planned, drawing, final, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
