@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,11 +16,9 @@ from fedrepro.cli.main import STOPPED
 from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.recommend import recommend
+from fedrepro.cli.recording import Scale, crate, planned, record, redraw, restore
 from fedrepro.core.errors import FedreproError, printable
 from fedrepro.core.params import LARGEST
-
-if TYPE_CHECKING:
-    from fedrepro.planning.plan import Plan
 
 app = typer.Typer(
     name="fedrepro",
@@ -42,8 +40,6 @@ app.command()(recommend)
 app.command()(combine)
 app.command()(evaluate)
 MOST_NODES = 1_000  # of a graph that is drawn: its matrices are of nodes times nodes
-
-Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
 
 
 def run_command(argv: Sequence[str]) -> int:
@@ -107,7 +103,7 @@ def exhibits(scale: Scale = "quick") -> None:
     """Every figure and table, with the command that makes it."""
     from fedrepro.numbers.about import command, command_of
 
-    plan = _plan(scale)
+    plan = planned(scale)
     for key, exhibit in plan.exhibits.items():
         say(f"{key}: {exhibit.settings.title}")
         say(f"    {command_of(exhibit, scale)}")
@@ -165,9 +161,9 @@ def plan(
     from fedrepro.verdicts.printed import require_printed
 
     scale, key = parse_target(target, load_config().scale)
-    planned = _plan(scale)
-    require_printed(planned)
-    found = forecast(planned, key)
+    whole = planned(scale)
+    require_printed(whole)
+    found = forecast(whole, key)
     table = table_of("stage", "jobs to run", "hours of one core")
     for stage, jobs in found.jobs.items():
         hours = found.seconds.get(stage)
@@ -220,6 +216,8 @@ def site(
 
 
 app.command("check-method")(check_method)
+for command in (record, crate, restore, redraw):
+    app.command()(command)
 app.command()(submit)
 app.command()(verify)
 app.command(hidden=True)(describe)
@@ -227,91 +225,6 @@ app.command(hidden=True)(describe)
 
 def _text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
-
-
-def _plan(scale: str) -> Plan:
-    from fedrepro.planning.config import load_config, load_exhibits
-    from fedrepro.planning.plan import Plan
-
-    return Plan(load_config(), load_exhibits(), scale)
-
-
-@app.command()
-def record(
-    keys: Annotated[
-        list[str] | None,
-        typer.Argument(help="exhibits such as pfnm/figure-2a; none: all there are"),
-    ] = None,
-    scale: Scale = "quick",
-    source: Annotated[Path, typer.Option(help="reports folder, also of another machine")] = Path(
-        "reports"
-    ),
-    target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
-    unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="the finished runs of exhibits that are not")
-    ] = False,
-) -> None:
-    """Keep what was measured: figures, numbers, provenance, run time, under reports/record."""
-    from fedrepro.record.keep import record as keep
-
-    if unfinished:
-        from fedrepro.record.unfinished import keep_runs
-
-        for key in keys or ():
-            path, finished, of = keep_runs(_plan(scale), key, target)
-            say(f"recorded: {path}, {finished} of {of} files of runs")
-        return
-    done = keep(scale, keys or (), source, target)
-    for warning in done.warnings:
-        say(f"warning: {warning}")
-    for path in done.files:
-        say(f"recorded: {path}")
-
-
-@app.command()
-def crate(
-    keys: Annotated[
-        list[str] | None,
-        typer.Argument(help="recorded exhibits such as pfnm/figure-2a; none: all there are"),
-    ] = None,
-    scale: Scale = "paper",
-    source: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
-    out: Annotated[Path, typer.Option(help="zip to write")] = Path("crate.zip"),
-) -> None:
-    """The record as a Provenance Run Crate: files, data, code and commands with their digests."""
-    from fedrepro.record.crate import write_crate
-
-    say(f"{out}: {write_crate(scale, keys or (), out, source)} exhibits")
-
-
-@app.command()
-def restore(
-    keys: Annotated[list[str], typer.Argument(help="exhibits such as fedavg/table-1")],
-    scale: Scale = "quick",
-    source: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
-) -> None:
-    """Go on with exhibits of which `record --unfinished` kept the finished runs."""
-    from fedrepro.record.unfinished import restore_runs
-
-    for key in keys:
-        finished, of = restore_runs(_plan(scale), key, source)
-        say(f"{key}: {finished} of {of} files of runs are there")
-
-
-@app.command()
-def redraw(
-    keys: Annotated[list[str], typer.Argument(help="recorded exhibits such as pfnm/figure-2a")],
-    scale: Scale = "quick",
-    source: Annotated[
-        str | None, typer.Option(help="recorded exhibit that holds their numbers, if not their own")
-    ] = None,
-    target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
-) -> None:
-    """Draw recorded exhibits again, as config and drawings are now, from the recorded numbers."""
-    from fedrepro.stages.redraw import redraw as again
-
-    for path in again(scale, keys, target, source).files:
-        say(f"recorded: {path}")
 
 
 @app.command()
@@ -337,7 +250,7 @@ def compare(
     from fedrepro.record.compare import compare as beside
 
     if "/" in key and not Path(f"{reports / scale / key}.json").exists():
-        _plan(scale).exhibit(key)  # what no config has is not missing, but misspelt
+        planned(scale).exhibit(key)  # what no config has is not missing, but misspelt
     found = beside(scale, key, reports, recorded)
     table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
     for row in found.rows:

@@ -1,0 +1,97 @@
+"""Commands that keep what was measured under reports/record, and go on from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedrepro.cli.printing import say
+
+if TYPE_CHECKING:
+    from fedrepro.planning.plan import Plan
+
+Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
+
+
+def planned(scale: str) -> Plan:
+    """All exhibits of a scale."""
+    from fedrepro.planning.config import load_config, load_exhibits
+    from fedrepro.planning.plan import Plan
+
+    return Plan(load_config(), load_exhibits(), scale)
+
+
+def record(
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(help="exhibits such as pfnm/figure-2a; none: all there are"),
+    ] = None,
+    scale: Scale = "quick",
+    source: Annotated[Path, typer.Option(help="reports folder, also of another machine")] = Path(
+        "reports"
+    ),
+    target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+    unfinished: Annotated[
+        bool, typer.Option("--unfinished", help="the finished runs of exhibits that are not")
+    ] = False,
+) -> None:
+    """Keep what was measured: figures, numbers, provenance, run time, under reports/record."""
+    from fedrepro.record.keep import record as keep
+
+    if unfinished:
+        from fedrepro.record.unfinished import keep_runs
+
+        for key in keys or ():
+            path, finished, of = keep_runs(planned(scale), key, target)
+            say(f"recorded: {path}, {finished} of {of} files of runs")
+        return
+    done = keep(scale, keys or (), source, target)
+    for warning in done.warnings:
+        say(f"warning: {warning}")
+    for path in done.files:
+        say(f"recorded: {path}")
+
+
+def crate(
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(help="recorded exhibits such as pfnm/figure-2a; none: all there are"),
+    ] = None,
+    scale: Scale = "paper",
+    source: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+    out: Annotated[Path, typer.Option(help="zip to write")] = Path("crate.zip"),
+) -> None:
+    """The record as a Provenance Run Crate: files, data, code and commands with their digests."""
+    from fedrepro.record.crate import write_crate
+
+    say(f"{out}: {write_crate(scale, keys or (), out, source)} exhibits")
+
+
+def restore(
+    keys: Annotated[list[str], typer.Argument(help="exhibits such as fedavg/table-1")],
+    scale: Scale = "quick",
+    source: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+) -> None:
+    """Go on with exhibits of which `record --unfinished` kept the finished runs."""
+    from fedrepro.record.unfinished import restore_runs
+
+    for key in keys:
+        finished, of = restore_runs(planned(scale), key, source)
+        say(f"{key}: {finished} of {of} files of runs are there")
+
+
+def redraw(
+    keys: Annotated[list[str], typer.Argument(help="recorded exhibits such as pfnm/figure-2a")],
+    scale: Scale = "quick",
+    source: Annotated[
+        str | None, typer.Option(help="recorded exhibit that holds their numbers, if not their own")
+    ] = None,
+    target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
+) -> None:
+    """Draw recorded exhibits again, as config and drawings are now, from the recorded numbers."""
+    from fedrepro.stages.redraw import redraw as again
+
+    for path in again(scale, keys, target, source).files:
+        say(f"recorded: {path}")
