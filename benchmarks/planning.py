@@ -21,6 +21,8 @@ from pathlib import Path
 import harness
 import yaml
 
+from fedrepro.planning.config import load_exhibits
+
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 EXHIBIT = "pfnm/figure-2a"
 CLIENTS = (10, 20, 30, 40)
@@ -106,8 +108,7 @@ def copy(folder: Path, trials: int) -> None:
     (folder / "config/config.yaml").write_text(yaml.safe_dump(config))
     paper, name = EXHIBIT.split("/")
     path = folder / f"config/exhibits/{paper}.yaml"
-    own = harness.ROOT / f"src/fedrepro/papers/{paper}/exhibits.yaml"
-    exhibits = yaml.safe_load(own.read_text())
+    exhibits = yaml.safe_load(load_exhibits()[paper].as_yaml())
     at = exhibits["exhibits"][name].setdefault("at", {}).setdefault("paper", {})
     at |= {"sweep": {"partition.clients": list(CLIENTS)}, "trials": trials}
     at |= {"trials_of": {"KD": trials}}

@@ -11,7 +11,7 @@ from claim_tables import LOOSE, table
 from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.planning.config import SCALES
+from fedrepro.planning.config import SCALES, load_exhibits
 from fedrepro.verdicts.cells import text
 from fedrepro.verdicts.claims import Claim, load_claims
 from fedrepro.verdicts.judging import Rules
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 FILES = [
     path
     for path in sorted(ROOT.glob("src/fedrepro/papers/*/claims.yaml"))
-    if path.with_name("exhibits.yaml").exists()
+    if path.parent.name in load_exhibits()
 ]
 PFNM = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
 

@@ -64,7 +64,7 @@ def test_one_exhibit_may_be_named_without_a_list():
 
 def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path):
     """An exhibit that is given the name of another would be lost."""
-    text = (ROOT / "src/fedrepro/papers/pfnm/exhibits.yaml").read_text()
+    text = load_exhibits()["pfnm"].as_yaml()
     (tmp_path / "pfnm.yaml").write_text(text.replace("  figure-2b:", "  figure-2a:"))
     with pytest.raises(FedreproError, match=r"pfnm.yaml is not valid YAML: the key 'figure-2a' st"):
         load_exhibits(tmp_path)["pfnm"]

@@ -46,7 +46,7 @@ def test_every_file_is_named_with_its_digest(crate):
     assert recorded.items() <= {name: found[name]["sha256"] for name in names}.items()
     assert {
         "workflow/Snakefile",
-        "src/fedrepro/papers/rm/exhibits.yaml",
+        "src/fedrepro/papers/rm/exhibits/__init__.py",
         f"{RECORD}/paper/rm/claims.csv",
     } <= names
 

@@ -179,13 +179,3 @@ def test_the_citation_has_the_version_of_the_package():
 
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == __version__
-
-
-def test_snakemake_has_the_limit_that_the_workflow_turns_off():
-    """A name that is gone would be set and looked at by nobody."""
-    from snakemake.scheduling.job_scheduler import JobScheduler
-
-    rules = (ROOT / "workflow/rules/common.smk").read_text()
-    (name,) = re.findall(r"workflow\.scheduler\.(\w+) = None", rules)
-    looking = [f for f in vars(JobScheduler).values() if hasattr(f, "__code__")]
-    assert sum(name in f.__code__.co_names for f in looking) >= 3

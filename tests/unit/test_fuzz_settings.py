@@ -27,7 +27,7 @@ from fedrepro.site.reading import read_reports
 __all__ = ["workplace"]
 
 ROOT = Path(__file__).parents[2]
-WHOLE = yaml.safe_load((ROOT / "src/fedrepro/papers/pfnm/exhibits.yaml").read_text())
+WHOLE = yaml.safe_load(load_exhibits()["pfnm"].as_yaml())
 NAMES = ("figure-2a", "figure-2", "s-figure-2a", "s-figure-3b", "s-figure-4a", "matching-or-size")
 EXHIBITS = {**WHOLE, "exhibits": {name: WHOLE["exhibits"][name] for name in NAMES}}
 CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text())

@@ -162,9 +162,10 @@ def test_measured_times_are_drawn_again_with_the_rest(workplace, tmp_path):
 
 
 def test_numbers_of_other_settings_are_not_drawn_again(recorded, monkeypatch, tmp_path):
-    text = (ROOT / "src/fedrepro/papers/pfnm/exhibits.yaml").read_text()
-    assert "&tiny_counts [2, 4]" in text
-    (tmp_path / "pfnm.yaml").write_text(text.replace("&tiny_counts [2, 4]", "&tiny_counts [2, 8]"))
+    text = load_exhibits()["pfnm"].as_yaml()
+    assert "partition.clients: [2, 4]" in text
+    changed = text.replace("partition.clients: [2, 4]", "partition.clients: [2, 8]")
+    (tmp_path / "pfnm.yaml").write_text(changed)
     monkeypatch.setattr("fedrepro.stages.redraw.load_exhibits", lambda: load_exhibits(tmp_path))
     with pytest.raises(FedreproError, match="figure-2a: the record has other methods, points"):
         redraw("tiny", [KEY])

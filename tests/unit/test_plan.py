@@ -356,7 +356,7 @@ def test_names_in_paths_lead_back_to_full_tokens():
 def test_a_mistake_in_an_exhibit_is_a_sentence_that_says_where(change, sentence):
     with pytest.raises(FedreproError, match=sentence) as caught:
         Plan(Config(), changed(**change), "paper").exhibit("pfnm/x")
-    assert "papers/pfnm/exhibits.yaml, x at scale paper" in str(caught.value)
+    assert "papers/pfnm/exhibits/__init__.py, x at scale paper" in str(caught.value)
 
 
 def test_an_unknown_exhibit_is_a_sentence():

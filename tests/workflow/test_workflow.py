@@ -23,11 +23,13 @@ import numpy as np
 import once
 import pytest
 import torch
+import yaml
 from mirror import MIRROR, needs_mirror
 
 from fedrepro.cli import preload, preloaded
 from fedrepro.core.artifacts import read_models, read_table
 from fedrepro.data.prepared import load_prepared
+from fedrepro.planning.config import load_exhibits
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -69,7 +71,7 @@ def own_exhibits(folder: Path) -> Path:
     """PFNM's exhibits as a file of this folder, to be changed: it goes before the paper's own."""
     path = folder / "config/exhibits/pfnm.yaml"
     if not path.exists():
-        shutil.copy2(ROOT / "src/fedrepro/papers/pfnm/exhibits.yaml", path)
+        path.write_text(load_exhibits()["pfnm"].as_yaml())
     return path
 
 
@@ -138,7 +140,7 @@ def finished() -> Path:
 SMALL = "reports/tiny/pfnm/figure-2b"
 LESS = """
     methods:
-      - {name: pfnm, label: PFNM, sigma2: *sigma2, choose: pooled_train}
+      - {name: pfnm, label: PFNM, sigma2: [0.01, 0.1, 1.0], choose: pooled_train}
       - {name: downpour_sgd, label: D-SGD, trials: 1, paired_with: PFNM}
     at: {tiny: {sweep: {partition.clients: [2]}}}
 """
@@ -146,8 +148,10 @@ LESS = """
 
 def smaller(folder: Path) -> Path:
     """Two clients and a few methods: for runs in which every job starts a Python of its own."""
-    partition = "    partition: &heterogeneous {name: dirichlet, alpha: 0.2}"
-    edit(own_exhibits(folder), f"{partition}\n", f"{partition}{LESS}")
+    path = own_exhibits(folder)
+    found = yaml.safe_load(path.read_text())
+    found["exhibits"]["figure-2b"] |= yaml.safe_load(LESS)
+    path.write_text(yaml.safe_dump(found, sort_keys=False))
     return folder
 
 
@@ -327,7 +331,7 @@ def descendants(root: int) -> list[int]:
 
 def test_a_changed_sigma2_reruns_matching_and_drawing_only(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
-    edit(own_exhibits(folder), "sigma2: &sigma2 [0.01,", "sigma2: &sigma2 [0.02,")
+    edit(own_exhibits(folder), "sigma2: [0.01, 0.05,", "sigma2: [0.02, 0.05,")
     # tokens.csv explains the short names of longer sweeps, one of which has the same grid
     said = dry_run(folder, "--printshellcmds")
     assert rules_in(said) == {"aggregate", "exhibit", "claims", "site", "tokens"}
@@ -348,9 +352,9 @@ def test_an_added_method_and_trial_leave_finished_files_alone(finished, tmp_path
     folder = copy_of(finished, tmp_path)
     exhibits = own_exhibits(folder)
     had = {path for path in products(folder) if path.startswith("results/")}
-    average = "    - {name: average, label: parameter average}\n"
-    added = "    - {name: concatenation, class_weights: false, label: as it is}\n"
-    concatenation = "    - {name: concatenation, label"
+    average = "  - {name: average, label: parameter average}\n"
+    added = "  - {name: concatenation, class_weights: false, label: as it is}\n"
+    concatenation = "  - {name: concatenation, label"
     edit(exhibits, average + concatenation, average + added + concatenation)
     new = made_anew(folder)
     assert len(new) == 4  # two partitions, two numbers of clients
@@ -552,8 +556,8 @@ def test_the_tree_is_readable_with_duckdb(finished):
 @pytest.mark.parametrize(
     ("file", "old", "new", "sentence"),
     [
-        ("exhibits", "name: pfnm,", "name: pfmn,", "did you mean 'pfnm'"),
-        ("exhibits", "sigma2: [", "sigma: [", "unknown parameter 'sigma'"),
+        ("exhibits", "name: pfnm\n", "name: pfmn\n", "did you mean 'pfnm'"),
+        ("exhibits", "gamma0: [", "gamma: [", "unknown parameter 'gamma'"),
         ("config", "scale: tiny", "scale: quick\nscale: tiny", "the key 'scale' stands twice"),
         ("config", "scale: tiny", "scale: !!bool maybe", "'maybe'"),
     ],
@@ -564,7 +568,7 @@ def test_a_mistake_in_the_config_is_one_sentence(tmp_path, file, old, new, sente
     edit(path, old, new)
     done = snakemake(folder, "-n")
     # a mistake in exhibits that nobody asks for is told, and blocks none of the others
-    assert (done.returncode == 0) == (old == "sigma2: [")
+    assert (done.returncode == 0) == (old == "gamma0: [")
     assert sentence in done.stderr + done.stdout
     assert "Traceback" not in done.stderr + done.stdout
 
@@ -601,8 +605,8 @@ def test_more_clients_than_the_data_allow_is_one_sentence(tmp_path):
     folder = checkout(tmp_path / "many")
     edit(
         own_exhibits(folder),
-        "partition.clients: &tiny_counts [2, 4]",
-        "partition.clients: &tiny_counts [2, 5000]",
+        "partition.clients: [2, 4]",
+        "partition.clients: [2, 5000]",
     )
     done = snakemake(folder, "--cores", "2", "reports/tiny/pfnm/figure-2a.csv")
     assert done.returncode != 0

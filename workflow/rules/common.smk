@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import hand_over, kept, preload, put_on_path, say_again, slurm
+from fedrepro.cli import hand_over, hooks, kept, preload, put_on_path, say_again, slurm
 from fedrepro.planning.boards import part_keys, parts_of, require_frozen
 from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
@@ -34,7 +34,6 @@ from fedrepro.core.registry import (
 )
 from fedrepro.core.tuning import parse_tuning
 from snakemake.exceptions import WorkflowError
-from snakemake.io import IOFile
 
 put_on_path()
 
@@ -57,20 +56,15 @@ onstart:
         kept.keep()
     # for jobs of this machine only: elsewhere the environment of a job may be another one
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
-        jobs = sum(1 for _ in workflow.dag.needrun_jobs())
+        jobs = hooks.waiting_jobs(workflow)
         lifeline = preload.start(jobs, getattr(CONFIG.arithmetic, CONFIG.scale))
-    # Snakemake starts at most 100 jobs a second, and looks again a second after each look: so every
-    # job that ended adds a look a second, at all jobs that wait and the sizes of their inputs. Here
-    # jobs wait for cores, and never for that limit.
     if workflow.is_main_process and workflow.local_exec:
-        workflow.scheduler.job_rate_limiter = None
+        hooks.lift_limit(workflow)
 
 
 onerror:
     if workflow.is_main_process:
-        for path in kept.put_back():
-            # without its record, only times count, by which it is out of date
-            workflow.persistence.cleanup_metadata(IOFile(str(path)))
+        hooks.forget(workflow, kept.put_back())
         say_again(log)
 
 

@@ -57,9 +57,11 @@ INTRODUCTION = """\
 This page is generated from the typed configuration (`src/fedrepro/planning/config.py`) and from the
 signatures of the components; `fedrepro documents` writes it anew, and a test holds it in step.
 
-`config/config.yaml` says what to draw and how much one job does. `exhibits.yaml` in the folder of a
-paper, `src/fedrepro/papers/<paper>`, holds its figures and tables as data, and so does
-`config/exhibits/<paper>.yaml`, of a paper of yours, or of one of these, before whose own it goes.
+`config/config.yaml` says what to draw and how much one job does. The figures and tables of a paper
+stand in its folder, `src/fedrepro/papers/<paper>`: as data in `exhibits.yaml`, or as functions that
+return the same data, where many have much in common, in `exhibits.py` or `exhibits/`.
+`config/exhibits/<paper>.yaml` has those of a paper of yours. With the name of one of ours it goes
+before its own; `fedrepro exhibits --yaml gems` prints such a file, to begin with.
 All can be edited freely: a changed parameter makes new files and reruns only what depends on it.
 Single keys can be set on the command line:
 
@@ -87,7 +89,7 @@ def documents() -> dict[Path, str]:
         if page := pages.get(claims.parent.name):
             parts.append((page, FROM_COUNTS, partial(counts, claims)))
             parts.append((page, FROM, partial(recorded_verdicts, claims)))
-    for paper in papers_with(PRINTED, OWN_PUBLISHED, ".csv"):
+    for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv"):
         for page in (path for name, path in pages.items() if name.partition("-")[0] == paper):
             parts.append((page, FROM_PRINTED, partial(printed_verdicts, paper)))
     for path, mark, part in parts:
@@ -301,7 +303,7 @@ def readme() -> str:
     parts = [INTRODUCTION]
     parts += ["## config/config.yaml\n", _keys(Config, skip={"granularity"})]
     parts += ["### granularity\n", _keys(Granularity)]
-    parts += ["## exhibits.yaml of a paper\n", _keys(ExhibitFile)]
+    parts += ["## Exhibits of a paper\n", _keys(ExhibitFile)]
     parts += [
         "### An exhibit\n",
         "`defaults` and each exhibit hold these keys; below `at: {quick: …, paper: …, tiny: …}` "

@@ -17,7 +17,7 @@ from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.recommend import recommend
 from fedrepro.cli.recording import Scale, crate, planned, record, redraw, restore
-from fedrepro.core.errors import FedreproError, printable
+from fedrepro.core.errors import FedreproError, printable, unknown
 from fedrepro.core.params import LARGEST
 
 app = typer.Typer(
@@ -99,11 +99,21 @@ def start(
 
 
 @app.command()
-def exhibits(scale: Scale = "quick") -> None:
+def exhibits(
+    scale: Scale = "quick",
+    yaml: Annotated[
+        str, typer.Option(help="print those of this paper as a file for config/exhibits")
+    ] = "",
+) -> None:
     """Every figure and table, with the command that makes it."""
     from fedrepro.numbers.about import command, command_of
 
     plan = planned(scale)
+    if yaml:
+        if yaml not in plan.files:
+            raise unknown("paper", yaml, plan.files)
+        print(plan.files[yaml].as_yaml(), end="")
+        return
     for key, exhibit in plan.exhibits.items():
         say(f"{key}: {exhibit.settings.title}")
         say(f"    {command_of(exhibit, scale)}")

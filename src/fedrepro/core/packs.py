@@ -12,13 +12,15 @@ import os
 import pkgutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 PAPERS = "fedrepro.papers"
 IN_REPOSITORY = Path("src/fedrepro/papers")
 OWN_EXHIBITS = Path("config/exhibits")
 OWN_PUBLISHED = Path("config/published")
 OWN_FINDINGS = Path("docs/findings")
-EXHIBITS, PRINTED, CLAIMS, FINDINGS = "exhibits.yaml", "published.csv", "claims.yaml", "findings"
+PRINTED, CLAIMS, FINDINGS = "published.csv", "claims.yaml", "findings"
+EXHIBITS = ("exhibits.yaml", "exhibits.py", "exhibits/__init__.py")  # a paper has one of them
 
 
 def packs() -> dict[str, Path]:
@@ -44,24 +46,24 @@ def said_of(paper: str, what: str) -> str:
 
 def exhibits_file(paper: str) -> Path:
     """What a paper shows; where neither is there, the place for it in the working folder."""
-    return _file(paper, EXHIBITS, OWN_EXHIBITS / f"{paper}.yaml")
+    return _file(paper, OWN_EXHIBITS / f"{paper}.yaml", *EXHIBITS)
 
 
 def published_file(paper: str) -> Path:
     """What a paper printed."""
-    return _file(paper, PRINTED, OWN_PUBLISHED / f"{paper}.csv")
+    return _file(paper, OWN_PUBLISHED / f"{paper}.csv", PRINTED)
 
 
 def claims_file(paper: str) -> Path:
     """What a paper says in words."""
-    return _file(paper, CLAIMS, OWN_PUBLISHED / f"{paper}.yaml")
+    return _file(paper, OWN_PUBLISHED / f"{paper}.yaml", CLAIMS)
 
 
-def _file(paper: str, name: str, own: Path) -> Path:
+def _file(paper: str, own: Path, *names: str) -> Path:
     folder = packs().get(paper)
-    if own.exists() or folder is None or not (folder / name).exists():
+    if own.exists() or folder is None:
         return own
-    return _short(folder / name)
+    return next((_short(folder / name) for name in names if (folder / name).exists()), own)
 
 
 def _short(path: Path) -> Path:
@@ -70,10 +72,15 @@ def _short(path: Path) -> Path:
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def papers_with(name: str, own: Path, suffix: str) -> list[str]:
+def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
     """The papers that have such a file, in their folder or in the working folder's `own`."""
-    packed = [paper for paper, folder in packs().items() if (folder / name).exists()]
+    packed = [p for p, folder in packs().items() if any((folder / name).exists() for name in names)]
     return sorted({*packed, *(path.stem for path in own.glob(f"*{suffix}"))})
+
+
+def exhibits_of(paper: str) -> Any:
+    """What the Python of a paper's folder says that it shows: its `EXHIBITS`."""
+    return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:

@@ -47,6 +47,7 @@ OTHER = {
     "verdicts/": "judges",
 }
 PAPERS = "papers/"
+OF_PAPERS = ("__init__.py", "exhibits.py", "exhibits/")  # which paper it is, and what it shows
 # What lies there and computes all the same.
 COMPUTING = {
     "numbers/__init__.py": "is loaded with those below",
@@ -60,11 +61,11 @@ COMPUTING = {
 def computes(name: str) -> bool:
     """Whether results depend on this file, named from the package: stages/train.py.
 
-    The folder of a paper has rooms of the same names, and beside them what says which paper it is.
+    The folder of a paper has rooms of the same names, and beside them what only plans.
     """
     if name.startswith(PAPERS):
         name = name[len(PAPERS) :].partition("/")[2] or "__init__.py"
-        return name != "__init__.py" and not name.startswith(tuple(OTHER))
+        return not name.startswith((*OF_PAPERS, *OTHER))
     return name in COMPUTING or not name.startswith(tuple(OTHER))
 
 

@@ -37,6 +37,22 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"a value does not fit its tag ({told})") from None
 
 
+def yaml_text(values: Any) -> str:
+    """Plain values as YAML, in their own order, without anchors."""
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    whole = type("Whole", (dumper,), {"ignore_aliases": lambda self, data: True})
+    return str(
+        yaml.dump(
+            values,
+            Dumper=whole,
+            sort_keys=False,
+            allow_unicode=True,
+            width=100,
+            default_flow_style=None,
+        )
+    )
+
+
 def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:
     """Before values are made: then keys that are merged from elsewhere stand among a node's own."""
     left, seen = [root], set()

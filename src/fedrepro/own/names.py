@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fedrepro.core.packs import exhibits_file, packs
 from fedrepro.core.registry import components
-from fedrepro.core.yaml_text import parse_yaml
+from fedrepro.planning.config import load_exhibits
 
 
 def method_named(words: str) -> str:
@@ -35,10 +34,8 @@ def _by_own_labels(known: set[str]) -> dict[str, str]:
 
 def _by_leaderboards(known: set[str]) -> dict[str, str]:
     """The same of what leaderboards call their methods."""
-    files = (exhibits_file(paper) for paper in packs())
-    texts = (path.read_text(encoding="utf-8") for path in files if path.is_file())
-    boards = [parse_yaml(text) for text in texts if "\nboards:" in text]
-    entries = (entry for board in boards for entry in _entries(board))
+    boards = [file for file in load_exhibits().values() if file.boards]
+    entries = (entry for board in boards for entry in _entries([board.defaults, board.exhibits]))
     return {str(one["label"]).lower(): one["name"] for one in entries if one["name"] in known}
 
 

@@ -19,10 +19,10 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from fedrepro.core.artifacts import require_file
 from fedrepro.core.errors import FedreproError, shown, unknown
-from fedrepro.core.packs import EXHIBITS, OWN_EXHIBITS, exhibits_file, papers_with
+from fedrepro.core.packs import EXHIBITS, OWN_EXHIBITS, exhibits_file, exhibits_of, papers_with
 from fedrepro.core.params import LARGEST
 from fedrepro.core.registry import DRAWING, components
-from fedrepro.core.yaml_text import parse_yaml
+from fedrepro.core.yaml_text import parse_yaml, yaml_text
 from fedrepro.planning.drawing import TABLE, Drawing, Strict
 from fedrepro.planning.entries import SCALES as SCALES
 from fedrepro.planning.entries import ComponentEntry as ComponentEntry
@@ -163,7 +163,8 @@ Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]
 
 
 class ExhibitFile(Strict):
-    """exhibits.yaml of a paper: all its exhibits, or those of leaderboards, as data."""
+    """All exhibits of a paper, or those of leaderboards: its exhibits.yaml, or what its exhibits.py
+    makes."""
 
     paper: str = Field(pattern="^[a-z0-9]+$", description="short name of the paper")
     title: str = Field(description="its title")
@@ -188,6 +189,10 @@ class ExhibitFile(Strict):
     def place(self) -> Path:
         """Where it lies, for whoever has to mend it."""
         return exhibits_file(self.paper)
+
+    def as_yaml(self) -> str:
+        """The text of an exhibits.yaml that says the same, for whoever wants to change it."""
+        return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
         """The exhibits that there are at a scale, and those of which a mistake hides it."""
@@ -267,7 +272,8 @@ class Unread:
     def headline(self) -> bool:
         """Whether one of the default set seems to be among them."""
         try:
-            return "headline: true" in self.path.read_text(encoding="utf-8", errors="replace")
+            text = self.path.read_text(encoding="utf-8", errors="replace")
+            return self.path.suffix == ".py" or "headline: true" in text
         except OSError:
             return True
 
@@ -328,7 +334,8 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 
 
 def _exhibits(path: Path, paper: str) -> ExhibitFile:
-    file = _validated(ExhibitFile, _load_yaml(path), str(path))
+    said = _load_python(path, paper) if path.suffix == ".py" else _load_yaml(path)
+    file = _validated(ExhibitFile, said, str(path))
     if file.paper != paper:
         raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
     return file
@@ -358,6 +365,15 @@ def require_yaml(paths: Iterable[str | Path]) -> None:
     for path in map(Path, paths):
         if path.suffix != ".json" and path.exists():
             _load_yaml(path)
+
+
+def _load_python(path: Path, paper: str) -> Any:
+    """What a paper's own Python makes; whatever goes wrong in it hides this paper alone."""
+    try:
+        return exhibits_of(paper)
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}"
+        raise FedreproError(f"{path} cannot be read ({' '.join(told.split())})") from None
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:

@@ -1,0 +1,58 @@
+"""What reaches into Snakemake, beside what it promises: of the series that this was tested with.
+
+With another series, or where a part is called otherwise, nothing is reached for, and the workflow
+runs all the same: jobs start by themselves, Snakemake keeps its own pace, and what was put back
+after a failure is told out of date by its time alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+TESTED = "9."  # envs/requirements.txt has the version, pyproject.toml the series
+
+
+def tested() -> bool:
+    """Whether the Snakemake that is installed is of the series that these hooks are for."""
+    try:
+        return version("snakemake").startswith(TESTED)
+    except PackageNotFoundError:
+        return False
+
+
+def waiting_jobs(workflow: Any) -> int:
+    """How many jobs a workflow is about to run; 0 where it cannot be asked."""
+    try:
+        return sum(1 for _ in workflow.dag.needrun_jobs()) if tested() else 0
+    except (AttributeError, TypeError):
+        return 0
+
+
+def lift_limit(workflow: Any) -> bool:
+    """Let jobs of this machine start as fast as cores are free. Returns whether it could be done.
+
+    Snakemake starts at most 100 jobs a second, and looks again a second after each look: so every
+    job that ended adds a look a second, at all jobs that wait and the sizes of their inputs. Here
+    jobs wait for cores, and never for that limit.
+    """
+    if not tested() or not hasattr(workflow.scheduler, "job_rate_limiter"):
+        return False
+    workflow.scheduler.job_rate_limiter = None
+    return True
+
+
+def forget(workflow: Any, paths: Iterable[Path]) -> None:
+    """Take away the records of files: without them only their times say whether they are out of
+    date."""
+    if not tested():
+        return
+    try:
+        from snakemake.io import IOFile
+
+        for path in paths:
+            workflow.persistence.cleanup_metadata(IOFile(str(path)))
+    except (AttributeError, ImportError, TypeError):
+        return

@@ -1,0 +1,417 @@
+"""The leaderboard arena/1: what to do with models that clients have trained once.
+
+docs/leaderboard.md says what is measured and how it is read. Exhibits whose names begin with "1-"
+are its parts, the most decisive first; each is recorded by itself. `rounds` stands beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fedrepro.planning.building import Entry, ExhibitData, PaperData, entry, exhibit, like, text
+
+# LeNet without biases, as in FedFisher's public code
+LENET = entry("cnn", channels=[6, 16], kernel=5, padding="valid", hidden=[120, 84], bias=False)
+LARGER = like(LENET, channels=[32, 64], hidden=[512, 128])
+PERCEPTRON = entry("mlp", hidden=[200, 200])
+SMALL_PERCEPTRON = {"hidden": [20, 20]}
+WITH_PERCEPTRON = "perceptron, Dirichlet 0.1"
+
+# of all scenarios but FedFisher's grid: that of NIID-Bench, without weight decay
+TRAINING = entry(
+    "sgd", lr=0.01, momentum=0.9, batch_size=64, epochs=10, init="fan_in", shared_init=True
+)
+AUGMENTED = {"augment": "crop_flip"}
+
+
+def partition(name: str, **parameters: Any) -> Entry:
+    """A partition of which the clients set validation examples aside."""
+    return entry(name, **parameters, validation=5000, validation_at="clients")
+
+
+IID = partition("iid")
+DIRICHLET_05 = partition("dirichlet", alpha=0.5, balance=True)
+DIRICHLET_01 = partition("dirichlet", alpha=0.1, balance=True)
+TWO_LABELS = partition("labels_each", each=2)
+FEWER_VALIDATE = {"validation": 200}  # at the small scales
+
+
+def chosen(name: str, label: str, **settings: Any) -> Entry:
+    """A method of which the setting is taken that is most accurate on the clients' validation
+    examples; settings="grid" tries those that the method declares."""
+    best = {"metric": "accuracy", "split": "client_validation"}
+    return entry(name, label, **settings, choose=best)
+
+
+BEST_CLIENT = entry("best_client", "best client", reference=True)
+POOLED = entry("pooled", "pooled training", reference=True)
+BOUNDS = [
+    entry("local", "mean client", reference=True),
+    BEST_CLIENT,
+    POOLED,
+    entry("majority", "majority class", reference=True),
+]
+
+FEDAVG = entry("average", "FedAvg")
+DIAGONAL = chosen("fedfisher_diagonal", "FedFisher (diagonal)", settings="grid")
+KFAC_STEPS = [5, 10, 20, 50, 100, 200]
+KFAC = chosen("fedfisher_kfac", "FedFisher (K-FAC)", steps=KFAC_STEPS)
+FEDLPA = chosen("fedlpa", "FedLPA", settings="grid", steps=200)
+REGMEAN_PLUS = chosen("regmean_plus", "RegMean++", alpha=[0.1, 0.5, 0.9, 1.0])
+
+
+def merges(
+    diagonal: Entry = DIAGONAL,
+    kfac: Entry = KFAC,
+    fedlpa: Entry = FEDLPA,
+    regmean_plus: Entry = REGMEAN_PLUS,
+) -> list[Entry]:
+    """What makes one network of the clients' networks, with no images at the server."""
+    return [
+        FEDAVG,
+        chosen("task_arithmetic", "task arithmetic", settings="grid"),
+        chosen("ties", "TIES", settings="grid"),
+        chosen("fisher_merge", "Fisher merge", settings="grid"),
+        diagonal,
+        kfac,
+        chosen("regmean", "RegMean", settings="grid"),
+        fedlpa,
+        regmean_plus,
+    ]
+
+
+# the server has unlabelled images
+FEDDF = chosen("feddf", "FedDF", settings="grid")
+SMALL_FEDDF = chosen("feddf", "FedDF", lr=[0.001, 0.01], epochs=2)
+
+# all of the clients' networks predict
+ENSEMBLES = [
+    entry("uniform_ensemble", "mean of probabilities"),
+    entry("voting_ensemble", "majority vote"),
+    chosen("weighted_ensemble", "class-weighted ensemble", settings="grid"),
+    chosen("fens", "FENS", settings="grid"),
+]
+
+
+def caption(whose: str) -> str:
+    return text(f"""
+        Test accuracy in percent of what comes of {whose}. Means over five trials, each with a
+        partition of its own, with one standard deviation. Bold: the best of a column.""")
+
+
+TEN_CLIENTS = caption("ten clients' models")
+OTHER_CLIENTS = caption("the clients' models")
+
+
+def quick() -> ExhibitData:
+    """What small scales have in the place of the defaults: digits and tiny networks."""
+    few_steps = like(DIAGONAL, settings=[], steps=[20, 200])
+    return exhibit(
+        dataset=entry("digits"),
+        partition=FEWER_VALIDATE,
+        model={"channels": [4, 8], "kernel": 3, "padding": "same", "hidden": [16]},
+        training={"lr": 0.05, "batch_size": 16, "epochs": 4},
+        parameters={"rounds": 10, "batch_size": 1000, "public_data": "digits"},
+        methods=[*BOUNDS, *merges(diagonal=few_steps), SMALL_FEDDF, *ENSEMBLES],
+    )
+
+
+def tiny() -> ExhibitData:
+    return exhibit(
+        quick(),
+        sweep={"partition.clients": [4]},
+        training={"lr": 0.05, "batch_size": 16, "epochs": 2},
+        parameters={"rounds": 5, "batch_size": 1000, "public_data": "digits"},
+        trials=2,
+    )
+
+
+def defaults() -> ExhibitData:
+    """What every exhibit has where it does not say otherwise."""
+    return exhibit(
+        drawing=entry("table", rows=["method"], columns=["case"], sizes=False, best="column"),
+        place="arena/1",
+        dataset=entry("fashion_mnist"),
+        model=LENET,
+        training=TRAINING,
+        partition=IID,
+        sweep={"partition.clients": [10]},
+        trials=5,
+        methods=[*BOUNDS, *merges(), FEDDF, *ENSEMBLES],
+        notes=[
+            text("""
+                Local training, chosen once for all scenarios: SGD, step size 0.01, momentum 0.9,
+                batches of 64, 10 epochs, as in NIID-Bench, and 30 epochs in FedFisher's grid, as in
+                its public code. Starts are uniform within one over the root of the inputs."""),
+            text("""
+                5,000 training examples are set aside at the clients, in proportion to what they
+                hold. The best client, FENS and every choice of a setting read these and nothing
+                else; the test set measures."""),
+            text("""
+                A method tries the settings that it declares, 8 at most, and the best mean over
+                trials on these examples is taken. One that declares none gains nothing by
+                them."""),
+            text("""
+                K-FAC and FedLPA take 200 steps of conjugate gradients at most, where their solution
+                hardly moves any more, and RegMean++ tries four settings: each of its own asks all
+                clients again."""),
+            text("""
+                Dirichlet shares are drawn for each class over the clients, with the balance step of
+                NIID-Bench; two labels a client are dealt as there. Each trial has a partition of
+                its own."""),
+            text("""
+                FedDF's server has 10,000 unlabelled images of MNIST, or of Fashion-MNIST where the
+                clients have MNIST. No other data set here has the shape of CIFAR-10's, so it is
+                left out there."""),
+            text("""
+                Clients that have CIFAR-10 train on crops and mirror images of it, as in FedFisher's
+                public code."""),
+        ],
+        at={"quick": quick(), "tiny": tiny()},
+    )
+
+
+ON_MNIST = exhibit(dataset=entry("mnist"), parameters={"public_data": "fashion_mnist"})
+ON_CIFAR10 = exhibit(
+    dataset=entry("cifar10"), training=AUGMENTED, methods=[*BOUNDS, *merges(), *ENSEMBLES]
+)
+
+
+def skewed(images: str, *on: ExhibitData) -> ExhibitData:
+    return exhibit(
+        *on,
+        scales=["paper"],
+        title=f"LeNet on {images}, ten clients, skewed",
+        caption=TEN_CLIENTS,
+        cases={
+            "dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01},
+            "two-labels": {"label": "two labels a client", "partition": TWO_LABELS},
+        },
+    )
+
+
+def even(images: str, *on: ExhibitData) -> ExhibitData:
+    return exhibit(
+        *on,
+        scales=["paper"],
+        title=f"LeNet on {images}, ten clients, even",
+        caption=TEN_CLIENTS,
+        cases={
+            "iid": {"label": "iid"},
+            "dirichlet-05": {"label": "Dirichlet 0.5", "partition": DIRICHLET_05},
+        },
+    )
+
+
+def fashion_mnist_skewed() -> ExhibitData:
+    """The first part, which there is at every scale."""
+    fewer = {"partition": FEWER_VALIDATE}
+    small = exhibit(cases={"dirichlet-01": fewer, "two-labels": fewer})
+    return exhibit(
+        skewed("Fashion-MNIST"),
+        scales=["tiny", "quick", "paper"],
+        at={"quick": exhibit(small, headline=True), "tiny": small},
+    )
+
+
+def starts() -> ExhibitData:
+    """Every client starts from weights of its own, so methods may match units before they merge."""
+    merged = [
+        entry("average_shared", "FedAvg, one start", reference=True),
+        FEDAVG,
+        chosen("ot_fusion", "OT fusion", settings="grid"),
+        chosen("weight_matching", "weight matching", settings="grid"),
+        entry("c2m3", "cycle-consistent matching"),
+        chosen("matched_regmean", "matching, then RegMean", settings="grid"),
+        chosen("matched_kfac", "matching, then FedFisher (K-FAC)", steps=KFAC_STEPS),
+    ]
+    pfnm = chosen("pfnm", "PFNM", settings=[{"sigma2": s} for s in (0.1, 0.3, 1.0, 3.0)])
+    small = exhibit(
+        partition=FEWER_VALIDATE,
+        methods=[*BOUNDS, *merged, SMALL_FEDDF, *ENSEMBLES],
+        cases={"perceptron": {"model": SMALL_PERCEPTRON}},
+    )
+    return exhibit(
+        title="Clients of different starts on Fashion-MNIST",
+        caption=caption("ten clients' models that started from weights of their own"),
+        training={"shared_init": False},
+        partition=DIRICHLET_01,
+        methods=[*BOUNDS, *merged, FEDDF, *ENSEMBLES],
+        cases={
+            "lenet": {"label": "Dirichlet 0.1"},
+            "perceptron": {"label": WITH_PERCEPTRON, "model": PERCEPTRON, "methods": [pfnm]},
+        },
+        at={"quick": exhibit(small, headline=True), "tiny": small},
+    )
+
+
+def perceptron() -> ExhibitData:
+    small = exhibit(
+        headline=True,
+        model=SMALL_PERCEPTRON,
+        cases={"perceptron": {"partition": FEWER_VALIDATE}},
+    )
+    return exhibit(
+        scales=["quick", "paper"],
+        title="A perceptron on Fashion-MNIST",
+        caption=TEN_CLIENTS,
+        model=PERCEPTRON,
+        cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
+        at={"quick": small},
+    )
+
+
+def five_and_twenty_clients() -> ExhibitData:
+    return exhibit(
+        scales=["paper"],
+        title="LeNet on Fashion-MNIST, five and twenty clients",
+        caption=OTHER_CLIENTS,
+        sweep={"partition.clients": [5, 20]},
+        drawing=entry("table", columns=["case", "clients"]),
+        cases={"dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01}},
+    )
+
+
+def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
+    """A point of FedFisher's grid: five clients, each of which draws its own shares of classes."""
+    own_shares = partition("dirichlet_clients", alpha=alpha)
+    return exhibit(
+        *on,
+        scales=["paper"],
+        title=f"FedFisher's grid on {point}",
+        caption=OTHER_CLIENTS,
+        training={"epochs": 30},
+        sweep={"partition.clients": [5]},
+        cases={case: {"label": f"Dirichlet {alpha} per client", "partition": own_shares}},
+    )
+
+
+def fedfisher_cifar10() -> ExhibitData:
+    grid = fedfisher("CIFAR-10, one point", "own-01", 0.1, ON_CIFAR10)
+    return exhibit(grid, training={**AUGMENTED, "epochs": 30})
+
+
+def larger_network() -> ExhibitData:
+    """Fifteen times LeNet's weights, fewer images, and fewer settings of what costs most."""
+    fewer = like(DIRICHLET_01, validation=2000)
+    return exhibit(
+        scales=["paper"],
+        title="A larger network on 20,000 images of CIFAR-10",
+        caption=TEN_CLIENTS,
+        dataset=entry("cifar10", train=20000),
+        model=LARGER,
+        training=AUGMENTED,
+        methods=[
+            *BOUNDS,
+            *merges(
+                kfac=like(KFAC, steps=[5, 20]),
+                fedlpa=chosen("fedlpa", "FedLPA", damping=[0.001, 0.1], steps=20),
+                regmean_plus=like(REGMEAN_PLUS, alpha=0.9),
+            ),
+            *ENSEMBLES,
+        ],
+        cases={"dirichlet-01": {"label": "larger network, Dirichlet 0.1", "partition": fewer}},
+    )
+
+
+def in_rounds(proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]) -> list[Entry]:
+    """Bounds, and methods of many exchanges with the settings that they try."""
+    return [
+        BEST_CLIENT,
+        POOLED,
+        entry("fedavg", "FedAvg"),
+        chosen("fedavg", "FedProx", proximal=proximal),
+        chosen("fedavg", "FedAvgM", server_momentum=[0.5, 0.9]),
+        chosen("fedadam", "FedAdam", server_lr=adam_lr),
+        chosen("scaffold", "SCAFFOLD", server_lr=[0.5, 1.0]),
+        entry("fednova", "FedNova"),
+        chosen("feddyn", "FedDyn", **feddyn),
+    ]
+
+
+def rounds() -> ExhibitData:
+    """The same local epochs cut into more rounds.
+
+    No part of arena/1, whose methods have one exchange, but on its ground. About 5 core-hours at
+    the paper's size by `fedrepro plan`.
+    """
+    small = exhibit(
+        partition=FEWER_VALIDATE,
+        sweep={"partition.clients": [4]},
+        training={"epochs": 12, "lr": 0.02},
+        cases={
+            "one": {"parameters": {"epochs": 12}},
+            "five": {"label": "3 rounds", "parameters": {"rounds": 3, "epochs": 4}},
+            "twenty": {"label": "12 rounds", "parameters": {"rounds": 12}},
+        },
+        parameters={"rounds": 12, "batch_size": 1000},
+        methods=in_rounds([0.01, 0.1], [0.01, 0.1], {"alpha": [0.01, 0.1]}),
+    )
+    return exhibit(
+        scales=["quick", "paper"],
+        # fixed before the first number was read: three, and two more, whatever these showed
+        trials=5,
+        title="What more exchanges are worth: LeNet on Fashion-MNIST, Dirichlet 0.1",
+        caption=text("""
+            Test accuracy in percent after the same number of local epochs at each client, in one
+            round or cut into more. Means over trials, each with a partition of its own, with one
+            standard deviation. Bold: the best of a column."""),
+        training={"epochs": 20},
+        partition=DIRICHLET_01,
+        parameters={"fraction": 1.0},
+        methods=in_rounds([0.001, 0.01, 0.1, 1.0], [0.001, 0.01, 0.1], {"settings": "grid"}),
+        cases={
+            "one": {"label": "1 round", "parameters": {"rounds": 1, "epochs": 20}},
+            "five": {"label": "5 rounds", "parameters": {"rounds": 5, "epochs": 4}},
+            "twenty": {"label": "20 rounds", "parameters": {"rounds": 20, "epochs": 1}},
+        },
+        notes=[
+            text("""
+                All clients take part in every round. SCAFFOLD's controls and FedNova's lengths
+                count momentum as the latter does: so many steps without it as carry as far."""),
+            text("""
+                Each method tries at most eight settings, chosen by accuracy on the clients'
+                validation examples. FedDyn's server overshoots in its first round; its paper
+                reports the mean of the clients beside it."""),
+        ],
+        at={"quick": small},
+    )
+
+
+BOARD_1 = {
+    "title": "One exchange of models, ten classes of small images",
+    "baseline": "FedAvg",
+    "ceiling": "pooled training",
+    "line": "best client",
+    "ground": "1e2f0009083b3615084f004e4dfbbf048fb506b62b85b1d41af81a0fafeec21e",
+    "data": {
+        "mnist": "ee549a562a810942d68b31d4589f9e18e0322ba0136684939f7170d5fcaf0e81",
+        "fashion_mnist": "6aaec0d49a339b8b4b52b1f3dfff1ac04e03c9f034f92ee031d127a6029e5090",
+        "cifar10": "e1759fe21d23087602f142aa423845095eb88acb0eda5d294dd531586e1791ca",
+    },
+}
+
+EXHIBITS = PaperData(
+    paper="arena",
+    title="Which method should I use?",
+    source="a leaderboard of this project, arena/1",
+    boards={"1": BOARD_1},
+    defaults=defaults(),
+    exhibits={
+        "1-fashion-mnist-skewed": fashion_mnist_skewed(),
+        "1-fashion-mnist-even": even("Fashion-MNIST"),
+        "1-starts": starts(),
+        "1-perceptron": perceptron(),
+        "1-fashion-mnist-clients": five_and_twenty_clients(),
+        "1-fedfisher-fashion-mnist-01": fedfisher("Fashion-MNIST, 0.1", "own-01", 0.1),
+        "1-fedfisher-fashion-mnist-005": fedfisher("Fashion-MNIST, 0.05", "own-005", 0.05),
+        "1-fedfisher-fashion-mnist-02": fedfisher("Fashion-MNIST, 0.2", "own-02", 0.2),
+        "1-mnist-skewed": skewed("MNIST", ON_MNIST),
+        "1-mnist-even": even("MNIST", ON_MNIST),
+        "1-cifar10-skewed": skewed("CIFAR-10", ON_CIFAR10),
+        "1-cifar10-even": even("CIFAR-10", ON_CIFAR10),
+        "1-fedfisher-cifar10": fedfisher_cifar10(),
+        "1-cifar10-network": larger_network(),
+        "rounds": rounds(),
+    },
+)

@@ -1,0 +1,83 @@
+"""Logistic models and networks in one exhibit: the six cases of tables 1 and 2, from the same runs,
+and what early stopping does to either."""
+
+from __future__ import annotations
+
+from fedrepro.papers.gems.exhibits.common import BASELINES, CIFAR, DIGITS, GEMS, HAM, NEURAL_GEMS
+from fedrepro.papers.gems.exhibits.logistic import GEMS_TUNED, MNIST_LOGISTIC, table_1
+from fedrepro.papers.gems.exhibits.networks import (
+    ALL_LAST,
+    CIFAR_NETWORKS,
+    HAM_NETWORKS,
+    NETWORK,
+    NEURAL_LAST,
+)
+from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
+
+
+def in_all() -> ExhibitData:
+    logistic: Entry = {"label": "logistic"}
+    network: Entry = {
+        "label": "network",
+        **NETWORK,
+        "methods": [NEURAL_GEMS, *ALL_LAST],
+        "without": ["GEMS, balls", "GEMS, balls, tuned"],
+    }
+    small = exhibit(
+        cases={
+            "mnist-logistic": {"label": "as MNIST, logistic"},
+            "cifar10-logistic": {"label": "as CIFAR-10, logistic", "dataset": DIGITS},
+            "ham10000-logistic": {"label": "as HAM10000, logistic", "dataset": DIGITS},
+            "mnist-network": {"label": "as MNIST, network"},
+            "cifar10-network": {"label": "as CIFAR-10, network", "dataset": DIGITS},
+            "ham10000-network": {"label": "as HAM10000, network", "dataset": DIGITS},
+        }
+    )
+    return exhibit(
+        drawing=entry("table", rows=["case"], columns=["method"], best="row"),
+        title="The six cases of tables 1 and 2",
+        place="sections 1 and 5",
+        caption=text("""
+            What sentences on all of tables 1 and 2 are judged by. The runs are those of the tables.
+        """),
+        methods=table_1(MNIST_LOGISTIC)["methods"],
+        cases={
+            "mnist-logistic": logistic,
+            "cifar10-logistic": like(logistic, dataset=CIFAR, parameters={"epsilon": 0.2}),
+            "ham10000-logistic": like(logistic, dataset=HAM, parameters={"epsilon": 0.2}),
+            "mnist-network": network,
+            "cifar10-network": like(
+                network,
+                dataset=CIFAR,
+                model=CIFAR_NETWORKS["model"],
+                parameters=CIFAR_NETWORKS["parameters"],
+            ),
+            "ham10000-network": like(network, dataset=HAM, parameters=HAM_NETWORKS["parameters"]),
+        },
+        at={"quick": small, "tiny": small},
+    )
+
+
+def early_stopping() -> ExhibitData:
+    network: Entry = {
+        "label": "network, each stops",
+        **NETWORK,
+        "methods": [NEURAL_GEMS, NEURAL_LAST],
+    }
+    whole = like(NETWORK["training"], patience=0)
+    return exhibit(
+        title="What early stopping of each client does to averages",
+        place="beyond the paper",
+        caption=text("""
+            Test accuracy in percent where each client stops by itself, and where all train for 40
+            epochs.
+        """),
+        cases={
+            "logistic": {"label": "logistic, each stops"},
+            "logistic-whole": {"label": "logistic, 40 epochs", "training": {"patience": 0}},
+            "network": network,
+            "network-whole": like(network, label="network, 40 epochs", training=whole),
+        },
+        methods=[*BASELINES, GEMS, GEMS_TUNED],
+        at={"paper": {"trials": 5}},
+    )
