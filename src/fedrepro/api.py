@@ -182,12 +182,12 @@ class LocalModels:
         model with convolutions. layers: their names in order, where file and names leave it open.
         names: of the clients, for sentences. Errors: FedreproError; see `networks.state_dicts`.
         """
-        files = import_module(STATE_DICTS)
+        module = import_module(STATE_DICTS)
         spec = read_token("model", model) if model else None
-        found = files.stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
-        counts = files.checked_counts(label_counts, len(state_dicts), found.classes)
+        stacked = module.stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
+        counts = module.checked_counts(label_counts, len(state_dicts), stacked.classes)
         return LocalModels(
-            found.model, found.shape, found.classes, found.tensors, counts, found.layers
+            stacked.model, stacked.shape, stacked.classes, stacked.tensors, counts, stacked.layers
         )
 
     @property
@@ -269,8 +269,8 @@ class GlobalModel:
     @property
     def finite(self) -> bool:
         """Whether all weights are numbers: a model that is not predicts nothing."""
-        held = [*self.tensors.values(), *(self.gate or {}).values()]
-        return all(bool(np.isfinite(value).all()) for value in held)
+        arrays = [*self.tensors.values(), *(self.gate or {}).values()]
+        return all(bool(np.isfinite(value).all()) for value in arrays)
 
     def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
         """The network as plain PyTorch loads it: torch tensors, float32, weights as (out, in).
@@ -287,9 +287,9 @@ class GlobalModel:
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """The same for each of the m networks."""
-        found: list[dict[str, Any]]
-        found = import_module(STATE_DICTS).unstack(self.model, self.tensors, layers or self.layers)
-        return found
+        dicts: list[dict[str, Any]]
+        dicts = import_module(STATE_DICTS).unstack(self.model, self.tensors, layers or self.layers)
+        return dicts
 
 
 State = dict[str, Any]

@@ -16,7 +16,7 @@ from problems import problem
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.federation.clients import Clients
-from fedrepro.methods.fedavg import drawn
+from fedrepro.methods.fedavg import sample_clients
 from fedrepro.numbers.measure import correct
 from fedrepro.training.minibatches import Task
 
@@ -49,7 +49,7 @@ def test_all_clients_are_averaged_by_their_examples(given):
 
 def test_shares_of_all_clients_shorten_the_step(given):
     start, found, _ = after_a_round(given, fraction=0.5, weights="all")
-    chosen = drawn(4, 0.5, Rng(0).at(round=0))
+    chosen = sample_clients(4, 0.5, Rng(0).at(round=0))
     held = given.info.example_counts
     share = held[chosen] / held.sum()
     for k, v in trained(given, start, chosen).items():
@@ -124,7 +124,7 @@ def test_a_pull_keeps_clients_near_the_weights_they_received(given):
 def test_the_server_goes_on_along_past_updates(given):
     made = METHODS["fedavg"].fn(fraction=1.0, server_momentum=0.5, server_lr=2.0)
     update = {"a": np.array([[1.0, -2.0]])}
-    step, kept = made.server_step(update, {"a": np.array([[4.0, 0.0]], np.float32)}, 3)
+    step, kept = made.server_update(update, {"a": np.array([[4.0, 0.0]], np.float32)}, 3)
     assert step["a"].tolist() == [[6.0, -4.0]]
     assert kept["a"].tolist() == [[3.0, -2.0]]
 
@@ -133,7 +133,7 @@ def test_fedadam_takes_the_printed_step(given):
     made = METHODS["fedadam"].fn(server_lr=0.1, beta1=0.9, beta2=0.99, tau=0.01)
     weights = {"a": np.zeros((1, 2), np.float32)}
     update = {"a": np.array([[1.0, -0.5]])}
-    step, kept = made.server_step(update, made.at_rest(weights), 0)
+    step, kept = made.server_update(update, made.init_server_state(weights), 0)
     first, second = 0.1 * update["a"], 0.99 * 0.01**2 + 0.01 * update["a"] ** 2
     assert np.allclose(step["a"], 0.1 * first / (np.sqrt(second) + 0.01))
     assert np.allclose(kept["first"]["a"], first)
@@ -205,7 +205,7 @@ def test_the_entropy_term_is_rms_equation_8(given):
 
 @drawn_from(st.integers(1, 200), st.floats(0, 1), st.integers(0, 5))
 def test_so_many_clients_are_drawn_anew_in_every_round(clients, fraction, done):
-    chosen = drawn(clients, fraction, Rng(0).at(round=done))
+    chosen = sample_clients(clients, fraction, Rng(0).at(round=done))
     assert len(chosen) == max(1, round(fraction * clients))
     assert sorted(set(chosen.tolist())) == chosen.tolist()
     assert 0 <= chosen.min() <= chosen.max() < clients

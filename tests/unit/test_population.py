@@ -29,7 +29,7 @@ from fedrepro.data.membership import build_partition, read_members, table_of, wr
 from fedrepro.data.population import Population, population_of
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.federation.clients import ClientData, Clients
-from fedrepro.methods.fedavg import MANY, drawn
+from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages import data as data_stage
@@ -225,7 +225,9 @@ def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(n
     info = ClientInfo(problem().info.training, example_counts=own.train.sizes)
     method = METHODS[name].fn(rounds=3, fraction=5e-6, epochs=1)
     *_, state = states(method, clients, info)
-    chosen = {int(j) for done in range(3) for j in drawn(10**6, 5e-6, Rng(0).at(round=done))}
+    chosen = {
+        int(j) for done in range(3) for j in sample_clients(10**6, 5e-6, Rng(0).at(round=done))
+    }
     assert made.seen <= chosen | {0}  # of the first, one example tells the form of all
     assert set(state["private" if name == "representation_matching" else "kept"]) == set(
         map(str, chosen)
@@ -245,19 +247,21 @@ def test_what_needs_everybody_is_told_so_or_gets_everybody():
 @drawn_by(st.integers(MANY - 3, MANY + 3), st.integers(1, 200), st.integers(0, 9))
 @settings(max_examples=30)
 def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
-    chosen = drawn(clients, count / clients, Rng(seed).at(round=2))
+    chosen = sample_clients(clients, count / clients, Rng(seed).at(round=2))
     assert len(chosen) == count
     assert (np.diff(chosen) > 0).all()
     assert chosen[0] >= 0
     assert chosen[-1] < clients
-    again = drawn(clients, count / clients, Rng(seed).at(round=2))
+    again = sample_clients(clients, count / clients, Rng(seed).at(round=2))
     assert np.array_equal(chosen, again)
 
 
 def test_every_one_of_many_clients_is_as_likely():
     counts = np.zeros(10, int)
     for done in range(400):
-        counts += np.bincount(drawn(10 * MANY, 1e-3, Rng(1).at(round=done)) // MANY, minlength=10)
+        counts += np.bincount(
+            sample_clients(10 * MANY, 1e-3, Rng(1).at(round=done)) // MANY, minlength=10
+        )
     assert counts.sum() == 400 * 100
     assert (np.abs(counts - 4000) < 4 * np.sqrt(4000 * 0.9)).all()
 

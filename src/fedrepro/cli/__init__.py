@@ -40,20 +40,20 @@ def name_configured() -> None:
     from fedrepro.core.yaml_text import parse_yaml
 
     try:
-        found = parse_yaml(text)
+        config = parse_yaml(text)
     except ValueError as error:
         print(f"{CONFIG} is not valid YAML, so no components are read: {error}", file=sys.stderr)
         return
-    files = found.get("components") if isinstance(found, dict) else None
+    files = config.get("components") if isinstance(config, dict) else None
     if isinstance(files, list) and all(isinstance(file, str) for file in files):
         outside.name_files(files)
 
 
 def put_on_path() -> None:
     """Let jobs find the `fedrepro` command also where the environment is not activated."""
-    own = os.path.dirname(sys.executable)
-    if own not in os.environ["PATH"].split(os.pathsep):
-        os.environ["PATH"] = os.pathsep.join([own, os.environ["PATH"]])
+    folder = os.path.dirname(sys.executable)
+    if folder not in os.environ["PATH"].split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join([folder, os.environ["PATH"]])
 
 
 def say_again(logs: str | list[str]) -> None:
@@ -62,9 +62,11 @@ def say_again(logs: str | list[str]) -> None:
     Snakemake prints what it knows of a failed job around them, which may be thousands of file
     names. logs: Snakemake's own log files; one in its early versions.
     """
-    found: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for log in [logs] if isinstance(logs, str) else logs:
         with open(log, encoding="utf-8", errors="replace") as file:
-            found |= dict.fromkeys(line.rstrip() for line in file if line.startswith("fedrepro: "))
-    if found:
-        atexit.register(print, *found, sep="\n", file=sys.stderr)
+            sentences |= dict.fromkeys(
+                line.rstrip() for line in file if line.startswith("fedrepro: ")
+            )
+    if sentences:
+        atexit.register(print, *sentences, sep="\n", file=sys.stderr)

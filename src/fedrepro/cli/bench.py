@@ -33,8 +33,8 @@ def overview() -> str:
     require_clone()
     lines = ["Usage: fedrepro bench NAME [OPTIONS]; bench NAME --help says what it measures.", ""]
     for name in names():
-        told = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text("utf-8"))) or ""
-        lines.append(f"  {name:11} {' '.join(told.split(chr(10) * 2)[0].split())}")
+        docstring = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text("utf-8"))) or ""
+        lines.append(f"  {name:11} {' '.join(docstring.split(chr(10) * 2)[0].split())}")
     return "\n".join(lines)
 
 

@@ -107,14 +107,14 @@ def _matching_findings(
         for client, atoms in enumerate(matching.assignments):
             ours[client, : len(atoms)] = atoms
         same = ours == case.assignments[layer]
-        words = f"{same.sum()} of {same.size} units"
-        yield CaseFinding(f"layer {layer} assignments", bool(same.all()), words)
+        message = f"{same.sum()} of {same.size} units"
+        yield CaseFinding(f"layer {layer} assignments", bool(same.all()), message)
         size, recorded = len(matching.counts), case.sizes[layer]
         yield CaseFinding(f"layer {layer} size", size == recorded, f"{size}, recorded {recorded}")
         counts = case.counts[layer]
         equal = np.array_equal(counts, matching.counts)
-        words = f"{counts.sum()} units recorded, {matching.counts.sum()} in {size} atoms here"
-        yield CaseFinding(f"layer {layer} counts", equal, words)
+        message = f"{counts.sum()} units recorded, {matching.counts.sum()} in {size} atoms here"
+        yield CaseFinding(f"layer {layer} counts", equal, message)
 
 
 def _network_findings(case: RecordedCase, network: UnitArrays) -> Iterator[CaseFinding]:
@@ -222,10 +222,10 @@ def _widths(arrays: _Arrays, clients: int, dims: np.ndarray) -> np.ndarray:
 def _assignments(arrays: _Arrays, layer: int, widths: np.ndarray) -> np.ndarray:
     """Atoms by client and unit, int64 (J, at least the widest client), -1 beyond its width."""
     name = f"layer{layer}_assign"
-    found = arrays.whole(name, (len(widths), None))
-    if found.shape[1] < widths.max():
-        raise arrays.error(f"'{name}' has room for {found.shape[1]} of {widths.max()} units")
-    return found
+    assigned = arrays.whole(name, (len(widths), None))
+    if assigned.shape[1] < widths.max():
+        raise arrays.error(f"'{name}' has room for {assigned.shape[1]} of {widths.max()} units")
+    return assigned
 
 
 def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[UnitArrays]:
@@ -238,8 +238,8 @@ def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[Uni
         blocks.append(arrays.real(f"in_{2 * layer}", (clients, fan_in, fan_out), padded))
         blocks.append(arrays.real(f"in_{2 * layer + 1}", (clients, fan_out), padded))
     return [
-        _network(arrays, [block[j] for block in blocks], (inputs, *own, classes), j)
-        for j, own in enumerate(widths.tolist())
+        _network(arrays, [block[j] for block in blocks], (inputs, *client_widths, classes), j)
+        for j, client_widths in enumerate(widths.tolist())
     ]
 
 

@@ -20,21 +20,21 @@ def check_method(
 
     failed = 0
     for item in stage.methods_of(method):
-        found = stage.check_method(item)
-        _show(found)
-        failed += not found.passes
+        checked = stage.check_method(item)
+        _show(checked)
+        failed += not checked.passes
     raise typer.Exit(int(bool(failed)))
 
 
 def _show(found: CheckedMethod) -> None:
     """Two tables: what it is and costs, and the checks."""
     table = table_of("", f"{found.item.name}: {found.item.doc}")
-    for name, words in _rows(found):
-        table.add_row(name, words)
+    for name, text in _rows(found):
+        table.add_row(name, text)
     show(table)
     checks = table_of("check", "", "why not")
-    for words, why in found.findings:
-        checks.add_row(words, "FAILS" if why else "passes", why)
+    for text, why in found.findings:
+        checks.add_row(text, "FAILS" if why else "passes", why)
     show(checks)
     broken = sum(1 for _, why in found.findings if why)
     say(
@@ -54,8 +54,8 @@ def _rows(found: CheckedMethod) -> list[tuple[str, str]]:
     meta, numbers = found.item.meta, found.numbers
     needs = [f"{NEEDS[need]} ({need})" for need in sorted(meta["needs"]) if need in NEEDS]
     kind = METHOD_KINDS[meta["kind"]]
-    given = ["the clients' weights"] if kind.with_data else ["no data: it draws its own"]
-    rows = [("kind", kind.words), ("sees", "; ".join([*given, *needs]))]
+    inputs = ["the clients' weights"] if kind.with_data else ["no data: it draws its own"]
+    rows = [("kind", kind.words), ("sees", "; ".join([*inputs, *needs]))]
     if meta["one_start"]:
         rows.append(("asks for", "models that trained from one start"))
     if not numbers:
@@ -71,9 +71,10 @@ def _rows(found: CheckedMethod) -> list[tuple[str, str]]:
     server, clients = numbers["seconds"], numbers["client_seconds"]
     rows.append(("takes", f"{server:.3f} s at the server, {clients:.3f} s at all clients"))
     networks = f" in {numbers['forward_passes']:.0f} networks or draws"
-    own = models / 4 / found.clients
+    per_client = models / 4 / found.clients
     size = (
-        f"{numbers['parameters']:,.0f} parameters, {times(numbers['parameters'], own)} a client's"
+        f"{numbers['parameters']:,.0f} parameters, "
+        f"{times(numbers['parameters'], per_client)} a client's"
     )
     rows.append(("makes", size + (networks if numbers["forward_passes"] > 1 else "")))
     after = f" after {found.rounds} rounds" if found.rounds else ""

@@ -42,10 +42,10 @@ def list_data(scale: Scale = "") -> None:
     for name, item in sorted(components("dataset").items()):
         console.print(f"{name}: {item.meta['title']}", style="bold")
         _print_lines([f"licence: {item.meta['licence']}", *_files(name, table)])
-    found = sorted(_datasets_folder(scale).glob("*/dataset.json"))
-    if not found:
+    paths = sorted(_datasets_folder(scale).glob("*/dataset.json"))
+    if not paths:
         console.print("None is prepared yet: fedrepro data fetch NAME, or --all.")
-    for path in found:
+    for path in paths:
         _print_prepared(path.parent)
 
 
@@ -119,7 +119,7 @@ def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
             else:
                 bars.update(bar, completed=source.bytes, total=source.bytes)
 
-        for _ in pool.map(lambda given: one(*given), files):
+        for _ in pool.map(lambda pair: one(*pair), files):
             pass
     return failed
 

@@ -27,10 +27,10 @@ def examine(say: Callable[[str], None]) -> int:
     """Say what is found as it is found, and in the last line whether all is well: 0, or 1."""
     wrong: dict[str, None] = {}
     for part in PARTS:
-        for one in safely(part):
-            say(f"{one.what:{WIDTH}}{one.words}")
-            if one.wrong:
-                wrong[one.what] = None
+        for observation in safely(part):
+            say(f"{observation.what:{WIDTH}}{observation.words}")
+            if observation.wrong:
+                wrong[observation.what] = None
     say(f"Not all is well: see {', '.join(wrong)}." if wrong else "All is well.")
     return int(bool(wrong))
 
@@ -49,31 +49,31 @@ def computing(seconds: float = SECONDS) -> Iterator[Observation]:
     It is forked, not started anew, so that an emulator that runs this process runs it too.
     """
     context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(there,), daemon=True)
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(sender,), daemon=True)
     process.start()
-    there.close()
+    sender.close()
     try:
-        while here.poll(seconds):
-            one = here.recv()
-            if one is None:
+        while receiver.poll(seconds):
+            observation = receiver.recv()
+            if observation is None:
                 return
-            yield one
-        words = f"gave no answer for {seconds:g} s: is the machine busy, or a disk not there?"
+            yield observation
+        message = f"gave no answer for {seconds:g} s: is the machine busy, or a disk not there?"
     except EOFError:
         process.join()
-        words = _ended(process.exitcode or 0)
+        message = _ended(process.exitcode or 0)
     finally:
         process.kill()
         process.join()
-        here.close()
-    yield Observation("libraries", words, wrong=True)
+        receiver.close()
+    yield Observation("libraries", message, wrong=True)
 
 
 def _answer(there: Connection) -> None:
     for ask in ASKED:
-        for one in safely(ask):
-            there.send(one)
+        for observation in safely(ask):
+            there.send(observation)
     there.send(None)
 
 
@@ -114,23 +114,23 @@ def _mirror() -> str:
 
 def _held(what: str, table: DatasetTable, folder: Path, mirror: bool) -> Iterator[Observation]:
     """Data sets with how many of their files are there, and files of a size that none has."""
-    found = []
+    held = []
     for name in dict.fromkeys(row.name for row in table.rows):
-        files, there = table.files(name), 0
+        files, present = table.files(name), 0
         for file in files:
             forms = table.forms(name, file)
             places = dict.fromkeys(row.place if mirror else f"{name}/{file}" for row in forms)
             paths = [path for place in places if (path := folder / place).is_file()]
-            there += bool(paths)
+            present += bool(paths)
             sizes = {row.bytes for row in forms}
             for path in paths:
                 if None not in sizes and path.stat().st_size not in sizes:
-                    words = f"{path} has not the size that {table.path} states: delete it"
-                    yield Observation(what, words, wrong=True)
-        if there:
-            of_all = "" if there == len(files) else f" ({there} of {len(files)} files)"
-            found.append(name + of_all)
-    yield Observation(what, f"{folder}: {', '.join(found) or 'no data set'}")
+                    message = f"{path} has not the size that {table.path} states: delete it"
+                    yield Observation(what, message, wrong=True)
+        if present:
+            of_all = "" if present == len(files) else f" ({present} of {len(files)} files)"
+            held.append(name + of_all)
+    yield Observation(what, f"{folder}: {', '.join(held) or 'no data set'}")
 
 
 PARTS: tuple[Callable[[], Iterator[Observation]], ...] = (facts, computing, data_sets)

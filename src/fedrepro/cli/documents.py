@@ -76,7 +76,7 @@ FROM_COUNTS = "<!-- counts from here: fedrepro documents -->"
 
 def documents() -> dict[Path, str]:
     """Path -> text of every generated document, and of one that has a generated part."""
-    found = {
+    texts = {
         Path("workflow/schemas/config.schema.json"): _schema(Config),
         Path("workflow/schemas/exhibits.schema.json"): _schema(ExhibitFile),
         Path("config/README.md"): readme(),
@@ -94,16 +94,16 @@ def documents() -> dict[Path, str]:
             parts.append((page, FROM_PRINTED, partial(printed_verdicts, paper)))
     for path, mark, part in parts:
         if path.exists() and mark in path.read_text():
-            found[path] = _with_part(found.get(path) or path.read_text(), mark, part())
+            texts[path] = _with_part(texts.get(path) or path.read_text(), mark, part())
     drawn = sorted(RECORD.glob(f"paper/*/{CLAIMS}"))
     if drawn and Path("docs/figures").is_dir():
-        told = {name_of(path.parent.name): of_claims(_claims(path)) for path in drawn}
-        found[Path("docs/figures/answer.svg")] = picture(told)
+        by_paper = {name_of(path.parent.name): of_claims(_claims(path)) for path in drawn}
+        texts[Path("docs/figures/answer.svg")] = picture(by_paper)
     for path in (Path("README.md"), *pages.values()):
-        text = found.get(path) or (path.read_text(encoding="utf-8") if path.exists() else "")
+        text = texts.get(path) or (path.read_text(encoding="utf-8") if path.exists() else "")
         if LINK.search(text):
-            found[path] = filled(text, RECORD)
-    return found
+            texts[path] = filled(text, RECORD)
+    return texts
 
 
 def _schema(model: type[BaseModel]) -> str:
@@ -128,8 +128,8 @@ def _costs(scale: str, key: str) -> tuple[str, ...]:
     files = open_recorded(RECORD / scale, key, scale)
     run = files.run
     spent = run.get("cpu_seconds", {})
-    each = [[spent[s] for s in column if s in spent] for column in STAGES]
-    stages = [f"{sum(own) / 60:.1f}" if own else "–" for own in each]
+    by_column = [[spent[s] for s in column if s in spent] for column in STAGES]
+    stages = [f"{sum(seconds) / 60:.1f}" if seconds else "–" for seconds in by_column]
     whole = f"{sum(spent.values()) / 60:.1f} min" if spent else "–"
     memory = f"{max(run['peak_bytes'].values()) / 2**30:.2f} GiB" if run.get("peak_bytes") else "–"
     name = key.partition("/")[2] + (", on a GPU" if on_a_gpu(run) else "")
@@ -139,13 +139,13 @@ def _costs(scale: str, key: str) -> tuple[str, ...]:
 def method_table() -> str:
     """Methods by kind: what each does, is handed, and has sent; and how many settings are tried."""
     heads = ["method", "what it does", "is handed", "clients send beside models", "settings"]
-    found = []
+    sections = []
     for kind, title in KINDS_OF_METHODS.items():
-        own = [
+        items = [
             item for _, item in sorted(components("method").items()) if item.meta["kind"] == kind
         ]
-        found += [f"### {title}\n", _table(heads, map(_method_line, own))]
-    return "\n".join(found)
+        sections += [f"### {title}\n", _table(heads, map(_method_line, items))]
+    return "\n".join(sections)
 
 
 KINDS_OF_METHODS = {
@@ -170,7 +170,7 @@ def recorded_verdicts(claims: Path) -> str:
     """A table of a paper's claims: each verdict, and the number that decides it."""
     return _table(
         ["claim", "in our words", "verdict", "what decides it", "number", "bound", "bound fixed"],
-        [_verdict(own) for own in _claims(claims)],
+        [_verdict(checks) for checks in _claims(claims)],
     )
 
 
@@ -189,8 +189,8 @@ def counts(claims: Path) -> str:
     """What a page of findings leads with: how many printed values and claims there are of each."""
     paper = claims.parent.name
     rows = [row for _, row in _printed_rows(paper)]
-    told = [printed_counts(rows), claim_counts(_claims(claims))]
-    return "\n".join(f"- {' '.join(sentences)}" for sentences in told if sentences) + "\n"
+    bullets = [printed_counts(rows), claim_counts(_claims(claims))]
+    return "\n".join(f"- {' '.join(sentences)}" for sentences in bullets if sentences) + "\n"
 
 
 def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
@@ -209,13 +209,16 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
     readings: dict[str, list[dict[str, str]]] = {}
     for check in checks:
         readings.setdefault(check["reading"], []).append(check)
-    said = {name: _whole(own) for name, own in readings.items()}
-    if len(set(said.values())) > 1:
-        decided = {name: deciding(own, said[name]) for name, own in readings.items()}
-        told = [f"{name}: {said[name]}, {_looked_at(one)}" for name, one in decided.items()]
-        numbers = [_measured(one) or "–" for one in decided.values()]
-        bounds = dict.fromkeys(one["bound"] for one in decided.values())
-        return *head, "; ".join(told), "; ".join(numbers), "; ".join(bounds), row["fixed"]
+    verdicts = {name: _whole(reading) for name, reading in readings.items()}
+    if len(set(verdicts.values())) > 1:
+        decided = {name: deciding(reading, verdicts[name]) for name, reading in readings.items()}
+        parts = [
+            f"{name}: {verdicts[name]}, {_looked_at(decisive)}"
+            for name, decisive in decided.items()
+        ]
+        numbers = [_measured(decisive) or "–" for decisive in decided.values()]
+        bounds = dict.fromkeys(decisive["bound"] for decisive in decided.values())
+        return *head, "; ".join(parts), "; ".join(numbers), "; ".join(bounds), row["fixed"]
     return *head, _looked_at(row), _measured(row), row["bound"], row["fixed"]
 
 
@@ -225,8 +228,8 @@ def _whole(checks: list[dict[str, str]]) -> str:
 
 
 def _looked_at(row: Mapping[str, str]) -> str:
-    at = row["at"] or (f"missing: {row['missing']}" if row["missing"] else "not run")
-    return f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]} ({at})"
+    place = row["at"] or (f"missing: {row['missing']}" if row["missing"] else "not run")
+    return f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]} ({place})"
 
 
 def _measured(row: Mapping[str, str]) -> str:
@@ -247,15 +250,15 @@ def printed_verdicts(paper: str) -> str:
 def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
     """Every printed value, with its row of the record; what is open is settled by all of it."""
     folder = RECORD / "paper" / paper
-    found: dict[str, Iterator[dict[str, str]]] = {}
+    readers: dict[str, Iterator[dict[str, str]]] = {}
     claims = _claims(folder / "claims.csv") if (folder / "claims.csv").exists() else []
     rows = []
     for value in read_published(published_file(paper)):
-        if value.exhibit not in found:
+        if value.exhibit not in readers:
             file = folder / f"{value.exhibit}.printed.csv"
             text = file.read_text(encoding="utf-8") if file.exists() else ""
-            found[value.exhibit] = csv.DictReader(io.StringIO(text, newline=""))
-        row = next(found[value.exhibit], None)
+            readers[value.exhibit] = csv.DictReader(io.StringIO(text, newline=""))
+        row = next(readers[value.exhibit], None)
         _require_same(value, row)
         absent = {"verdict": "not run", "unbounded": "", "mean": ""}
         absent |= {"note": value.note, "apart": value.apart}
@@ -267,8 +270,8 @@ def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
 def _recorded(paper: str, name: str) -> pd.DataFrame | None:
     """The numbers of a recorded exhibit, None if it is not recorded."""
     key = f"{paper}/{name}"
-    there = Path(f"{RECORD / 'paper' / key}{RUN}").exists()
-    return open_recorded(RECORD / "paper", key, "paper").numbers if there else None
+    recorded = Path(f"{RECORD / 'paper' / key}{RUN}").exists()
+    return open_recorded(RECORD / "paper", key, "paper").numbers if recorded else None
 
 
 def _require_same(value: PrintedValue, row: Mapping[str, str] | None) -> None:
@@ -284,8 +287,8 @@ def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...
     cell = ", ".join(f"{key} {part}" for key, part in value.cell.items())
     number = f"{value.metric} ({value.split})" if value.split else value.metric
     ours = _number(float(row["mean"])) if row["mean"] else ""
-    told = word_of(row), reasons(row)
-    return value.exhibit, cell, value.method, number, _number(value.value), ours, *told
+    outcome = word_of(row), reasons(row)
+    return value.exhibit, cell, value.method, number, _number(value.value), ours, *outcome
 
 
 def _number(value: float) -> str:

@@ -77,9 +77,9 @@ def partition_map(
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
     """The data set as a run left it, or else prepared in `folder` from its raw files."""
     for scale in ("quick", "paper", "tiny"):
-        found = Path(Paths(scale, 0).dataset(dataset))
-        if raw is None and (found / "dataset.json").exists():
-            return load_prepared(found)
+        path = Path(Paths(scale, 0).dataset(dataset))
+        if raw is None and (path / "dataset.json").exists():
+            return load_prepared(path)
     source = raw or Path("resources") / dataset.name
     missing = [name for name in raw_files(dataset) if not (source / name).exists()]
     if missing:

@@ -55,26 +55,29 @@ def verify(
         raise FedreproError(f"--runs is a number of at most seven digits, or all, not '{runs:.40}'")
     count = None if runs == "all" else int(runs)
     nothing = count == 0  # of the method's file is run
-    by = "" if nothing else isolation()
-    if not by and not unprotected and not nothing:
+    isolator = "" if nothing else isolation()
+    if not isolator and not unprotected and not nothing:
         raise FedreproError(
             "nothing here isolates a method's file, which is a stranger's code: that takes Linux "
             "with bubblewrap, or with namespaces for users and util-linux; --unprotected runs it "
             "all the same, with your network and your files"
         )
-    if not by and not nothing:
+    if not isolator and not nothing:
         say("the method's file is not isolated: it has your network and your files")
-    here = Here(_stage, by, 60 * minutes)
-    found = verified(archive, count, here, enter)
-    for sentence in found.differing:
+    runner = Here(_stage, isolator, 60 * minutes)
+    verdict = verified(archive, count, runner, enter)
+    for sentence in verdict.differing:
         say(sentence)
-    told = f"{len(found.computed)} of {found.runs} files of runs were computed again"
-    if found.differing:
-        say(f"{archive} does not hold: {told}, {len(found.differing)} of them came out otherwise")
+    summary = f"{len(verdict.computed)} of {verdict.runs} files of runs were computed again"
+    if verdict.differing:
+        say(
+            f"{archive} does not hold: {summary}, {len(verdict.differing)} of them came out "
+            "otherwise"
+        )
         raise typer.Exit(1)
-    how = f"{told}, with the same bytes" if found.computed else "nothing was computed again"
-    say(f"{archive}: {found.label}, {found.status}: {how}")
-    for path in found.entered:
+    how = f"{summary}, with the same bytes" if verdict.computed else "nothing was computed again"
+    say(f"{archive}: {verdict.label}, {verdict.status}: {how}")
+    for path in verdict.entered:
         say(f"written: {path}")
 
 

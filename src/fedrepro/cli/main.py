@@ -76,13 +76,13 @@ def _said(error: Exception, debug: bool) -> int:
     """Say in one sentence what went wrong."""
     from fedrepro.core.errors import FedreproError, fault, sentence_for
 
-    said = error if isinstance(error, FedreproError) else sentence_for(error)
+    sentence = error if isinstance(error, FedreproError) else sentence_for(error)
     if debug:
         import traceback
 
         traceback.print_exc()
-    print(f"fedrepro: {said or fault(error)}", file=sys.stderr)
-    return MENDABLE if said else FAULT
+    print(f"fedrepro: {sentence or fault(error)}", file=sys.stderr)
+    return MENDABLE if sentence else FAULT
 
 
 def _there_or_here(given: list[str]) -> int:
@@ -101,19 +101,19 @@ def _here(given: list[str]) -> int:
     from fedrepro.core import arithmetic
     from fedrepro.core.provenance import loaded
 
-    words = [word for word in given if word != DEBUG]
-    if words[:1] == ["stage"]:
-        arithmetic.named(arithmetic.of_words(words))
+    arguments = [argument for argument in given if argument != DEBUG]
+    if arguments[:1] == ["stage"]:
+        arithmetic.named(arithmetic.of_words(arguments))
     loaded()  # what is stamped into files is what is loaded from here on
     name_configured()
-    if words[:1] == ["stage"]:
+    if arguments[:1] == ["stage"]:
         from fedrepro.cli.stage import run_stage
 
-        return run_stage(words[1:])
+        return run_stage(arguments[1:])
     # numerical libraries read this when they are loaded; on a busy machine their threads wait
     # for each other and can take ten times as long as one
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     from fedrepro.cli.people import run_command
 
-    return run_command(words)
+    return run_command(arguments)

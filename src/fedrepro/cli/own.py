@@ -95,7 +95,7 @@ def combine(
             f"{words[0]} is a file: name the method before it, such as average, or --method all"
         )
     name, files = (method, words) if method else (words[0], words[1:])
-    given = OwnFiles(
+    inputs = OwnFiles(
         models=[Path(word) for word in files],
         model=model,
         shape=shape,
@@ -116,29 +116,29 @@ def combine(
             raise FedreproError(
                 "--set is of one method, and --method all has them all: leave it out"
             )
-        _all(given, out, seed)
+        _all(inputs, out, seed)
         return
     if out is None:
         raise FedreproError("say by --out which file to write, such as --out global.pt")
     from fedrepro.own.combine import run
 
-    for note in run(name, given, out, settings or (), seed).notes:
+    for note in run(name, inputs, out, settings or (), seed).notes:
         say(note)
     if evaluate is not None:
-        _evaluated([out], given, False)
+        _evaluated([out], inputs, False)
 
 
 def _listed(text: str | None) -> list[Path]:
     """Files with commas between, or those that a pattern fits, in the order of their names."""
     if not text:
         return []
-    found: list[Path] = []
+    paths: list[Path] = []
     for part in text.split(","):
         fits = sorted(map(Path, glob(part))) if any(c in part for c in "*?[") else [Path(part)]
         if not fits:
             raise FedreproError(f"--clients-data: no file fits '{part}'")
-        found += fits
-    return found
+        paths += fits
+    return paths
 
 
 def _all(files: OwnFiles, out: Path | None, seed: int) -> None:
@@ -147,8 +147,8 @@ def _all(files: OwnFiles, out: Path | None, seed: int) -> None:
     from fedrepro.numbers.costs import times
     from fedrepro.own.side_by_side import run_all
 
-    found = run_all(files, out, seed)
-    for note in found.notes:
+    results = run_all(files, out, seed)
+    for note in results.notes:
         say(note)
     beside = wide()
     heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "parameters")
@@ -157,7 +157,7 @@ def _all(files: OwnFiles, out: Path | None, seed: int) -> None:
         column.no_wrap = True  # words of methods go on in the next line, not numbers
     if not beside:
         table.box = SIMPLE_HEAD
-    for entry in found.applied:
+    for entry in results.applied:
         sent = entry.numbers["bytes_up"]
         # a control is no way to exchange models, so what it sends says nothing
         costs = (
@@ -185,8 +185,8 @@ def _all(files: OwnFiles, out: Path | None, seed: int) -> None:
         "clients, over all settings tried"
     )
     if not beside:
-        _seen(found.applied)
-    for entry in found.left_out:
+        _seen(results.applied)
+    for entry in results.left_out:
         say(f"not applied: {entry.item.name} {entry.why}")
     say(_others())
     if out is not None:
@@ -203,9 +203,9 @@ def _seen(entries: Sequence[AppliedMethod]) -> None:
 
 
 def _size(entry: AppliedMethod) -> str:
-    several = int(entry.numbers["forward_passes"])
-    held = f"{entry.numbers['parameters']:,.0f}"
-    return held if several == 1 else f"{held} in {several}"
+    networks = int(entry.numbers["forward_passes"])
+    parameters = f"{entry.numbers['parameters']:,.0f}"
+    return parameters if networks == 1 else f"{parameters} in {networks}"
 
 
 def _others() -> str:
@@ -241,39 +241,43 @@ def evaluate(
     """Accuracy, loss and each class of models of your own, on data of your own."""
     from fedrepro.own.models import OwnFiles
 
-    given = OwnFiles(models, model, shape, layers, evaluate=data, label=label_column, divide=divide)
-    _evaluated(models, given, confusion)
+    inputs = OwnFiles(
+        models, model, shape, layers, evaluate=data, label=label_column, divide=divide
+    )
+    _evaluated(models, inputs, confusion)
 
 
 def _evaluated(models: list[Path], files: OwnFiles, confusion: bool) -> None:
     from fedrepro.own.evaluate import evaluations
 
-    found, notes = evaluations(models, files)
+    results, notes = evaluations(models, files)
     for note in notes:
         say(note)
     table = table_of("model", "accuracy", "loss", "worst class", "parameters")
-    for one in found:
-        at = one.worst
-        worst = f"{100 * one.right[at]:.1f} % of class {at}"
-        loss = "–" if one.loss is None else f"{one.loss:.4f}"
-        size = f"{one.parameters:,}" + (f" in {one.networks}" if one.networks > 1 else "")
-        table.add_row(one.name, f"{100 * one.accuracy:.2f} %", loss, worst, size)
+    for evaluation in results:
+        label = evaluation.worst
+        worst = f"{100 * evaluation.right[label]:.1f} % of class {label}"
+        loss = "–" if evaluation.loss is None else f"{evaluation.loss:.4f}"
+        size = f"{evaluation.parameters:,}" + (
+            f" in {evaluation.networks}" if evaluation.networks > 1 else ""
+        )
+        table.add_row(evaluation.name, f"{100 * evaluation.accuracy:.2f} %", loss, worst, size)
     show(table)
-    count = int(found[0].confusion.sum())
+    count = int(results[0].confusion.sum())
     say(
         f"on {count:,} examples, so that an accuracy is known to ± {100 / count**0.5:.1f} points "
         "at most (95 %); loss in nats an example"
     )
-    for one in found:
-        (_confusion if confusion else _classes)(one)
+    for evaluation in results:
+        (_confusion if confusion else _classes)(evaluation)
 
 
 def _classes(one: Evaluation) -> None:
     """How many of each class a model gets right, in one line."""
-    told = (
+    parts = (
         f"{k}: {100 * share:.1f} %" for k, share in enumerate(one.right) if one.confusion[k].sum()
     )
-    say(f"{one.name}, right of each class: {', '.join(told)}")
+    say(f"{one.name}, right of each class: {', '.join(parts)}")
 
 
 def _confusion(one: Evaluation) -> None:

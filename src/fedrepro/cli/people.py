@@ -53,9 +53,9 @@ def run_command(argv: Sequence[str]) -> int:
         if not hasattr(error, "format_message"):
             raise
         # a mistake on the command line: click's own sentence
-        words = " ".join(error.format_message().split())
-        if words:  # none behind a page of help
-            print(f"fedrepro: {printable(words)}", file=sys.stderr)
+        message = " ".join(error.format_message().split())
+        if message:  # none behind a page of help
+            print(f"fedrepro: {printable(message)}", file=sys.stderr)
         return 2
     if result == STOPPED:  # what Ctrl-C is turned into
         raise KeyboardInterrupt
@@ -74,14 +74,14 @@ def methods(
     for name, item in sorted(components("method").items()):
         if word.lower() not in f"{name} {item.meta['label']}".lower():
             continue
-        given = [f"{p.name}={render(p.default)}" for p in item.params.values()]
+        parameters = [f"{p.name}={render(p.default)}" for p in item.params.values()]
         table.add_row(
             name,
             item.meta["label"],
             item.meta["kind"].replace("_", "-"),
             ", ".join(sorted(item.meta["needs"])) or "–",
             item.meta["paper"] or "–",
-            ", ".join(given) or "–",
+            ", ".join(parameters) or "–",
         )
     if not table.row_count:
         raise FedreproError(f"no method has '{word}' in its name or label")
@@ -173,25 +173,25 @@ def plan(
     scale, key = parse_target(target, load_config().scale)
     whole = planned(scale)
     require_printed(whole)
-    found = forecast(whole, key)
+    estimate = forecast(whole, key)
     table = table_of("stage", "jobs to run", "hours of one core")
-    for stage, jobs in found.jobs.items():
-        hours = found.seconds.get(stage)
+    for stage, jobs in estimate.jobs.items():
+        hours = estimate.seconds.get(stage)
         table.add_row(stage, str(jobs), "–" if hours is None else f"{hours / 3600:.2f}")
     show(table)
-    total = sum(found.jobs.values())
+    total = sum(estimate.jobs.values())
     say(
-        f"{total} jobs at scale {scale}, {_long(found.hours)} of one core or "
-        f"{_long(found.hours / cores)} on {cores}, "
-        f"and {found.bytes / 2**30:.2f} GiB of local models"
+        f"{total} jobs at scale {scale}, {_long(estimate.hours)} of one core or "
+        f"{_long(estimate.hours / cores)} on {cores}, "
+        f"and {estimate.bytes / 2**30:.2f} GiB of local models"
     )
-    for source, jobs in found.sources.items():
+    for source, jobs in estimate.sources.items():
         say(f"estimated from {source}: {jobs} jobs")
-    for what, jobs in found.unknown.items():
+    for what, jobs in estimate.unknown.items():
         say(f"no measurement yet, counted as nothing: {what} ({jobs} jobs)")
-    for note in found.notes:
+    for note in estimate.notes:
         say(f"note: {note}")
-    if found.sources:
+    if estimate.sources:
         say("another machine, or one with other work to do, may take half or twice that")
 
 
@@ -261,17 +261,17 @@ def compare(
 
     if "/" in key and not Path(f"{reports / scale / key}.json").exists():
         planned(scale).exhibit(key)  # what no config has is not missing, but misspelt
-    found = beside(scale, key, reports, recorded)
+    comparison = beside(scale, key, reports, recorded)
     table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
-    for row in found.rows:
+    for row in comparison.rows:
         if all_rows or row.difference != 0:
             numbers = (row.ours, row.recorded, row.difference, row.errors)
             table.add_row(row.where, row.metric, row.split, *map(_number, numbers))
     if table.row_count:
         show(table)
-    for note in found.notes:
+    for note in comparison.notes:
         say(f"note: {note}")
-    say(found.verdict)
+    say(comparison.verdict)
 
 
 def _compare_methods(
@@ -279,17 +279,17 @@ def _compare_methods(
 ) -> None:
     from fedrepro.numbers.paired import paired, verdict
 
-    found = paired(scale, one, other, reports, metric, split, exhibit)
-    first, second = found[0].labels
+    rows = paired(scale, one, other, reports, metric, split, exhibit)
+    first, second = rows[0].labels
     table = table_of("where", first, second, "difference", "95 % interval", "trials")
-    for row in found:
+    for row in rows:
         ends = f"{_signed(row.low)} to {_signed(row.high)}" if row.trials > 1 else "–"
         numbers = (_number(row.one), _number(row.other), _signed(row.difference))
         key = f"{row.exhibit} (and {len(row.also)} more)" if row.also else row.exhibit
         place = f"{key}: {row.where}" if row.where else key
         table.add_row(place, *numbers, ends, str(row.trials))
     show(table)
-    say(verdict(found, metric))
+    say(verdict(rows, metric))
 
 
 @app.command()
@@ -308,15 +308,15 @@ def results(
     from fedrepro.numbers.results import Only, as_csv, blocks, collect, common
 
     only = Only(exhibit, method, metric, split, sort)
-    found = collect(scale, wide=wide, reports=reports, only=only)
-    for note in found.notes:
+    collected = collect(scale, wide=wide, reports=reports, only=only)
+    for note in collected.notes:
         typer.echo(f"note: {note}", err=True)
     if csv:
-        typer.echo(as_csv(found), nl=False)
+        typer.echo(as_csv(collected), nl=False)
         return
-    for line in common(found):
+    for line in common(collected):
         say(line)
-    for block in blocks(found):
+    for block in blocks(collected):
         say(block.heading)
         table = table_of(*block.columns)
         for row in block.rows:

@@ -248,19 +248,19 @@ def receive(channel: socket.socket) -> tuple[list[int], Request]:
 
 
 def _exactly(channel: socket.socket, size: int) -> bytes:
-    found = bytearray()
-    while len(found) < size:
-        part = channel.recv(min(size - len(found), 1 << 16))
+    received = bytearray()
+    while len(received) < size:
+        part = channel.recv(min(size - len(received), 1 << 16))
         if not part:
             raise ValueError("an incomplete request")
-        found += part
-    return bytes(found)
+        received += part
+    return bytes(received)
 
 
 def strange_threads() -> set[str]:
     """Names of threads beside the first one that are not known to survive a fork."""
-    own = str(os.getpid())
-    others = [task for task in os.listdir("/proc/self/task") if task != own]
+    pid = str(os.getpid())
+    others = [task for task in os.listdir("/proc/self/task") if task != pid]
     return {name for task in others for name in _thread_name(task)} - HARMLESS_THREADS
 
 
@@ -337,10 +337,10 @@ def main(listening: int, lifeline: int) -> None:
     """
     outside.name_files(())
     listener = socket.socket(fileno=listening)
-    own = identity(provenance.loaded().whole.digest, arithmetic.taken())
-    server = Server(listener, lifeline, own)
+    own_identity = identity(provenance.loaded().whole.digest, arithmetic.taken())
+    server = Server(listener, lifeline, own_identity)
     load(lambda: server.serve(0))
-    if identity(sources.digest(sources.on_disk()), arithmetic.taken()) != own:
+    if identity(sources.digest(sources.on_disk()), arithmetic.taken()) != own_identity:
         server.identity = "changed"
     provenance.versions()  # jobs find the answer
     gc.freeze()  # collecting in a child would copy every page it looks at

@@ -38,7 +38,7 @@ def run_preloaded(words: Sequence[str]) -> int | None:
         except OSError:
             return None
         for number in FORWARDED:
-            signal.signal(number, lambda got, _: _forward(channel, got))
+            signal.signal(number, lambda caught, _: _forward(channel, caught))
         answer = _read_all(channel)
     if not answer:
         print("fedrepro: the preloaded process is gone, and the job with it", file=sys.stderr)
@@ -83,8 +83,8 @@ def request(words: Sequence[str]) -> bytes:
     os.umask(mask)
     branches = arithmetic.named(arithmetic.of_words(words))
     variables = [key + b"=" + value for key, value in os.environb.items()]
-    own = identity(sources.digest(sources.on_disk()), branches)
-    fields = [os.fsencode(own), os.fsencode(os.getcwd()), b"%d" % mask, b"%d" % len(words)]
+    job_identity = identity(sources.digest(sources.on_disk()), branches)
+    fields = [os.fsencode(job_identity), os.fsencode(os.getcwd()), b"%d" % mask, b"%d" % len(words)]
     fields += [os.fsencode(word) for word in words] + variables
     body = b"\0".join(fields)
     return len(body).to_bytes(HEADER, "big") + body

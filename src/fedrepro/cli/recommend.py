@@ -73,32 +73,32 @@ def _found(found: Recommendation) -> None:
         say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
     heads = [str(number) for number in range(1, len(found.scenarios) + 1)]
     table = table_of("class", "method", "score", "95 %", *heads, "sent", "asked")
-    for one in found.choices:
-        sent, asked = one.costs["bytes_up"], one.costs["exchanges"]
-        _row(table, one, one.kind, f"{sent:.1f} ×", f"{asked:.0f}")
-    shown = {one.method for one in found.choices}
-    for one in found.lines:
-        if one.method not in shown:
-            _row(table, one, "to compare", "", "")
+    for entry in found.choices:
+        sent, asked = entry.costs["bytes_up"], entry.costs["exchanges"]
+        _row(table, entry, entry.kind, f"{sent:.1f} ×", f"{asked:.0f}")
+    shown = {choice.method for choice in found.choices}
+    for entry in found.lines:
+        if entry.method not in shown:
+            _row(table, entry, "to compare", "", "")
     show(table)
     if not found.choices:
         say("No method of the leaderboard makes do with that.")
-    for one in found.choices:
-        if isinstance(sent := one.costs.get("clients_also_send"), str):
-            say(f"{one.method}: clients also send {sent}.")
-        elif "client and class" in str(one.costs.get("sees")):
-            say(f"{one.method}: clients also send how many examples of each class they have.")
+    for entry in found.choices:
+        if isinstance(sent := entry.costs.get("clients_also_send"), str):
+            say(f"{entry.method}: clients also send {sent}.")
+        elif "client and class" in str(entry.costs.get("sees")):
+            say(f"{entry.method}: clients also send how many examples of each class they have.")
     for name, count in found.partly.items():
         say(
             f"{name} has no place: it was run in {count} of these {len(found.scenarios)} scenarios."
         )
     if found.best_client_leads:
         say("The best client alone, by validation, has a higher score than every one model above.")
-    for one in found.more:
+    for entry in found.more:
         say(
-            f"With more exchanges {one.method} has a score of {one.score:.2f}. It asks "
-            f"{one.costs['exchanges']:.0f} times and takes {one.costs['bytes_up']:.1f} times the "
-            f"bytes, and {_networks(one.costs['networks'])}."
+            f"With more exchanges {entry.method} has a score of {entry.score:.2f}. It asks "
+            f"{entry.costs['exchanges']:.0f} times and takes {entry.costs['bytes_up']:.1f} times "
+            f"the bytes, and {_networks(entry.costs['networks'])}."
         )
     say(
         "Score: 0 is FedAvg, 1 is pooled training; the mean over these scenarios, and its 95 % "

@@ -55,21 +55,21 @@ def begin(settings: Any, folder: str) -> Iterator[str]:
 
 def _kept_for() -> int:
     """Seconds for which SLURM knows of a job that has ended."""
-    done = _ask("scontrol", "show", "config")
-    if done.returncode:
+    result = _ask("scontrol", "show", "config")
+    if result.returncode:
         raise FedreproError(
-            f"SLURM does not answer ({_last(done)}): start again when `scontrol ping` says that "
+            f"SLURM does not answer ({_last(result)}): start again when `scontrol ping` says that "
             "its controller is up"
         )
-    lines = (line.partition("=") for line in done.stdout.splitlines())
-    words = next((value.split() for key, _, value in lines if key.strip() == "MinJobAge"), ["0"])
-    return int(words[0])
+    lines = (line.partition("=") for line in result.stdout.splitlines())
+    parts = next((value.split() for key, _, value in lines if key.strip() == "MinJobAge"), ["0"])
+    return int(parts[0])
 
 
 def _without_accounts() -> str:
     """Why sacct tells nothing of jobs, in its words; empty if it does."""
-    done = _ask("sacct", "-X", "--noheader", "--starttime", "now", "--name", "none")
-    return _last(done) if done.returncode else ""
+    result = _ask("sacct", "-X", "--noheader", "--starttime", "now", "--name", "none")
+    return _last(result) if result.returncode else ""
 
 
 def _end_earlier(prefix: str, folder: str) -> Iterator[str]:
@@ -85,9 +85,9 @@ def _end_earlier(prefix: str, folder: str) -> Iterator[str]:
     yield f"an earlier run in this folder left jobs with SLURM ({count}), which are cancelled now"
     for name in runs:
         _ask("scancel", "--name", name)
-    end = time.monotonic() + ENDING
+    deadline = time.monotonic() + ENDING
     while _runs(prefix, folder):
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             raise FedreproError(
                 f"jobs of an earlier run in this folder do not end: see `squeue --me --name "
                 f"{','.join(runs)}`, and start again when it lists none"
@@ -97,10 +97,10 @@ def _end_earlier(prefix: str, folder: str) -> Iterator[str]:
 
 def _runs(prefix: str, folder: str) -> dict[str, int]:
     """Jobs that wait or run by the name of their run, for runs of this folder."""
-    done = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")
+    result = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")
     names = [
         name
-        for name, _, place in (line.strip().partition("|") for line in done.stdout.splitlines())
+        for name, _, place in (line.strip().partition("|") for line in result.stdout.splitlines())
         if name.startswith(f"{prefix}_") and os.path.realpath(place) == os.path.realpath(folder)
     ]
     return {name: names.count(name) for name in names}
@@ -117,5 +117,5 @@ def _ask(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:
-    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return said[-1] if said else f"{done.args[0]} ends with {done.returncode}"
+    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    return lines[-1] if lines else f"{done.args[0]} ends with {done.returncode}"

@@ -25,9 +25,9 @@ def run_stage(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="fedrepro stage", description=__doc__)
     names = parser.add_subparsers(dest="stage", required=True, metavar="NAME")
     for name, (doc, arguments, _) in STAGES.items():
-        one = names.add_parser(name, help=doc, description=doc)
-        one.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
-        arguments(one)
+        subparser = names.add_parser(name, help=doc, description=doc)
+        subparser.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
+        arguments(subparser)
     options = parser.parse_args(argv)
     _limit_threads(options.threads)
     if getattr(options, "arithmetic", "") == "native":
@@ -99,8 +99,8 @@ def _racing(options: Options, race: int) -> tuple[Any, Any]:
     method = _method(options.method, options.stage)
     if not race:
         return _scenario(options), method.single()
-    given = {k: _spec(k, token) for k, token in _tokens_of(options).items() if k != "training"}
-    return Scenario(**given, training=parse_settings("training", options.training)), method
+    specs = {k: _spec(k, token) for k, token in _tokens_of(options).items() if k != "training"}
+    return Scenario(**specs, training=parse_settings("training", options.training)), method
 
 
 def _add(parser: argparse.ArgumentParser, *names: str) -> None:
@@ -296,13 +296,13 @@ def _plan(options: Options) -> Any:
     from fedrepro.planning.config import Granularity, load_config, load_exhibits, read_config
     from fedrepro.planning.plan import Plan
 
-    given = {name: getattr(options, name) for name in Granularity.model_fields if name in options}
-    job = {key: int(v) if v.isdecimal() and len(v) < 8 else v for key, v in given.items()}
+    values = {name: getattr(options, name) for name in Granularity.model_fields if name in options}
+    job = {key: int(v) if v.isdecimal() and len(v) < 8 else v for key, v in values.items()}
     changes = {"seed": options.seed, "granularity": job}
     config = read_config(load_config().model_dump() | changes, "the options of a stage")
     few = [options.exhibit] if "exhibit" in options else getattr(options, "exhibits", ())
     files = load_exhibits(of=few)  # of others nothing is asked, and all take a second
-    also = {paper: given for paper, given in config.also.items() if not few or paper in files}
+    also = {paper: entries for paper, entries in config.also.items() if not few or paper in files}
     return Plan(config.model_copy(update={"also": also}), files, options.scale)
 
 

@@ -54,11 +54,11 @@ def named(arithmetic: str | None = None, cpu: str = "/proc/cpuinfo") -> str:
     if wish not in BRANCHES:
         _warn(f"arithmetic is portable or native, not '{wish}': portable is taken")
         wish = PORTABLE
-    had = flags(cpu)
-    branches = dict(BRANCHES[wish]) if had >= NEEDED else {}
-    if wish == NATIVE and had >= NEEDED:
+    features = flags(cpu)
+    branches = dict(BRANCHES[wish]) if features >= NEEDED else {}
+    if wish == NATIVE and features >= NEEDED:
         # MKL's products would depend on where matrices lie, were no branch named
-        branches["MKL_CBWR"] = "AVX512" if "avx512f" in had else "AVX2"
+        branches["MKL_CBWR"] = "AVX512" if "avx512f" in features else "AVX2"
     before = {name: os.environ.get(name) for name in BRANCHES[PORTABLE]}
     ours = set(os.environ.get(OURS, "").split())
     for name in ours:
@@ -90,9 +90,9 @@ def taken() -> str:
 
 def of_words(words: Iterable[str]) -> str:
     """The arithmetic that the words of a stage ask for: portable unless they say otherwise."""
-    found = list(words)
-    at = found.index(OPTION) + 1 if OPTION in found else len(found)
-    return found[at] if at < len(found) else PORTABLE
+    arguments = list(words)
+    at = arguments.index(OPTION) + 1 if OPTION in arguments else len(arguments)
+    return arguments[at] if at < len(arguments) else PORTABLE
 
 
 @cache

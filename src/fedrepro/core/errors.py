@@ -73,8 +73,8 @@ NO_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it
 
 def disk_error(error: OSError, path: object) -> FedreproError | None:
     """The sentence for a disk that is full or must not be written to; None for anything else."""
-    words = DISK.get(error.errno or 0)
-    return None if words is None else FedreproError(words.format(path=path))
+    sentence = DISK.get(error.errno or 0)
+    return None if sentence is None else FedreproError(sentence.format(path=path))
 
 
 # what else than the base install some modules come with, by the extra that brings it
@@ -110,7 +110,7 @@ def sentence_for(error: Exception) -> FedreproError | None:
         reason = (error.strerror or type(error).__name__).lower()
         return FedreproError(f"{error.filename} cannot be used ({reason}); mend that and go on")
     text = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or any(words in text for words in NO_MEMORY):
+    if isinstance(error, MemoryError) or any(phrase in text for phrase in NO_MEMORY):
         return FedreproError(
             f"there is not enough memory ({text[:120] or 'none is left'}): choose smaller models, "
             "data or minibatches, or let one job do less (`granularity`), and start again"
@@ -123,8 +123,8 @@ def fault(error: Exception) -> FedreproError:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    told = " ".join(str(error).split())
-    what = f"{type(error).__name__}: {told[:TOLD]}" if told else type(error).__name__
+    message = " ".join(str(error).split())
+    what = f"{type(error).__name__}: {message[:TOLD]}" if message else type(error).__name__
     at = "" if trace is None else f", {os.path.basename(trace.tb_frame.f_code.co_filename)}"
     line = "" if trace is None else f" line {trace.tb_lineno}"
     return FedreproError(

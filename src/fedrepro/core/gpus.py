@@ -11,9 +11,9 @@ SLOTS = "FEDREPRO_GPU_JOBS"
 
 def slots() -> int:
     """How many jobs may compute on one GPU. Errors: FedreproError for what is no such number."""
-    words = os.environ.get(SLOTS, "1")
-    if not words.isdecimal() or int(words) < 1:
+    value = os.environ.get(SLOTS, "1")
+    if not value.isdecimal() or int(value) < 1:
         raise FedreproError(
-            f"{SLOTS} is '{words}'; let it be how many jobs may share a GPU, such as 8, or unset it"
+            f"{SLOTS} is '{value}'; let it be how many jobs may share a GPU, such as 8, or unset it"
         )
-    return int(words)
+    return int(value)

@@ -33,25 +33,25 @@ class Measuring:
     @staticmethod
     def parse(text: str) -> Measuring:
         """The inverse of str. Errors: FedreproError."""
-        found = FORM.fullmatch(text)
-        every, until, race = found.groups() if found else ("0", None, None)
+        match = FORM.fullmatch(text)
+        every, until, race = match.groups() if match else ("0", None, None)
         try:
-            made = Measuring(
+            measuring = Measuring(
                 None if every == "auto" else int(every),
                 None if until is None else float(until),
                 int(race or 0),
             )
         except ValueError:
-            made = Measuring(0)
-        if made.every == 0 or (race is not None and made.race < 1):
+            measuring = Measuring(0)
+        if measuring.every == 0 or (race is not None and measuring.race < 1):
             raise FedreproError(
                 f"'{text}' does not say when to measure: it is a number of rounds from 1, or auto; "
                 "+until~0.97 behind it ends a run at that test accuracy, and +race~100 after that "
                 "lets settings race over so many rounds"
             )
-        if made.until is not None and not 0 < made.until < 1:
+        if measuring.until is not None and not 0 < measuring.until < 1:
             raise FedreproError(f"'{text}': a run ends at a test accuracy above 0 and below 1")
-        return made
+        return measuring
 
     def __str__(self) -> str:
         every = "auto" if self.every is None else str(self.every)

@@ -108,10 +108,10 @@ def metrics_of(method: Spec) -> Mapping[str, Metric]:
 
 def all_metrics() -> Mapping[str, Metric]:
     """METRICS, and what any method declares; imports all methods on first use."""
-    found = dict(METRICS)
-    for item in components("method").values():
-        found |= item.meta.get("metrics", {})
-    return found
+    metrics = dict(METRICS)
+    for method in components("method").values():
+        metrics |= method.meta.get("metrics", {})
+    return metrics
 
 
 def require_metric(name: str, method: Spec) -> None:
@@ -210,8 +210,8 @@ class Table:
             "value": pa.array([float(r.value) for r in rows], pa.float64()),
         }
         for spec in self.scenario:
-            own = spec.kind == "training"
-            columns |= _parameters(spec.kind, [(own and r.training) or spec for r in rows])
+            is_training = spec.kind == "training"
+            columns |= _parameters(spec.kind, [(is_training and r.training) or spec for r in rows])
         columns |= _parameters("method", [r.method for r in rows])
         if any(r.tune for r in rows):
             columns[REPETITION] = pa.array([r.repetition for r in rows], pa.int32())
@@ -220,8 +220,8 @@ class Table:
 
     def _setting(self, row: MetricRow) -> str:
         swept = [key for spec in self.scenario if spec.kind == "training" for key in spec.swept]
-        given = row.training
-        changes = [(key, given[key]) for key in swept] if given else ()
+        training = row.training
+        changes = [(key, training[key]) for key in swept] if training else ()
         return setting_token(row.method, changes, row.tune)
 
 

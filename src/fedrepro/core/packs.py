@@ -68,8 +68,8 @@ def _file(paper: str, own: Path, *names: str) -> Path:
 
 def _short(path: Path) -> Path:
     """From the working folder on, if it lies there: paths are shown, and compared between runs."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
+    folder = Path.cwd()
+    return path.relative_to(folder) if path.is_relative_to(folder) else path
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
@@ -85,10 +85,10 @@ def exhibits_of(paper: str) -> Any:
 
 def findings(root: Path = Path()) -> dict[str, Path]:
     """Pages of findings in a repository: `<paper>` or `<paper>-<part>` -> file, below its root."""
-    found = {path.stem: path for path in (root / OWN_FINDINGS).glob("*.md")}
+    pages = {path.stem: path for path in (root / OWN_FINDINGS).glob("*.md")}
     for path in (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md"):
-        found[path.parent.name + path.stem.removeprefix(FINDINGS)] = path
-    return {name: found[name].relative_to(root) for name in sorted(found)}
+        pages[path.parent.name + path.stem.removeprefix(FINDINGS)] = path
+    return {name: pages[name].relative_to(root) for name in sorted(pages)}
 
 
 def modules_in(package: str) -> list[str]:

@@ -166,7 +166,7 @@ def _hinted(fn: Callable[..., Any]) -> Callable[..., Any]:
     """What has the type hints: a function, a dataclass, or the `__init__` that a class wrote."""
     if not inspect.isclass(fn):
         return fn
-    owner = next(each for each in fn.__mro__ if "__init__" in vars(each))
+    owner = next(base for base in fn.__mro__ if "__init__" in vars(base))
     return owner if "__dataclass_params__" in vars(owner) else vars(owner)["__init__"]
 
 

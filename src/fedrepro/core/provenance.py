@@ -86,8 +86,8 @@ def _revision(files: Mapping[str, bytes], commit: str, blobs: Mapping[str, str])
     if not blobs:
         return "unknown"
     kind = "sha1" if len(commit) == 40 else "sha256"
-    own = {name: _blob(content, kind) for name, content in files.items()}
-    return commit[:12] + ("" if own == blobs else "-dirty")
+    file_blobs = {name: _blob(content, kind) for name, content in files.items()}
+    return commit[:12] + ("" if file_blobs == blobs else "-dirty")
 
 
 def _blob(content: bytes, kind: str) -> str:
@@ -113,11 +113,11 @@ def _head() -> tuple[str, dict[str, str]]:
 
 def _git(*words: str) -> str:
     """What git prints, asked in the folder of the package: paths are relative to it."""
-    own = {key: value for key, value in os.environ.items() if key not in FOREIGN}
+    environment = {key: value for key, value in os.environ.items() if key not in FOREIGN}
     return subprocess.run(
         ["git", *words],
         cwd=sources.PACKAGE,
-        env=own,
+        env=environment,
         capture_output=True,
         text=True,
         check=True,
@@ -133,13 +133,13 @@ def revision() -> str:
 @functools.cache
 def versions() -> dict[str, str]:
     """Versions of fedrepro, Python and the packages that compute."""
-    found = {"fedrepro": fedrepro.__version__, "python": platform.python_version()}
+    by_name = {"fedrepro": fedrepro.__version__, "python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            by_name[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
+            by_name[name] = "absent"
+    return by_name
 
 
 def on_a_gpu(run: Mapping[str, Any]) -> bool:
@@ -162,12 +162,12 @@ def origin(device: str = "cpu") -> dict[str, Any]:
     Sources that changed on disk since this process began may have been loaded in part, since
     modules are loaded when they are needed: `changed_to` is their digest then.
     """
-    own = loaded().computing
+    loaded_sources = loaded().computing
     now = sources.digest(computing(sources.on_disk()))
     return {
-        "revision": own.revision,
-        "digest": own.digest,
-        **({} if now == own.digest else {"changed_to": now}),
+        "revision": loaded_sources.revision,
+        "digest": loaded_sources.digest,
+        **({} if now == loaded_sources.digest else {"changed_to": now}),
         "versions": versions(),
         "arithmetic": arithmetic.taken(),
         "device": device_in_words(device),
@@ -190,19 +190,19 @@ def provenance(
     inputs: provenance of the files that it was computed from; `behind` has what of their origin
     differs from this file's own.
     """
-    own = origin(device)
-    if own["arithmetic"] == arithmetic.PORTABLE and any(
+    own_origin = origin(device)
+    if own_origin["arithmetic"] == arithmetic.PORTABLE and any(
         s.component.meta.get(MODULE) for s in specs
     ):
-        own["arithmetic"] += OWN_PRODUCTS
-    found: dict[str, Any] = {**own, "seed": seed, **parts}
+        own_origin["arithmetic"] += OWN_PRODUCTS
+    record: dict[str, Any] = {**own_origin, "seed": seed, **parts}
     for spec in specs:
-        found.setdefault("resolved", {}).setdefault(spec.kind, []).append(spec.resolved)
-        found.setdefault("component_files", {})[f"{spec.kind} {spec.name}"] = file_of(
+        record.setdefault("resolved", {}).setdefault(spec.kind, []).append(spec.resolved)
+        record.setdefault("component_files", {})[f"{spec.kind} {spec.name}"] = file_of(
             spec.component
         )
-    behind = [other for other in origins(inputs) if other != own]
-    return found | ({"behind": behind} if behind else {})
+    behind = [other for other in origins(inputs) if other != own_origin]
+    return record | ({"behind": behind} if behind else {})
 
 
 def file_of(component: Component) -> str:
@@ -218,12 +218,12 @@ def origins(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
     Files of before there were digests have fewer keys.
     """
-    each = [
-        {key: one[key] for key in ORIGIN if key in one}
+    entries = [
+        {key: entry[key] for key in ORIGIN if key in entry}
         for source in found
-        for one in (source, *source.get("behind", ()))
+        for entry in (source, *source.get("behind", ()))
     ]
-    texts = {json.dumps(one, sort_keys=True) for one in each if one}
+    texts = {json.dumps(entry, sort_keys=True) for entry in entries if entry}
     return [json.loads(text) for text in sorted(texts)]
 
 
@@ -248,10 +248,10 @@ def spent() -> dict[str, float]:
 def say_what_it_took() -> None:
     """The last line of a job's log, by the job itself: from outside, one that a preloaded process
     runs cannot be measured."""
-    took = spent()
+    usage = spent()
     print(
-        f"took {took['cpu_seconds']:.2f} s of processor time and, at its peak, "
-        f"{took['peak_bytes'] / 2**20:.0f} MiB of memory",
+        f"took {usage['cpu_seconds']:.2f} s of processor time and, at its peak, "
+        f"{usage['peak_bytes'] / 2**20:.0f} MiB of memory",
         file=sys.stderr,
     )
 

@@ -79,20 +79,22 @@ def register(kind: str, name: str, /, version: int | str, **meta: Any) -> Callab
     """
 
     def keep(fn: F) -> F:
-        made = Component(kind, name, version, fn, meta, COMMON.get(kind))
+        component = Component(kind, name, version, fn, meta, COMMON.get(kind))
         if name in _found[kind]:
             files = " and ".join(
-                os.path.relpath(one.file) for one in (_found[kind][name], made) if one.file
+                os.path.relpath(namesake.file)
+                for namesake in (_found[kind][name], component)
+                if namesake.file
             )
             raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
         if version == DEV:
-            made = replace(made, version=f"{DEV}-{digest_of_file(made.file)}")
-        taken = sorted(set(made.own_params) & set(made.common_params))
+            component = replace(component, version=f"{DEV}-{digest_of_file(component.file)}")
+        taken = sorted(set(component.own_params) & set(component.common_params))
         if taken:
             raise FedreproError(
                 f"{kind} '{name}' has a parameter '{taken[0]}', which every {kind} has; rename it"
             )
-        _found[kind][name] = made
+        _found[kind][name] = component
         return fn
 
     return keep
@@ -116,14 +118,14 @@ def components(kind: str) -> dict[str, Component]:
 def beside(item: Component) -> Iterator[None]:
     """Meanwhile this component is among those of its kind. Errors: FedreproError if its name is
     taken."""
-    found = components(item.kind)
-    if item.name in found:
+    registered = components(item.kind)
+    if item.name in registered:
         raise FedreproError(f"a {item.kind} '{item.name}' is there already: it needs another name")
-    found[item.name] = item
+    registered[item.name] = item
     try:
         yield
     finally:
-        del found[item.name]
+        del registered[item.name]
 
 
 def components_of(file: str) -> list[Component]:
@@ -141,29 +143,29 @@ def _bring_outside() -> None:
         except FedreproError:
             _installed.clear()
             raise
-    told = outside.named()
-    for file in [file for file in _of_file if file not in told]:
+    files = outside.named()
+    for file in [file for file in _of_file if file not in files]:
         for kind, name in _of_file.pop(file):
             del _found[kind][name]
-    for file in told:
+    for file in files:
         if file not in _of_file:
             _load(file)
 
 
 def _load(file: str) -> None:
     """Load a file whole or not at all."""
-    before = {kind: set(found) for kind, found in _found.items()}
+    before = {kind: set(by_name) for kind, by_name in _found.items()}
     _of_file[file] = []  # it may ask for components while it is loaded
     try:
         # names that the package has are refused, so all of its own come first
         for kind in KINDS:
             components(kind)
-        before = {kind: set(found) for kind, found in _found.items()}
+        before = {kind: set(by_name) for kind, by_name in _found.items()}
         outside.load_file(file)
         _of_file[file] = [
             (kind, name)
-            for kind, found in _found.items()
-            for name in found
+            for kind, by_name in _found.items()
+            for name in by_name
             if name not in before[kind]
         ]
         if not _of_file[file]:
@@ -172,9 +174,9 @@ def _load(file: str) -> None:
             )
     except BaseException:
         del _of_file[file]
-        for kind, found in _found.items():
-            for name in set(found) - before[kind]:
-                del found[name]
+        for kind, by_name in _found.items():
+            for name in set(by_name) - before[kind]:
+                del by_name[name]
         raise
 
 

@@ -71,14 +71,14 @@ def computes(name: str) -> bool:
 
 def on_disk(package: str = PACKAGE) -> dict[str, bytes]:
     """The package's files as they are now, by name, in the order of names."""
-    found = {}
+    contents = {}
     for folder, inner, names in os.walk(package):
         inner[:] = [name for name in inner if not name.startswith(HIDDEN)]
         for name in names:
             if name.endswith(SUFFIXES) and not name.startswith(HIDDEN):
                 path = f"{folder}/{name}"
-                found[path[len(package) + 1 :]] = _content(path)
-    return {name: content for name, content in sorted(found.items()) if content is not None}
+                contents[path[len(package) + 1 :]] = _content(path)
+    return {name: content for name, content in sorted(contents.items()) if content is not None}
 
 
 def _content(path: str) -> bytes | None:
@@ -91,11 +91,11 @@ def _content(path: str) -> bytes | None:
 
 def digest(files: Mapping[str, bytes]) -> str:
     """128 bits of the names and contents of these files, as 32 hexadecimal digits."""
-    found = blake2b(digest_size=16)
+    hasher = blake2b(digest_size=16)
     for name, content in files.items():
-        found.update(b"%s\0%d\0" % (os.fsencode(name), len(content)))
-        found.update(content)
-    return found.hexdigest()
+        hasher.update(b"%s\0%d\0" % (os.fsencode(name), len(content)))
+        hasher.update(content)
+    return hasher.hexdigest()
 
 
 def digest_of(content: bytes) -> str:

@@ -71,37 +71,37 @@ class Component:
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
         """What `fn` returns. Errors: FedreproError if that is nothing, or of another type."""
         try:
-            made = self.fn(*args, **values)
+            result = self.fn(*args, **values)
         except FedreproError:
             raise
         except Exception as error:  # a fault of somebody else's file is told as such
             if not self.fn.__module__.startswith(OUTSIDE):
                 raise
             places = traceback.extract_tb(error.__traceback__)
-            line = next((one.lineno for one in places[::-1] if one.filename == self.file), 0)
+            line = next((frame.lineno for frame in places[::-1] if frame.filename == self.file), 0)
             raise FedreproError(
                 f"{self.kind} '{self.name}' fails in line {line} of {os.path.basename(self.file)}: "
                 f"{type(error).__name__}: {printable(' '.join(str(error).split()))[:160]}"
             ) from error
-        if not isinstance(made, expected):
-            what = "nothing" if made is None else f"a {type(made).__name__}"
+        if not isinstance(result, expected):
+            what = "nothing" if result is None else f"a {type(result).__name__}"
             raise FedreproError(
                 f"{self.kind} '{self.name}' returns {what}: let it return {expected.__name__}, in "
                 f"{os.path.basename(self.file) or 'its function'}"
             )
-        return made
+        return result
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """A spec from a mapping, as in YAML. A list for a scalar parameter is a sweep."""
         where = f"{where}: {self.kind} '{self.name}'" if where else f"{self.kind} '{self.name}'"
-        given = dict(values or {})
+        explicit = dict(values or {})
         full: dict[str, Value] = {}
-        for key in given:
+        for key in explicit:
             if key not in self.params:
                 raise unknown("parameter", key, self.params, where)
         for key, param in self.params.items():
-            if key in given:
-                full[key] = self._given(param, given[key], where)
+            if key in explicit:
+                full[key] = self._given(param, explicit[key], where)
             elif param.required:
                 raise FedreproError(f"{where} needs a value for its parameter '{key}'")
             else:
@@ -122,23 +122,23 @@ class Component:
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
         """A sweep of settings that are listed one by one, each by what differs from `values`."""
-        each = [self.spec({**values, **setting}, where).single(where) for setting in settings]
+        specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
         where = f"{where}: {self.kind} '{self.name}'" if where else f"{self.kind} '{self.name}'"
-        if not each:
+        if not specs:
             raise FedreproError(f"{where} has an empty list of settings; give one")
-        if len(set(each)) != len(each):
+        if len(set(specs)) != len(specs):
             raise FedreproError(f"{where} lists a setting twice; take one out")
         columns: dict[str, Value] = {}
         for key, param in self.params.items():
-            found = [spec.values[key] for spec in each]
-            same = all(value == found[0] for value in found)
+            column = [spec.values[key] for spec in specs]
+            same = all(value == column[0] for value in column)
             if not same and param.many:
                 raise FedreproError(
                     f"{where}: '{key}' is a list itself, so that it cannot differ between settings"
                 )
-            columns[key] = found[0] if same else typing.cast(tuple[Scalar, ...], tuple(found))
+            columns[key] = column[0] if same else typing.cast(tuple[Scalar, ...], tuple(column))
         swept = Spec(self, columns).swept
-        return Spec(self, columns, len(each) if len(swept) > 1 else 0)
+        return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -235,5 +235,5 @@ class Spec:
         lists = [typing.cast(tuple[Scalar, ...], self.values[key]) for key in self.swept]
         together = zip(*lists, strict=True) if self.paired else itertools.product(*lists)
         for values in together:
-            own = dict(zip(self.swept, values, strict=True))
-            yield Spec(self.component, {**self.values, **own})
+            setting = dict(zip(self.swept, values, strict=True))
+            yield Spec(self.component, {**self.values, **setting})

@@ -32,22 +32,22 @@ def settled(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -
     entry which cannot be kept.
     """
     known = {} if before is None or before is state else before
-    found: dict[str, Any] = _settled(state, known, "state")
-    return found
+    entries: dict[str, Any] = _settled(state, known, "state")
+    return entries
 
 
 def _settled(value: Any, before: Any, place: str) -> Any:
     if type(value) is not dict or MARK in value or type(before) is not dict:
         return unpacked(packed(value, place))
-    found = {}
+    entries = {}
     for key, item in value.items():
         old = before.get(key)
         if item is old and type(item) not in PLAIN:
-            found[key] = item
+            entries[key] = item
         else:
             _name(key, f"the key {key!r} of {place}")
-            found[key] = _settled(item, old, f"{place}[{key!r}]")
-    return found
+            entries[key] = _settled(item, old, f"{place}[{key!r}]")
+    return entries
 
 
 def packed(value: Any, place: str = "state") -> Any:
@@ -60,11 +60,13 @@ def packed(value: Any, place: str = "state") -> Any:
         return value
     if kind is dict and MARK not in value and _alike(value):
         keys = [_name(key, f"the key {key!r} of {place}") for key in value]
-        each = {
-            name: _tensor(np.stack([one[name] for one in value.values()]), f"{place}[…][{name!r}]")
+        tensors = {
+            name: _tensor(
+                np.stack([arrays[name] for arrays in value.values()]), f"{place}[…][{name!r}]"
+            )
             for name in value[keys[0]]
         }
-        return {MARK: "alike", "keys": keys, "each": each}
+        return {MARK: "alike", "keys": keys, "each": tensors}
     if kind is dict and MARK not in value:
         keys = [_name(key, f"the key {key!r} of {place}") for key in value]
         return {key: packed(value[key], f"{place}[{key!r}]") for key in keys}
@@ -104,10 +106,10 @@ def _alike(value: Mapping[Any, Any]) -> bool:
     """Whether these are several dicts of arrays, alike in names, types and shapes: what clients
     keep. A file has them as one array for each name, or it would have one for each client."""
     forms = [
-        {name: (array.dtype, array.shape) for name, array in one.items()}
-        for one in value.values()
-        if type(one) is dict
-        and all(type(name) is str and type(array) is np.ndarray for name, array in one.items())
+        {name: (array.dtype, array.shape) for name, array in arrays.items()}
+        for arrays in value.values()
+        if type(arrays) is dict
+        and all(type(name) is str and type(array) is np.ndarray for name, array in arrays.items())
     ]
     return 1 < len(forms) == len(value) and forms[0] != {} and forms.count(forms[0]) == len(forms)
 

@@ -29,7 +29,7 @@ def temporary_folder(place: Path | None = None) -> Iterator[Path]:
     """
     try:
         remove_left(place)
-        folder, held = _locked_folder(place)
+        folder, lock = _locked_folder(place)
     except OSError as error:
         raise FedreproError(
             f"no temporary folder can be made ({one_line(error)}): free some space there, or set "
@@ -39,22 +39,22 @@ def temporary_folder(place: Path | None = None) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
+        os.close(lock)
 
 
 def remove_left(place: Path | None = None) -> None:
     """Remove the folders there of processes of this user that were killed."""
     for folder in (place or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another process is as fast, or works in it
-            found = os.lstat(folder)
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+            status = os.lstat(folder)
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                 continue
-            held = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+            lock = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
             try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
-                os.close(held)
+                os.close(lock)
 
 
 def _locked_folder(place: Path | None) -> tuple[Path, int]:
@@ -62,10 +62,10 @@ def _locked_folder(place: Path | None) -> tuple[Path, int]:
     while True:  # until no other process takes it for one that was left, before it is locked
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         try:
-            held = os.open(folder, os.O_RDONLY)
+            lock = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
             continue
-        fcntl.flock(held, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if folder.exists():
-            return folder, held
-        os.close(held)
+            return folder, lock
+        os.close(lock)

@@ -33,8 +33,8 @@ def parse_yaml(text: str) -> Any:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(" ".join(str(error).split())) from None
     except Exception as error:  # as for the text of `!!int` or `!!bool`
-        told = " ".join(f"{type(error).__name__} {error}".split())
-        raise ValueError(f"a value does not fit its tag ({told})") from None
+        message = " ".join(f"{type(error).__name__} {error}".split())
+        raise ValueError(f"a value does not fit its tag ({message})") from None
 
 
 def yaml_text(values: Any) -> str:
@@ -70,10 +70,10 @@ def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:
             if not isinstance(key, yaml.ScalarNode):
                 continue
             # `1` and `0x1` are one key of a dictionary; what merges others (<<) is not made a value
-            found = key.value if key.tag.endswith(":merge") else loader.construct_object(key)
-            if found in keys:
+            plain_key = key.value if key.tag.endswith(":merge") else loader.construct_object(key)
+            if plain_key in keys:
                 raise ValueError(
                     f"the key '{key.value}' stands twice in one place, the second time in line "
                     f"{key.start_mark.line + 1}; leave out or rename one"
                 )
-            keys.add(found)
+            keys.add(plain_key)

@@ -94,12 +94,12 @@ class _Limited(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         # a byte more than is left tells whether there is one
-        found = self.stream.read(min(len(buffer), self.left + 1))
-        if len(found) > self.left:
+        chunk = self.stream.read(min(len(buffer), self.left + 1))
+        if len(chunk) > self.left:
             raise _too_large(self.path, self.most)
-        self.left -= len(found)
-        buffer[: len(found)] = found
-        return len(found)
+        self.left -= len(chunk)
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
 
 
 @contextlib.contextmanager
@@ -143,7 +143,9 @@ def _extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: P
 def _extract_zip(path: Path, folder: Path, most: int, wanted: Wanted | None) -> None:
     home = folder.resolve()
     with zipfile.ZipFile(path) as archive:
-        members = [one for one in archive.infolist() if wanted is None or wanted(one.filename)]
+        members = [
+            member for member in archive.infolist() if wanted is None or wanted(member.filename)
+        ]
         # no member gives more than the size that is written for it
         if sum(member.file_size for member in members) > most:
             raise _too_large(path, most)

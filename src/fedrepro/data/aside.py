@@ -47,8 +47,8 @@ def validating(dataset: Spec, partition: Spec) -> int | None:
     """
     if partition.values.get("validation_at") == "clients" and partition["validation"]:
         return int(partition["validation"])
-    found: int | None = dataset.values.get("validation")  # type: ignore[assignment]
-    return found
+    count: int | None = dataset.values.get("validation")  # type: ignore[assignment]
+    return count
 
 
 def not_validating(who: str, whose: str = "they have") -> FedreproError:

@@ -107,7 +107,7 @@ def raw_sources(
 
     Errors: FedreproError for a file that is missing or has other bytes than the table says.
     """
-    found = []
+    records = []
     for file in files:
         try:
             row = _matching(raw / file, table.forms(name, file))
@@ -125,8 +125,8 @@ def raw_sources(
             "verified": bool(row.checksum),
             "urls": list(row.urls),
         }
-        found.append(record)
-    return found
+        records.append(record)
+    return records
 
 
 def _places(forms: Sequence[FileRow]) -> str:
@@ -171,15 +171,15 @@ def _matching(path: Path, forms: Sequence[FileRow]) -> FileRow:
         expected = " or ".join(f"{row.bytes:,}" for row in forms)
         raise _Failed(f"has {size:,} bytes instead of {expected}")
     known = [row for row in sized if row.checksum]
-    found = {name: _digest(path, name) for name in dict.fromkeys(row.algorithm for row in known)}
+    digests = {name: _digest(path, name) for name in dict.fromkeys(row.algorithm for row in known)}
     for row in known:
-        if row.digest == found[row.algorithm]:
+        if row.digest == digests[row.algorithm]:
             return row
     for row in sized:
         if not row.checksum:
             log.warning("%s/%s: no checksum is known, taken on trust", row.name, row.file)
             return row
-    have = " and ".join(f"{name} {digest[:12]}…" for name, digest in found.items())
+    have = " and ".join(f"{name} {digest[:12]}…" for name, digest in digests.items())
     expected = " or ".join(f"{row.digest[:12]}…" for row in known)
     raise _Failed(f"has {have} instead of {expected}")
 
@@ -197,9 +197,9 @@ def _from_mirror(mirror: Path, target: Path, forms: Sequence[FileRow], report: P
     if not mirror.is_dir():
         raise _Failed("is not there: this folder does not exist")
     places = list(dict.fromkeys(row.place for row in forms))
-    there = [place for place in places if (mirror / place).is_file()]
-    failures = [] if there else [f"does not hold {' or '.join(places)}"]
-    for place in there:
+    present = [place for place in places if (mirror / place).is_file()]
+    failures = [] if present else [f"does not hold {' or '.join(places)}"]
+    for place in present:
         try:
             return _copy(mirror / place, target, forms, report)
         except _Failed as failure:

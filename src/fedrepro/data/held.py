@@ -91,4 +91,4 @@ def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
     """How many rows each client has: int64 (J,)."""
     if isinstance(rows, Held):
         return rows.sizes
-    return np.array([len(own) for own in rows], np.int64)
+    return np.array([len(client_rows) for client_rows in rows], np.int64)

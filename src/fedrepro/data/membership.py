@@ -114,8 +114,13 @@ def table_of(dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed:
         return build_partition(spec, prepared, trials, seed)
     skew = asdict(skew_of(population.label_counts(len(prepared.classes))))
     skews, nothing = [skew] * len(trials), [None] * len(trials)
-    found = {"trials": list(trials), "redraws": [0] * len(trials), "skew": skews, "noise": nothing}
-    return _table(np.empty((4, 0), int), found)
+    provenance = {
+        "trials": list(trials),
+        "redraws": [0] * len(trials),
+        "skew": skews,
+        "noise": nothing,
+    }
+    return _table(np.empty((4, 0), int), provenance)
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
@@ -150,15 +155,15 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         for name, rows in aside.items():
             held[name] = np.full(rows.size, SERVER), rows
             if name == "client_validation":
-                those = examples.taken(rows)
-                owner = _followers(left, split, those, rng, "partition-client-validation")
+                withheld = examples.taken(rows)
+                owner = _followers(left, split, withheld, rng, "partition-client-validation")
                 held[name] = _owned(owner, rows)
         parts.append(_rows(trial, held))
         redraws.append(split.redraws)
         skews.append(asdict(skew_of(_counts(left, split))))
         noise.append(None if split.noise is None else split.noise.tolist())
-    found = {"trials": list(trials), "redraws": redraws, "skew": skews, "noise": noise}
-    return _table(np.concatenate(parts, axis=1) if parts else np.empty((4, 0), int), found)
+    provenance = {"trials": list(trials), "redraws": redraws, "skew": skews, "noise": noise}
+    return _table(np.concatenate(parts, axis=1) if parts else np.empty((4, 0), int), provenance)
 
 
 def _table(rows: np.ndarray, found: Mapping[str, Any]) -> pa.Table:
@@ -208,37 +213,37 @@ def read_partition(path: Path | str, trial: int) -> Membership:
     Errors: FedreproError for a damaged file or an absent trial.
     """
     noise = _noise(path, trial)
-    found = {name: HeldWriter() for name in SPLITS}
+    writers = {name: HeldWriter() for name in SPLITS}
     for batch in read_batches(path, KIND, ROWS_AT_ONCE):
-        own = batch["trial"].to_numpy() == trial
-        client, index = (batch[name].to_numpy()[own] for name in ("client", "index"))
+        of_trial = batch["trial"].to_numpy() == trial
+        client, index = (batch[name].to_numpy()[of_trial] for name in ("client", "index"))
         split = batch["split"].dictionary_encode()
-        code = split.indices.to_numpy()[own]
+        code = split.indices.to_numpy()[of_trial]
         for place, name in enumerate(split.dictionary.to_pylist()):
-            here = code == place
-            found[name].add(client[here], index[here])
-    clients = max(writer.last for writer in found.values()) + 1
-    train = found["train"].held(clients)
+            in_split = code == place
+            writers[name].add(client[in_split], index[in_split])
+    clients = max(writer.last for writer in writers.values()) + 1
+    train = writers["train"].held(clients)
     if clients == 0 or train.sizes.min() == 0:
         raise damaged(path, f"a client of trial {trial} has no training examples")
-    given = found["client_validation"]
+    client_validation = writers["client_validation"]
     return Membership(
         train,
-        found["validation"].held(clients),
+        writers["validation"].held(clients),
         noise,
-        found["public"].all,
-        found["server_validation"].all,
-        given.held(clients) if given.last >= 0 else (),
+        writers["public"].all,
+        writers["server_validation"].all,
+        client_validation.held(clients) if client_validation.last >= 0 else (),
     )
 
 
 def _noise(path: Path | str, trial: int) -> np.ndarray | None:
     """Variance of the noise of each client of a trial, if there is any."""
-    found = read_source(path, KIND)
-    if trial not in found.get("trials", ()):
+    source = read_source(path, KIND)
+    if trial not in source.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
     # files of before there was noise do not speak of it
-    noise = found.get("noise", [None] * len(found["trials"]))[found["trials"].index(trial)]
+    noise = source.get("noise", [None] * len(source["trials"]))[source["trials"].index(trial)]
     return None if noise is None else np.array(noise)
 
 
@@ -293,7 +298,7 @@ def _counts(examples: TrainingLabels, split: Owners) -> np.ndarray:
 
 def _require_classes(labels: np.ndarray, prepared: Prepared) -> None:
     present = np.bincount(labels, minlength=len(prepared.classes)) > 0
-    missing = [name for name, here in zip(prepared.classes, present, strict=True) if not here]
+    missing = [name for name, occurs in zip(prepared.classes, present, strict=True) if not occurs]
     if missing:
         raise FedreproError(
             f"data set '{prepared.token}' has no training example of class {', '.join(missing)}, "
@@ -303,22 +308,22 @@ def _require_classes(labels: np.ndarray, prepared: Prepared) -> None:
 
 def _require_owners(split: Owners, spec: Spec, examples: int) -> None:
     """Of a partition of one's own: a client for each example, and as many clients as it says."""
-    owner, said = np.asarray(split.owner), f"partition '{spec.token}'"
+    owner, who = np.asarray(split.owner), f"partition '{spec.token}'"
     if owner.shape != (examples,) or owner.dtype.kind not in "iu":
         raise FedreproError(
-            f"{said} gives owners {owner.dtype} {owner.shape} for {examples} training examples: "
+            f"{who} gives owners {owner.dtype} {owner.shape} for {examples} training examples: "
             f"let owner be whole numbers ({examples},)"
         )
     if owner.size and not (owner.min() >= NOBODY and owner.max() < split.clients):
         raise FedreproError(
-            f"{said} gives owners from {owner.min()} to {owner.max()} for {split.clients} clients: "
+            f"{who} gives owners from {owner.min()} to {owner.max()} for {split.clients} clients: "
             f"let them be from 0 to {split.clients - 1}, or {NOBODY} for nobody"
         )
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
     planned = count(spec.values)
     if planned not in (None, split.clients):
         raise FedreproError(
-            f"{said} makes {split.clients} clients, and {planned} were planned: let it have the "
+            f"{who} makes {split.clients} clients, and {planned} were planned: let it have the "
             "parameter `clients`, or say by clients=… in @register how many there are"
         )
 
@@ -357,8 +362,8 @@ def _follow_groups(groups: np.ndarray, others: np.ndarray) -> np.ndarray:
     client_of: np.ndarray = np.full(last + 2, NOBODY, np.int32)
     client_of[groups] = np.arange(groups.size)
     # the last entry is never a group, so that group -1 finds nobody
-    found: np.ndarray = client_of[others]
-    return found
+    owner: np.ndarray = client_of[others]
+    return owner
 
 
 def _follow_classes(
@@ -386,7 +391,9 @@ def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.n
     held: of each split who holds (m,) which rows (m,), ascending.
     """
     client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
-    code = np.repeat([SPLITS.index(name) for name in held], [len(own) for own, _ in held.values()])
+    code = np.repeat(
+        [SPLITS.index(name) for name in held], [len(owner) for owner, _ in held.values()]
+    )
     index = np.concatenate([rows for _, rows in held.values()])
     # indices ascend within each split already, and a stable sort keeps them so
     order = np.argsort(client, kind="stable")

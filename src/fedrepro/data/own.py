@@ -64,18 +64,18 @@ def read_csv(path: Path, label: str, least: int = 2, labelled: bool = True) -> O
         x[row] = [_number(field) for field in fields]
     for row, column in np.argwhere(~np.isfinite(x))[:1]:
         line, fields = lines[row]
-        told = f"{shown(fields[column])} in line {line}, column '{names[column]}'"
-        raise _wrong(path, f"has {told}: that is no finite number")
+        entry = f"{shown(fields[column])} in line {line}, column '{names[column]}'"
+        raise _wrong(path, f"has {entry}: that is no finite number")
     return _examples(path, x, np.array(labels), least)
 
 
 def _number(text: str) -> float:
     """The number, not finite where there is none or where it is too large for float32."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
         return math.nan
-    return found if abs(found) <= LARGEST else math.nan
+    return number if abs(number) <= LARGEST else math.nan
 
 
 def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
@@ -104,7 +104,7 @@ def read_npz(
     read, arrays that are not there, that hold Python objects or do not fit each other, numbers
     that are not finite, no examples or fewer than `least` classes.
     """
-    found = {}
+    arrays = {}
     try:
         loaded = np.load(path, allow_pickle=False)
         if not isinstance(loaded, np.lib.npyio.NpzFile):
@@ -113,13 +113,13 @@ def read_npz(
             for name in (inputs, labels) if labelled or labels in file else (inputs,):
                 if name not in file:
                     raise unknown("array", name, file.files, str(path))
-                found[name] = file[name]
+                arrays[name] = file[name]
     except OSError as error:
         raise _unreadable(path, error.strerror or "it is cut off") from error
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise _unreadable(path, f"it is no complete npz of plain arrays: {error}") from error
-    x = found[inputs]
-    y = found.get(labels, np.zeros(len(x) if x.ndim else 0, np.int64))
+    x = arrays[inputs]
+    y = arrays.get(labels, np.zeros(len(x) if x.ndim else 0, np.int64))
     if y.ndim != 1 or y.dtype.kind not in "iubU":
         raise _wrong(path, f"has {labels} {y.dtype} {y.shape}: make it whole numbers or text, (N,)")
     if x.ndim < 2 or len(x) != len(y) or x.dtype.kind not in "iubf" or not all(x.shape[1:]):

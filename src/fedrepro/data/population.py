@@ -76,7 +76,9 @@ class Population:
     def label_counts(self, classes: int, most: int = SHOWN) -> np.ndarray:
         """Training examples of each of the first clients and each class: int64 (J, K)."""
         labels = (self.made.examples(client)[1] for client in range(min(most, self.clients)))
-        return np.array([np.bincount(own, minlength=classes) for own in labels], np.int64)
+        return np.array(
+            [np.bincount(client_labels, minlength=classes) for client_labels in labels], np.int64
+        )
 
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:

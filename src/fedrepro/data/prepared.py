@@ -328,14 +328,14 @@ def load_prepared(folder: Path | str) -> Prepared:
     info = read_info(folder)
     dims = int(np.prod(info["shape"]))
     types = {"x": info["dtype"], "y": "int64" if info["classes"] else "float32", "g": "int32"}
-    found: dict[str, dict[str, np.ndarray]] = {part: {} for part in types}
+    arrays: dict[str, dict[str, np.ndarray]] = {part: {} for part in types}
     for split in SPLITS:
         rows = sum(info["counts"][split])
         for part, dtype in types.items():
             shape = (rows, dims) if part == "x" else (rows,)
             path = folder / _file(split, part)
-            found[part][split] = _mapped(path, np.dtype(dtype), shape)
-    return Prepared(folder, info, found["x"], found["y"], found["g"])
+            arrays[part][split] = _mapped(path, np.dtype(dtype), shape)
+    return Prepared(folder, info, arrays["x"], arrays["y"], arrays["g"])
 
 
 def read_info(folder: Path) -> dict[str, Any]:

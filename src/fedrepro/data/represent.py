@@ -57,8 +57,8 @@ def represent(images: Arrays, features: str) -> Arrays:
     spec = feature_spec(features)
     if spec.name == "pixels":
         return images
-    found: dict[str, np.ndarray] = spec.component.make(dict, images, **spec.values)
-    x = {split: np.ascontiguousarray(found[split], np.float32) for split in SPLITS}
+    extracted: dict[str, np.ndarray] = spec.component.make(dict, images, **spec.values)
+    x = {split: np.ascontiguousarray(extracted[split], np.float32) for split in SPLITS}
     if x["train"].shape[1:] == images.shape:
         return replace(images, x=x, scale=1.0, notes=(*images.notes, f"pixels by {spec.resolved}"))
     dims = x["train"].shape[1]

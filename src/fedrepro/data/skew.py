@@ -29,15 +29,15 @@ class Skew:
 
 def distances(counts: np.ndarray) -> np.ndarray:
     """TV_j = 1/2 sum_k |n_jk / n_j - n_k / n|: float64 (J,); counts int64 (J, K), no row empty."""
-    own = counts / counts.sum(axis=1, keepdims=True)
-    whole = counts.sum(axis=0) / counts.sum()
-    found: np.ndarray = np.abs(own - whole).sum(axis=1) / 2
-    return found
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    overall = counts.sum(axis=0) / counts.sum()
+    variations: np.ndarray = np.abs(shares - overall).sum(axis=1) / 2
+    return variations
 
 
 def skew_of(counts: np.ndarray) -> Skew:
     """The skew of a partition from its examples of each client and class: int64 (J, K)."""
-    sizes, far, held = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
+    sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return Skew(
         clients=len(counts),
         examples=int(sizes.sum()),
@@ -45,9 +45,9 @@ def skew_of(counts: np.ndarray) -> Skew:
         size_median=float(np.median(sizes)),
         size_max=int(sizes.max()),
         # rounded, so that a sum in another order does not change the stored bytes
-        distance_mean=round(float(far.mean()), 9),
-        distance_max=round(float(far.max()), 9),
-        classes_min=int(held.min()),
-        classes_median=float(np.median(held)),
-        classes_max=int(held.max()),
+        distance_mean=round(float(distance.mean()), 9),
+        distance_max=round(float(distance.max()), 9),
+        classes_min=int(classes.min()),
+        classes_median=float(np.median(classes)),
+        classes_max=int(classes.max()),
     )

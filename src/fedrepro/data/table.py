@@ -89,9 +89,9 @@ class DatasetTable:
 
     def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
         """Every form of a file; an error that names the nearest if there is none."""
-        found = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
-        if found:
-            return found
+        rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
+        if rows:
+            return rows
         known = self.files(name)
         if not known:
             raise unknown("data set", name, {row.name for row in self.rows}, str(self.path))
@@ -101,8 +101,8 @@ class DatasetTable:
 def raw_files(dataset: Spec) -> tuple[str, ...]:
     """The raw files a data set is made from; where it has several sources, those of its own."""
     files = dataset.component.meta["files"]
-    found: tuple[str, ...] = files[dataset["source"]] if isinstance(files, Mapping) else files
-    return found
+    names: tuple[str, ...] = files[dataset["source"]] if isinstance(files, Mapping) else files
+    return names
 
 
 def largest_unpacked(name: str, path: Path) -> int:
@@ -114,8 +114,8 @@ def largest_unpacked(name: str, path: Path) -> int:
     table = read_dataset_table()
     forms = table.forms(name, path.name)
     size = path.stat().st_size if path.exists() else None
-    own = [row for row in forms if row.bytes == size] or forms
-    stated = [row.unpacked for row in own if row.unpacked is not None]
+    candidates = [row for row in forms if row.bytes == size] or forms
+    stated = [row.unpacked for row in candidates if row.unpacked is not None]
     if not stated:
         raise FedreproError(
             f"{table.path} does not state how large {path.name} of data set '{name}' may get: "

@@ -36,13 +36,13 @@ def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[s
 
     board: its title, baseline, ceiling and line.
     """
-    found = {}
+    images = {}
     with rules():
         for name, draw in DRAWN.items():
             drawn = draw(board, table, scenarios)
             for suffix in (".svg", ".png"):
-                found[f".{name}{suffix}"] = image_of(drawn, suffix, f"{board['title']}: {name}")
-    return found
+                images[f".{name}{suffix}"] = image_of(drawn, suffix, f"{board['title']}: {name}")
+    return images
 
 
 def _heading(drawn: Figure, title: str, below: str) -> None:
@@ -57,8 +57,8 @@ def _families(table: Frame) -> list[str]:
 
 def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
     """The methods of a family in the order of the table, without bounds."""
-    own = table[table["starts"] == starts]
-    return own if bounds else own[own["class"] != "reference"]
+    rows = table[table["starts"] == starts]
+    return rows if bounds else rows[rows["class"] != "reference"]
 
 
 # ----------------------------------------------------------------------------------------- groups
@@ -67,14 +67,14 @@ def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
 def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     """Scores with their intervals, class by class; a band for each group, ranks beside it."""
     families = [(starts, _with_score(_ranked(table, starts))) for starts in _families(table)]
-    heights = [ROW * (len(own) + own["class"].nunique()) for _, own in families]
+    heights = [ROW * (len(rows) + rows["class"].nunique()) for _, rows in families]
     drawn = new_figure(0.62 + sum(height + 0.7 for height in heights))
     top = 0.75
-    ends = [own[["score_low", "score_high"]].to_numpy(float) for _, own in families]
+    ends = [rows[["score_low", "score_high"]].to_numpy(float) for _, rows in families]
     low, high = _limits(np.concatenate(ends))
-    for (starts, own), height in zip(families, heights, strict=True):
+    for (starts, rows), height in zip(families, heights, strict=True):
         axes = _axes(drawn, 1.95, 1.15, top, height)
-        _groups_of(axes, own)
+        _groups_of(axes, rows)
         _lines(axes, board, table[table["starts"] == starts])
         axes.set_xlim(low, high)
         axes.set_title(f"clients of {starts}", loc="left", fontsize=8, pad=11)
@@ -116,14 +116,14 @@ def _groups_of(axes: Axes, own: Frame) -> None:
         heading |= {"color": look.colour, "transform": beside, "va": "center"}
         axes.text(-0.015, at, str(kind), **heading)
         at += 1
-        for _, one in rows.iterrows():
-            ticks.append((at, str(one["method"])))
-            if one["group"] == one["group"] and int(one["group"]) % 2 == 1:
+        for _, row in rows.iterrows():
+            ticks.append((at, str(row["method"])))
+            if row["group"] == row["group"] and int(row["group"]) % 2 == 1:
                 axes.axhspan(at - 0.5, at + 0.5, color=look.colour, alpha=0.09, linewidth=0)
-            ends = [one["score_low"], one["score_high"]]
+            ends = [row["score_low"], row["score_high"]]
             axes.plot(ends, [at, at], color=look.colour, linewidth=1.6, zorder=3)
-            _dot(axes, one["score"], at, look, 5)
-            axes.text(1.012, at, _place(one), transform=beside, va="center", fontsize=7)
+            _dot(axes, row["score"], at, look, 5)
+            axes.text(1.012, at, _place(row), transform=beside, va="center", fontsize=7)
             at += 1
     axes.set_yticks([y for y, _ in ticks], [name for _, name in ticks])
     axes.set_ylim(at - 0.4, -0.6)
@@ -167,23 +167,23 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
     fewest = np.nanmin(table["parameters"].to_numpy(float))
     for at, starts in enumerate(families):
         axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)
-        own = _with_score(_ranked(table, starts))
-        own = own[own["score"] > LEAST]
-        own = own.assign(points=np.sqrt(22 * np.sqrt(own["parameters"] / fewest)))
-        _frontier(axes, own)
-        for _, one in own.iterrows():
-            look = MARKS[str(one["class"])]
-            _dot(axes, one["bytes_up"], one["score"], look, float(one["points"]))
-        _names(axes, own)
+        rows = _with_score(_ranked(table, starts))
+        rows = rows[rows["score"] > LEAST]
+        rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
+        _frontier(axes, rows)
+        for _, row in rows.iterrows():
+            look = MARKS[str(row["class"])]
+            _dot(axes, row["bytes_up"], row["score"], look, float(row["points"]))
+        _names(axes, rows)
         low, high = axes.get_ylim()
-        room = (high - low) * float(own["points"].max()) / (2.5 * 72)  # of a mark at an edge
-        scores = own["score"].astype(float)
+        room = (high - low) * float(rows["points"].max()) / (2.5 * 72)  # of a mark at an edge
+        scores = rows["score"].astype(float)
         axes.set_ylim(min(low, scores.min() - room), max(high, scores.max() + room))
         axes.set_xscale("log")
-        low, high = float(own["bytes_up"].min()), float(own["bytes_up"].max())
+        low, high = float(rows["bytes_up"].min()), float(rows["bytes_up"].max())
         wide = max(high / low, 2.0)
         axes.set_xlim(low / wide**0.44, high * wide**0.22)
-        axes.set_xticks(*_ticks(own["bytes_up"]), minor=False)
+        axes.set_xticks(*_ticks(rows["bytes_up"]), minor=False)
         axes.set_xticks([], minor=True)
         axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
         axes.set_ylabel(f"score (0: {board['baseline']}, 1: {board['ceiling']})")
@@ -197,21 +197,21 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
 def _ticks(values: pd.Series) -> tuple[list[float], list[str]]:
     """Round multiples within the range of the values."""
     low, high = float(values.min()), float(values.max())
-    found = [
+    ticks = [
         m * 10**e for e in range(-1, 4) for m in (1, 2, 5) if low * 0.8 <= m * 10**e <= high * 2
     ]
-    return found, [f"{value:g}" for value in found]
+    return ticks, [f"{value:g}" for value in ticks]
 
 
 def _frontier(axes: Axes, own: Frame) -> None:
     best = -math.inf
     xs: list[float] = []
     ys: list[float] = []
-    for _, one in own.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
-        if one["score"] > best:
-            xs += [one["bytes_up"]] * (2 if xs else 1)
-            ys += [best, one["score"]] if ys else [one["score"]]
-            best = float(one["score"])
+    for _, row in own.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
+        if row["score"] > best:
+            xs += [row["bytes_up"]] * (2 if xs else 1)
+            ys += [best, row["score"]] if ys else [row["score"]]
+            best = float(row["score"])
     axes.plot(xs, ys, color="#9AA0A8", linewidth=1.0, zorder=2)
 
 
@@ -223,20 +223,20 @@ def _names(axes: Axes, own: Frame) -> None:
     rows = own.sort_values("score", ascending=False)
     places = _columns_of(rows["bytes_up"].tolist())
     for column in range(max(places, default=-1) + 1):
-        there = [
+        column_rows = [
             row
             for row, place in zip(rows.to_dict("records"), places, strict=True)
             if place == column
         ]
-        heights = spread([float(row["score"]) for row in there], gap)
+        heights = spread([float(row["score"]) for row in column_rows], gap)
         # names of the first column have the room to the left of it
-        ends = [float(row["bytes_up"]) for row in there]
-        aside = 2.5 + 0.7 * max(float(row["points"]) for row in there)
+        ends = [float(row["bytes_up"]) for row in column_rows]
+        aside = 2.5 + 0.7 * max(float(row["points"]) for row in column_rows)
         side, end, aside = ("left", max(ends), aside) if column else ("right", min(ends), -aside)
         beside = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
-        for row, height in zip(there, heights, strict=True):
+        for row, height in zip(column_rows, heights, strict=True):
             line: dict[str, Any] = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5}
             line |= {"shrinkA": 0, "shrinkB": 0.7 * row["points"]}
             look: dict[str, Any] = {"arrowprops": line, "zorder": 5}
@@ -275,12 +275,12 @@ def _ends(block: Sequence[float], gap: float) -> tuple[float, float]:
 def _class_legend(drawn: Figure, table: Frame) -> None:
     from matplotlib.lines import Line2D
 
-    there = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
+    kinds = [kind for kind in CLASSES if (table["class"] == kind).any() and kind != "reference"]
     handles = [
         Line2D(
             [], [], linestyle="", marker=MARKS[kind].marker, color=MARKS[kind].colour, label=kind
         )
-        for kind in there
+        for kind in kinds
     ]
     drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
 
@@ -290,9 +290,9 @@ def _class_legend(drawn: Figure, table: Frame) -> None:
 
 def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     """What each method gains over the baseline in each scenario, in points, paired by trial."""
-    own = dict(_scenes(scenarios))
+    scenes = dict(_scenes(scenarios))
     order = {starts: _ranked(table, starts)["method"].tolist() for starts in _families(table)}
-    rows = [chunk for starts in order for chunk in _chunks([p for p in own if p[0] == starts])]
+    rows = [chunk for starts in order for chunk in _chunks([p for p in scenes if p[0] == starts])]
     heights = [ROW * max(4, len(order[chunk[0][0]])) for chunk in rows]
     drawn = new_figure(0.55 + sum(height + 0.75 for height in heights))
     top, left, across = 0.9, 1.95, 0.14
@@ -301,7 +301,7 @@ def gains(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
         for column, place in enumerate(chunk):
             start = left + column * (wide + across)
             axes = _axes(drawn, start, WIDTH - start - wide, top, height)
-            _gain(axes, board, table, own[place], order[place[0]])
+            _gain(axes, board, table, scenes[place], order[place[0]])
             axes.set_title(_title(place, wide), loc="left", fontsize=6.5)
             if column:
                 axes.set_yticklabels([])
@@ -323,12 +323,12 @@ def _chunks(places: Sequence[Any]) -> list[Sequence[Any]]:
 def _scenes(scenarios: Frame) -> list[tuple[tuple[str, str, str, int], Frame]]:
     single = scenarios[(scenarios["data"] != ALL) & (scenarios["metric"] == "accuracy")]
     keys = ["starts", "data", "case", "clients"]
-    found = []
+    scenes = []
     for _, rows in single.groupby(keys, sort=False):
         first = rows.iloc[0]
         place = str(first["starts"]), str(first["data"]), str(first["case"]), int(first["clients"])
-        found.append((place, rows))
-    return found
+        scenes.append((place, rows))
+    return scenes
 
 
 def _title(place: tuple[str, str, str, int], room: float) -> str:
@@ -337,8 +337,8 @@ def _title(place: tuple[str, str, str, int], room: float) -> str:
 
 
 def _trials(rows: Frame, method: str) -> np.ndarray | None:
-    own = rows[rows["method"] == method]["by_trial"]
-    return np.array([float(text) for text in str(own.iloc[0]).split()]) if len(own) else None
+    trials = rows[rows["method"] == method]["by_trial"]
+    return np.array([float(text) for text in str(trials.iloc[0]).split()]) if len(trials) else None
 
 
 def _gain(
@@ -348,11 +348,11 @@ def _gain(
     assert base is not None
     kinds = dict(zip(table["method"], table["class"], strict=True))
     for at, method in enumerate(order):
-        own = _trials(rows, method)
-        if own is None:
+        accuracies = _trials(rows, method)
+        if accuracies is None:
             continue
         look = MARKS[str(kinds[method])]
-        gain = 100 * (own - base)
+        gain = 100 * (accuracies - base)
         axes.plot(gain, [at] * len(gain), "|", color=look.colour, markersize=5, alpha=0.6, zorder=3)
         _dot(axes, float(gain.mean()), at, look, 4)
     for name, colour in ((board["line"], BEAT), (board["ceiling"], BOUND)):
@@ -376,10 +376,10 @@ def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
     drawn = new_figure(0.6 + sum(height + 1.5 for height in heights))
     top, most = 1.75, max(sum(place[0] == s for place, _ in scenes) for s in families)
     for (starts, methods), height in zip(parts, heights, strict=True):
-        own = [(place, rows) for place, rows in scenes if place[0] == starts]
-        room = (WIDTH - 1.95 - 0.2) * (1 - len(own) / most)
+        family_scenes = [(place, rows) for place, rows in scenes if place[0] == starts]
+        room = (WIDTH - 1.95 - 0.2) * (1 - len(family_scenes) / most)
         axes = _axes(drawn, 1.95, 0.2 + room, top, height)
-        _map(axes, board, own, methods)
+        _map(axes, board, family_scenes, methods)
         drawn.text(LEFT, 1 - (top - 0.2) / drawn.get_figheight(), f"clients of {starts}")
         top += height + 1.5
     ends = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
@@ -400,16 +400,16 @@ def _map(
         ends = [_trials(rows, board[key]) for key in ("baseline", "ceiling")]
         low, high = (float(np.mean(end)) if end is not None else math.nan for end in ends)
         for row, method in enumerate(methods):
-            own = _trials(rows, method)
-            if own is not None:
-                means[row, column] = own.mean()
-                shares[row, column] = (own.mean() - low) / max(high - low, 1e-3)
+            accuracies = _trials(rows, method)
+            if accuracies is not None:
+                means[row, column] = accuracies.mean()
+                shares[row, column] = (accuracies.mean() - low) / max(high - low, 1e-3)
     axes.pcolormesh(np.clip(shares, -0.25, 1), cmap=COLOURS, vmin=-0.25, vmax=1)
     for row, column in np.argwhere(np.isfinite(means)):
         dark = shares[row, column] < 0.45
-        said = f"{100 * means[row, column]:.1f}"
+        text = f"{100 * means[row, column]:.1f}"
         colour = "white" if dark else "black"
-        axes.text(column + 0.5, row + 0.52, said, color=colour, **CENTRED)
+        axes.text(column + 0.5, row + 0.52, text, color=colour, **CENTRED)
     for row, column in np.argwhere(~np.isfinite(means)):
         axes.text(column + 0.5, row + 0.52, "–", color=SOFT, **CENTRED)
     axes.grid(False)

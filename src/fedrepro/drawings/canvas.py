@@ -96,7 +96,7 @@ def axis_of(exhibit: Exhibit) -> Axis:
         for key in exhibit.swept
         if key != CASE
     }
-    several = [key for key, found in values.items() if len(found) > 1] or list(values)[:1]
+    several = [key for key, distinct in values.items() if len(distinct) > 1] or list(values)[:1]
     if len(several) != 1:
         raise FedreproError(
             f"{exhibit.key} is drawn against one swept parameter, but its sweep has "
@@ -129,12 +129,12 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
     """label -> the line of one metric, for every method that has it at each point."""
     axis = axis_of(exhibit)
     rows = select(final(numbers), metric, split)
-    found: dict[str, Line] = {}
+    by_label: dict[str, Line] = {}
     for measure in exhibit.measures:
-        own = rows[rows["method"] == measure.label]
-        if len(own):
-            found[measure.label] = line_of(own, axis.positions(own[axis.key]))
-    return found
+        method_rows = rows[rows["method"] == measure.label]
+        if len(method_rows):
+            by_label[measure.label] = line_of(method_rows, axis.positions(method_rows[axis.key]))
+    return by_label
 
 
 def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
@@ -247,11 +247,11 @@ def headings(drawn: Figure, exhibit: Exhibit) -> None:
 
 def subtitle(exhibit: Exhibit) -> str:
     """Data, swept parameters of one value, trials, and which methods have other numbers of them."""
-    own = {measure.label: _counts(exhibit, measure) for measure in exhibit.measures}
-    usual = max(own.values(), key=list(own.values()).count)
+    counts = {measure.label: _counts(exhibit, measure) for measure in exhibit.measures}
+    usual = max(counts.values(), key=list(counts.values()).count)
     common = [data_title(exhibit), *held(exhibit), trials_text(*usual)]
-    others = {label: found for label, found in own.items() if found != usual}
-    each = [f"{label}: {trials_text(*found)}" for label, found in others.items()]
+    others = {label: trials for label, trials in counts.items() if trials != usual}
+    each = [f"{label}: {trials_text(*trials)}" for label, trials in others.items()]
     if len(each) > FEW:  # more than a line holds; the csv has every number
         each = [f"others: {trials_text(*sorted(set().union(*others.values())))}"]
     return " · ".join([*common, *each])
@@ -259,8 +259,8 @@ def subtitle(exhibit: Exhibit) -> str:
 
 def _counts(exhibit: Exhibit, measure: Measure) -> tuple[int, ...]:
     """The numbers of trials that a method has at the points of an exhibit that have it."""
-    found = (point.trials.get(measure.label) for point in exhibit.points)
-    return tuple(sorted({count for count in found if count is not None}))
+    counts = (point.trials.get(measure.label) for point in exhibit.points)
+    return tuple(sorted({count for count in counts if count is not None}))
 
 
 def held(exhibit: Exhibit) -> list[str]:
@@ -271,9 +271,9 @@ def held(exhibit: Exhibit) -> list[str]:
     }
     names = {"clients": "J"}
     return [
-        f"{names.get(key, name_of(key))} = {found[0]}"
-        for key, found in values.items()
-        if len(found) == 1
+        f"{names.get(key, name_of(key))} = {distinct[0]}"
+        for key, distinct in values.items()
+        if len(distinct) == 1
     ]
 
 
@@ -364,8 +364,8 @@ def _legend_width(labels: Sequence[str], columns: int) -> float:
 
 def names_of(exhibit: Exhibit) -> dict[str, str]:
     """Label -> how the legend calls the method, which says so where it is paired."""
-    found = {measure.label: measure.label for measure in exhibit.measures}
-    return found | {label: pair.name for label, pair in exhibit.pairs.items()}
+    names = {measure.label: measure.label for measure in exhibit.measures}
+    return names | {label: pair.name for label, pair in exhibit.pairs.items()}
 
 
 def handles_of(

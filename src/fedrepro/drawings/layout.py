@@ -71,11 +71,13 @@ Below = Callable[[Mapping[str, Any]], tuple[str, ...]]  # the row of a number ->
 def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
     """As the exhibit says; by default methods and their settings go down, points across."""
     points, shown = about["columns"]["points"], about["columns"]["settings"]
-    said = drawing_of(about)
-    rows = tuple(said.get("rows") or ()) or (METHOD, *shown)
-    columns = tuple(said.get("columns") or ()) or tuple(k for k in points if k not in rows)
-    given = {key: said[key] for key in ("metric", "split", "best") if said.get(key) is not None}
-    return Arrangement(rows, columns, **given)
+    wanted = drawing_of(about)
+    rows = tuple(wanted.get("rows") or ()) or (METHOD, *shown)
+    columns = tuple(wanted.get("columns") or ()) or tuple(k for k in points if k not in rows)
+    options = {
+        key: wanted[key] for key in ("metric", "split", "best") if wanted.get(key) is not None
+    }
+    return Arrangement(rows, columns, **options)
 
 
 def drawing_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -84,10 +86,10 @@ def drawing_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
     Of records of before these stood together, the options of a table.
     """
     settings = about["settings"]
-    found: Mapping[str, Any] | str = settings["drawing"]
-    if isinstance(found, str):
-        return {"name": found, **(settings.get("table") or {})}
-    return found
+    drawing: Mapping[str, Any] | str = settings["drawing"]
+    if isinstance(drawing, str):
+        return {"name": drawing, **(settings.get("table") or {})}
+    return drawing
 
 
 def table_of(
@@ -111,8 +113,8 @@ def table_of(
     def cell(place: tuple[Place, Place]) -> TextCell:
         if place not in at_place:
             return TextCell(text=" ")
-        found = _cell(at_place[place], arranged, last, below or nothing_below, notes)
-        return replace(found, best=place in best)
+        text_cell = _cell(at_place[place], arranged, last, below or nothing_below, notes)
+        return replace(text_cell, best=place in best)
 
     soft = {e.down: e.method["reference"] and METHOD in arranged.rows for e in entries}
     rows = tuple(
@@ -139,7 +141,7 @@ def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     """
     titles = ", ".join(data["title"] for data in about["data"])
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
-    lone = {key: cell_text(found[0]) for key, found in values.items() if len(found) == 1}
+    lone = {key: cell_text(distinct[0]) for key, distinct in values.items() if len(distinct) == 1}
     lone.pop(CASE, None)
     trials = "1 trial" if about["trials"] == 1 else f"{about['trials']} trials"
     if arrangement_of(about).metric in TIMES:
@@ -152,8 +154,8 @@ def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
 def machines(about: Mapping[str, Any]) -> list[str]:
     """The processors, or other devices, that computed an exhibit."""
     names = (
-        one["machine"]["cpu"] if one["device"] == "cpu" else one["device"]
-        for one in about["computed"]
+        origin["machine"]["cpu"] if origin["device"] == "cpu" else origin["device"]
+        for origin in about["computed"]
     )
     return list(dict.fromkeys(names))
 
@@ -194,12 +196,12 @@ def _ordered(
 
 def _heads(keys: Sequence[str], place: Place, *, plain: bool = False) -> tuple[str, ...]:
     """What a row or column is called, a text for each key; where there is a corner, values only."""
-    said = []
+    heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths(value) if key == "hidden" else value
         bare = plain or key in (METHOD, CASE) or not value
-        said.append(shown if bare else f"{name_of(key)} = {shown}")
-    return tuple(said)
+        heads.append(shown if bare else f"{name_of(key)} = {shown}")
+    return tuple(heads)
 
 
 def _cell(
@@ -238,8 +240,8 @@ def at(numbers: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
     """The rows of the same method, setting and point as a row of another metric."""
     names = list(numbers.columns)
     for key in (*names[: names.index(METHOD)], METHOD):
-        own = numbers[key]
-        numbers = numbers[own.isna() if pd.isna(row[key]) else own == row[key]]
+        column = numbers[key]
+        numbers = numbers[column.isna() if pd.isna(row[key]) else column == row[key]]
     return numbers
 
 
@@ -251,32 +253,32 @@ def _best(entries: Sequence[Entry], arranged: Arrangement) -> set[tuple[Place, P
         if not entry.method["reference"] and math.isfinite(entry.row["mean"]):
             side = entry.across if arranged.best == "column" else entry.down
             lines.setdefault(side, []).append(entry)
-    found = set()
+    places = set()
     for rivals in lines.values() if better and arranged.best != "none" else ():
         top = max(rivals, key=lambda entry: better * entry.row["mean"])
         form = form_of(arranged.metric)
         alike = [e for e in rivals if form.text(e.row["mean"]) == form.text(top.row["mean"])]
         if len(alike) == 1 and len(rivals) > 1:
-            found.add((top.down, top.across))
-    return found
+            places.add((top.down, top.across))
+    return places
 
 
 class _Notes:
     """What was printed for each number, and the footnotes that its notes become."""
 
     def __init__(self, printed: pd.DataFrame | None) -> None:
-        found = [] if printed is None else printed.to_dict("records")
-        self.rows = [{str(key): value for key, value in row.items()} for row in found]
+        records = [] if printed is None else printed.to_dict("records")
+        self.rows = [{str(key): value for key, value in row.items()} for row in records]
         self.keys = [] if printed is None else list(printed.columns)
         self.keys = self.keys[: self.keys.index("mean")] if self.keys else []
         self.texts: list[str] = []
 
     def of(self, row: Mapping[str, Any], form: NumberForm) -> tuple[str, str, tuple[int, ...]]:
         """The printed value in words, its verdict, and the numbers of its footnotes."""
-        for one in self.rows:
-            if all(cell_text(one[key]) == cell_text(row.get(key)) for key in self.keys):
-                said = {key: cell_text(value) for key, value in one.items()}
-                return _printed(one, form), word_of(said), self.mark(reasons(said))
+        for printed_row in self.rows:
+            if all(cell_text(printed_row[key]) == cell_text(row.get(key)) for key in self.keys):
+                cells = {key: cell_text(value) for key, value in printed_row.items()}
+                return _printed(printed_row, form), word_of(cells), self.mark(reasons(cells))
         return "", "", ()
 
     def mark(self, note: str) -> tuple[int, ...]:
@@ -315,8 +317,8 @@ def sizes_below(numbers: pd.DataFrame, size: str) -> Below:
     wanted = SIZES[size]
 
     def below(row: Mapping[str, Any]) -> tuple[str, ...]:
-        found = at(select(numbers, wanted.metric, ""), row)["mean"]
-        return (size_text(float(found.iloc[0]), wanted),) if len(found) else ()
+        sizes = at(select(numbers, wanted.metric, ""), row)["mean"]
+        return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()
 
     return below
 

@@ -164,26 +164,26 @@ def looks(measures: Sequence[Measure]) -> dict[str, Look]:
     spare looks that follow from their labels; only where two of a figure would look alike does one
     give way.
     """
-    found: dict[str, Look] = {}
+    by_label: dict[str, Look] = {}
     later: list[Measure] = []
     for measure in measures:
         look = _look(measure)
-        if look in found.values():
+        if look in by_label.values():
             later.append(measure)
         else:
-            found[measure.label] = look
+            by_label[measure.label] = look
     for measure in sorted(later, key=lambda measure: (_number(measure.label), measure.label)):
         spare = SPARE_REFERENCES if measure.reference else SPARE
-        found[measure.label] = _free(_number(measure.label), spare, found.values())
-    return {measure.label: found[measure.label] for measure in measures}
+        by_label[measure.label] = _free(_number(measure.label), spare, by_label.values())
+    return {measure.label: by_label[measure.label] for measure in measures}
 
 
 def _look(measure: Measure) -> Look:
     """That of a node, its beliefs after they are heard in thin dashes, or that of the method."""
     if measure.node is None or measure.reference:
         return look_of(measure.spec.name, reference=measure.reference)
-    own = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
-    return replace(own, dash=HEARD, width=1.0) if measure.belief == "after" else own
+    look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
+    return replace(look, dash=HEARD, width=1.0) if measure.belief == "after" else look
 
 
 def look_of(method: str, *, reference: bool = False) -> Look:
@@ -194,10 +194,10 @@ def look_of(method: str, *, reference: bool = False) -> Look:
         return known[name]
     names = {family_of(other) for other in (*components("method"), method)} - set(known)
     # bounds come last: as rivals they are rare
-    found: dict[str, Look] = {}
+    by_name: dict[str, Look] = {}
     for other in sorted(names, key=lambda other: (other in REFERENCES, _number(other))):
-        found[other] = _free(_number(other), spare, found.values())
-    return found[name]
+        by_name[other] = _free(_number(other), spare, by_name.values())
+    return by_name[name]
 
 
 def family_of(method: str) -> str:

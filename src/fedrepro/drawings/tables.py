@@ -65,8 +65,8 @@ class TextCell:
     @property
     def lines(self) -> tuple[str, ...]:
         """What stands under the number."""
-        said = f"printed {self.printed}: {self.verdict}" if self.verdict else self.printed
-        return (*self.below, said) if said else self.below
+        printed = f"printed {self.printed}: {self.verdict}" if self.verdict else self.printed
+        return (*self.below, printed) if printed else self.below
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,20 @@ class TextTable:
     @property
     def levels(self) -> list[list[tuple[str, int]]]:
         """Each level of heads as (text, columns it spans); neighbours of one text are one."""
-        found = []
+        levels = []
         for depth in range(max((len(head) for head in self.heads), default=0)):
             # a text spans no further than the one above it
             runs = itertools.groupby(head[: depth + 1] for head in self.heads)
-            found.append([(above[depth], len(list(run))) for above, run in runs])
-        return found
+            levels.append([(above[depth], len(list(run))) for above, run in runs])
+        return levels
 
 
 def plain(text: str) -> str:
     """Text on one line, without characters that are no signs."""
-    signs = (" " if unicodedata.category(one) in ("Cc", "Zl", "Zp") else one for one in text)
+    signs = (
+        " " if unicodedata.category(character) in ("Cc", "Zl", "Zp") else character
+        for character in text
+    )
     return " ".join("".join(signs).split())
 
 
@@ -135,13 +138,13 @@ def _html_heads(table: TextTable) -> list[str]:
             else f'<th scope="col">{html_text(text)}</th>'
             for text in (table.corner if depth == 0 else ())
         )
-        own = "".join(
+        heads = "".join(
             f'<th scope="colgroup" colspan="{span}">{html_text(text)}</th>'
             if span > 1
             else f'<th scope="col">{html_text(text)}</th>'
             for text, span in level
         )
-        rows.append(f"<tr>{corner}{own}</tr>")
+        rows.append(f"<tr>{corner}{heads}</tr>")
     return rows
 
 
@@ -172,8 +175,8 @@ def markdown(table: TextTable) -> str:
     lines = [_piped([*corner, *heads])]
     lines.append(_piped([*("---" for _ in corner), *("---:" for _ in heads)]))
     for row in table.rows:
-        own = [markdown_text(head) for head in row.heads]
-        lines.append(_piped([*own, *map(_markdown_cell, row.cells)]))
+        row_heads = [markdown_text(head) for head in row.heads]
+        lines.append(_piped([*row_heads, *map(_markdown_cell, row.cells)]))
     parts = [_paragraph(table.caption)] if table.caption else []
     parts.append("\n".join(lines))
     if table.footnotes:
@@ -290,4 +293,4 @@ def _latex_cell(cell: TextCell) -> str:
 
 
 def latex_text(text: str) -> str:
-    return "".join(TEX.get(one, one) for one in plain(text))
+    return "".join(TEX.get(character, character) for character in plain(text))

@@ -32,11 +32,11 @@ def text_width(text: str, size: float) -> float:
 
 def wrapped(text: str, size: float, room: float) -> list[str]:
     """The lines of a text that is to fit into `room` inches; a long word stays whole."""
-    found: list[str] = []
+    lines: list[str] = []
     for word in text.split():
-        longer = f"{found[-1]} {word}" if found else ""
-        if found and text_width(longer, size) <= 72 * room:
-            found[-1] = longer
+        longer = f"{lines[-1]} {word}" if lines else ""
+        if lines and text_width(longer, size) <= 72 * room:
+            lines[-1] = longer
         else:
-            found.append(word)
-    return found
+            lines.append(word)
+    return lines

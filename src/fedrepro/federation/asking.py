@@ -28,9 +28,9 @@ class Watched(Examples):
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
         """See `Examples`."""
-        found = super().scaled(rows)
-        self.reads.append(len(found))
-        return found
+        inputs = super().scaled(rows)
+        self.reads.append(len(inputs))
+        return inputs
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Asked:
     @property
     def bytes(self) -> int:
         """The size of all answers."""
-        return sum(size_of(value) for own in self.answers for value in own.values())
+        return sum(size_of(value) for answer in self.answers for value in answer.values())
 
 
 def ask(
@@ -61,9 +61,11 @@ def ask(
     """
     answers: list[Answers] = []
     read = held = 0
-    for place, own in enumerate(rows):
-        given = Watched(examples.inputs[own], examples.targets[own], examples.scale)
-        answer = question(network, _of_one(weights, place, given), given)
+    for place, client_rows in enumerate(rows):
+        watched = Watched(
+            examples.inputs[client_rows], examples.targets[client_rows], examples.scale
+        )
+        answer = question(network, _of_one(weights, place, watched), watched)
         arrays = isinstance(answer, Mapping) and all(
             isinstance(value, np.ndarray) for value in answer.values()
         )
@@ -72,7 +74,7 @@ def ask(
                 f"{who}: a client answers {shown(answer)}; let it return a dict of NumPy arrays"
             )
         answers.append(answer)
-        read, held = read + sum(given.reads), held + len(own)
+        read, held = read + sum(watched.reads), held + len(client_rows)
     return Asked(answers, read / max(1, held))
 
 

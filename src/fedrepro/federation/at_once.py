@@ -37,7 +37,7 @@ def gradients_at(
 
     from fedrepro.networks.layers import Pass
 
-    if len({len(own) for own in rows}) > 1:
+    if len({len(client_rows) for client_rows in rows}) > 1:
         raise FedreproError(
             "clients compute gradients together on equally many examples each: let them hold as "
             "many as the smallest has (`holding`), or let them train for one step"
@@ -75,23 +75,23 @@ def evaluated(
             part = slice(at, at + network.prediction_rows)
             x = examples.scaled(index[part])
             y = network.asked(x, examples.targets[index[part]])
-            for i, one in enumerate(models):
-                logits = network.logits(one, x)
+            for i, model in enumerate(models):
+                logits = network.logits(model, x)
                 hits, lost = logits.argmax(1) == y, cross_entropy(logits, y, reduction="none")
                 for into, each in ((right, hits), (losses, lost)):
                     into[i, part] = each.double().view(len(x), -1).mean(1).cpu()
-    sizes = np.array([len(own) for own in rows])
+    sizes = np.array([len(client_rows) for client_rows in rows])
     return Evaluated(*(_means(each.numpy(), sizes) for each in (right, losses)))
 
 
 def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Means of (m, N) over consecutive parts of these sizes: (m, n), NaN for an empty one."""
-    found = np.full((len(each), len(sizes)), np.nan)
+    means = np.full((len(each), len(sizes)), np.nan)
     filled = sizes > 0
     if filled.any():  # an empty part would get the number after it
         starts = (np.cumsum(sizes) - sizes)[filled]
-        found[:, filled] = np.add.reduceat(each, starts, axis=1) / sizes[filled]
-    return found
+        means[:, filled] = np.add.reduceat(each, starts, axis=1) / sizes[filled]
+    return means
 
 
 def _count(tensors: Mapping[str, Any]) -> int:

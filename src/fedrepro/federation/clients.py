@@ -84,15 +84,15 @@ class Clients:
         """Training inputs of a client, float (n, D). Needs client_inputs."""
         self._require("read the inputs of single clients", "client_inputs")
         examples, (rows,) = self.data.of([client])
-        found: np.ndarray = examples.scaled(rows).cpu().numpy()
-        return found
+        inputs: np.ndarray = examples.scaled(rows).cpu().numpy()
+        return inputs
 
     def labels(self, client: int) -> np.ndarray:
         """Training labels of a client, int64 (n,). Needs client_labels."""
         self._require("read the labels of single clients", "client_labels")
         examples, (rows,) = self.data.of([client])
-        found: np.ndarray = examples.targets[rows].cpu().numpy()
-        return found
+        labels: np.ndarray = examples.targets[rows].cpu().numpy()
+        return labels
 
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Validation examples of a client: inputs float (n, D) and labels int64 (n,).
@@ -238,13 +238,13 @@ class Clients:
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
         above = dense((below.classes, *hidden, self.network.classes), self.network.dropout)
-        given = replace(self.settings, epochs=epochs, patience=patience, augment="none")
+        settings = replace(self.settings, epochs=epochs, patience=patience, augment="none")
         if weight_sd is not None:
-            given = replace(given, init="normal", weight_sd=weight_sd, bias=0.0)
-        start = own_starts(above, given, [task.rng for task in tasks])
+            settings = replace(settings, init="normal", weight_sd=weight_sd, bias=0.0)
+        start = own_starts(above, settings, [task.rng for task in tasks])
         with self.ledger.at_work():
             examples, tasks = self._at_hand(tasks)
-            trained = train(above, examples.above(below, body), tasks, given, start)
+            trained = train(above, examples.above(below, body), tasks, settings, start)
         self.ledger.sent(models_sent(below, 0, self.count) + models_sent(above, self.count, 0))
         self.ledger.trained(range(self.count), trained.loss, trained.finite)
         return trained.tensors
@@ -261,10 +261,10 @@ class Clients:
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
         with self.ledger.at_work():
-            found, losses = gradients_at(self.network, *self.data.of(members), weights)
+            gradients, losses = gradients_at(self.network, *self.data.of(members), weights)
         self._send(self.models(up=len(members), down=len(members)))
         self.ledger.trained(members, losses, np.isfinite(losses))
-        return found
+        return gradients
 
     def evaluate(
         self,
@@ -288,12 +288,12 @@ class Clients:
             )
         members = self._members(chosen)
         with self.ledger.at_work():
-            found = evaluated(self.network, *self.data.of(members, on), candidates)
-        count = len(found.accuracy)
-        one = self.models(up=0, down=count * len(members))
+            evaluation = evaluated(self.network, *self.data.of(members, on), candidates)
+        count = len(evaluation.accuracy)
+        traffic = self.models(up=0, down=count * len(members))
         numbers = 2 * FLOAT_BYTES * count * len(members)
-        self._send(one + Traffic(messages_up=len(members), bytes_up=numbers))
-        return found
+        self._send(traffic + Traffic(messages_up=len(members), bytes_up=numbers))
+        return evaluation
 
     def ask(
         self,
@@ -317,8 +317,8 @@ class Clients:
                 "ask clients about their validation examples", "client_validation_examples"
             )
         members = self._members(chosen)
-        given = {k: v[members] for k, v in self.own.items()} if self.own else None
-        if weights is None and given is None:
+        own_models = {k: v[members] for k, v in self.own.items()} if self.own else None
+        if weights is None and own_models is None:
             raise FedreproError(
                 f"method '{self.method}' asks clients about models of their own, and they trained "
                 "none: say at which weights they are to answer"
@@ -327,15 +327,15 @@ class Clients:
         if not len(held):
             raise not_validating(f"method '{self.method}'")
         with self.ledger.at_work():
-            found = ask(
+            replies = ask(
                 self.network,
                 *self.data.of(members, on),
                 question,
-                given if weights is None else weights,  # type: ignore[arg-type]
+                own_models if weights is None else weights,  # type: ignore[arg-type]
                 f"method '{self.method}'",
             )
-        self.ledger.asked(len(members), found.bytes, found.passes, weights, chosen is None)
-        return found.answers
+        self.ledger.asked(len(members), replies.bytes, replies.passes, weights, chosen is None)
+        return replies.answers
 
     def models(self, up: int, down: int) -> Traffic:
         """The traffic of sending so many models, each of the network's size."""
@@ -355,7 +355,9 @@ class Clients:
         examples, rows = self.data.examples.of([task.rows for task in tasks])
         if examples is self.data.examples:
             return examples, tasks
-        return examples, [replace(task, rows=own) for task, own in zip(tasks, rows, strict=True)]
+        return examples, [
+            replace(task, rows=task_rows) for task, task_rows in zip(tasks, rows, strict=True)
+        ]
 
     def _members(self, chosen: Sequence[int] | None) -> list[int]:
         return list(range(self.count) if chosen is None else map(int, chosen))
@@ -402,7 +404,7 @@ def own_starts(
         name: np.empty((len(places), *shape), np.float32) for name, shape in network.shapes.items()
     }
     for i, place in enumerate(places):
-        one = network.initial(place, settings.weight_sd, settings.bias, settings.init)
+        initial = network.initial(place, settings.weight_sd, settings.bias, settings.init)
         for name, value in drawn.items():
-            value[i] = one[name]
+            value[i] = initial[name]
     return drawn

@@ -126,6 +126,6 @@ class Ledger:
     @property
     def train_loss(self) -> float:
         """Mean over trainings of their mean minibatch loss; NaN if none is finite."""
-        each = np.array([loss for own in self.losses.values() for loss in own])
+        each = np.array([loss for client_losses in self.losses.values() for loss in client_losses])
         each = each[np.isfinite(each)]
         return float(each.mean()) if each.size else float("nan")

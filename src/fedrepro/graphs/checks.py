@@ -29,8 +29,8 @@ def checked(rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
     _require_stochastic(weights, who)
     _require_connected(weights, who)
     _require_aperiodic(weights, who)
-    found: np.ndarray = weights / weights.sum(1, keepdims=True)
-    return found
+    normalised: np.ndarray = weights / weights.sum(1, keepdims=True)
+    return normalised
 
 
 def _square(rows: Sequence[Sequence[float]] | np.ndarray, who: str) -> np.ndarray:
@@ -61,13 +61,13 @@ def _require_stochastic(weights: np.ndarray, who: str) -> None:
 def _require_connected(weights: np.ndarray, who: str) -> None:
     """From node 0 to every other one, and back."""
     hears = weights > 0
-    for reached, words in (
+    for reached, phrase in (
         (steps_from(hears.T, 0) >= 0, "nothing of node 0 reaches node {}"),
         (steps_from(hears, 0) >= 0, "nothing of node {} reaches node 0"),
     ):
         for node in np.flatnonzero(~reached):
             raise FedreproError(
-                f"{who} is not strongly connected: {words.format(node)}; give weights to further "
+                f"{who} is not strongly connected: {phrase.format(node)}; give weights to further "
                 "neighbours"
             )
 
@@ -86,14 +86,14 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
     edges[i, j]: whether a step leads from i to j, bool (N, N).
     """
-    found = np.full(len(edges), -1, np.int64)
+    distances = np.full(len(edges), -1, np.int64)
     front, steps = np.zeros(len(edges), bool), 0
     front[start] = True
     while front.any():
-        found[front] = steps
-        front = edges[front].any(0) & (found < 0)
+        distances[front] = steps
+        front = edges[front].any(0) & (distances < 0)
         steps += 1
-    return found
+    return distances
 
 
 def period(weights: np.ndarray) -> int:

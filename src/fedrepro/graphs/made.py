@@ -18,5 +18,5 @@ def weights_of(graph: Spec, clients: int, rng: Rng) -> np.ndarray:
     rng: at the seed and the trial, which a random graph depends on. Errors: FedreproError for
     weights that do not let beliefs settle, see `checks`.
     """
-    made = graph.component.fn(clients, rng, **graph.values)
-    return checked(made, f"graph '{shorten(graph.token, NAMED)}'", clients)
+    weights = graph.component.fn(clients, rng, **graph.values)
+    return checked(weights, f"graph '{shorten(graph.token, NAMED)}'", clients)

@@ -12,11 +12,11 @@ COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 
 def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     """sum_j W_ij x_j for each node i. values: (N, *shape); computed in float64, dtype as given."""
     flat = values.reshape(len(values), -1)
-    found = np.empty_like(flat)
-    for at in range(0, flat.shape[1], COLUMNS):
-        part = slice(at, at + COLUMNS)
-        found[:, part] = weights @ flat[:, part].astype(np.float64)
-    return found.reshape(values.shape)
+    sums = np.empty_like(flat)
+    for start in range(0, flat.shape[1], COLUMNS):
+        columns = slice(start, start + COLUMNS)
+        sums[:, columns] = weights @ flat[:, columns].astype(np.float64)
+    return sums.reshape(values.shape)
 
 
 def mixed_tensors(weights: np.ndarray, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

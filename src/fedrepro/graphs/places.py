@@ -21,10 +21,10 @@ def hub(count: int) -> np.ndarray:
 def lattice(count: int) -> np.ndarray:
     """In rows from the top, as near a square as can be."""
     rows, columns = rectangle(count)
-    at = np.arange(count)
+    nodes = np.arange(count)
     most = max(rows, columns) - 1 or 1
-    across = 0.5 + (at % columns - (columns - 1) / 2) / most
-    down = 0.5 - (at // columns - (rows - 1) / 2) / most
+    across = 0.5 + (nodes % columns - (columns - 1) / 2) / most
+    down = 0.5 - (nodes // columns - (rows - 1) / 2) / most
     return np.stack([across, down], axis=1)
 
 

@@ -34,8 +34,8 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        there = ", ".join(sorted(found.stem for found in path.parent.glob("*.csv"))) or "none"
-        raise FedreproError(f"{path} is missing; graphs there are {there}") from None
+        names = ", ".join(sorted(file.stem for file in path.parent.glob("*.csv"))) or "none"
+        raise FedreproError(f"{path} is missing; graphs there are {names}") from None
     except OSError as error:
         raise FedreproError(f"{path} cannot be read ({error.strerror})") from None
 

@@ -17,8 +17,8 @@ def stationary(weights: np.ndarray) -> np.ndarray:
     From (I - W + 11')' v = 1, a linear solve: powers of W would stall on a long ring.
     """
     size = len(weights)
-    found: np.ndarray = np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size))
-    return found
+    shares: np.ndarray = np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size))
+    return shares
 
 
 def second_modulus(weights: np.ndarray) -> float:
@@ -67,5 +67,5 @@ def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
 
 def _transient(weights: np.ndarray) -> np.ndarray:
     """W - 1v', whose k-th power is W^k - 1v'."""
-    found: np.ndarray = weights - stationary(weights)[None, :]
-    return found
+    transient: np.ndarray = weights - stationary(weights)[None, :]
+    return transient

@@ -18,20 +18,20 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
-    found = np.where(hears, 1.0 / np.maximum(most, 1), 0.0)
+    weights = np.where(hears, 1.0 / np.maximum(most, 1), 0.0)
     # W_ii = 1 - the sum of the others (the paper leaves out the sum); rounding must not make it
     # negative
-    np.fill_diagonal(found, np.maximum(0.0, 1.0 - found.sum(1)))
-    return found
+    np.fill_diagonal(weights, np.maximum(0.0, 1.0 - weights.sum(1)))
+    return weights
 
 
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Each node counts all whom it hears alike, and itself: 1 / (1 + d_i); without self-loops
     1 / d_i."""
-    found = hears.astype(np.float64)
+    adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
-        np.fill_diagonal(found, 1.0)
-    shares: np.ndarray = found / np.maximum(found.sum(1, keepdims=True), 1.0)
+        np.fill_diagonal(adjacency, 1.0)
+    shares: np.ndarray = adjacency / np.maximum(adjacency.sum(1, keepdims=True), 1.0)
     return shares
 
 

@@ -35,7 +35,7 @@ def facts() -> Iterator[Observation]:
     """Versions, processor, cores, memory, disk and SLURM."""
     yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
     yield Observation(
-        "versions", ", ".join(f"{name} {found}" for name, found in versions().items())
+        "versions", ", ".join(f"{name} {version}" for name, version in versions().items())
     )
     yield processor()
     yield cores()
@@ -54,9 +54,9 @@ def _text(path: Path) -> str:
 def _line(text: str, *names: str) -> str:
     """What follows the first of these names that begins a line."""
     for name in names:
-        found = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
-        if found:
-            return found[1].strip()
+        match = re.search(rf"^{name}\s*:\s*(.+)$", text, re.MULTILINE)
+        if match:
+            return match[1].strip()
     return ""
 
 
@@ -73,17 +73,17 @@ def processor(cpuinfo: Path | None = None) -> Observation:
     cpuinfo = cpuinfo or CPUINFO
     name = _line(_text(cpuinfo), "model name", "Hardware") or platform.processor()
     flags = kernel_flags(cpuinfo)
-    told = " ".join(flag for flag in FLAGS if flag in flags) or "none that matter"
-    words = told if flags else f"{cpuinfo} does not tell its flags"
-    return Observation("processor", f"{name or 'without a name'} ({words})")
+    relevant = " ".join(flag for flag in FLAGS if flag in flags) or "none that matter"
+    detail = relevant if flags else f"{cpuinfo} does not tell its flags"
+    return Observation("processor", f"{name or 'without a name'} ({detail})")
 
 
 def cores() -> Observation:
     """How many there are, and how many this process may use."""
-    there = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else there
-    fewer = f", {usable} of them for this process" if usable < there else ""
-    return Observation("cores", f"{there}{fewer}")
+    total = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    fewer = f", {usable} of them for this process" if usable < total else ""
+    return Observation("cores", f"{total}{fewer}")
 
 
 def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observation:
@@ -91,19 +91,19 @@ def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observat
     text = _text(meminfo or MEMINFO)
     total, free = (_line(text, name).split() for name in ("MemTotal", "MemAvailable"))
     if total:
-        words = f"{int(total[0]) * 1024 / GIB:.1f} GiB"
+        sentence = f"{int(total[0]) * 1024 / GIB:.1f} GiB"
     else:
         try:
-            words = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIB:.1f} GiB"
+            sentence = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIB:.1f} GiB"
         except (ValueError, OSError):
             return Observation("memory", "the system does not tell")
     if free:
-        words += f", {int(free[0]) * 1024 / GIB:.1f} free"
+        sentence += f", {int(free[0]) * 1024 / GIB:.1f} free"
     limits = [_text((cgroups or CGROUPS) / name).strip() for name in LIMITS]
     limit = min((int(value) for value in limits if value.isdecimal()), default=0)
     if total and 0 < limit < int(total[0]) * 1024:
-        words += f", limited to {limit / GIB:.1f}"
-    return Observation("memory", words)
+        sentence += f", limited to {limit / GIB:.1f}"
+    return Observation("memory", sentence)
 
 
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two kinds of control groups
@@ -117,9 +117,9 @@ def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
         except OSError as error:
             yield Observation("disk", f"none for {what}: {error.strerror}", wrong=True)
             continue
-        words = f"{free / GIB:.1f} GiB free for {what}"
+        sentence = f"{free / GIB:.1f} GiB free for {what}"
         short = f": too little, {least / GIB:.0f} are needed; free some, or start elsewhere"
-        yield Observation("disk", words + (short if free < least else ""), free < least)
+        yield Observation("disk", sentence + (short if free < least else ""), free < least)
 
 
 def slurm() -> Observation:
@@ -127,7 +127,7 @@ def slurm() -> Observation:
     if not shutil.which("sbatch"):
         return Observation("SLURM", "none")
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             ["scontrol", "show", "config"],
             capture_output=True,
             text=True,
@@ -135,8 +135,8 @@ def slurm() -> Observation:
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
         return Observation("SLURM", f"sbatch is there, but scontrol does not answer ({error})")
-    kind = re.search(r"^AccountingStorageType\s*=\s*(\S+)", told, re.MULTILINE)
-    version = re.search(r"^SLURM_VERSION\s*=\s*(\S+)", told, re.MULTILINE)
+    kind = re.search(r"^AccountingStorageType\s*=\s*(\S+)", output, re.MULTILINE)
+    version = re.search(r"^SLURM_VERSION\s*=\s*(\S+)", output, re.MULTILINE)
     if kind is None:
         return Observation("SLURM", "sbatch is there, but its controller does not answer")
     without = kind[1].endswith("none") or kind[1] == "(null)"

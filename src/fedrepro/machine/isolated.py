@@ -43,8 +43,8 @@ def isolation() -> str:
 @cache
 def can(by: str) -> bool:
     """Whether this isolates a process here."""
-    there = all(shutil.which(program, path=PATH) for program in PROGRAMS[by])
-    if not there or sys.platform != "linux":
+    installed = all(shutil.which(program, path=PATH) for program in PROGRAMS[by])
+    if not installed or sys.platform != "linux":
         return False
     with temporary_folder() as folder:
         nothing = [sys.executable, "-I", "-c", "pass"]
@@ -72,10 +72,10 @@ def run(
     """
     shown = [*map(Path, SYSTEM), *_of_python(), folder, *read]
     package = os.path.dirname(sources.PACKAGE)
-    given = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
+    variables = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
     # a file of the folder must not stand in for a package of its name
-    given |= {"PATH": PATH, "HOME": "/tmp", "LC_ALL": "C.UTF-8", "PYTHONSAFEPATH": "1"}
-    given |= {} if package.endswith(PACKAGES) else {"PYTHONPATH": package}
+    variables |= {"PATH": PATH, "HOME": "/tmp", "LC_ALL": "C.UTF-8", "PYTHONSAFEPATH": "1"}
+    variables |= {} if package.endswith(PACKAGES) else {"PYTHONPATH": package}
     with temporary_folder() as root:
         whole = list(command)
         if by == BUBBLEWRAP:
@@ -85,7 +85,7 @@ def run(
         return subprocess.run(
             whole,
             cwd=folder,
-            env={**given, **(env or {})},
+            env={**variables, **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -100,8 +100,8 @@ def run(
 def last_words(ended: subprocess.CompletedProcess[str]) -> str:
     """Why a command of fedrepro failed, in its own sentence, or the last line that it wrote."""
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
-    said = [line.removeprefix(SAID) for line in lines if line.startswith(SAID)]
-    return printable((said or lines or [f"exit status {ended.returncode}"])[-1])[:400]
+    sentences = [line.removeprefix(SAID) for line in lines if line.startswith(SAID)]
+    return printable((sentences or lines or [f"exit status {ended.returncode}"])[-1])[:400]
 
 
 def _limit(seconds: int) -> None:
@@ -134,14 +134,14 @@ def _there(paths: Iterable[Path]) -> list[str]:
 def _by_bubblewrap(
     command: list[str], read: list[Path], write: list[Path], folder: Path
 ) -> list[str]:
-    words = ["bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"]
-    words += ["--die-with-parent", "--new-session"]
-    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    prefix = ["bwrap", "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL"]
+    prefix += ["--die-with-parent", "--new-session"]
+    prefix += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     for place in _there(read):
-        words += ["--ro-bind", place, place]
+        prefix += ["--ro-bind", place, place]
     for place in _there(write):
-        words += ["--bind", place, place]
-    return [*words, "--chdir", str(folder), "--", *command]
+        prefix += ["--bind", place, place]
+    return [*prefix, "--chdir", str(folder), "--", *command]
 
 
 # In namespaces of its own: a new root on which nothing lies but what is named (a letter, r or w,
@@ -176,9 +176,9 @@ def _by_unshare(
     command: list[str], read: list[Path], write: list[Path], folder: Path, root: str
 ) -> list[str]:
     """The same by a shell. root: an empty folder, on which that of its mounts begins."""
-    words = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--ipc", "--uts"]
-    words += ["--fork", "--kill-child", "sh", "-ec", SCRIPT, "sh", root, str(folder)]
+    prefix = ["unshare", "--user", "--map-root-user", "--net", "--mount", "--pid", "--ipc", "--uts"]
+    prefix += ["--fork", "--kill-child", "sh", "-ec", SCRIPT, "sh", root, str(folder)]
     for letter, places in (("r", read), ("w", write)):
         for place in _there(places):
-            words += [letter, place]
-    return [*words, "--", *command]
+            prefix += [letter, place]
+    return [*prefix, "--", *command]

@@ -59,13 +59,13 @@ def said(call: Callable[[], object]) -> str:
 def _torch() -> Iterator[Observation]:
     import torch
 
-    taken = torch.backends.cpu.get_cpu_capability()
-    yield Observation("ATen", f"takes {taken}, torch {torch.__version__}")
+    capability = torch.backends.cpu.get_cpu_capability()
+    yield Observation("ATen", f"takes {capability}, torch {torch.__version__}")
     mkl, onednn = (import_module(f"torch.backends.{name}") for name in ("mkl", "mkldnn"))
-    one = torch.ones(8, 8)
+    matrix = torch.ones(8, 8)
     if mkl.is_available():
         with mkl.verbose(1):
-            yield _mkl(said(lambda: one @ one))
+            yield _mkl(said(lambda: matrix @ matrix))
     else:
         built = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
         yield Observation(
@@ -113,15 +113,17 @@ def _openblas() -> Iterator[Observation]:
     for pool in sorted(pools, key=lambda pool: str(pool["filepath"])):
         if pool["internal_api"] != "openblas":
             continue
-        of = Path(pool["filepath"]).parent.name.split(".")[0]
-        yield Observation(f"OpenBLAS of {of}", f"{pool['version']}, takes {pool['architecture']}")
+        package = Path(pool["filepath"]).parent.name.split(".")[0]
+        yield Observation(
+            f"OpenBLAS of {package}", f"{pool['version']}, takes {pool['architecture']}"
+        )
 
 
 def _numpy() -> Iterator[Observation]:
     import numpy as np
 
-    found = np.show_config(mode="dicts")["SIMD Extensions"]
-    yield Observation("numpy", f"takes {' '.join(found['baseline'] + found['found'])}")
+    extensions = np.show_config(mode="dicts")["SIMD Extensions"]
+    yield Observation("numpy", f"takes {' '.join(extensions['baseline'] + extensions['found'])}")
 
 
 def _numba() -> Iterator[Observation]:
@@ -130,11 +132,11 @@ def _numba() -> Iterator[Observation]:
 
     llvm = import_module("llvmlite.binding")
     yield Observation("Numba", f"{numba.__version__}, compiles for {llvm.get_host_cpu_name()}")
-    has = llvm.get_host_cpu_features()
-    told = kernel_flags()
-    other = [f for f in FLAGS if (there := has.get(LLVM.get(f, f))) is not None
-             and there != (f in told)]  # fmt: skip
-    if told and other:
+    features = llvm.get_host_cpu_features()
+    reported = kernel_flags()
+    other = [f for f in FLAGS if (has_flag := features.get(LLVM.get(f, f))) is not None
+             and has_flag != (f in reported)]  # fmt: skip
+    if reported and other:
         yield Observation(
             "emulation",
             f"the kernel and the processor disagree on {' '.join(other)}: another processor is "

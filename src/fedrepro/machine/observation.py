@@ -19,5 +19,5 @@ class Observation:
 
 def why(error: BaseException) -> str:
     """The first line of what an error says, with its kind."""
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -71,8 +71,8 @@ def share_of_bound(found: Array, left: Array, right: Array, rounded: float = 0.0
     sums = np.einsum("rn,nc->rc", np.abs(a), np.abs(b), optimize=False)
     shortened = (1 + rounded) ** 2
     relative = shortened - 1 + gamma(n, np.float32) * shortened
-    own = gamma(n, np.float64)
-    share = np.max(np.abs(found - exact) / ((relative + own) * sums / (1 - own)))
+    exact_gamma = gamma(n, np.float64)
+    share = np.max(np.abs(found - exact) / ((relative + exact_gamma) * sums / (1 - exact_gamma)))
     return float(share) if np.isfinite(share) else np.inf
 
 
@@ -116,8 +116,8 @@ def worst_convolution(convolve: Product, rounded: float = 0.0) -> tuple[float, s
         images, kernels = drawn(*shapes)
         patches = np.lib.stride_tricks.sliding_window_view(images, kernels.shape[2:], (2, 3))
         left = patches.transpose(0, 2, 3, 1, 4, 5).reshape(-1, kernels[0].size)
-        found = np.moveaxis(convolve(images, kernels), 1, 3).reshape(len(left), -1)
-        share = share_of_bound(found, left, kernels.reshape(len(kernels), -1).T, rounded)
+        product = np.moveaxis(convolve(images, kernels), 1, 3).reshape(len(left), -1)
+        share = share_of_bound(product, left, kernels.reshape(len(kernels), -1).T, rounded)
         worst = max(worst, (share, sizes(shapes)))
     return worst
 
@@ -131,19 +131,19 @@ def placed(array: Array, offset: int) -> Array:
     step = array.itemsize
     room = np.empty(array.size + 2 * LINE // step, array.dtype)
     start = -room.ctypes.data % LINE // step + offset
-    found = room[start : start + array.size].reshape(array.shape)
-    found[...] = array
-    return found
+    copy = room[start : start + array.size].reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def results(product: Product, a: Array, b: Array, lying: Lying = (False, False)) -> int:
     """How many different results a product has as its matrices move in memory."""
-    found = set()
+    distinct = set()
     for i in OFFSETS:
         for j in OFFSETS:
             result = product(*turned(placed(a, i), placed(b, j), lying))
-            found.add(np.ascontiguousarray(result).tobytes())
-    return len(found)
+            distinct.add(np.ascontiguousarray(result).tobytes())
+    return len(distinct)
 
 
 def moved_product(product: Product) -> str:
@@ -202,8 +202,8 @@ def _scipy() -> Mapping[str, Product]:
         """Given to BLAS as they lie: it takes columns first, so rows first is transposed."""
         turn = [not x.flags.f_contiguous for x in (a, b)]
         lying = [x.T if turned else x for x, turned in zip((a, b), turn, strict=True)]
-        found: Array = sgemm(1.0, *lying, trans_a=turn[0], trans_b=turn[1])
-        return found
+        product: Array = sgemm(1.0, *lying, trans_a=turn[0], trans_b=turn[1])
+        return product
 
     return {"scipy sgemm": gemm}
 
@@ -252,20 +252,20 @@ def rightness(name: str, product: Product) -> Observation:
 
 def checked(name: str, product: Product) -> Observation:
     """Whether a product is right, and on the CPU whether its bytes stay as matrices move."""
-    found = rightness(name, product)
-    words = found.words
-    if found.wrong or "cuda" in name:
-        return found
+    observation = rightness(name, product)
+    text = observation.words
+    if observation.wrong or "cuda" in name:
+        return observation
     images = name.endswith("conv2d")
     moved = moved_convolution(product) if images else moved_product(product)
     if moved:
         return Observation(
             name,
-            f"{words}; but its BYTES DEPEND on where matrices lie in memory ({moved}), and so what "
+            f"{text}; but its BYTES DEPEND on where matrices lie in memory ({moved}), and so what "
             f"is trained on what is trained beside it: {STEADY[name.split()[0]]}",
             wrong=True,
         )
-    return Observation(name, f"{words}; the same bytes wherever matrices lie")
+    return Observation(name, f"{text}; the same bytes wherever matrices lie")
 
 
 COMPUTING = ("torch linear", "torch conv2d", "numpy matmul", "scipy sgemm")
@@ -285,8 +285,8 @@ def require_right() -> None:
         return
     for load in (_numpy, _scipy, lambda: _torch("cpu")):
         for name, product in load().items():
-            if name in COMPUTING and (found := rightness(name, product)).wrong:
-                raise FedreproError(f"{name}: {found.words}; or set arithmetic to portable")
+            if name in COMPUTING and (observation := rightness(name, product)).wrong:
+                raise FedreproError(f"{name}: {observation.words}; or set arithmetic to portable")
     with contextlib.suppress(OSError):  # asked again next time
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.touch()

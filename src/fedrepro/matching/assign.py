@@ -196,17 +196,19 @@ class _Table:
         Where no other client has moved since its last visit its rewards are what they were, so
         it returns to where it sat; only the order of the atoms changes.
         """
-        held = self.slots[client]
+        old_slots = self.slots[client]
         alone = self._leave(client)
         if self.settled[client]:
-            self._join(client, held, alone)
+            self._join(client, old_slots, alone)
             return
-        self.sums.subtract(client, held)
+        self.sums.subtract(client, old_slots)
         self.seat(client)
-        sits = self.slots[client]
+        new_slots = self.slots[client]
         shared = ~alone
-        joined = self.counts[sits] > 1
-        if not (np.array_equal(joined, shared) and np.array_equal(sits[shared], held[shared])):
+        joined = self.counts[new_slots] > 1
+        if not (
+            np.array_equal(joined, shared) and np.array_equal(new_slots[shared], old_slots[shared])
+        ):
             self.settled[:] = False
         self.settled[client] = True
 
@@ -227,10 +229,10 @@ class _Table:
 
         Empty atoms are known by their integer count, never by what subtraction leaves.
         """
-        held = self.slots[client]
-        self.counts[held] -= 1
+        slots = self.slots[client]
+        self.counts[slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
-        alone: np.ndarray = self.counts[held] == 0
+        alone: np.ndarray = self.counts[slots] == 0
         return alone
 
     def _rewards(self, client: int) -> Array:

@@ -32,7 +32,7 @@ class Blocks:
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
         """The networks of J clients, float64, from stacked tensors (J, *shape)."""
-        whole: list[Array] = []
+        arrays: list[Array] = []
         below = 0
         for layer, of_maps in zip(self.layers, self.maps, strict=True):
             weight = LayerMatrix(layer.weight, None, layer.kernel).of(tensors).astype(np.float64)
@@ -43,21 +43,21 @@ class Blocks:
             bias = np.zeros((len(weight), below))
             if layer.bias is not None:
                 bias = tensors[layer.bias].astype(np.float64)
-            whole += [weight, bias]
-        return list(zip(*whole, strict=True))
+            arrays += [weight, bias]
+        return list(zip(*arrays, strict=True))
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
         """A network as stacked tensors of one model, float32 (1, *shape)."""
-        found: dict[str, np.ndarray] = {}
+        tensors: dict[str, np.ndarray] = {}
         for place, layer in enumerate(self.layers):
             weight, bias = network[2 * place], network[2 * place + 1]
             kernel = (len(weight), *layer.kernel[1:]) if layer.kernel else None
             matrix = weight.reshape(-1, weight.shape[-1])
-            found |= LayerMatrix(layer.weight, None, kernel).tensors(matrix)
+            tensors |= LayerMatrix(layer.weight, None, kernel).tensors(matrix)
             if layer.bias is not None:
-                found[layer.bias] = bias
+                tensors[layer.bias] = bias
         return {
-            name: np.ascontiguousarray(value[None], np.float32) for name, value in found.items()
+            name: np.ascontiguousarray(value[None], np.float32) for name, value in tensors.items()
         }
 
 
@@ -65,8 +65,11 @@ def blocks_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks:
     """The arrays of networks of a model; see `layer_matrices` for errors."""
     network = network_of(model, shape, classes)
     layers = layer_matrices(network)
-    given = [place for _, place, names in network.places if names]
-    maps = (len(p) == IMAGE and not one.kernel for p, one in zip(given, layers, strict=True))
+    shapes = [input_shape for _, input_shape, names in network.places if names]
+    maps = (
+        len(input_shape) == IMAGE and not layer.kernel
+        for input_shape, layer in zip(shapes, layers, strict=True)
+    )
     return Blocks(layers, tuple(maps))
 
 
@@ -90,18 +93,18 @@ def orders_of(before: UnitArrays, after: UnitArrays) -> list[np.ndarray]:
 
     int64 (L,) of each hidden layer: unit i after was unit order[i] before.
     """
-    found: list[np.ndarray] = []
+    orders: list[np.ndarray] = []
     below: np.ndarray | None = None
     for layer in range(len(before) // 2 - 1):
-        one = before[2 * layer] if below is None else before[2 * layer][below]
-        units = _units(one, before[2 * layer + 1])
+        weight = before[2 * layer] if below is None else before[2 * layer][below]
+        units = _units(weight, before[2 * layer + 1])
         places: dict[bytes, list[int]] = {}
         for place, unit in enumerate(units):
             places.setdefault(unit.tobytes(), []).append(place)
-        again = _units(after[2 * layer], after[2 * layer + 1])
-        below = np.array([places[unit.tobytes()].pop(0) for unit in again], np.int64)
-        found.append(below)
-    return found
+        after_units = _units(after[2 * layer], after[2 * layer + 1])
+        below = np.array([places[unit.tobytes()].pop(0) for unit in after_units], np.int64)
+        orders.append(below)
+    return orders
 
 
 def _units(weight: Array, bias: Array) -> Array:
@@ -111,4 +114,4 @@ def _units(weight: Array, bias: Array) -> Array:
 
 def mean_of_blocks(networks: Sequence[UnitArrays], share: Array) -> UnitArrays:
     """sum_j p_j of each array."""
-    return tuple(np.tensordot(share, np.stack(each), 1) for each in zip(*networks, strict=True))
+    return tuple(np.tensordot(share, np.stack(arrays), 1) for arrays in zip(*networks, strict=True))

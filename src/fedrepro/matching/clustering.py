@@ -53,18 +53,18 @@ def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generato
 def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
     """Points to start from, each drawn by its squared distance to those before it: (clusters,)."""
     lengths = np.diag(products)
-    found = [int(rng.integers(len(products)))]
+    starts = [int(rng.integers(len(products)))]
     nearest = np.full(len(products), np.inf)
-    while len(found) < clusters:
-        at = found[-1]
-        nearest = np.minimum(nearest, lengths - 2 * products[at] + lengths[at])
+    while len(starts) < clusters:
+        latest = starts[-1]
+        nearest = np.minimum(nearest, lengths - 2 * products[latest] + lengths[latest])
         nearest[nearest < SAME] = 0.0
         total = nearest.sum()
         if total > 0:
-            found.append(int(rng.choice(len(products), p=nearest / total)))
+            starts.append(int(rng.choice(len(products), p=nearest / total)))
         else:  # fewer directions than clusters: some get a second one
-            found.append(int(np.setdiff1d(np.arange(len(products)), found)[0]))
-    return np.array(found)
+            starts.append(int(np.setdiff1d(np.arange(len(products)), starts)[0]))
+    return np.array(starts)
 
 
 def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
@@ -88,11 +88,11 @@ def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
 def _distances(products: Array, labels: Ints, clusters: int) -> Array:
     """Squared distances (n, clusters) to the clusters' means, less each point's squared length."""
     order = np.argsort(labels, kind="stable")
-    there, first = np.unique(labels[order], return_index=True)
-    sizes = np.bincount(labels, minlength=clusters)[there]
+    present, first = np.unique(labels[order], return_index=True)
+    sizes = np.bincount(labels, minlength=clusters)[present]
     sums = np.add.reduceat(products[order], first, axis=0)  # of products with the members
-    own = np.searchsorted(there, labels)
-    within = np.bincount(own, weights=sums[own, np.arange(len(labels))]) / sizes**2
-    found = np.full((len(labels), clusters), np.inf)
-    found[:, there] = within - 2 * sums.T / sizes
-    return found
+    rows = np.searchsorted(present, labels)
+    within = np.bincount(rows, weights=sums[rows, np.arange(len(labels))]) / sizes**2
+    distances = np.full((len(labels), clusters), np.inf)
+    distances[:, present] = within - 2 * sums.T / sizes
+    return distances

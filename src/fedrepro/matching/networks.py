@@ -51,13 +51,13 @@ class Variances:
                 "hidden layers; give one for each, the lowest first, or one for all, or two, for "
                 "the top layer and for all below it"
             )
-        found = tuple(self.sigma2 * factor for factor in factors)
-        if min(*found, self.sigma02) < LEAST_VARIANCE:
+        noise = tuple(self.sigma2 * factor for factor in factors)
+        if min(*noise, self.sigma02) < LEAST_VARIANCE:
             raise FedreproError(
-                f"variances of matching go down to {min(*found, self.sigma02):g}, which is too "
+                f"variances of matching go down to {min(*noise, self.sigma02):g}, which is too "
                 "near to 0 to divide by; raise sigma2, sigma2_layers or sigma02"
             )
-        return found
+        return noise
 
 
 def networks_of(tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
@@ -108,8 +108,8 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 
     These are its share for every class, or by class its share of that class.
     """
-    held = label_counts.sum(axis=1)
-    share = held / held.sum()
+    sizes = label_counts.sum(axis=1)
+    share = sizes / sizes.sum()
     if by_class:
         return share, class_shares(label_counts)
     return share, np.tile(share[:, None], label_counts.shape[1])
@@ -152,11 +152,13 @@ def as_assigned(
     matchings: Sequence[Matching],
 ) -> tuple[Matching, ...]:
     """The same assignments with atoms of other variances; matchings: the top layer comes first."""
-    found = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
+    by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
 
     def again(layer: int, units: MatchedLayer) -> Matching:
-        one = found[layer]
-        return replace(one, atoms=atoms_of(units, one.assignments, one.counts, no_past(units)))
+        matching = by_layer[layer]
+        return replace(
+            matching, atoms=atoms_of(units, matching.assignments, matching.counts, no_past(units))
+        )
 
     return match_down(networks, shares, variances, again)
 
@@ -173,11 +175,13 @@ def match_down(
     """
     depth = hidden_layers(networks[0])
     noise = variances.noise(depth)
-    found = [matched(depth - 1, top_layer(networks, shares, variances, noise[-1]))]
+    matchings = [matched(depth - 1, top_layer(networks, shares, variances, noise[-1]))]
     for layer in reversed(range(depth - 1)):
-        above = found[-1]
-        found.append(matched(layer, inner_layer(networks, layer, above, variances, noise[layer])))
-    return tuple(found)
+        above = matchings[-1]
+        matchings.append(
+            matched(layer, inner_layer(networks, layer, above, variances, noise[layer]))
+        )
+    return tuple(matchings)
 
 
 def top_layer(
@@ -203,10 +207,10 @@ def inner_layer(
     width = len(above.counts)
     uniform = []
     for network, atoms in zip(networks, above.assignments, strict=True):
-        own, outgoing = _own_part(network, layer), network[2 * layer + 2]
-        units = np.zeros((len(own), own.shape[1] + width))
-        units[:, : own.shape[1]] = own
-        units[:, own.shape[1] + atoms] = outgoing
+        own_part, outgoing = _own_part(network, layer), network[2 * layer + 2]
+        units = np.zeros((len(own_part), own_part.shape[1] + width))
+        units[:, : own_part.shape[1]] = own_part
+        units[:, own_part.shape[1] + atoms] = outgoing
         uniform.append(units)
     mean = _prior_mean(uniform[0].shape[1], uniform[0].shape[1] - width - 1, variances.bias)
     nothing = tuple(np.empty((len(units), 0)) for units in uniform)
@@ -233,11 +237,11 @@ def network_of(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
     """
     blocks: list[Array] = []
     for layer, units in enumerate(atoms):
-        mean, own = units.uniform_mean, 0 if layer else inputs
+        mean, bias_column = units.uniform_mean, 0 if layer else inputs
         if layer == 0:
             blocks.append(mean[:, :inputs].T)
-        above = units.classed_mean if layer == len(atoms) - 1 else mean[:, own + 1 :]
-        blocks += [mean[:, own], above]
+        above = units.classed_mean if layer == len(atoms) - 1 else mean[:, bias_column + 1 :]
+        blocks += [mean[:, bias_column], above]
     return (*blocks, bias)
 
 

@@ -22,22 +22,22 @@ def in_step(
     In a first pass each is matched to the mean of those before it; then each, in a random order, to
     the mean of all others, until none moves or for so many sweeps.
     """
-    found = list(networks)
-    first, *others = rng.permutation(len(found)).tolist()
-    total = found[first]
+    current = list(networks)
+    first, *others = rng.permutation(len(current)).tolist()
+    total = current[first]
     for count, j in enumerate(others, 1):
-        found[j] = fitted(found[j], tuple(block / count for block in total), rng)
-        total = _plus(total, found[j])
+        current[j] = fitted(current[j], tuple(block / count for block in total), rng)
+        total = _plus(total, current[j])
     for _ in range(sweeps if others else 0):
         moved = False
-        for j in rng.permutation(len(found)).tolist():
-            rest = _plus(total, tuple(-block for block in found[j]))
-            now = fitted(found[j], tuple(block / (len(found) - 1) for block in rest), rng)
-            moved |= now is not found[j]
-            found[j], total = now, _plus(rest, now)
+        for j in rng.permutation(len(current)).tolist():
+            rest = _plus(total, tuple(-block for block in current[j]))
+            now = fitted(current[j], tuple(block / (len(current) - 1) for block in rest), rng)
+            moved |= now is not current[j]
+            current[j], total = now, _plus(rest, now)
         if not moved:
             break
-    return found
+    return current
 
 
 def fitted(network: UnitArrays, model: UnitArrays, rng: np.random.Generator) -> UnitArrays:
@@ -64,9 +64,9 @@ def agreement(model: UnitArrays, network: UnitArrays, layer: int) -> Array:
     Entry (a, b) is of unit a of the model and unit b of the network, (L, L).
     """
     way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
-    found: Array = incoming(model[way_in]).T @ incoming(network[way_in])
-    found = found + outgoing(model[way_out]) @ outgoing(network[way_out]).T
-    return found + np.outer(model[bias], network[bias])
+    products: Array = incoming(model[way_in]).T @ incoming(network[way_in])
+    products = products + outgoing(model[way_out]) @ outgoing(network[way_out]).T
+    return products + np.outer(model[bias], network[bias])
 
 
 def permuted(network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
@@ -80,12 +80,12 @@ def permuted(network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
 
 def mean_network(networks: Sequence[UnitArrays], share: Array, towards: Array) -> UnitArrays:
     """The weighted mean of each weight. share: (J,); towards: (J, K), for weights to each class."""
-    whole = [np.tensordot(share, np.stack(blocks), 1) for blocks in zip(*networks, strict=True)]
+    means = [np.tensordot(share, np.stack(blocks), 1) for blocks in zip(*networks, strict=True)]
     tops = np.stack([network[-2] for network in networks])
-    each = towards.reshape(len(towards), *[1] * (tops.ndim - 2), -1)
-    top = (each * tops).sum(axis=0)
+    by_class = towards.reshape(len(towards), *[1] * (tops.ndim - 2), -1)
+    top = (by_class * tops).sum(axis=0)
     bias = (towards * np.stack([network[-1] for network in networks])).sum(axis=0)
-    return (*whole[:-2], top, bias)
+    return (*means[:-2], top, bias)
 
 
 def _plus(one: UnitArrays, two: UnitArrays) -> UnitArrays:

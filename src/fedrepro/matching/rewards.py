@@ -49,10 +49,10 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
 def _uniform_gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
     """|h + G|^2 / (p + S) - |G|^2 / S, with the two terms in |G|^2 joined before they cancel."""
     shrink = 1.0 / (units.precision + atoms.precision)
-    own = shrink * units.precision * atoms.lengths / atoms.precision
+    offset = shrink * units.precision * atoms.lengths / atoms.precision
     result = products * (2.0 * shrink)
     result += np.multiply.outer(units.lengths, shrink)
-    result -= own
+    result -= offset
     return result
 
 
@@ -65,9 +65,9 @@ def _classed_gain(units: Gaussians, atoms: Gaussians) -> Array:
     pull = atoms.classed * shrink
     left = np.concatenate([units.classed**2, 2.0 * units.classed], axis=1)
     right = np.concatenate([shrink, pull], axis=1)
-    own = (pull * atoms.classed / atoms.classed_precision * units.classed_precision).sum(axis=1)
+    offset = (pull * atoms.classed / atoms.classed_precision * units.classed_precision).sum(axis=1)
     result: Array = left @ right.T
-    result -= own
+    result -= offset
     return result
 
 

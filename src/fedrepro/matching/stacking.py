@@ -56,10 +56,10 @@ def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArray
 
     blocks = [drawn(network[0], 1.0 / noise[:1])]
     for layer, variance in enumerate(noise):
-        own = np.full(1, 1.0 / variance)
+        layer_precision = np.full(1, 1.0 / variance)
         top = layer == len(noise) - 1
-        blocks.append(drawn(network[2 * layer + 1], own, variances.bias))
-        blocks.append(drawn(network[2 * layer + 2], shares / variance if top else own))
+        blocks.append(drawn(network[2 * layer + 1], layer_precision, variances.bias))
+        blocks.append(drawn(network[2 * layer + 2], shares / variance if top else layer_precision))
     return (*blocks, network[-1])
 
 
@@ -70,8 +70,8 @@ def strength(network: UnitArrays, layer: int) -> Array:
     its outgoing weights by the inverse, which leaves a ReLU network's outputs as they are.
     Returns (L,).
     """
-    into = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
-    product: Array = np.linalg.norm(into, axis=0) * np.linalg.norm(
+    way_in = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
+    product: Array = np.linalg.norm(way_in, axis=0) * np.linalg.norm(
         outgoing(network[2 * layer + 2]), axis=1
     )
     return product

@@ -88,8 +88,8 @@ class Past:
 def no_past(layer: MatchedLayer) -> Past:
     """Before the first step: no atoms."""
     inputs, classes = layer.uniform[0].shape[1], layer.classed[0].shape[1]
-    none = Atoms(np.empty((0, inputs)), np.empty(0), *np.empty((2, 0, classes)))
-    return Past(none, np.empty((layer.clients, 0), np.int64))
+    atoms = Atoms(np.empty((0, inputs)), np.empty(0), *np.empty((2, 0, classes)))
+    return Past(atoms, np.empty((layer.clients, 0), np.int64))
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
@@ -226,18 +226,18 @@ class RunningSums:
     def add(self, client: int, slots: Ints) -> None:
         """Add the client's units, in row order, to these slots (all different)."""
         units = self.units[client]
-        own = self.rows.own_products(units, slots)
+        products = self.rows.own_products(units, slots)
         self.rows.add(units, slots)
-        self.lengths[slots] += 2.0 * own + self.unit_lengths[units]
+        self.lengths[slots] += 2.0 * products + self.unit_lengths[units]
         self.classed[slots] += self.unit_classed[units]
         self.classed_precision[slots] += self.client_precision[client]
 
     def subtract(self, client: int, slots: Ints) -> None:
         """Take the client's units, in row order, out of the slots that hold them."""
         units = self.units[client]
-        own = self.rows.own_products(units, slots)
+        products = self.rows.own_products(units, slots)
         self.rows.subtract(units, slots)
-        self.lengths[slots] -= 2.0 * own - self.unit_lengths[units]
+        self.lengths[slots] -= 2.0 * products - self.unit_lengths[units]
         self.classed[slots] -= self.unit_classed[units]
         self.classed_precision[slots] -= self.client_precision[client]
 

@@ -36,8 +36,8 @@ def fused(
         biases = [network[2 * layer + 1] for network in networks]
         units = [np.vstack([incoming(w), b]).T for w, b in zip(ways, biases, strict=True)]
         ranked = [
-            own[np.argsort(-strength(network, layer), kind="stable")]
-            for own, network in zip(units, networks, strict=True)
+            measure[np.argsort(-strength(network, layer), kind="stable")]
+            for measure, network in zip(units, networks, strict=True)
         ]
         start = np.concatenate([ranked[j] for j in order])[:width]
         common, plans = barycentre(units, start, share, sweeps)
@@ -47,7 +47,7 @@ def fused(
             (plan.T @ outgoing(way)).reshape(width, *way.shape[1:])
             for plan, way in zip(plans, above, strict=True)
         ]
-    top = sum(way * own for way, own in zip(ways, towards, strict=True))
+    top = sum(way * weight for way, weight in zip(ways, towards, strict=True))
     bias = (towards * np.stack([network[-1] for network in networks])).sum(axis=0)
     return (*blocks, np.asarray(top), bias)
 
@@ -63,12 +63,12 @@ def barycentre(
     """
     points, plans = start, [np.empty(0)] * len(measures)
     for _ in range(sweeps):
-        before, plans = plans, [_carried(own, points) for own in measures]
-        if all(np.array_equal(one, two) for one, two in zip(before, plans, strict=True)):
+        before, plans = plans, [_carried(measure, points) for measure in measures]
+        if all(np.array_equal(old, new) for old, new in zip(before, plans, strict=True)):
             break
         means = (
-            weight * len(start) / len(own) * (plan.T @ own)
-            for weight, plan, own in zip(share, plans, measures, strict=True)
+            weight * len(start) / len(measure) * (plan.T @ measure)
+            for weight, plan, measure in zip(share, plans, measures, strict=True)
         )
         points = np.asarray(sum(means))
     return points, plans

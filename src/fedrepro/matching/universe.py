@@ -35,31 +35,31 @@ def in_common_order(networks: Sequence[UnitArrays], steps: int, gain: float) -> 
             [_permutation(best_columns(slope)) for slope in gradient(networks, plans, p)]
             for p in range(len(networks))
         ]
-        plans, found = _along(networks, plans, towards)
-        if not found - best > gain * abs(best):
+        plans, value = _along(networks, plans, towards)
+        if not value - best > gain * abs(best):
             break
-        best = found
+        best = value
     return [ordered(w, _ended(p)) for w, p in zip(networks, plans, strict=True)]
 
 
 def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan]) -> float:
     """sum_{p<q} <P_p w_p, P_q w_q> over all weights and biases."""
-    each = [carried(network, plan) for network, plan in zip(networks, plans, strict=True)]
+    common = [carried(network, plan) for network, plan in zip(networks, plans, strict=True)]
     total = 0.0
-    for blocks in zip(*each, strict=True):
+    for blocks in zip(*common, strict=True):
         whole = np.sum(blocks, axis=0)
-        total += float((whole**2).sum() - sum((one**2).sum() for one in blocks)) / 2
+        total += float((whole**2).sum() - sum((block**2).sum() for block in blocks)) / 2
     return total
 
 
 def carried(network: UnitArrays, plan: Plan) -> UnitArrays:
     """The network over the common units: sums of its own by its plan."""
     blocks = list(network)
-    for layer, own in enumerate(plan):
-        into, bias, out = 2 * layer, 2 * layer + 1, 2 * layer + 2
-        blocks[into] = (incoming(blocks[into]) @ own).reshape(blocks[into].shape)
-        blocks[bias] = blocks[bias] @ own
-        blocks[out] = (own.T @ outgoing(blocks[out])).reshape(blocks[out].shape)
+    for layer, matrix in enumerate(plan):
+        way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
+        blocks[way_in] = (incoming(blocks[way_in]) @ matrix).reshape(blocks[way_in].shape)
+        blocks[bias] = blocks[bias] @ matrix
+        blocks[way_out] = (matrix.T @ outgoing(blocks[way_out])).reshape(blocks[way_out].shape)
     return tuple(blocks)
 
 
@@ -71,17 +71,17 @@ def gradient(networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int) -> P
         if q != p
     ]
     rest = tuple(np.sum(blocks, axis=0) for blocks in zip(*others, strict=True))
-    own, found = networks[p], []
+    network_p, slopes = networks[p], []
     for layer in range(len(plans[p])):
         # the layer itself is left as it is, those beside it are carried
-        held = [*plans[p]]
-        held[layer] = np.eye(len(held[layer]))
-        here = carried(own, held)
-        into, bias, out = 2 * layer, 2 * layer + 1, 2 * layer + 2
-        slope = incoming(here[into]).T @ incoming(rest[into])
-        slope = slope + np.outer(here[bias], rest[bias])
-        found.append(slope + outgoing(here[out]) @ outgoing(rest[out]).T)
-    return found
+        partial_plan = [*plans[p]]
+        partial_plan[layer] = np.eye(len(partial_plan[layer]))
+        arrays = carried(network_p, partial_plan)
+        way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
+        slope = incoming(arrays[way_in]).T @ incoming(rest[way_in])
+        slope = slope + np.outer(arrays[bias], rest[bias])
+        slopes.append(slope + outgoing(arrays[way_out]) @ outgoing(rest[way_out]).T)
+    return slopes
 
 
 def ordered(network: UnitArrays, orders: Sequence[Ints]) -> UnitArrays:
@@ -98,7 +98,7 @@ def _along(
 
     def between(share: float) -> list[Plan]:
         return [
-            [(1 - share) * one + share * two for one, two in zip(a, b, strict=True)]
+            [(1 - share) * start + share * end for start, end in zip(a, b, strict=True)]
             for a, b in zip(plans, towards, strict=True)
         ]
 
@@ -119,7 +119,7 @@ def _permutation(order: Ints) -> Array:
 
 def _ended(plan: Plan) -> list[Ints]:
     """The nearest permutation of each layer, as an order: common unit i is own unit order[i]."""
-    return [np.argsort(best_columns(one)) for one in plan]
+    return [np.argsort(best_columns(matrix)) for matrix in plan]
 
 
 def _layers(network: UnitArrays) -> range:

@@ -16,11 +16,11 @@ def fisher_mean(weights: Array, information: Array, share: Array, floor: float =
 
     The parameter average where the information of all is nothing. float64.
     """
-    held = np.maximum(information.astype(np.float64), floor)
-    whole, average = mean_of(held, share), mean_of(weights, share)
-    apart = mean_of(held * (weights - average), share)
-    found: Array = average + np.divide(apart, whole, out=np.zeros_like(apart), where=whole != 0)
-    return found
+    floored = np.maximum(information.astype(np.float64), floor)
+    whole, average = mean_of(floored, share), mean_of(weights, share)
+    apart = mean_of(floored * (weights - average), share)
+    mean: Array = average + np.divide(apart, whole, out=np.zeros_like(apart), where=whole != 0)
+    return mean
 
 
 def descended(

@@ -14,7 +14,7 @@ MOMENTUM, SQUARES, SMALL = 0.9, 0.99, 1e-3  # of FedAdam
 
 def class_weights(networks: int, classes: int, weights: Array) -> Gate:
     """The gate of one layer that gives sum_i w_ik z_ik, w (m, K)."""
-    blocks = [np.diag(own) for own in weights]
+    blocks = [np.diag(row) for row in weights]
     assert len(blocks) == networks
     return {"weight0": np.concatenate(blocks), "bias0": np.zeros(classes)}
 
@@ -29,11 +29,11 @@ def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
     error /= error.sum(axis=1, keepdims=True)
     error[np.arange(len(labels)), labels] -= 1
     error /= len(labels)
-    found: Gate = {}
+    upper: Gate = {}
     if deep:
-        found |= {"weight1": hidden.T @ error, "bias1": error.sum(axis=0)}
+        upper |= {"weight1": hidden.T @ error, "bias1": error.sum(axis=0)}
         error = (error @ gate["weight1"].T) * (below > 0)
-    return {"weight0": logits.T @ error, "bias0": error.sum(axis=0)} | found
+    return {"weight0": logits.T @ error, "bias0": error.sum(axis=0)} | upper
 
 
 class GateServer:
@@ -50,7 +50,7 @@ class GateServer:
     def step(self, moves: Sequence[Gate], share: Array, only: Gate | None = None) -> None:
         """One round: the clients' moves, weighed. only: 0 or 1 for weights that may move."""
         for name, value in self.gate.items():
-            move = sum(p * own[name] for p, own in zip(share, moves, strict=True))
+            move = sum(p * client_move[name] for p, client_move in zip(share, moves, strict=True))
             move = move * only[name] if only else move
             self.mean[name] = MOMENTUM * self.mean[name] + (1 - MOMENTUM) * move
             self.squares[name] = SQUARES * self.squares[name] + (1 - SQUARES) * move**2

@@ -21,8 +21,8 @@ EXHAUSTED = 1e-12  # of what the first vector becomes: nothing new in the next o
 
 def mean_of(weights: Array, share: Array) -> Array:
     """sum_i p_i W_i: (J, …) and (J,) to (…), float64."""
-    found: Array = np.tensordot(share, weights.astype(np.float64), 1)
-    return found
+    mean: Array = np.tensordot(share, weights.astype(np.float64), 1)
+    return mean
 
 
 def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 0.0) -> Array:
@@ -36,8 +36,8 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
     whole = mean_of(inputs, share)
     apart = [p * a @ (w - start) for p, a, w in zip(share, _double(inputs), weights, strict=True)]
     whole[np.diag_indices_from(whole)] += ridge * np.trace(whole) / len(whole)
-    found: Array = start + _solved(whole, np.sum(apart, axis=0))
-    return found
+    solution: Array = start + _solved(whole, np.sum(apart, axis=0))
+    return solution
 
 
 def _solved(matrix: Array, wanted: Array) -> Array:
@@ -46,10 +46,10 @@ def _solved(matrix: Array, wanted: Array) -> Array:
         return np.full_like(wanted, np.nan)
     try:
         factor = scipy.linalg.cho_factor(matrix, lower=True)
-        found: Array = scipy.linalg.cho_solve(factor, wanted)
+        solution: Array = scipy.linalg.cho_solve(factor, wanted)
     except np.linalg.LinAlgError:
-        found = np.linalg.pinv(matrix, hermitian=True) @ wanted
-    return found
+        solution = np.linalg.pinv(matrix, hermitian=True) @ wanted
+    return solution
 
 
 def kronecker_mean(
@@ -68,7 +68,8 @@ def kronecker_mean(
     """
     start, a, g = mean_of(weights, share), _double(inputs), _double(errors)
     residual = sum(
-        p * (one @ (w - start) @ two) for p, w, one, two in zip(share, weights, a, g, strict=True)
+        p * (left @ (w - start) @ right)
+        for p, w, left, right in zip(share, weights, a, g, strict=True)
     )
     applied = applied_of(a, g, share)
     return conjugate_gradients(applied, start, np.asarray(residual), steps, tolerance)
@@ -81,8 +82,8 @@ def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) ->
     where either factor is that of all clients.
     """
     left = _solved(mean_of(inputs, share), pull)
-    found: Array = _solved(mean_of(errors, share), left.T).T
-    return found
+    solution: Array = _solved(mean_of(errors, share), left.T).T
+    return solution
 
 
 def plain_descent(
@@ -99,25 +100,25 @@ def plain_descent(
     if not (steps and length):
         return start.copy()
     space = np.empty((min(basis, start.size) + 1, start.size))
-    space[0], middle, beside = residual.reshape(-1) / length, [], []
-    for at, own in enumerate(space[:-1]):
-        turned = applied(own.reshape(start.shape)).reshape(-1)
-        middle.append(float(turned @ own))
+    space[0], diagonal, off_diagonal = residual.reshape(-1) / length, [], []
+    for index, vector in enumerate(space[:-1]):
+        turned = applied(vector.reshape(start.shape)).reshape(-1)
+        diagonal.append(float(turned @ vector))
         for _ in range(2):  # once is not enough for rounding
-            turned -= (space[: at + 1] @ turned) @ space[: at + 1]
-        beside.append(float(np.linalg.norm(turned)))
-        if not beside[-1] > EXHAUSTED * abs(middle[0]):
+            turned -= (space[: index + 1] @ turned) @ space[: index + 1]
+        off_diagonal.append(float(np.linalg.norm(turned)))
+        if not off_diagonal[-1] > EXHAUSTED * abs(diagonal[0]):
             break
-        space[at + 1] = turned / beside[-1]
-    if not np.isfinite([*middle, *beside]).all():
+        space[index + 1] = turned / off_diagonal[-1]
+    if not np.isfinite([*diagonal, *off_diagonal]).all():
         return np.full_like(start, np.nan)
-    values, vectors = scipy.linalg.eigh_tridiagonal(middle, beside[: len(middle) - 1])
-    values = np.maximum(values, EXHAUSTED * abs(middle[0]))
+    values, vectors = scipy.linalg.eigh_tridiagonal(diagonal, off_diagonal[: len(diagonal) - 1])
+    values = np.maximum(values, EXHAUSTED * abs(diagonal[0]))
     with np.errstate(over="ignore", invalid="ignore"):
         moved = (1 - (1 - 2 / start.size * values**2) ** steps) / values
         along = vectors @ (moved * vectors[0]) * length
-        found: Array = start + (along @ space[: len(along)]).reshape(start.shape)
-    return found
+        weights: Array = start + (along @ space[: len(along)]).reshape(start.shape)
+    return weights
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
@@ -125,7 +126,7 @@ def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], 
     a, g = _double(inputs), _double(errors)
 
     def applied(value: Array) -> Array:
-        parts = (p * (one @ value @ two) for p, one, two in zip(share, a, g, strict=True))
+        parts = (p * (left @ value @ right) for p, left, right in zip(share, a, g, strict=True))
         return np.asarray(sum(parts))
 
     return applied
@@ -143,19 +144,19 @@ def conjugate_gradients(
     applied(x): the system times x; residual: of the start, of any shape. The second is the length
     of the residual as a share of what it was.
     """
-    x, way = start.copy(), residual.copy()
+    x, direction = start.copy(), residual.copy()
     first = square = float((residual * residual).sum())
     for _ in range(steps):
         if not square > tolerance**2 * first:
             break
-        turned = applied(way)
-        along = float((way * turned).sum())
+        turned = applied(direction)
+        along = float((direction * turned).sum())
         if not along > 0:  # a direction that nobody has an opinion on, up to rounding
             break
-        x += square / along * way
+        x += square / along * direction
         residual = residual - square / along * turned
         before, square = square, float((residual * residual).sum())
-        way = residual + square / before * way
+        direction = residual + square / before * direction
     return x, float(np.sqrt(square / first)) if first > 0 else 0.0
 
 

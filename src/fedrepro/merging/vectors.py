@@ -16,8 +16,8 @@ def elected(vectors: Array, keep: float) -> Array:
     """
     count = max(1, round(keep * vectors.shape[1]))
     sizes = np.abs(vectors)
-    least = np.partition(sizes, -count, axis=1)[:, -count, None]
-    kept = np.where(sizes >= least, vectors, 0.0)
+    threshold = np.partition(sizes, -count, axis=1)[:, -count, None]
+    kept = np.where(sizes >= threshold, vectors, 0.0)
     agree = (np.sign(kept) == np.sign(kept.sum(axis=0))) & (kept != 0)
-    found: Array = (kept * agree).sum(axis=0) / np.maximum(agree.sum(axis=0), 1)
-    return found
+    mean: Array = (kept * agree).sum(axis=0) / np.maximum(agree.sum(axis=0), 1)
+    return mean

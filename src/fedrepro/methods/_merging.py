@@ -14,8 +14,8 @@ MODELS = {"cnn", "logistic", "mlp"}  # whose layers are matrices
 def shares_of(info: ClientInfo) -> np.ndarray:
     """Each client's share p_i of all examples, float64 (J,)."""
     assert info.example_counts is not None
-    found: np.ndarray = info.example_counts / info.example_counts.sum()
-    return found
+    shares: np.ndarray = info.example_counts / info.example_counts.sum()
+    return shares
 
 
 def merged(
@@ -25,12 +25,12 @@ def merged(
     from fedrepro.networks.matrices import layer_matrices
     from fedrepro.networks.predict import network_of
 
-    found: dict[str, np.ndarray] = {}
+    tensors: dict[str, np.ndarray] = {}
     network = network_of(clients.model, clients.shape, clients.classes)
-    for one in layer_matrices(network):
-        matrix = layer(one.weight, one.of(clients.tensors))
-        found |= {name: value[None] for name, value in one.tensors(matrix).items()}
-    return {name: np.ascontiguousarray(found[name], np.float32) for name in network.shapes}
+    for layer_matrix in layer_matrices(network):
+        matrix = layer(layer_matrix.weight, layer_matrix.of(clients.tensors))
+        tensors |= {name: value[None] for name, value in layer_matrix.tensors(matrix).items()}
+    return {name: np.ascontiguousarray(tensors[name], np.float32) for name in network.shapes}
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
@@ -42,5 +42,5 @@ def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
     """One network like those of the clients; left: of the residual, where a system was solved."""
-    told = {} if left is None else {"residual_left": left}
-    return GlobalModel(clients.model, tensors, diagnostics=told)
+    diagnostics = {} if left is None else {"residual_left": left}
+    return GlobalModel(clients.model, tensors, diagnostics=diagnostics)

@@ -16,12 +16,12 @@ Units = Annotated[
 
 def asked(clients: LocalModels, units: int | None) -> tuple[int, ...]:
     """The width of each hidden layer, the lowest first."""
-    own = widths(clients.tensors)
-    return own if units is None else (units,) * len(own)
+    client_widths = widths(clients.tensors)
+    return client_widths if units is None else (units,) * len(client_widths)
 
 
 def within_reach(clients: LocalModels, units: int | None) -> bool:
     """Whether all clients together have so many units in each hidden layer."""
-    own = widths(clients.tensors)
-    each = zip(asked(clients, units), own, strict=True)
+    client_widths = widths(clients.tensors)
+    each = zip(asked(clients, units), client_widths, strict=True)
     return all(wanted <= clients.clients * held for wanted, held in each)

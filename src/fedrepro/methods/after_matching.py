@@ -84,14 +84,14 @@ def in_one_order(
     from fedrepro.matching.permuting import in_step
 
     blocks = blocks_of(clients.model, clients.shape, clients.classes)
-    own = blocks.networks(clients.tensors)
-    found = in_step(own, sweeps, rng.stream("weight-matching"))
-    each = [blocks.tensors(one) for one in found]
-    tensors = {name: np.concatenate([one[name] for one in each]) for name in clients.tensors}
+    networks = blocks.networks(clients.tensors)
+    matched = in_step(networks, sweeps, rng.stream("weight-matching"))
+    each = [blocks.tensors(network) for network in matched]
+    tensors = {name: np.concatenate([model[name] for model in each]) for name in clients.tensors}
     names = [layer.weight for layer in blocks.layers]
     permuted: list[Answers] = [
         reordered(answer, names, orders_of(before, after))
-        for answer, before, after in zip(answers, own, found, strict=True)
+        for answer, before, after in zip(answers, networks, matched, strict=True)
     ]
     return replace(clients, tensors=tensors), permuted
 
@@ -105,13 +105,13 @@ def reordered(
     """
     from fedrepro.training.moments import errors_of
 
-    found = dict(answer)
+    permuted = dict(answer)
     for below, above, order in zip(names[:-1], names[1:], orders, strict=True):
         if errors_of(below) in answer:
-            found[errors_of(below)] = answer[errors_of(below)][np.ix_(order, order)]
+            permuted[errors_of(below)] = answer[errors_of(below)][np.ix_(order, order)]
         size = len(answer[above])
         places = size // len(order)  # of each unit in the layer above; a bias is one row more
         rows = (order[:, None] * places + np.arange(places)).reshape(-1)
         rows = np.concatenate([rows, np.arange(len(rows), size)])
-        found[above] = answer[above][np.ix_(rows, rows)]
-    return found
+        permuted[above] = answer[above][np.ix_(rows, rows)]
+    return permuted

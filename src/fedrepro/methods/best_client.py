@@ -26,10 +26,10 @@ def best_client(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalMo
     """
     assert info.clients is not None
     assert info.example_counts is not None
-    found = info.clients.evaluate(clients.tensors, on="validation").accuracy
-    here = np.isfinite(found).all(axis=0)
-    share = info.example_counts[here] / info.example_counts[here].sum()
-    scores = found[:, here] @ share
+    accuracies = info.clients.evaluate(clients.tensors, on="validation").accuracy
+    validating = np.isfinite(accuracies).all(axis=0)
+    share = info.example_counts[validating] / info.example_counts[validating].sum()
+    scores = accuracies[:, validating] @ share
     best = int(scores.argmax())
-    own = {name: value[[best]] for name, value in clients.tensors.items()}
-    return GlobalModel(clients.model, own, diagnostics={"chosen_by": float(scores[best])})
+    tensors = {name: value[[best]] for name, value in clients.tensors.items()}
+    return GlobalModel(clients.model, tensors, diagnostics={"chosen_by": float(scores[best])})

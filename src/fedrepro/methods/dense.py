@@ -81,7 +81,7 @@ def dense(
     student = {name: _leaf(value[0], info.device) for name, value in begun.items()}
     learned = _student(network, student)
     ensemble = _mean_logits(network, clients.tensors, info.device)
-    own, moved = list(student.values()), [torch.zeros_like(value) for value in student.values()]
+    weights, moved = list(student.values()), [torch.zeros_like(value) for value in student.values()]
     pool: list[tuple[torch.Tensor, torch.Tensor]] = []
     gap = loss = 0.0
     for epoch in range(epochs):
@@ -93,12 +93,12 @@ def dense(
         gaps = []
         for at in place.stream("dense-batches").permutation(len(pool)):
             x, wanted = pool[at]
-            found = divergence(wanted, learned(x), temperature)
-            slopes = torch.autograd.grad(temperature**2 * found, own)
+            batch_gap = divergence(wanted, learned(x), temperature)
+            slopes = torch.autograd.grad(temperature**2 * batch_gap, weights)
             with torch.no_grad():
-                for value, move, slope in zip(own, moved, slopes, strict=True):
+                for value, move, slope in zip(weights, moved, slopes, strict=True):
                     value -= lr * move.mul_(MOMENTUM).add_(slope)
-            gaps.append(float(found.detach()))
+            gaps.append(float(batch_gap.detach()))
         gap = float(np.mean(gaps))
     tensors = {name: value.detach().cpu().numpy()[None] for name, value in student.items()}
     return GlobalModel(
@@ -115,8 +115,8 @@ def _divergences(wanted: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
     """KL(softmax(wanted) || softmax(given)) of each example (B,); logits (B, K)."""
     import torch
 
-    one, other = torch.log_softmax(wanted, dim=1), torch.log_softmax(given, dim=1)
-    return (exponential(one) * (one - other)).sum(dim=1)
+    log_wanted, log_given = torch.log_softmax(wanted, dim=1), torch.log_softmax(given, dim=1)
+    return (exponential(log_wanted) * (log_wanted - log_given)).sum(dim=1)
 
 
 class _Generator:
@@ -147,9 +147,9 @@ class _Generator:
         best: tuple[float, torch.Tensor, float] | None = None
         for step in range(1, steps + 1):
             x = torch.sigmoid(self.network.logits(self.tensors, self.noise))
-            theirs, own = ensemble(x), student(x)
-            entropy = torch.nn.functional.cross_entropy(theirs, self.labels)
-            loss = entropy - adversarial * _apart(theirs, own)
+            ensemble_logits, student_logits = ensemble(x), student(x)
+            entropy = torch.nn.functional.cross_entropy(ensemble_logits, self.labels)
+            loss = entropy - adversarial * _apart(ensemble_logits, student_logits)
             if best is None or float(loss.detach()) < best[0]:
                 best = float(loss.detach()), x.detach(), float(entropy.detach())
             slopes = torch.autograd.grad(loss, leaves)
@@ -165,10 +165,10 @@ def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: in
 
     By hand, since the first optimiser of torch loads its compiler, which takes seconds.
     """
-    one, two = BETAS
-    mean.mul_(one).add_(slope, alpha=1 - one)
-    square.mul_(two).addcmul_(slope, slope, value=1 - two)
-    return (mean / (1 - one**step)) / (root(square / (1 - two**step)) + SMALL)
+    beta1, beta2 = BETAS
+    mean.mul_(beta1).add_(slope, alpha=1 - beta1)
+    square.mul_(beta2).addcmul_(slope, slope, value=1 - beta2)
+    return (mean / (1 - beta1**step)) / (root(square / (1 - beta2**step)) + SMALL)
 
 
 def _apart(theirs: torch.Tensor, own: torch.Tensor) -> torch.Tensor:

@@ -136,9 +136,9 @@ class DownpourStreaming(DownpourSgd):
     ) -> tuple[State, Report]:
         """All rounds of one step, on its part of the clients' data."""
         step, first = rng.round, rng.round * self.exchanges
-        here = arriving(clients, step, self.rounds, rng)
+        arrived = arriving(clients, step, self.rounds, rng)
         for done in range(first, first + self.exchanges):
-            state, _ = super().round(state, here, info, rng.at(round=done))
+            state, _ = super().round(state, arrived, info, rng.at(round=done))
         return state, Report(exchanges=self.exchanges)
 
 
@@ -155,9 +155,9 @@ def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:
 
     def stretch(client: int, held: int) -> np.ndarray:
         first, last = begin // held, (begin + wanted - 1) // held
-        own = rng.at(client=client, round=-1)
+        place = rng.at(client=client, round=-1)
         orders = [
-            own.at(epoch=epoch).stream("downpour-minibatches").permutation(held)
+            place.at(epoch=epoch).stream("downpour-minibatches").permutation(held)
             for epoch in range(first, last + 1)
         ]
         at = begin - first * held

@@ -84,8 +84,8 @@ class _StreamingEnsemble:
         from fedrepro.federation.clients import own_starts
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
-        own = own_starts(clients.network, clients.settings, places)
-        return {"step": 0, "networks": own, "seen": self.unseen(clients)}
+        networks = own_starts(clients.network, clients.settings, places)
+        return {"step": 0, "networks": networks, "seen": self.unseen(clients)}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
@@ -95,10 +95,10 @@ class _StreamingEnsemble:
         Every client's weights go up in each step, and nothing comes down.
         """
         step, before, seen = state["step"], state["networks"], state["seen"]
-        here = arriving(clients, step, self.steps, rng)
+        arrived = arriving(clients, step, self.steps, rng)
         latest = {name: value[-clients.count :] for name, value in before.items()}
-        after = here.train(latest, rng, epochs=clients.settings.epochs).checked().tensors
-        now = self.see(seen[-clients.count :], here)
+        after = arrived.train(latest, rng, epochs=clients.settings.epochs).checked().tensors
+        now = self.see(seen[-clients.count :], arrived)
         if self.members == "all" and step > 0:
             after = {name: np.concatenate([before[name], value]) for name, value in after.items()}
             now = np.concatenate([seen, now])
@@ -158,8 +158,8 @@ class WeightedEnsembleStreaming(_StreamingEnsemble):
 
     def see(self, seen: np.ndarray, here: Clients) -> np.ndarray:
         """Those that arrived are counted in."""
-        found: np.ndarray = seen + here.label_counts
-        return found
+        counts: np.ndarray = seen + here.label_counts
+        return counts
 
     def weights(self, seen: np.ndarray, classes: int) -> np.ndarray:
         """By the share of all members' examples of a class."""

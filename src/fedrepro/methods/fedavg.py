@@ -23,6 +23,7 @@ from fedrepro.core.spec import Arg
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
+    from fedrepro.training.engine import Averaged
     from fedrepro.training.terms import Term, WeightTerm
 
 NEEDS = {"rounds", "example_counts"}
@@ -101,24 +102,54 @@ class FedAvg:
         from fedrepro.federation.clients import own_starts
 
         weights = own_starts(clients.network, clients.settings, [rng.at(client=-1)])
-        return {"weights": weights, "server": self.at_rest(weights)}
+        return {"weights": weights, "server": self.init_server_state(weights)}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: Rng
     ) -> tuple[State, Report]:
         """Clients are drawn, train and are averaged; the server takes its step."""
         lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
-        return self.advanced(state, clients, info, rng, lr, steps) or state, Report()
+        return self.apply(state, clients, info, rng, lr, steps) or state, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """The global network."""
         return GlobalModel(clients.model, state["weights"])
 
-    def at_rest(self, weights: dict[str, np.ndarray]) -> State:
+    def init_server_state(self, weights: dict[str, np.ndarray]) -> State:
         """What the server remembers before the first round."""
         return _zeros(weights) if self.server_momentum else {}
 
-    def server_step(
+    def client_update(
+        self,
+        state: State,
+        chosen: np.ndarray,
+        share: np.ndarray,
+        clients: Clients,
+        rng: Rng,
+        *,
+        lr: float | None,
+        steps: int | None,
+        private: dict[str, np.ndarray] | None = None,
+    ) -> tuple[Averaged, State]:
+        """The chosen clients train from the global weights, and their models are averaged.
+
+        share: p_k, float64 (chosen,). private: tensors of their own, (chosen, *shape), that they
+        train too. Returns the average, and what the state keeps of the clients: nothing here.
+        """
+        trained = clients.average(
+            state["weights"],
+            rng,
+            share.tolist(),
+            epochs=self.epochs,
+            chosen=chosen.tolist(),
+            lr=lr,
+            steps=steps,
+            terms=self.terms(),
+            private=private,
+        )
+        return trained, {}
+
+    def server_update(
         self, update: dict[str, np.ndarray], server: State, done: int
     ) -> tuple[dict[str, np.ndarray], State]:
         """The step from the mean update U, float64 (1, *shape), and what is remembered."""
@@ -127,7 +158,7 @@ class FedAvg:
             server = {k: v.astype(np.float32) for k, v in update.items()}
         return {k: self.server_lr * v for k, v in update.items()}, server
 
-    def advanced(
+    def apply(
         self,
         state: State,
         clients: Clients,
@@ -141,51 +172,33 @@ class FedAvg:
         A client whose training diverged is as if it had not been drawn; None if all did.
         """
         assert info.example_counts is not None
-        chosen = drawn(clients.count, self.fraction, rng)
+        chosen = sample_clients(clients.count, self.fraction, rng)
         held = info.example_counts[chosen].astype(np.float64)
         share = held / (info.example_counts if self.weights == "all" else held).sum()
-        found = clients.average(
-            state["weights"],
-            rng,
-            share.tolist(),
-            epochs=self.epochs,
-            chosen=chosen.tolist(),
-            lr=lr,
-            steps=steps,
-            terms=self.terms(),
-            private=self.lent(state, chosen, clients, rng),
+        trained, of_clients = self.client_update(
+            state, chosen, share, clients, rng, lr=lr, steps=steps
         )
-        if not found.weight:
+        if not trained.weight:
             return None
-        total = found.weight if self.weights == "all" else 1.0
+        total = trained.weight if self.weights == "all" else 1.0
         update = {
-            k: (v.astype(np.float64) / found.weight - state["weights"][k]) * total
-            for k, v in found.tensors.items()
+            k: (v.astype(np.float64) / trained.weight - state["weights"][k]) * total
+            for k, v in trained.tensors.items()
         }
-        step, server = self.server_step(update, state["server"], rng.round)
+        step, server = self.server_update(update, state["server"], rng.round)
         weights = {k: (v + step[k]).astype(v.dtype) for k, v in state["weights"].items()}
-        return {"weights": weights, "server": server, **self.kept(state, chosen, found.private)}
+        return {"weights": weights, "server": server, **of_clients}
 
     def terms(self) -> list[Term | WeightTerm]:
         """What the clients' loss has beside cross-entropy."""
         from fedrepro.training.terms import Entropy, Proximal
 
-        found: list[Term | WeightTerm] = []
+        terms: list[Term | WeightTerm] = []
         if pull := self.proximal / 2 + self.divergence:
-            found.append(Proximal(pull))
+            terms.append(Proximal(pull))
         if self.entropy:
-            found.append(Entropy(self.least_entropy, self.entropy))
-        return found
-
-    def lent(
-        self, state: State, chosen: np.ndarray, clients: Clients, rng: Rng
-    ) -> dict[str, np.ndarray]:
-        """Private tensors of the chosen clients, (chosen, *shape): none."""
-        return {}
-
-    def kept(self, state: State, chosen: np.ndarray, private: dict[str, np.ndarray]) -> State:
-        """What the state has beside weights and server after a round: nothing."""
-        return {}
+            terms.append(Entropy(self.least_entropy, self.entropy))
+        return terms
 
     def _lr(self, first: float, done: int) -> float | None:
         """The rate of this round, None for the training's own."""
@@ -221,12 +234,12 @@ class FedAdam(FedAvg):
     beta2: Annotated[float, Arg("of its square", least=0, most=1)] = 0.99
     tau: Annotated[float, Arg("added to the root, against small steps' growth", above=0)] = 1e-3
 
-    def at_rest(self, weights: dict[str, np.ndarray]) -> State:
+    def init_server_state(self, weights: dict[str, np.ndarray]) -> State:
         """Moments: zero, and tau²."""
         second = {k: np.full_like(v, self.tau**2) for k, v in weights.items()}
         return {"first": _zeros(weights), "second": second}
 
-    def server_step(
+    def server_update(
         self, update: dict[str, np.ndarray], server: State, done: int
     ) -> tuple[dict[str, np.ndarray], State]:
         """Adam without its correction of the first rounds, as printed."""
@@ -241,7 +254,7 @@ class FedAdam(FedAvg):
         return step, single
 
 
-def drawn(clients: int, fraction: float, rng: Rng) -> np.ndarray:
+def sample_clients(clients: int, fraction: float, rng: Rng) -> np.ndarray:
     """The clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1.
 
     Of very many clients only those that are drawn cost anything.
@@ -257,5 +270,5 @@ def _zeros(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def _mix(beta: float, old: np.ndarray, new: np.ndarray) -> np.ndarray:
-    found: np.ndarray = beta * old.astype(np.float64) + (1 - beta) * new
-    return found
+    mixed: np.ndarray = beta * old.astype(np.float64) + (1 - beta) * new
+    return mixed

@@ -14,7 +14,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods.fedavg import Epochs, Fraction, Rounds, Steps, drawn
+from fedrepro.methods.fedavg import Epochs, Fraction, Rounds, Steps, sample_clients
 from fedrepro.methods.fednova import moved
 from fedrepro.methods.scaffold import client_tensors, own_tensors
 
@@ -62,11 +62,11 @@ class FedDyn:
         """Clients are drawn and lower their bent losses; the server follows."""
         from fedrepro.training.terms import Proximal
 
-        chosen = drawn(clients.count, self.fraction, rng)
-        own = own_tensors(state["kept"], chosen, state["h"])
+        chosen = sample_clients(clients.count, self.fraction, rng)
+        client_h = own_tensors(state["kept"], chosen, state["h"])
         # alpha (y - x) - h_j is the pull to x + h_j / alpha
-        towards = {k: x + own[k] / np.float32(self.alpha) for k, x in state["weights"].items()}
-        found = clients.train(
+        towards = {k: x + client_h[k] / np.float32(self.alpha) for k, x in state["weights"].items()}
+        trained = clients.train(
             state["weights"],
             rng,
             epochs=self.epochs,
@@ -75,21 +75,21 @@ class FedDyn:
             terms=[Proximal(self.alpha / 2)],
             reference=towards,
         )
-        alive = int(found.finite.sum())
+        alive = int(trained.finite.sum())
         if not alive:
             return state, Report()
         weights, mean, h, after = {}, {}, {}, {}
         for k, x in state["weights"].items():
-            step = moved(found.tensors[k], x)
-            step[~found.finite] = 0
+            step = moved(trained.tensors[k], x)
+            step[~trained.finite] = 0
             mean[k] = (x + step.sum(0) / alive).astype(x.dtype)
             h[k] = (state["h"][k] - self.alpha * step.sum(0) / clients.count).astype(x.dtype)
             weights[k] = (mean[k] - h[k] / self.alpha).astype(x.dtype)
-            after[k] = (own[k] - self.alpha * step).astype(x.dtype)
+            after[k] = (client_h[k] - self.alpha * step).astype(x.dtype)
         kept = state["kept"] | client_tensors(chosen, after)
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
         """The global network, or the mean of the clients' of the last round."""
-        own = state["weights" if self.predicts == "server" else "clients"]
-        return GlobalModel(clients.model, own)
+        tensors = state["weights" if self.predicts == "server" else "clients"]
+        return GlobalModel(clients.model, tensors)

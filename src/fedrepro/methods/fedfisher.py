@@ -57,14 +57,14 @@ def fedfisher_diagonal(
     for name, value in clients.tensors.items():
         fisher = stacked(prepared, name)
         curve, pull = mean_of(fisher, share), mean_of(fisher * value, share)
-        found = descended(
+        weights = descended(
             lambda w, c=curve, p=pull: c * w - p,  # type: ignore[misc]
             mean_of(value, share),
             steps,
             RATE,
             within=False,
         )
-        made[name] = found[None].astype(np.float32)
+        made[name] = weights[None].astype(np.float32)
     return as_model(clients, made)
 
 
@@ -131,20 +131,20 @@ def solved(
     def layer(name: str, weights: np.ndarray) -> np.ndarray:
         nonlocal worst
         a, g = (
-            one + damping * np.eye(one.shape[-1])
-            for one in (stacked(answers, name), stacked(answers, errors_of(name)))
+            factor + damping * np.eye(factor.shape[-1])
+            for factor in (stacked(answers, name), stacked(answers, errors_of(name)))
         )
         applied, start = applied_of(a, g, share), mean_of(weights, share)
         pull = sum(p * (x @ w @ y) for p, x, w, y in zip(share, a, weights, g, strict=True))
         first = np.asarray(pull) - applied(start)
         if solver == "published":
-            found = descended(lambda w: applied(w) - pull, start, steps, RATE, within=True)
+            solution = descended(lambda w: applied(w) - pull, start, steps, RATE, within=True)
             length = np.linalg.norm(first)
-            left = np.linalg.norm(applied(found) - pull) / length if length else 0.0
+            left = np.linalg.norm(applied(solution) - pull) / length if length else 0.0
         else:
-            found, left = conjugate_gradients(applied, start, first, steps, TOLERANCE)
+            solution, left = conjugate_gradients(applied, start, first, steps, TOLERANCE)
         worst = max(worst, float(left))
-        return found
+        return solution
 
     return merged(clients, layer), worst
 

@@ -91,18 +91,18 @@ def _descended(
     def layer(name: str, weights: np.ndarray) -> np.ndarray:
         nonlocal worst
         a, b = (
-            one * many + damping * np.eye(one.shape[-1])
-            for one, many in (
+            factor * many + damping * np.eye(factor.shape[-1])
+            for factor, many in (
                 (stacked(answers, name), 1 / places[name]),
                 (stacked(answers, errors_of(name)), places[name]),
             )
         )
         applied = applied_of(a, b, share)
         pull = np.einsum("j,jde,jek,jkl->dl", share, a, weights, b, optimize=True)
-        found = plain_descent(applied, expectation_mean(a, b, pull, share), pull, steps)
+        solution = plain_descent(applied, expectation_mean(a, b, pull, share), pull, steps)
         length = np.linalg.norm(applied(mean_of(weights, share)) - pull)
         if length:
-            worst = max(worst, float(np.linalg.norm(applied(found) - pull) / length))
-        return found
+            worst = max(worst, float(np.linalg.norm(applied(solution) - pull) / length))
+        return solution
 
     return merged(clients, layer), worst

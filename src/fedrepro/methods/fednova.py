@@ -15,7 +15,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Report, State, Traffic, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
-from fedrepro.methods.fedavg import NEEDS, Epochs, Fraction, Rounds, Steps, drawn
+from fedrepro.methods.fedavg import NEEDS, Epochs, Fraction, Rounds, Steps, sample_clients
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -48,18 +48,18 @@ class FedNova:
     ) -> tuple[State, Report]:
         """Clients are drawn and train; what each of their steps gave is averaged."""
         assert info.example_counts is not None
-        chosen = drawn(clients.count, self.fraction, rng)
-        found = clients.train(
+        chosen = sample_clients(clients.count, self.fraction, rng)
+        trained = clients.train(
             state["weights"], rng, epochs=self.epochs, chosen=chosen.tolist(), steps=self.steps
         )
         sent = clients.models(up=len(chosen), down=len(chosen))
         report = Report(traffic=sent + Traffic(bytes_up=NUMBER_BYTES * len(chosen)))
-        if not found.finite.any():
+        if not trained.finite.any():
             return state, report
-        held = info.example_counts[chosen] * found.finite
+        held = info.example_counts[chosen] * trained.finite
         share = held / held.sum()
-        length = carried(found.steps, clients.settings.momentum)
-        weights = averaged(state["weights"], found.tensors, share, length)
+        length = carried(trained.steps, clients.settings.momentum)
+        weights = averaged(state["weights"], trained.tensors, share, length)
         return {"weights": weights}, report
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
@@ -85,15 +85,16 @@ def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalM
 
     assert info.example_counts is not None
     assert info.start is not None
-    given = settings_of(info.training)
-    if given.patience:
+    settings = settings_of(info.training)
+    if settings.patience:
         raise FedreproError(
             "method 'fednova_once' has to know how many steps each client took, which training "
-            f"with patience {given.patience} leaves open: set it to 0, or take fednova of one round"
+            f"with patience {settings.patience} leaves open: set it to 0, or take fednova of one "
+            "round"
         )
-    per_epoch = -(-info.example_counts // given.batch_size) if given.batch_size else 1
+    per_epoch = -(-info.example_counts // settings.batch_size) if settings.batch_size else 1
     share = info.example_counts / info.example_counts.sum()
-    length = carried(np.broadcast_to(per_epoch * given.epochs, share.shape), given.momentum)
+    length = carried(np.broadcast_to(per_epoch * settings.epochs, share.shape), settings.momentum)
     return GlobalModel(clients.model, averaged(info.start, clients.tensors, share, length))
 
 
@@ -107,11 +108,11 @@ def averaged(
 
     start: x (1, *shape); trained: w_j (n, *shape); share, length: p_j and a_j, float64 (n,).
     """
-    whole, found = float((share * length).sum()), {}
+    whole, tensors = float((share * length).sum()), {}
     for name, x in start.items():
         step = np.einsum("j,j...->...", share / length, moved(trained[name], x))
-        found[name] = (x + whole * step[None]).astype(x.dtype)
-    return found
+        tensors[name] = (x + whole * step[None]).astype(x.dtype)
+    return tensors
 
 
 def carried(steps: np.ndarray, momentum: float) -> np.ndarray:
@@ -120,11 +121,11 @@ def carried(steps: np.ndarray, momentum: float) -> np.ndarray:
     Of K steps with momentum r: (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table 1.
     """
     r, count = momentum, np.maximum(steps, 1).astype(np.float64)  # without examples, no step
-    found: np.ndarray = (count - r * (1 - r**count) / (1 - r)) / (1 - r)
-    return found
+    length: np.ndarray = (count - r * (1 - r**count) / (1 - r)) / (1 - r)
+    return length
 
 
 def moved(after: np.ndarray, before: np.ndarray) -> np.ndarray:
     """How far clients went, float64 (n, *shape); nowhere for one whose training diverged."""
-    found: np.ndarray = np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0)
-    return found
+    change: np.ndarray = np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0)
+    return change

@@ -71,8 +71,8 @@ def fens(
         for j, (logits, labels) in enumerate(known):
             stream = rng.at(client=j, round=done).stream("fens-minibatch")
             rows = stream.permutation(len(labels))[:batch_size]
-            found = gradients(server.gate, logits[rows], labels[rows])
-            moves.append({name: -client_rate * value for name, value in found.items()})
+            gradient = gradients(server.gate, logits[rows], labels[rows])
+            moves.append({name: -client_rate * value for name, value in gradient.items()})
         server.step(moves, share, only)
     made = {name: value.astype(np.float32) for name, value in server.gate.items()}
     return GlobalModel(
@@ -86,12 +86,12 @@ def fens(
 
 def _drawn(inputs: int, classes: int, stream: np.random.Generator) -> dict[str, np.ndarray]:
     """Two layers, uniform within 1 / √fan_in."""
-    found = {}
+    gate = {}
     for place, (into, out) in enumerate(((inputs, inputs), (inputs, classes))):
         limit = 1 / np.sqrt(into)
-        found[f"weight{place}"] = stream.uniform(-limit, limit, (into, out))
-        found[f"bias{place}"] = stream.uniform(-limit, limit, out)
-    return found
+        gate[f"weight{place}"] = stream.uniform(-limit, limit, (into, out))
+        gate[f"bias{place}"] = stream.uniform(-limit, limit, out)
+    return gate
 
 
 def _sent(clients: LocalModels, gate: dict[str, np.ndarray], rounds: int) -> Traffic:

@@ -72,10 +72,10 @@ def fisher_merge(
 def lengths_of(each: dict[str, np.ndarray]) -> np.ndarray:
     """The L2 norm over all tensors of each client, (J,); 1 where all is nothing."""
     squares = [(v.astype(np.float64) ** 2).reshape(len(v), -1).sum(1) for v in each.values()]
-    found: np.ndarray = np.sqrt(np.sum(squares, axis=0))
-    return np.where(found > 0, found, 1.0)
+    norms: np.ndarray = np.sqrt(np.sum(squares, axis=0))
+    return np.where(norms > 0, norms, 1.0)
 
 
 def _over(value: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    found: np.ndarray = value / lengths.reshape(-1, *[1] * (value.ndim - 1))
-    return found
+    normalised: np.ndarray = value / lengths.reshape(-1, *[1] * (value.ndim - 1))
+    return normalised

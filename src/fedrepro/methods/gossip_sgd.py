@@ -45,8 +45,8 @@ class GossipSgd:
         """The same network at every node."""
         from fedrepro.federation.clients import own_starts
 
-        one = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
-        start = {name: np.repeat(value, peers.count, axis=0) for name, value in one.items()}
+        initial = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
+        start = {name: np.repeat(value, peers.count, axis=0) for name, value in initial.items()}
         return {"before": start, "after": start}
 
     def round(self, state: State, peers: Peers, info: ClientInfo, rng: Rng) -> tuple[State, Report]:
@@ -64,5 +64,5 @@ class GossipSgd:
 
 def _where(nodes: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
     """new of these nodes, bool (N,), old of the others; both (N, *shape)."""
-    found: np.ndarray = np.where(nodes.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
-    return found
+    selected: np.ndarray = np.where(nodes.reshape(-1, *(1,) * (new.ndim - 1)), new, old)
+    return selected

@@ -55,6 +55,6 @@ def ot_fusion(
     share, towards = shares_towards(info.label_counts, class_weights)
     blocks = blocks_of(clients.model, clients.shape, clients.classes)
     networks = blocks.networks(clients.tensors)
-    own = widths_of(networks[0]) if units is None else asked(clients, units)
-    made = fused(networks, own, share, towards, order, sweeps)
+    widths = widths_of(networks[0]) if units is None else asked(clients, units)
+    made = fused(networks, widths, share, towards, order, sweeps)
     return GlobalModel(clients.model, blocks.tensors(made))

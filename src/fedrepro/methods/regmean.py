@@ -66,8 +66,8 @@ def regmean(
     def layer(name: str, weights: np.ndarray) -> np.ndarray:
         plain = convolutions == "average" and clients.tensors[name].ndim > 3
         if plain:
-            found: np.ndarray = weights.mean(axis=0)
-            return found
+            mean: np.ndarray = weights.mean(axis=0)
+            return mean
         return regression_mean(weights, damped(stacked(prepared, name), alpha), share, ridge)
 
     return as_model(clients, merged(clients, layer))
@@ -76,5 +76,5 @@ def regmean(
 def damped(moments: np.ndarray, alpha: float) -> np.ndarray:
     """α A + (1 - α) diag(A) of each client: (J, D, D)."""
     kept = alpha + (1 - alpha) * np.eye(moments.shape[-1])
-    found: np.ndarray = moments * kept
-    return found
+    shrunk: np.ndarray = moments * kept
+    return shrunk

@@ -20,7 +20,7 @@ from fedrepro.methods.fedavg import (
     Rounds,
     ServerLr,
     Steps,
-    drawn,
+    sample_clients,
 )
 from fedrepro.methods.fednova import carried, moved
 
@@ -61,32 +61,32 @@ class Scaffold:
         from fedrepro.training.terms import Correction
 
         assert info.example_counts is not None
-        chosen = drawn(clients.count, self.fraction, rng)
-        own = own_tensors(state["kept"], chosen, state["control"])
-        found = clients.train(
+        chosen = sample_clients(clients.count, self.fraction, rng)
+        client_controls = own_tensors(state["kept"], chosen, state["control"])
+        trained = clients.train(
             state["weights"],
             rng,
             epochs=self.epochs,
             chosen=chosen.tolist(),
             steps=self.steps,
             terms=[Correction()],
-            reference={k: c - own[k] for k, c in state["control"].items()},
+            reference={k: c - client_controls[k] for k, c in state["control"].items()},
         )
         report = Report(traffic=clients.models(up=2 * len(chosen), down=2 * len(chosen)))
-        if not found.finite.any():
+        if not trained.finite.any():
             return state, report
-        held = info.example_counts[chosen] * found.finite
+        held = info.example_counts[chosen] * trained.finite
         share = held / held.sum()
-        length = carried(found.steps, clients.settings.momentum) * clients.settings.lr
+        length = carried(trained.steps, clients.settings.momentum) * clients.settings.lr
         weights, control, after = {}, {}, {}
         for k, x in state["weights"].items():
-            c, step = state["control"][k], moved(found.tensors[k], x)
+            c, step = state["control"][k], moved(trained.tensors[k], x)
             mean = np.einsum("j,j...->...", share, step)[None]
             weights[k] = (x + self.server_lr * mean).astype(x.dtype)
             change = -c - step / length.reshape(-1, *(1,) * (step.ndim - 1))
-            change[~found.finite] = 0
+            change[~trained.finite] = 0
             control[k] = (c + change.sum(0) / clients.count).astype(c.dtype)
-            after[k] = (own[k] + change).astype(c.dtype)
+            after[k] = (client_controls[k] + change).astype(c.dtype)
         kept = state["kept"] | client_tensors(chosen, after)
         return {"weights": weights, "control": control, "kept": kept}, report
 
@@ -101,7 +101,7 @@ def own_tensors(
     """What the chosen clients keep, (chosen, *shape) by name; zeros of those never drawn before."""
     nothing = {k: np.zeros_like(v[0]) for k, v in like.items()}
     each = [kept.get(str(j), nothing) for j in chosen]
-    return {k: np.stack([one[k] for one in each]) for k in like}
+    return {k: np.stack([tensors[k] for tensors in each]) for k in like}
 
 
 def client_tensors(

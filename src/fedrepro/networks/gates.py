@@ -36,17 +36,17 @@ def joint_logits(
     import torch
 
     device, dtype = examples.inputs.device, examples.dtype
-    held = {
+    loaded = {
         name: torch.from_numpy(np.ascontiguousarray(value)).to(device, dtype)
         for name, value in tensors.items()
     }
-    count, found = len(next(iter(held.values()))), []
+    count, batches = len(next(iter(loaded.values()))), []
     with torch.no_grad():
-        for at in range(0, len(examples.inputs), network.prediction_rows):
-            x = examples.scaled(slice(at, at + network.prediction_rows))
-            each = [network.logits({k: v[i] for k, v in held.items()}, x) for i in range(count)]
-            found.append(torch.cat(each, dim=1).float().cpu().numpy())
-    return np.concatenate(found)
+        for start in range(0, len(examples.inputs), network.prediction_rows):
+            x = examples.scaled(slice(start, start + network.prediction_rows))
+            logits = [network.logits({k: v[i] for k, v in loaded.items()}, x) for i in range(count)]
+            batches.append(torch.cat(logits, dim=1).float().cpu().numpy())
+    return np.concatenate(batches)
 
 
 def gated(

@@ -23,11 +23,11 @@ def split(network: Network) -> tuple[Network, Network]:
             f"the last layer of this {network.kind} network is not an affine map of what the "
             "others give, so it cannot be trained alone; train all layers"
         )
-    at = len(network.layers) - 1
-    while at and isinstance(network.layers[at - 1], Dropout):
-        at -= 1
-    hidden = replace(network, layers=network.layers[:at])
-    return hidden, Network(network.places[-1][1], network.layers[at:], network.kind)
+    cut = len(network.layers) - 1
+    while cut and isinstance(network.layers[cut - 1], Dropout):
+        cut -= 1
+    hidden = replace(network, layers=network.layers[:cut])
+    return hidden, Network(network.places[-1][1], network.layers[cut:], network.kind)
 
 
 def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
@@ -35,16 +35,16 @@ def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
 
     Errors: FedreproError for tensors that are no such layers on so many inputs.
     """
-    given, widths = inputs, []
+    width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):
         weight, bias = (body.get(f"{name}{place}") for name in ("weight", "bias"))
-        if weight is None or bias is None or weight.shape != (1, given, bias.shape[-1]):
+        if weight is None or bias is None or weight.shape != (1, width, bias.shape[-1]):
             shapes = {name: value.shape for name, value in body.items()}
             raise FedreproError(
                 f"hidden layers {shapes} are not fully connected layers of one network on {inputs} "
                 "inputs: give weight0 (1, inputs, units), bias0 (1, units), weight1 and so on"
             )
-        given = bias.shape[-1]
-        widths.append(given)
+        width = bias.shape[-1]
+        widths.append(width)
     layers = tuple(layer for units in widths for layer in (Affine(units), Relu()))
     return Network((inputs,), layers)

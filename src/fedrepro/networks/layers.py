@@ -170,10 +170,10 @@ class Affine:
         """(A, B, *shape) to (A, B, units)."""
         if run.descend is None or not self.biased:
             return _affine(own, x)
-        moved: torch.Tensor = descending().apply(
+        out: torch.Tensor = descending().apply(
             x.flatten(2), own["weight"], own["bias"], run.descend
         )
-        return moved
+        return out
 
 
 @cache
@@ -294,19 +294,19 @@ class Convolution2d:
 
         models = len(x)
         if run.convolution == "unfolded" and models > 1:
-            found = convolved(x, own["weight"], self.padding)
-            return found + own["bias"][:, None, :, None, None] if self.biased else found
-        given, weight = beside(x), own["weight"].flatten(0, 1)
+            maps = convolved(x, own["weight"], self.padding)
+            return maps + own["bias"][:, None, :, None, None] if self.biased else maps
+        inputs, weight = beside(x), own["weight"].flatten(0, 1)
         if run.convolution == "channels_last":
-            given = given.contiguous(memory_format=torch.channels_last)
-            if given.shape[1] == 1:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
+            if inputs.shape[1] == 1:
                 # One channel is in both formats, and PyTorch takes it for the other by its
                 # strides, which makes this layer and the pooling above four times as slow.
-                _, _, height, width = given.shape
-                given = given.as_strided(given.shape, (height * width, 1, width, 1))
+                _, _, height, width = inputs.shape
+                inputs = inputs.as_strided(inputs.shape, (height * width, 1, width, 1))
             weight = weight.contiguous(memory_format=torch.channels_last)
         bias = own["bias"].flatten() if self.biased else None
-        out = conv2d(given, weight, bias, padding=self.padding, groups=models)
+        out = conv2d(inputs, weight, bias, padding=self.padding, groups=models)
         return apart(out, models)
 
 
@@ -325,8 +325,8 @@ class MaxPool(Plain):
         if run.convolution == "unfolded":
             return self._of_images(x, run)
         if run.keep:
-            found = max_pool2d(beside(x), 2, return_indices=True)
-            out, argmax = (apart(part, models) for part in found)
+            pooled = max_pool2d(beside(x), 2, return_indices=True)
+            out, argmax = (apart(part, models) for part in pooled)
             run.chosen = Pooled(argmax, tuple(x.shape[-2:]))
             return out
         if run.convolution == "channels_last" and x.device.type == "cpu" and x.shape[2] % LANES:

@@ -37,12 +37,12 @@ class LayerMatrix:
 
     def tensors(self, matrix: np.ndarray) -> dict[str, np.ndarray]:
         """The inverse of `of`."""
-        found = {} if self.bias is None else {self.bias: matrix[..., -1, :]}
+        biases = {} if self.bias is None else {self.bias: matrix[..., -1, :]}
         weight = matrix if self.bias is None else matrix[..., :-1, :]
         if self.kernel:
             weight = weight.reshape(*weight.shape[:-2], *self.kernel, weight.shape[-1])
             weight = np.moveaxis(weight, -1, -4)
-        return {self.weight: weight, **found}
+        return {self.weight: weight, **biases}
 
 
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
@@ -50,16 +50,16 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
 
     Errors: FedreproError for a network with other layers, as recurrent ones.
     """
-    found = []
+    matrices = []
     for layer, shape, names in network.places:
         if isinstance(layer, Affine | Convolution2d):
             kernel = None
             if isinstance(layer, Convolution2d):
                 kernel = (shape[0], layer.kernel, layer.kernel)
-            found.append(LayerMatrix(names["weight"], names.get("bias"), kernel))
+            matrices.append(LayerMatrix(names["weight"], names.get("bias"), kernel))
         elif names:
             raise FedreproError(
                 f"layers of this {network.kind} network are not all fully connected layers or "
                 "convolutions, of which alone there are matrices: choose mlp, logistic or cnn"
             )
-    return tuple(found)
+    return tuple(matrices)

@@ -55,16 +55,16 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     """
     import torch
 
-    given = (1, *shape) if len(shape) == IMAGE - 1 else shape
-    make = partial(model.component.fn, given, classes, **model.values)
-    with _saying(model.name, given):
+    input_shape = (1, *shape) if len(shape) == IMAGE - 1 else shape
+    make = partial(model.component.fn, input_shape, classes, **model.values)
+    with _saying(model.name, input_shape):
         made = make()
     if not isinstance(made, torch.nn.Module):
-        what = type(made).__name__
-        raise FedreproError(f"model '{model.name}' gives a {what}: let it give a torch.nn.Module")
+        kind = type(made).__name__
+        raise FedreproError(f"model '{model.name}' gives a {kind}: let it give a torch.nn.Module")
     _require_trainable(model.name, made)
-    found = _tried(model.name, made, given, classes)
-    return ModuleNetwork(given, (found,), "module", make=make)
+    layer = _tried(model.name, made, input_shape, classes)
+    return ModuleNetwork(input_shape, (layer,), "module", make=make)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,34 +106,36 @@ class OwnModule:
             with _seeded(seeds[0], x.device):
                 stacked: torch.Tensor = torch.vmap(self.logits, randomness="different")({**own}, x)
             return stacked
-        each = []
-        for at, seed in enumerate(seeds):
+        logits = []
+        for model, seed in enumerate(seeds):
             with _seeded(seed, x.device):
-                each.append(self.logits({name: value[at] for name, value in own.items()}, x[at]))
-        return torch.stack(each)
+                logits.append(
+                    self.logits({name: value[model] for name, value in own.items()}, x[model])
+                )
+        return torch.stack(logits)
 
     def logits(self, own: Tensors, x: torch.Tensor) -> torch.Tensor:
         """Of one model: tensors (*shape) by name and x (B, *shape) to (B, classes)."""
         import torch
 
-        constant = {
+        buffers = {
             name: value.to(x.device, x.dtype if value.is_floating_point() else value.dtype)
             for name, value in self.module.named_buffers()
         }
-        found: torch.Tensor = torch.func.functional_call(self.module, {**own, **constant}, (x,))
-        return found
+        logits: torch.Tensor = torch.func.functional_call(self.module, {**own, **buffers}, (x,))
+        return logits
 
     @cached_property
     def together(self) -> bool:
         """Whether `torch.vmap` can compute several models at once."""
         import torch
 
-        two = {
+        pair = {
             name: torch.stack([value.detach()] * 2)
             for name, value in self.module.named_parameters()
         }
         try:
-            torch.vmap(self.logits, randomness="different")(two, torch.zeros(2, 1, *self.shape))
+            torch.vmap(self.logits, randomness="different")(pair, torch.zeros(2, 1, *self.shape))
         except Exception:  # a module may do anything that it does not know
             return False
         return True
@@ -184,13 +186,13 @@ class ModuleNetwork(Network):
         seed = int(rng.stream("initial-weights").integers(2**63))
         with _seeded(seed, torch.device("cpu")):
             made = self.make()
-        found = {k: v.detach().cpu().float().numpy().copy() for k, v in made.named_parameters()}
-        if {name: value.shape for name, value in found.items()} != self.shapes:
+        weights = {k: v.detach().cpu().float().numpy().copy() for k, v in made.named_parameters()}
+        if {name: value.shape for name, value in weights.items()} != self.shapes:
             raise FedreproError(
                 "a model that is a torch.nn.Module has other parameters each time that it is made: "
                 "let its shapes follow from what it is given"
             )
-        return found
+        return weights
 
 
 # ------------------------------------------------------------------------------------ trying it
@@ -230,7 +232,7 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
         with _sizes(copied.eval()) as sizes:
             scores = copied(x)
         _require_scores(name, scores, classes)
-        alone = torch.cat([copied(x[[at]]) for at in range(TRIED)])
+        alone = torch.cat([copied(x[[row]]) for row in range(TRIED)])
         before = torch.get_rng_state()
         trained = copied.train()(x)
         drew = not torch.equal(before, torch.get_rng_state())
@@ -253,18 +255,18 @@ def _sizes(made: torch.nn.Module) -> Iterator[list[tuple[int, int]]]:
     """
     import torch
 
-    found: list[tuple[int, int]] = []
+    counts: list[tuple[int, int]] = []
 
     def note(part: torch.nn.Module, _: Any, out: Any) -> None:
         if isinstance(out, torch.Tensor) and out.dim() > 1:
             places = {2: math.prod(out.shape[1:-1]), 4: math.prod(out.shape[2:])}
-            weights = [own for own in part.parameters(recurse=False) if own.dim() > 1]
-            products = sum(own.numel() * places.get(own.dim(), 1) for own in weights)
-            found.append((out[0].numel(), products))
+            weights = [weight for weight in part.parameters(recurse=False) if weight.dim() > 1]
+            products = sum(weight.numel() * places.get(weight.dim(), 1) for weight in weights)
+            counts.append((out[0].numel(), products))
 
     hooks = [part.register_forward_hook(note) for part in made.modules()]
     try:
-        yield found
+        yield counts
     finally:
         for hook in hooks:
             hook.remove()
@@ -275,9 +277,9 @@ def _require_scores(name: str, scores: Any, classes: int) -> None:
 
     if not isinstance(scores, torch.Tensor) or scores.shape != (TRIED, classes):
         shape = getattr(scores, "shape", None)
-        what = f"a {type(scores).__name__}" if shape is None else f"shape {tuple(shape)}"
+        form = f"a {type(scores).__name__}" if shape is None else f"shape {tuple(shape)}"
         raise FedreproError(
-            f"model '{name}' gives {what} for {TRIED} examples of {classes} classes: let its "
+            f"model '{name}' gives {form} for {TRIED} examples of {classes} classes: let its "
             "forward give logits, of shape (examples, classes)"
         )
     if (scores >= 0).all() and ((scores.sum(1) - 1).abs() < NEAR).all():

@@ -61,13 +61,13 @@ class Network:
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
         """Each layer, the shape it is given, and its tensors: local name to name."""
-        found, shape, place = [], self.shape, 0
+        placed, shape, place = [], self.shape, 0
         for layer in self.layers:
             local = layer.parameters(shape)
-            found.append((layer, shape, {name: _named(name, place) for name in local}))
+            placed.append((layer, shape, {name: _named(name, place) for name in local}))
             place += bool(local)
             shape = layer.output(shape)
-        return tuple(found)
+        return tuple(placed)
 
     @cached_property
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
@@ -76,11 +76,11 @@ class Network:
         A pooling goes before the ReLU below it, which then has a quarter to do: the largest value
         of a window is the same either way, and gets the same gradient.
         """
-        found = [(layer, names) for layer, _, names in self.places]
-        for i in range(len(found) - 1):
-            if isinstance(found[i][0], Relu) and isinstance(found[i + 1][0], MaxPool):
-                found[i], found[i + 1] = found[i + 1], found[i]
-        return tuple(found)
+        pairs = [(layer, names) for layer, _, names in self.places]
+        for i in range(len(pairs) - 1):
+            if isinstance(pairs[i][0], Relu) and isinstance(pairs[i + 1][0], MaxPool):
+                pairs[i], pairs[i + 1] = pairs[i + 1], pairs[i]
+        return tuple(pairs)
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
@@ -134,13 +134,15 @@ class Network:
     @property
     def products(self) -> int:
         """Multiplications that predict one example, a kernel's at each place it is laid on."""
-        found = 0
+        total = 0
         for layer, shape, _ in self.places:
-            weights = sum(math.prod(one.shape) for one in layer.parameters(shape).values())
+            weights = sum(
+                math.prod(parameter.shape) for parameter in layer.parameters(shape).values()
+            )
             out = layer.output(shape)
             letters = shape[0] if self.kind == "recurrent" and len(shape) == TEXT else 1
-            found += weights * (math.prod(out[1:]) if len(out) == IMAGE else letters)
-        return found
+            total += weights * (math.prod(out[1:]) if len(out) == IMAGE else letters)
+        return total
 
     @property
     def draws(self) -> bool:
@@ -169,13 +171,13 @@ class Network:
             out = 1 if isinstance(layer, Convolution2d) else -1
             changes = {width: tensors[names["weight"]].shape[out]} if width else {}
             layers.append(replace(layer, **changes) if changes else layer)  # type: ignore[type-var]
-        found = replace(self, layers=tuple(layers))
-        given = {name: value.shape[1:] for name, value in tensors.items()}
-        if given != found.shapes:
+        network = replace(self, layers=tuple(layers))
+        shapes = {name: value.shape[1:] for name, value in tensors.items()}
+        if shapes != network.shapes:
             raise FedreproError(
-                f"tensors of shapes {given} are not those of one {self.kind} network"
+                f"tensors of shapes {shapes} are not those of one {self.kind} network"
             )
-        return found
+        return network
 
     @property
     def classes(self) -> int:
@@ -186,7 +188,7 @@ class Network:
     @cached_property
     def predictions(self) -> int:
         """Predictions for one example: 1, or one after each character of a window."""
-        windows = [given[0] for layer, given, _ in self.places if isinstance(layer, EachPosition)]
+        windows = [shape[0] for layer, shape, _ in self.places if isinstance(layer, EachPosition)]
         return windows[0] if windows else 1
 
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -233,15 +235,15 @@ class Network:
     def _normal(self, key: int, weight_sd: float, bias: float) -> dict[str, np.ndarray]:
         drawn = {k: p for k, p in self.parameters.items() if p.role in ("weight", "table")}
         numbers = _normals(key, weight_sd, sum(math.prod(p.shape) for p in drawn.values()))
-        found = {}
+        tensors = {}
         for name, parameter in self.parameters.items():
             if name in drawn:
-                here, numbers = np.split(numbers, [math.prod(parameter.shape)])
-                found[name] = here.reshape(parameter.shape)
+                values, numbers = np.split(numbers, [math.prod(parameter.shape)])
+                tensors[name] = values.reshape(parameter.shape)
             else:
                 start = parameter.start if parameter.role == "spread" else bias
-                found[name] = np.full(parameter.shape, start, np.float32)
-        return found
+                tensors[name] = np.full(parameter.shape, start, np.float32)
+        return tensors
 
     def forward(
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass

@@ -72,15 +72,15 @@ def draws_of(
     if network.kind != "variational":
         return {name: value[None] for name, value in tensors.items()}
     generator = rng.stream("predictive-weights")
-    found = {}
+    draws = {}
     for name, parameter in network.parameters.items():
         if parameter.role == "spread":
-            found[name] = np.repeat(tensors[name][None], samples, axis=0)
+            draws[name] = np.repeat(tensors[name][None], samples, axis=0)
             continue
         noise = generator.standard_normal((samples, *parameter.shape), np.float32)
         deviation = np.logaddexp(0, tensors[f"{name}_spread"])
-        found[name] = tensors[name] + deviation * noise
-    return found
+        draws[name] = tensors[name] + deviation * noise
+    return draws
 
 
 def probabilities(
@@ -97,8 +97,8 @@ def probabilities(
     """
     import torch
 
-    each = partial(torch.softmax, dim=1)
-    return _summed(network, tensors, weights, examples, each, examples.dtype)
+    softmax = partial(torch.softmax, dim=1)
+    return _summed(network, tensors, weights, examples, softmax, examples.dtype)
 
 
 def votes(
@@ -118,9 +118,9 @@ def votes(
     def each(logits: torch.Tensor) -> torch.Tensor:
         return torch.zeros_like(logits).scatter_(1, logits.argmax(1, keepdim=True), 1)
 
-    found = _summed(network, tensors, weights, examples, each, torch.float64)
-    drawn = rng.stream("vote-ties").random(found.shape)
-    return found.add_(torch.from_numpy(drawn).to(found.device), alpha=TIE)
+    scores = _summed(network, tensors, weights, examples, each, torch.float64)
+    drawn = rng.stream("vote-ties").random(scores.shape)
+    return scores.add_(torch.from_numpy(drawn).to(scores.device), alpha=TIE)
 
 
 def _summed(
@@ -135,22 +135,22 @@ def _summed(
     import torch
 
     device, dtype = examples.inputs.device, examples.dtype
-    held = {
+    loaded = {
         k: torch.from_numpy(np.ascontiguousarray(v)).to(device, dtype) for k, v in tensors.items()
     }
-    count = len(next(iter(held.values())))
+    count = len(next(iter(loaded.values())))
     classes = network.classes
     even = np.full((count, classes), 1.0 / count)
     share = torch.from_numpy(even if weights is None else weights).to(device, summing)
     total = len(examples.inputs)
-    each = network.predictions
-    out = torch.zeros(total * each, classes, dtype=summing, device=device)
+    predictions = network.predictions
+    out = torch.zeros(total * predictions, classes, dtype=summing, device=device)
     with torch.no_grad():
         for start in range(0, total, network.prediction_rows):
             rows = slice(start, start + network.prediction_rows)
             x = examples.scaled(rows)
-            found = slice(each * rows.start, each * rows.stop)
+            out_rows = slice(predictions * rows.start, predictions * rows.stop)
             for i in range(count):
-                one = {name: value[i] for name, value in held.items()}
-                out[found] += share[i] * scores(network.logits(one, x))
+                model = {name: value[i] for name, value in loaded.items()}
+                out[out_rows] += share[i] * scores(network.logits(model, x))
     return out

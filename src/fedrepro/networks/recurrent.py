@@ -67,11 +67,11 @@ class Lstm:
 
     def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
         """(A, B, T, inputs) to (A, B, T, units), or (A, B, units)."""
-        given = [own[name] for name in ("weight", "recurrent", "bias")]
+        tensors = [own[name] for name in ("weight", "recurrent", "bias")]
         if len(x) == 1:
-            alone = self._alone(x[0], [value[0] for value in given]).unsqueeze(0)
+            alone = self._alone(x[0], [value[0] for value in tensors]).unsqueeze(0)
             return alone[:, :, -1] if self.last else alone
-        states: torch.Tensor = _cell().apply(x.permute(2, 0, 1, 3), *given)
+        states: torch.Tensor = _cell().apply(x.permute(2, 0, 1, 3), *tensors)
         return states[-1] if self.last else states.permute(1, 2, 0, 3)
 
     def _alone(self, x: torch.Tensor, given: list[torch.Tensor]) -> torch.Tensor:
@@ -82,8 +82,8 @@ class Lstm:
         empty = x.new_zeros(1, len(x), self.units)
         tensors = [weight, recurrent, bias, torch.zeros_like(bias)]
         # biases, one layer, no dropout, in training, one direction, batch first
-        found = torch._VF.lstm(x, (empty, empty), tensors, True, 1, 0.0, True, False, True)
-        states: torch.Tensor = found[0]
+        outputs = torch._VF.lstm(x, (empty, empty), tensors, True, 1, 0.0, True, False, True)
+        states: torch.Tensor = outputs[0]
         return states
 
 
@@ -135,15 +135,15 @@ def _cell() -> Any:
         ) -> torch.Tensor:
             steps, models, batch = x.shape[:3]
             units = recurrent.shape[2]
-            given = multiplied(_beside(x), weight.transpose(1, 2)).add_(bias.unsqueeze(1))
-            turned = recurrent.transpose(1, 2)
-            gates = _timed(given, steps).contiguous()
+            projected = multiplied(_beside(x), weight.transpose(1, 2)).add_(bias.unsqueeze(1))
+            transposed = recurrent.transpose(1, 2)
+            gates = _timed(projected, steps).contiguous()
             states = x.new_empty(steps, models, batch, units)
             cells, squashed = torch.empty_like(states), torch.empty_like(states)
             for t in range(steps):
                 gate = gates[t]
                 if t:
-                    gate.add_(multiplied(states[t - 1], turned))
+                    gate.add_(multiplied(states[t - 1], transposed))
                 entry, forget, new, out = gate.chunk(4, -1)
                 gate[..., : 2 * units].sigmoid_()
                 new.tanh_()
@@ -180,9 +180,9 @@ def _cell() -> Any:
                     state_error = multiplied(errors[t], recurrent)
             flat = _beside(errors)
             before = torch.cat([torch.zeros_like(states[:1]), states[:-1]])
-            turned = flat.transpose(1, 2)
-            weight_grad = multiplied(turned, _beside(x))
-            recurrent_grad = multiplied(turned, _beside(before))
+            transposed = flat.transpose(1, 2)
+            weight_grad = multiplied(transposed, _beside(x))
+            recurrent_grad = multiplied(transposed, _beside(before))
             x_grad = None
             if ctx.needs_input_grad[0]:
                 back = multiplied(flat, weight)

@@ -34,12 +34,12 @@ def resemblance(
     """
     if network.kind == MODULE:
         return None
-    found = []
+    scores = []
     for layer in layer_matrices(network)[:-1]:
         a, b = (layer.of(tensors).T.astype(np.float64) for tensors in (one, other))
         if len(a) < 2:
             continue
         products = (a - a.mean(axis=0)) @ (b - b.mean(axis=0)).T
         chance = np.sqrt((products**2).sum() / (len(a) - 1))
-        found.append(float(np.trace(products) / chance) if chance > 0 else 0.0)
-    return float(sum(found) / np.sqrt(len(found))) if found else None
+        scores.append(float(np.trace(products) / chance) if chance > 0 else 0.0)
+    return float(sum(scores) / np.sqrt(len(scores))) if scores else None

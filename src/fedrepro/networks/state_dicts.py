@@ -85,22 +85,22 @@ def stack(
         raise FedreproError("there is no state dict to combine; give one of each client")
     if model is not None and model.component.meta.get(MODULE):
         return _stacked_as_named(state_dicts, model, shape, named)
-    read = [
+    by_client = [
         _ordered(_stored(state, where), layers, where)
         for state, where in zip(state_dicts, named, strict=True)
     ]
-    for own, where in zip(read[1:], named[1:], strict=True):
-        _require_same(own, where, read[0], named[0])
-    first = read[0]
+    for stored, where in zip(by_client[1:], named[1:], strict=True):
+        _require_same(stored, where, by_client[0], named[0])
+    first = by_client[0]
     spec = model or _dense_model(first, named[0])
     shape = shape or (_inputs(first, spec, named[0]),)
     classes = len(first[-1].bias)
     _require_fit(first, network_of(spec, shape, classes), spec, named[0])
     tensors = {}
     for place in range(len(first)):
-        tensors[f"weight{place}"] = np.stack([own[place].tensor for own in read])
+        tensors[f"weight{place}"] = np.stack([client[place].tensor for client in by_client])
         if first[place].biased:
-            tensors[f"bias{place}"] = np.stack([own[place].bias for own in read])
+            tensors[f"bias{place}"] = np.stack([client[place].bias for client in by_client])
     return StackedModels(spec, shape, classes, tensors, tuple(layer.name for layer in first))
 
 
@@ -113,21 +113,21 @@ def _stacked_as_named(
     """
     if shape is None:
         raise _without_shape(names[0], model)
-    each: list[dict[str, np.ndarray]] = []
+    by_client: list[dict[str, np.ndarray]] = []
     for state, where in zip(state_dicts, names, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
             raise FedreproError(f"{where} is no state dict, or holds no tensors")
         axes = {key: value for key, value in state.items() if getattr(value, "ndim", 0)}
-        each.append({key: _array(value, key, where) for key, value in axes.items()})
-    classes = len(next(reversed(each[0].values())))
+        by_client.append({key: _array(value, key, where) for key, value in axes.items()})
+    classes = len(next(reversed(by_client[0].values())))
     shapes = network_of(model, shape, classes).shapes
-    for own, where in zip(each, names, strict=True):
-        odd = [key for key in shapes if key not in own or own[key].shape != shapes[key]]
+    for client, where in zip(by_client, names, strict=True):
+        odd = [key for key in shapes if key not in client or client[key].shape != shapes[key]]
         if odd:
             raise FedreproError(
                 f"{where} has no '{odd[0]}' of shape {shapes[odd[0]]}, as model '{model.token}' has"
             )
-    tensors = {key: np.stack([own[key] for own in each]) for key in shapes}
+    tensors = {key: np.stack([arrays[key] for arrays in by_client]) for key in shapes}
     return StackedModels(model, shape, classes, tensors, ())
 
 
@@ -161,19 +161,19 @@ def _stored(state: StateDict, where: str) -> list[StoredLayer]:
                 "connected layer or a convolution, and others are not combined"
             )
         parts.setdefault(name, {})[part] = array
-    found = []
-    biased = any("bias" in own for own in parts.values()) or len(parts) == 1
-    for name, own in parts.items():
+    layers = []
+    biased = any("bias" in layer for layer in parts.values()) or len(parts) == 1
+    for name, arrays in parts.items():
         for part in PARTS:
-            if part not in own and (part == "weight" or biased):
+            if part not in arrays and (part == "weight" or biased):
                 raise FedreproError(
                     f"{where}: layer '{name}' has no {part}, and every layer needs one here; if "
                     "it was trained without, say so with one of zeros"
                 )
-        zeros = np.zeros(len(own["weight"]), np.float32)
-        found.append(StoredLayer(name, own["weight"], own.get("bias", zeros), biased))
-        _require_orientation(found[-1], where)
-    return found
+        zeros = np.zeros(len(arrays["weight"]), np.float32)
+        layers.append(StoredLayer(name, arrays["weight"], arrays.get("bias", zeros), biased))
+        _require_orientation(layers[-1], where)
+    return layers
 
 
 def _array(value: Any, key: str, where: str) -> np.ndarray:
@@ -198,15 +198,15 @@ def _array(value: Any, key: str, where: str) -> np.ndarray:
 
 def _require_orientation(layer: StoredLayer, where: str) -> None:
     """Biases belong to outputs, which come first in PyTorch."""
-    out, into = layer.weight.shape[:2]
-    held = len(layer.bias)
-    if held == out:
+    outputs, inputs = layer.weight.shape[:2]
+    biases = len(layer.bias)
+    if biases == outputs:
         return
-    turned = layer.weight.ndim == 2 and held == into
+    turned = layer.weight.ndim == 2 and biases == inputs
     advice = "it is stored as (in, out): transpose it" if turned else "they do not belong together"
     raise FedreproError(
         f"{where}: layer '{layer.name}' has a weight of shape {layer.weight.shape}, which as "
-        f"(out, in) has {out} outputs, and {held} biases; {advice}"
+        f"(out, in) has {outputs} outputs, and {biases} biases; {advice}"
     )
 
 
@@ -238,10 +238,10 @@ def _ordered(
 
 def _follows(above: StoredLayer, below: StoredLayer) -> bool:
     """Whether a layer may take what another gives; after convolutions it takes maps, flattened."""
-    into, out = int(above.weight.shape[1]), len(below.bias)
+    inputs, outputs = int(above.weight.shape[1]), len(below.bias)
     if below.weight.ndim == 4 and above.weight.ndim == 2:
-        return into % out == 0
-    return into == out and bool(below.weight.ndim == above.weight.ndim)
+        return inputs % outputs == 0
+    return inputs == outputs and bool(below.weight.ndim == above.weight.ndim)
 
 
 def _require_one_order(found: list[StoredLayer], where: str) -> None:
@@ -269,7 +269,7 @@ def _counted(names: Sequence[str]) -> bool:
     if len({NUMBER.sub("#", name) for name in names}) > 1:
         return False
     numbers = [tuple(map(int, NUMBER.findall(name))) for name in names]
-    return all(one < two for one, two in pairwise(numbers))
+    return all(earlier < later for earlier, later in pairwise(numbers))
 
 
 def _orders(found: Sequence[StoredLayer]) -> Iterator[bool]:
@@ -294,17 +294,17 @@ def _orders(found: Sequence[StoredLayer]) -> Iterator[bool]:
 def _require_same(
     own: Sequence[StoredLayer], where: str, first: Sequence[StoredLayer], there: str
 ) -> None:
-    for one, two in zip(own, first, strict=False):
-        if one.biased != two.biased:
-            without = where if two.biased else there
+    for layer, other in zip(own, first, strict=False):
+        if layer.biased != other.biased:
+            without = where if other.biased else there
             raise FedreproError(
                 f"{without} has layers without biases, and others have them; only networks of one "
                 "architecture are combined"
             )
-        if (one.name, one.weight.shape) != (two.name, two.weight.shape):
+        if (layer.name, layer.weight.shape) != (other.name, other.weight.shape):
             raise FedreproError(
-                f"{where}: layer '{one.name}' has a weight of shape {one.weight.shape}, where "
-                f"{there} has '{two.name}' of shape {two.weight.shape}; only networks of one "
+                f"{where}: layer '{layer.name}' has a weight of shape {layer.weight.shape}, where "
+                f"{there} has '{other.name}' of shape {other.weight.shape}; only networks of one "
                 "architecture are combined"
             )
     if len(own) != len(first):
@@ -374,20 +374,20 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
     """
     if counts is None:
         return None
-    found = np.asarray(counts)
-    if found.shape != (clients, classes):
+    table = np.asarray(counts)
+    if table.shape != (clients, classes):
         raise FedreproError(
-            f"label counts have the shape {found.shape}, but {clients} networks with {classes} "
+            f"label counts have the shape {table.shape}, but {clients} networks with {classes} "
             f"outputs need a row per network and a column per class, ({clients}, {classes})"
         )
-    known = found.dtype.kind in "iuf" and ((found >= 0) & (found <= MOST_EXAMPLES)).all()
-    if not known or (found != np.floor(found)).any():
+    valid = table.dtype.kind in "iuf" and ((table >= 0) & (table <= MOST_EXAMPLES)).all()
+    if not valid or (table != np.floor(table)).any():
         raise FedreproError(
             f"label counts are numbers of examples: whole, not below 0, at most {MOST_EXAMPLES:,}"
         )
-    if not found.any():
+    if not table.any():
         raise FedreproError("label counts are all 0: no client has an example to count for it")
-    return found.astype(np.int64)
+    return table.astype(np.int64)
 
 
 # -------------------------------------------------------------------------------------- and back
@@ -406,11 +406,11 @@ def unstack(
 
     if model.component.meta.get(MODULE):
         count = len(next(iter(tensors.values())))
-        own = {key: np.array(value, np.float32) for key, value in tensors.items()}
-        return [{k: torch.from_numpy(v[at]) for k, v in own.items()} for at in range(count)]
+        arrays = {key: np.array(value, np.float32) for key, value in tensors.items()}
+        return [{k: torch.from_numpy(v[i]) for k, v in arrays.items()} for i in range(count)]
     places = range(sum(name.startswith("weight") for name in tensors))
-    held = PARTS if "bias0" in tensors else PARTS[:1]
-    if set(tensors) != {f"{part}{place}" for part in held for place in places}:
+    parts = PARTS if "bias0" in tensors else PARTS[:1]
+    if set(tensors) != {f"{part}{place}" for part in parts for place in places}:
         raise FedreproError(
             f"model '{model.name}' has other layers than fully connected ones and convolutions; "
             "only these are written as a state dict"
@@ -421,17 +421,17 @@ def unstack(
             f"{len(names)} names are given for the {len(places)} layers of model '{model.name}'; "
             "give one for each"
         )
-    found = []
+    state_dicts = []
     for network in range(len(tensors["weight0"])):
         state = {}
         for place, name in enumerate(names):
-            for part in held:
+            for part in parts:
                 value = tensors[f"{part}{place}"][network]
                 value = value.T if value.ndim == 2 else value
                 key = f"{name}.{part}" if name else part
                 state[key] = torch.from_numpy(np.array(value, np.float32, order="C"))
-        found.append(state)
-    return found
+        state_dicts.append(state)
+    return state_dicts
 
 
 def _sequential_names(model: Spec, tensors: Mapping[str, np.ndarray]) -> list[str]:

@@ -42,12 +42,12 @@ def about(
     exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> dict[str, Any]:
     """The description of an exhibit; `sources` are of the files of each of its runs."""
-    every = [source for own in sources.values() for source in own]
+    all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
         **said(exhibit, plan, file),
         "data": _data(exhibit, file, sources),
-        "components": _components(exhibit, every),
-        "computed": origins(every),
+        "components": _components(exhibit, all_sources),
+        "computed": origins(all_sources),
         "timings": [str(plan.run_pieces(run, trials)) for run, trials in exhibit.trials.items()],
     }
 
@@ -82,29 +82,35 @@ def said(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
 
 def _drawn() -> dict[str, Any]:
     """What drew the exhibit, which need not be what computed it: all sources count here."""
-    own = loaded().whole
-    found = {name: metadata.version(name) for name in DRAWN_WITH}
-    return {"revision": own.revision, "digest": own.digest, "versions": versions() | found}
+    sources = loaded().whole
+    libraries = {name: metadata.version(name) for name in DRAWN_WITH}
+    return {
+        "revision": sources.revision,
+        "digest": sources.digest,
+        "versions": versions() | libraries,
+    }
 
 
 def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
     """Revision and versions of the drawing; earlier descriptions have them at the top."""
-    found: Mapping[str, Any] = about.get("drawn", about)
-    return found
+    drawing: Mapping[str, Any] = about.get("drawn", about)
+    return drawing
 
 
 def _data(
     exhibit: Exhibit, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> list[dict[str, Any]]:
     """The data sets, with the checksum that all their runs agree on and any stand-in note."""
-    found: dict[Spec, dict[str, Any]] = {}
-    trained = [(run.scenario, own) for run, own in sources.items() if run.scenario]
-    for scenario, source in ((scenario, source) for scenario, own in trained for source in own):
+    entries: dict[Spec, dict[str, Any]] = {}
+    trained = [(run.scenario, run_sources) for run, run_sources in sources.items() if run.scenario]
+    for scenario, source in (
+        (scenario, source) for scenario, run_sources in trained for source in run_sources
+    ):
         spec = scenario.dataset
         meta = spec.component.meta
         # all may hold: other data than the paper's, other features, a reduced form
         notes = stand_in(exhibit, file, spec), of_features(spec), source.get("stand_in")
-        entry = found.setdefault(
+        entry = entries.setdefault(
             spec,
             {
                 "name": spec.name,
@@ -122,7 +128,7 @@ def _data(
                 f"{exhibit.key}: its runs were computed on different data called {spec.token}; "
                 "delete their metrics and start again"
             )
-    return list(found.values())
+    return list(entries.values())
 
 
 def of_features(dataset: Spec) -> str:
@@ -133,30 +139,30 @@ def of_features(dataset: Spec) -> str:
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
     """Empty, or that this data set stands where the paper used another."""
-    here, there = exhibit.settings, file.settings(exhibit.name, "paper")
-    meant = {
-        there.component("dataset", case).name
-        for case in (here.cases or (None,))
-        if here.component("dataset", case).name == dataset.name
-        and (case is None or case in there.cases)
+    exhibit_settings, paper_settings = exhibit.settings, file.settings(exhibit.name, "paper")
+    paper_names = {
+        paper_settings.component("dataset", case).name
+        for case in (exhibit_settings.cases or (None,))
+        if exhibit_settings.component("dataset", case).name == dataset.name
+        and (case is None or case in paper_settings.cases)
     }
-    if not meant or dataset.name in meant:
+    if not paper_names or dataset.name in paper_names:
         return ""
-    titles = [components("dataset")[name].meta["title"] for name in sorted(meant)]
-    own = dataset.component.meta["title"]
-    return f"{own} stand in for {' and '.join(titles)}, the paper's data."
+    titles = [components("dataset")[name].meta["title"] for name in sorted(paper_names)]
+    title = dataset.component.meta["title"]
+    return f"{title} stand in for {' and '.join(titles)}, the paper's data."
 
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Each component by kind, with its values as text; swept values one after another."""
-    found: dict[str, dict[str, Any]] = {}
+    by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
-        given = (getattr(point.scenario, kind, None) for point in exhibit.points)
-        specs = [spec for spec in given if spec is not None]
+        per_point = (getattr(point.scenario, kind, None) for point in exhibit.points)
+        specs = [spec for spec in per_point if spec is not None]
         if not specs:
             continue
         keys = sorted({key for spec in specs for key in spec.told})
-        found[kind] = {
+        by_kind[kind] = {
             "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),
             "values": {
                 key: ", ".join(
@@ -165,7 +171,7 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
                 for key in keys
             },
         }
-    return found
+    return by_kind
 
 
 def _method(exhibit: Exhibit, measure: Measure) -> dict[str, Any]:
@@ -201,19 +207,19 @@ def _shown(measure: Measure, key: str) -> list[Any]:
 
 def _in_cases(exhibit: Exhibit, measure: Measure) -> list[Any]:
     """The cases that have a method of this label."""
-    with_it = [p for p in exhibit.points if any(m.label == measure.label for m in p.measures)]
-    return list(dict.fromkeys(point.values[CASE] for point in with_it if CASE in point.values))
+    points = [p for p in exhibit.points if any(m.label == measure.label for m in p.measures)]
+    return list(dict.fromkeys(point.values[CASE] for point in points if CASE in point.values))
 
 
 def _of_cases(exhibit: Exhibit, measure: Measure) -> dict[str, str]:
     """Case -> the method in its parameters there, where a case has one of its own."""
-    found = {
-        point.values[CASE]: own.spec.resolved
+    by_case = {
+        point.values[CASE]: point_measure.spec.resolved
         for point in exhibit.points
-        for own in point.measures
-        if own.label == measure.label and own.spec != measure.spec
+        for point_measure in point.measures
+        if point_measure.label == measure.label and point_measure.spec != measure.spec
     }
-    return {str(case): resolved for case, resolved in found.items()}
+    return {str(case): resolved for case, resolved in by_case.items()}
 
 
 def _training(measure: Measure) -> dict[str, str]:
@@ -222,7 +228,7 @@ def _training(measure: Measure) -> dict[str, str]:
     for setting in measure.settings:
         for key, value in setting.training:
             values.setdefault(key, {})[render(value)] = None
-    return {key: ", ".join(found) for key, found in values.items()}
+    return {key: ", ".join(texts) for key, texts in values.items()}
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
@@ -230,15 +236,15 @@ def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[s
 
     As the files say; for files that do not say it yet, as the plan does.
     """
-    said = [source["resolved"] for source in sources if "resolved" in source]
-    if len(said) < len(sources):
-        said += [
+    listings = [source["resolved"] for source in sources if "resolved" in source]
+    if len(listings) < len(sources):
+        listings += [
             {spec.kind: [spec.resolved]}
             for run in exhibit.runs
             for spec in (*specs_of(run.scenario), run.method)
         ]
-    found: dict[str, set[str]] = {}
-    for one in said:
-        for kind, resolved in one.items():
-            found.setdefault(kind, set()).update(resolved)
-    return {kind: sorted(resolved) for kind, resolved in found.items()}
+    by_kind: dict[str, set[str]] = {}
+    for listing in listings:
+        for kind, resolved in listing.items():
+            by_kind.setdefault(kind, set()).update(resolved)
+    return {kind: sorted(resolved) for kind, resolved in by_kind.items()}

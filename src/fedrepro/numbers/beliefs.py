@@ -76,20 +76,20 @@ def spreads(network: Network, own: Tensors) -> dict[str, float]:
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
         return {}
-    each = np.concatenate([np.logaddexp(0, own[name].ravel()) for name in names])
-    found = np.quantile(each, list(QUANTILES.values()))
-    return dict(zip(QUANTILES, found.tolist(), strict=True))
+    deviations = np.concatenate([np.logaddexp(0, own[name].ravel()) for name in names])
+    quantiles = np.quantile(deviations, list(QUANTILES.values()))
+    return dict(zip(QUANTILES, quantiles.tolist(), strict=True))
 
 
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """The mean over nodes of each number, and the worst of those that have a direction."""
-    found = {name: float(np.mean([one[name] for one in nodes])) for name in nodes[0]}
+    means = {name: float(np.mean([node[name] for node in nodes])) for name in nodes[0]}
     worst = {
-        f"{name}_worst": take([one[name] for one in nodes])
+        f"{name}_worst": take([node[name] for node in nodes])
         for name, take in WORST.items()
-        if name in found
+        if name in means
     }
-    return found | worst
+    return means | worst
 
 
 def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -102,10 +102,10 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
     """The first node with a mean or a spread that is not finite, and which of both."""
     for name, value in tensors.items():
-        flat = np.isfinite(value).reshape(len(value), -1).all(1)
-        if not flat.all():
+        finite = np.isfinite(value).reshape(len(value), -1).all(1)
+        if not finite.all():
             spread = network.parameters[name].role == "spread"
             variational = network.kind == "variational"
             what = "spread" if spread else "mean" if variational else "weight"
-            return int(np.flatnonzero(~flat)[0]), what
+            return int(np.flatnonzero(~finite)[0]), what
     return None

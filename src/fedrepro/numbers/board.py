@@ -95,8 +95,8 @@ class Ground:
     def gaps(self) -> dict[Scene, float]:
         """By how much the ceiling is above the baseline, mean over trials."""
         return {
-            scene: float(np.mean(found[self.board.ceiling].accuracy - self._base(found)))
-            for scene, found in self.entries.items()
+            scene: float(np.mean(entries[self.board.ceiling].accuracy - self._base(entries)))
+            for scene, entries in self.entries.items()
         }
 
     @cached_property
@@ -109,9 +109,9 @@ class Ground:
 
     def scores(self, scene: Scene, label: str) -> np.ndarray:
         """The score of a method in each trial, (T,)."""
-        found = self.entries[scene]
-        top = found[self.board.ceiling].accuracy
-        return scores_of(found[label].accuracy, self._base(found), top)
+        entries = self.entries[scene]
+        ceiling = entries[self.board.ceiling].accuracy
+        return scores_of(entries[label].accuracy, self._base(entries), ceiling)
 
     def scored(self, starts: str, label: str) -> list[Scene]:
         """The scenarios with a score in which a method was run."""
@@ -154,25 +154,25 @@ def ground(
     methods: dict[tuple[str, str], Method] = {}
     for part in parts:
         _require_data(board, part)
-        found = dict(_scenes(part))
-        entries |= found
-        for own in found.values():
+        scenes = dict(_scenes(part))
+        entries |= scenes
+        for by_label in scenes.values():
             for needed in (board.baseline, board.ceiling, board.line):
-                if needed not in own:
+                if needed not in by_label:
                     raise FedreproError(
                         f"{part.about['key']} has no '{needed}', which the leaderboard compares "
                         "all methods with; add it to the exhibit"
                     )
-        _tell(methods, found, part)
+        _tell(methods, scenes, part)
     for entry in entered:
         for part in entry.parts:
             _require_data(board, part)
-            found = {scene: own for scene, own in _scenes(part) if scene in entries}
-            for scene, own in found.items():
-                for label in set(own) & set(entries[scene]):
+            scenes = {scene: by_label for scene, by_label in _scenes(part) if scene in entries}
+            for scene, by_label in scenes.items():
+                for label in set(by_label) & set(entries[scene]):
                     raise label_taken(label)
-                entries[scene] |= own
-            _tell(methods, found, part, entry.computed)
+                entries[scene] |= by_label
+            _tell(methods, scenes, part, entry.computed)
     return Ground(board, entries, methods, missing, seed)
 
 
@@ -194,11 +194,11 @@ def _tell(
     computed: str = HERE,
 ) -> None:
     """Note what an exhibit says of its methods, where no other has said it."""
-    for scene, own in found.items():
-        for told in part.about["methods"]:
-            key = scene.starts, told["label"]
-            if told["label"] in own and key not in methods:
-                methods[key] = _method(told, own[told["label"]], computed)
+    for scene, by_label in found.items():
+        for description in part.about["methods"]:
+            key = scene.starts, description["label"]
+            if description["label"] in by_label and key not in methods:
+                methods[key] = _method(description, by_label[description["label"]], computed)
 
 
 def _scenes(part: ExhibitFiles) -> Iterator[tuple[Scene, dict[str, Reached]]]:
@@ -207,8 +207,8 @@ def _scenes(part: ExhibitFiles) -> Iterator[tuple[Scene, dict[str, Reached]]]:
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
-    for _, own in numbers.groupby(["case", "clients"], sort=False):
-        case, clients = (own[key].iloc[0] for key in ("case", "clients"))
+    for _, scene_rows in numbers.groupby(["case", "clients"], sort=False):
+        case, clients = (scene_rows[key].iloc[0] for key in ("case", "clients"))
         scene = Scene(STARTS[not shared], title, str(case), int(clients), name)
         tried = (
             choice[(choice["case"] == case) & (choice["clients"] == clients)]
@@ -220,7 +220,7 @@ def _scenes(part: ExhibitFiles) -> Iterator[tuple[Scene, dict[str, Reached]]]:
             scene,
             {
                 str(label): _entry(rows, int(counts.get(label, 1)))
-                for label, rows in own.groupby("method", sort=False)
+                for label, rows in scene_rows.groupby("method", sort=False)
                 if _has_accuracy(rows)
             },
         )
@@ -231,14 +231,14 @@ def _has_accuracy(rows: pd.DataFrame) -> bool:
 
 
 def _entry(rows: pd.DataFrame, tried: int) -> Reached:
-    one = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
+    accuracy_row = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
     costs = {
         str(row["metric"]): float(row["mean"])
         for row in rows.to_dict("records")
         if row["metric"] in (*COSTS, *SECONDS)
     }
-    accuracy = np.array([float(text) for text in str(one["by_trial"]).split()])
-    return Reached(accuracy, str(one["setting"]), tried, {"passes": 0.0, **costs})
+    accuracy = np.array([float(text) for text in str(accuracy_row["by_trial"]).split()])
+    return Reached(accuracy, str(accuracy_row["setting"]), tried, {"passes": 0.0, **costs})
 
 
 def _method(told: Mapping[str, Any], entry: Reached, computed: str) -> Method:
@@ -268,15 +268,15 @@ def _class(told: Mapping[str, Any], entry: Reached) -> str:
 
 def rows_of(ground: Ground) -> list[Row]:
     """Every method, by how clients start and by class, the best first; those without rank last."""
-    found: list[Row] = []
+    rows: list[Row] = []
     for starts in STARTS:
-        labels = [label for where, label in ground.methods if where == starts]
+        labels = [label for start, label in ground.methods if start == starts]
         known = [label for label in labels if ground.methods[starts, label].computed != REPORTED]
         lines = _beside_line(ground, starts, known)
         for kind in CLASSES:
-            own = [label for label in labels if ground.methods[starts, label].kind == kind]
-            found += _class_rows(ground, starts, own, lines, ranked=kind != "reference")
-    return found
+            class_labels = [label for label in labels if ground.methods[starts, label].kind == kind]
+            rows += _class_rows(ground, starts, class_labels, lines, ranked=kind != "reference")
+    return rows
 
 
 def _class_rows(
@@ -287,12 +287,12 @@ def _class_rows(
     *,
     ranked: bool,
 ) -> list[Row]:
-    where = [s for s in ground.scenes if any(label in ground.entries[s] for label in labels)]
-    where = [scene for scene in where if scene.starts == starts]
+    scenes = [s for s in ground.scenes if any(label in ground.entries[s] for label in labels)]
+    scenes = [scene for scene in scenes if scene.starts == starts]
     whole: list[Row] = []
     rest: list[Row] = []
     for label in labels:
-        own = ground.scored(starts, label)
+        scored = ground.scored(starts, label)
         runs = [
             e[label].accuracy
             for s, e in ground.entries.items()
@@ -303,23 +303,23 @@ def _class_rows(
             ground.methods[starts, label],
             starts,
             beside_line=lines.get(label),
-            scenes=own,
+            scenes=scored,
             failed=failed,
             runs=int(sum(map(len, runs))),
         )
         reason = f"{failed} of {row.runs} runs failed" if failed else ""
         if row.method.computed == REPORTED:
             reason = "reported by others, not verified"
-        if not reason and len(own) < len(where):
-            reason = f"run in {len(own)} of {len(where)} scenarios"
-        if not where:
+        if not reason and len(scored) < len(scenes):
+            reason = f"run in {len(scored)} of {len(scenes)} scenarios"
+        if not scenes:
             reason = reason or "no scenario has a score"
         (rest if reason else whole).append(_with(row, why=reason))
-    if where and whole:
-        scores = {row.method.label: score_table(ground, where, row.method.label) for row in whole}
+    if scenes and whole:
+        scores = {row.method.label: score_table(ground, scenes, row.method.label) for row in whole}
         by_label = {row.method.label: row for row in whole}
-        order = standings(scores, [scene.name for scene in where], Rng(ground.seed))
-        whole = [_with(by_label[one.method], standing=one) for one in order]
+        order = standings(scores, [scene.name for scene in scenes], Rng(ground.seed))
+        whole = [_with(by_label[standing.method], standing=standing) for standing in order]
     if not ranked:
         whole = [_with(row, why="a bound, which has no rank") for row in whole]
     return [*whole, *sorted(rest, key=lambda row: row.method.label)]

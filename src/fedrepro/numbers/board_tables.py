@@ -42,7 +42,7 @@ def _others(rows: Sequence[Row]) -> bool:
 def _row(ground: Ground, row: Row, scenes: Sequence[Scene], others: bool) -> dict[str, Any]:
     label, standing, line = row.method.label, row.standing, row.beside_line
     ranked = standing is not None and not row.why
-    own = [
+    entries = [
         ground.entries[s][label]
         for s in scenes
         if s.starts == row.starts and label in ground.entries[s]
@@ -65,7 +65,7 @@ def _row(ground: Ground, row: Row, scenes: Sequence[Scene], others: bool) -> dic
         "failed": row.failed,
         "without_rank": row.why,
         **_costs(ground, row, scenes),
-        "settings_tried": max(entry.tried for entry in own),
+        "settings_tried": max(entry.tried for entry in entries),
         "sees": row.method.sees,
         "clients_also_send": row.method.sends,
         "chosen_by": row.method.chosen_by,
@@ -88,12 +88,16 @@ def _key(label: str) -> str:
 def _costs(ground: Ground, row: Row, scenes: Sequence[Scene]) -> dict[str, float | None]:
     """Means over scenarios: bytes as multiples of what sending the models takes, the rest as is."""
     label = row.method.label
-    own = [
+    per_scene = [
         _costs_there(ground, ground.entries[s], s, label)
         for s in scenes
         if s.starts == row.starts and label in ground.entries[s]
     ]
-    return {key: float(np.mean([one[key] for one in own])) for key in own[0]} if own else {}
+    return (
+        {key: float(np.mean([costs[key] for costs in per_scene])) for key in per_scene[0]}
+        if per_scene
+        else {}
+    )
 
 
 def _costs_there(
@@ -118,35 +122,38 @@ def scenarios(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
     trials), and of all scenarios together score, rank_low, rank_high and group. Of methods without
     a row nothing is told.
     """
-    found = []
-    by = {(row.starts, row.method.label): row.method.computed for row in rows}
+    records = []
+    computed = {(row.starts, row.method.label): row.method.computed for row in rows}
     for scene, entries in ground.entries.items():
         place = {key: getattr(scene, key) for key in ("starts", "data", "case", "clients")}
         for label, entry in entries.items():
-            if (scene.starts, label) not in by:
+            if (scene.starts, label) not in computed:
                 continue
             base = {**place, "method": label, "setting": entry.setting}
-            found.append(base | _series("accuracy", "test", entry.accuracy))
+            records.append(base | _series("accuracy", "test", entry.accuracy))
             if scene in ground.scenes:
-                found.append(base | _series("score", "", ground.scores(scene, label)))
+                records.append(base | _series("score", "", ground.scores(scene, label)))
             costs = _costs_there(ground, entries, scene, label)
-            found += [base | {"metric": name, "mean": costs[name]} for name in COSTS_TOLD]
+            records += [base | {"metric": name, "mean": costs[name]} for name in COSTS_TOLD]
     for row in rows:
         place = {"starts": row.starts, "data": ALL, "case": ALL, "clients": None}
         base = {**place, "method": row.method.label, "setting": ""}
         if row.standing is None:
             continue
         table = score_table(ground, row.scenes, row.method.label)
-        found.append(base | _series("score", "", table.mean(axis=0)))
+        records.append(base | _series("score", "", table.mean(axis=0)))
         for metric in ("rank_low", "rank_high", "group") if not row.why else ():
             value = np.array([float(getattr(row.standing, metric))])
-            found.append(base | _series(metric, "", value))
+            records.append(base | _series(metric, "", value))
     columns = (*("starts", "data", "case", "clients", "method", "metric", "split"),)
-    numbers = [*columns, "mean", "sd", "trials", "by_trial", "setting"]
+    all_columns = [*columns, "mean", "sd", "trials", "by_trial", "setting"]
     if _others(rows):
-        numbers.append("computed")
-        found = [one | {"computed": by[one["starts"], one["method"]]} for one in found]
-    return pd.DataFrame(found, columns=numbers)
+        all_columns.append("computed")
+        records = [
+            record | {"computed": computed[record["starts"], record["method"]]}
+            for record in records
+        ]
+    return pd.DataFrame(records, columns=all_columns)
 
 
 def _series(metric: str, split: str, values: np.ndarray) -> dict[str, Any]:
@@ -162,18 +169,18 @@ def _series(metric: str, split: str, values: np.ndarray) -> dict[str, Any]:
 
 def seconds(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
     """Measured seconds of each method in a trial, means over scenarios: they do not repeat."""
-    found = []
+    records = []
     for row in rows:
         label = row.method.label
-        own = [
+        scene_costs = [
             e[label].costs
             for s, e in ground.entries.items()
             if s.starts == row.starts and label in e
         ]
         for metric in SECONDS:
-            known = [costs[metric] for costs in own if metric in costs]
+            known = [costs[metric] for costs in scene_costs if metric in costs]
             if known:
-                found.append(
+                records.append(
                     {
                         "starts": row.starts,
                         "method": label,
@@ -182,4 +189,4 @@ def seconds(ground: Ground, rows: Sequence[Row]) -> pd.DataFrame:
                         "scenarios": len(known),
                     }
                 )
-    return pd.DataFrame(found, columns=["starts", "method", "metric", "mean", "scenarios"])
+    return pd.DataFrame(records, columns=["starts", "method", "metric", "mean", "scenarios"])

@@ -56,8 +56,8 @@ class Candidate:
     @property
     def stopped(self) -> float | None:
         """The round after which a race stopped it, if one did."""
-        at = self.series.get(STOPPED)
-        return at[0] if at else None
+        rounds = self.series.get(STOPPED)
+        return rounds[0] if rounds else None
 
 
 def candidates(
@@ -66,17 +66,17 @@ def candidates(
     """The settings of a group, in order; rows: of each, what it reached in these trials."""
     race = measure.measured(list(rows)).race
     shared = _shared_rounds(rows.values(), measure.choose) if measure.choose else 0.0
-    found = {}
-    for setting, own in rows.items():
-        series = end_series(own, setting.token, trials, where)
+    by_setting = {}
+    for setting, frame in rows.items():
+        series = end_series(frame, setting.token, trials, where)
         criterion: Sequence[float] = ()
         if measure.choose and measure.chosen:
-            read = _at_last_rung(own, race) if race else own
+            judged = _at_last_rung(frame, race) if race else frame
             if measure.choose.over == "half":
-                read = own[own["round"].between(shared / 2, shared) | is_final(own)]
-            criterion = criterion_of(read, series, measure.choose, setting, trials, where)
-        found[setting] = Candidate(series, criterion)
-    return found
+                judged = frame[frame["round"].between(shared / 2, shared) | is_final(frame)]
+            criterion = criterion_of(judged, series, measure.choose, setting, trials, where)
+        by_setting[setting] = Candidate(series, criterion)
+    return by_setting
 
 
 def criterion_of(
@@ -85,32 +85,32 @@ def criterion_of(
     """What a setting is chosen by, a value per trial. Errors: FedreproError if metrics lack it."""
     key = choice.metric, choice.split
     at_end = choice.over == "end"
-    found = series.get(key, ()) if at_end else _over_rounds(own, choice, trials)
+    values = series.get(key, ()) if at_end else _over_rounds(own, choice, trials)
     if choice.over in TOGETHER and series.get(key):  # one that diverged in the end is out as well
-        found = [value + 0 * end for value, end in zip(found, series[key], strict=True)]
-    if not found:
+        values = [value + 0 * end for value, end in zip(values, series[key], strict=True)]
+    if not values:
         when = "" if at_end else " in single rounds"
         raise FedreproError(
             f"{where}: {setting.token} is chosen by {key[0]} on the {key[1]} split{when}, which "
             f"its metrics lack; delete them and start again, so that '{setting.name}' is "
             f"measured on {key[1]}"
         )
-    return found
+    return values
 
 
 def _at_last_rung(own: pd.DataFrame, race: int) -> pd.DataFrame:
     """The rows of the last rung that a setting came to in all trials."""
     due = own[own["round"].isin(rungs(race))]
     trials = due.groupby("round")["trial"].nunique()
-    found: pd.DataFrame = due[due["round"] == trials.index[trials == trials.max()].max()]
-    return found
+    last_rung: pd.DataFrame = due[due["round"] == trials.index[trials == trials.max()].max()]
+    return last_rung
 
 
 def _shared_rounds(rows: Iterable[pd.DataFrame], choice: Choice) -> float:
     """The last round that all settings ran in all trials, but for those that diverged."""
     last = []
-    for own in rows:
-        asked = own[(own["metric"] == choice.metric) & (own["split"] == choice.split)]
+    for frame in rows:
+        asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
         done = asked[~is_final(asked)]
         if len(done) and bool(asked["value"].notna().all()):
             last.append(float(done.groupby("trial")["round"].max().min()))

@@ -44,7 +44,7 @@ def times(value: float, base: float) -> str:
     """How many times `base` a value is: 2.0 ×; nothing where there is no base."""
     if not (math.isfinite(value) and base > 0):
         return ""
-    found = value / base
-    if 0 < found < 0.95:
-        return f"{found:.2g} ×"
-    return f"{found:.1f} ×" if found < 99.5 else f"{found:,.0f} ×"
+    ratio = value / base
+    if 0 < ratio < 0.95:
+        return f"{ratio:.2g} ×"
+    return f"{ratio:.1f} ×" if ratio < 99.5 else f"{ratio:,.0f} ×"

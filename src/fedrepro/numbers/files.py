@@ -81,10 +81,10 @@ class ExhibitFiles:
         """All its numbers, with measured times where it is a table of such."""
         import pandas as pd
 
-        found = self.table(".csv")
+        numbers = self.table(".csv")
         if TIMES not in self.suffixes:
-            return found
-        return pd.concat([found, self.table(TIMES)], ignore_index=True)
+            return numbers
+        return pd.concat([numbers, self.table(TIMES)], ignore_index=True)
 
 
 def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:
@@ -122,13 +122,13 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
     """Which of these exhibits a folder of reports has whole."""
-    found = []
+    whole = []
     for key in keys:
         with contextlib.suppress(FedreproError):
             suffixes = open_exhibit(folder, key, scale).suffixes
             if all(Path(f"{folder / key}{suffix}").exists() for suffix in suffixes):
-                found.append(key)
-    return found
+                whole.append(key)
+    return whole
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
@@ -194,7 +194,7 @@ def _altered(path: Path | str, base: str) -> FedreproError:
 
 def write_claims(path: Path, text: str) -> list[Path]:
     """Write <paper>/claims.csv, and beside it the json that names its checksum."""
-    beside = path.with_suffix(".json")
+    json_path = path.with_suffix(".json")
     about = {
         "kind": "claims",
         "schema": SCHEMA_VERSION,
@@ -202,15 +202,15 @@ def write_claims(path: Path, text: str) -> list[Path]:
         "files": {".csv": checksum_of(text.encode())},
     }
     write_bytes(path, text.encode())
-    write_json(beside, about)
-    return [path, beside]
+    write_json(json_path, about)
+    return [path, json_path]
 
 
 def read_claims(path: Path) -> str:
     """The text of <paper>/claims.csv. Errors: FedreproError if it is not the one of its json."""
-    beside = path.with_suffix(".json")
-    about = read_json(beside)
+    json_path = path.with_suffix(".json")
+    about = read_json(json_path)
     files = about.get("files") if isinstance(about, dict) else None
     if not isinstance(files, dict) or about.get("paper") != path.parent.name:
-        raise damaged(beside, f"it does not describe the claims of {path.parent.name}")
-    return read_checked(path, str(files.get(".csv")), beside).decode()
+        raise damaged(json_path, f"it does not describe the claims of {path.parent.name}")
+    return read_checked(path, str(files.get(".csv")), json_path).decode()

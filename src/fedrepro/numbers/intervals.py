@@ -94,35 +94,39 @@ class Contrast:
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
     """The mean of several statements, or one; over the trials that all of them have."""
-    count = min(one.trials for one in contrasts)
-    shared = [one.first(count) for one in contrasts]
-    value = float(np.mean([mean(one.gains).max() - mean(one.rivals).max() for one in shared]))
-    low = max(_low(shared, confidence), sum(one.least for one in shared) / len(shared))
-    high = -_low([one.swapped for one in shared], confidence)
-    high = min(high, sum(one.most for one in shared) / len(shared))
+    count = min(contrast.trials for contrast in contrasts)
+    shared = [contrast.first(count) for contrast in contrasts]
+    value = float(
+        np.mean([mean(contrast.gains).max() - mean(contrast.rivals).max() for contrast in shared])
+    )
+    low = max(_low(shared, confidence), sum(contrast.least for contrast in shared) / len(shared))
+    high = -_low([contrast.swapped for contrast in shared], confidence)
+    high = min(high, sum(contrast.most for contrast in shared) / len(shared))
     # the ends come from other trials than the value where something was chosen
     return Interval(value, min(low, value), max(high, value))
 
 
 def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
     """The lower end of the mean of statements of the form above."""
-    trials, ways = contrasts[0].trials, max(one.gains.shape[1] for one in contrasts)
+    trials, ways = contrasts[0].trials, max(contrast.gains.shape[1] for contrast in contrasts)
     if trials < 2:
         return -math.inf
     if ways == 1 or (len(contrasts) == 1 and _correct(trials, ways, confidence)):
-        each = 1 - (1 - confidence) / ways
+        corrected = 1 - (1 - confidence) / ways
         gains = range(ways)
-        return max(_lowest_end([_above(one, g) for one in contrasts], each) for g in gains)
+        return max(
+            _lowest_end([_above(contrast, g) for contrast in contrasts], corrected) for g in gains
+        )
     choosing = max(1, trials // CHOOSING)
-    chosen = [int(mean(one.gains[:choosing]).argmax()) for one in contrasts]
-    tested = [_above(one, g)[choosing:] for one, g in zip(contrasts, chosen, strict=True)]
+    chosen = [int(mean(contrast.gains[:choosing]).argmax()) for contrast in contrasts]
+    tested = [_above(contrast, g)[choosing:] for contrast, g in zip(contrasts, chosen, strict=True)]
     return _lowest_end(tested, confidence)
 
 
 def _above(contrast: Contrast, gain: int) -> Array:
     """What one gain has above each rival, (trials, rivals)."""
-    found: Array = contrast.gains[:, [gain]] - contrast.rivals
-    return found
+    differences: Array = contrast.gains[:, [gain]] - contrast.rivals
+    return differences
 
 
 def _correct(trials: int, ways: int, confidence: float) -> bool:
@@ -141,14 +145,14 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
     lowest ends (nothing lost with one point), and the end for the rivals that measured best, less
     what any other could add to its half width (nothing lost where no point has a choice).
     """
-    lowest = [(mean(one) - half_width(one, confidence)).min() for one in above]
+    lowest = [(mean(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:
         return float(lowest[0])
     single = np.mean(lowest)
-    best = [one[:, [int(mean(one).argmin())]] for one in above]
+    best = [point[:, [int(mean(point).argmin())]] for point in above]
     moved = [
-        (mean(one) - half_width(one - own, confidence)).min()
-        for one, own in zip(above, best, strict=True)
+        (mean(point) - half_width(point - point_best, confidence)).min()
+        for point, point_best in zip(above, best, strict=True)
     ]
     together = half_width(np.mean(best, axis=0), confidence)[0]
     return float(max(single, np.mean(moved) - together))
@@ -156,14 +160,14 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
 
 def mean(series: Array) -> Array:
     """Means over trials, (trials, members) -> (members,); exact where all trials agree."""
-    found: Array = series[0] + _sum(series - series[0]) / len(series)
-    return found
+    means: Array = series[0] + _sum(series - series[0]) / len(series)
+    return means
 
 
 def _sum(series: Array) -> Array:
     """Over trials. That of NumPy's methods takes longer to call than to add some ten numbers."""
-    found: Array = np.add.reduce(series, axis=0)
-    return found
+    total: Array = np.add.reduce(series, axis=0)
+    return total
 
 
 def half_width(series: Array, confidence: float) -> Array:
@@ -176,8 +180,8 @@ def half_width(series: Array, confidence: float) -> Array:
         return np.full(series.shape[1], np.inf)
     around = series - series[0]  # so that equal values have no scatter at all
     squares = _sum((around - _sum(around) / count) ** 2)
-    found: Array = _factor(count, confidence) * np.sqrt(squares / (count - 1))
-    return found
+    half_widths: Array = _factor(count, confidence) * np.sqrt(squares / (count - 1))
+    return half_widths
 
 
 @cache
@@ -193,9 +197,9 @@ def _factor(trials: int, confidence: float) -> float:
 def pairs(series: Array) -> Array:
     """All ordered differences, whose maximum is the spread: (trials, n) -> (trials, n(n-1))."""
     count = series.shape[1]
-    one, other = np.nonzero(~np.eye(count, dtype=bool))
-    found: Array = series[:, one] - series[:, other]
-    return found
+    first, second = np.nonzero(~np.eye(count, dtype=bool))
+    differences: Array = series[:, first] - series[:, second]
+    return differences
 
 
 def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Interval:
@@ -212,8 +216,8 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
     surely = int(opened[-1]) + 1 if len(opened) else 0
 
     def round_of(closed: NDArray[np.bool_]) -> float:
-        found = np.nonzero(closed)[0]
-        return float(rounds[found[0]]) if len(found) else math.inf
+        indices = np.nonzero(closed)[0]
+        return float(rounds[indices[0]]) if len(indices) else math.inf
 
     early = round_of(middle - half <= 0)
     # a goal that is not reached may lie anywhere beyond the last round

@@ -56,8 +56,8 @@ def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = No
     scores = scores_of(network, model, split.examples, draws)
     labels = tensor_of(split.labels).to(scores.device)
     asked = network.asked(split.examples.inputs, labels).cpu().numpy()
-    found: np.ndarray = scores.argmax(1).cpu().numpy() == asked
-    return found.reshape(len(split.labels), -1)
+    right: np.ndarray = scores.argmax(1).cpu().numpy() == asked
+    return right.reshape(len(split.labels), -1)
 
 
 def scores_of(
@@ -66,18 +66,18 @@ def scores_of(
     """Class scores (N·predictions, K) of a network or a mixture: its probabilities, or shares of
     votes, or logits of a gate.
     """
-    given = network, model.tensors, model.weights, examples
+    arguments = network, model.tensors, model.weights, examples
     if model.gate:
         return gated(network, model.tensors, model.gate, examples)
     if model.ties:
-        return votes(*given, model.ties)
+        return votes(*arguments, model.ties)
     if network.kind != "variational" or draws is None:
-        return probabilities(*given)
+        return probabilities(*arguments)
     parts = []
     for i in range(model.networks):
-        own = {name: value[i] for name, value in model.tensors.items()}
+        tensors = {name: value[i] for name, value in model.tensors.items()}
         place = draws.place if model.networks == 1 else draws.place.at(client=i)
-        scores = predict_belief(network, own, examples, draws.samples, place)
+        scores = predict_belief(network, tensors, examples, draws.samples, place)
         share = scores.new_ones(network.classes) / model.networks
         if model.weights is not None:
             share = scores.new_tensor(model.weights[i])
@@ -99,8 +99,8 @@ def measure(
         numbers += _by_means(model, name, split, draws)
         if split.rows:
             # a client may have been given none to validate with
-            own = [float(right[rows].mean()) for rows in split.rows if len(rows)]
-            numbers.append(("accuracy_clients", name, float(np.mean(own))))
+            by_client = [float(right[rows].mean()) for rows in split.rows if len(rows)]
+            numbers.append(("accuracy_clients", name, float(np.mean(by_client))))
     numbers += size(model, next(iter(splits.values())), draws.samples if draws else 1)
     numbers += [(name, None, value) for name, value in sorted(model.diagnostics.items())]
     return numbers
@@ -114,16 +114,17 @@ def measure_alone(
     """Clients that predict by themselves: the mean and the worst, and each one's test accuracy."""
     test = splits["test"]
     places = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
-    each = [
-        float(correct(model, test, own).mean()) for model, own in zip(models, places, strict=True)
+    accuracies = [
+        float(correct(model, test, client_draws).mean())
+        for model, client_draws in zip(models, places, strict=True)
     ]
     numbers: Values = [
-        ("accuracy", "test", float(np.mean(each))),
-        ("accuracy_worst", "test", min(each)),
+        ("accuracy", "test", float(np.mean(accuracies))),
+        ("accuracy_worst", "test", min(accuracies)),
     ]
     means = [v for model in models for _, _, v in _by_means(model, "test", test, draws)]
     numbers += [("accuracy_of_means", "test", float(np.mean(means)))] if means else []
-    return numbers + size(models[0], test, draws.samples if draws else 1), each
+    return numbers + size(models[0], test, draws.samples if draws else 1), accuracies
 
 
 def _by_means(model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None) -> Values:

@@ -71,7 +71,7 @@ def paired(
         raise unknown("metric", metric, all_metrics())
     if one.lower() == other.lower():
         raise FedreproError(f"{one} is named twice: name two methods")
-    found: dict[tuple[str, ...], PairedDifference] = {}
+    differences: dict[tuple[str, ...], PairedDifference] = {}
     names: set[str] = set()
     splits: set[str] = set()
     for drawn in drawn_exhibits(scale, reports, exhibit):
@@ -82,21 +82,21 @@ def paired(
         splits |= set(table["split"].fillna("")) - {""}
         # what a model costs is measured on no examples
         table = table[table["split"].fillna("").isin([split, ""])]
-        for runs, row in _of_exhibit(drawn.key, table, one, other):
-            known = found.setdefault(runs, row)
-            if known is not row:
-                found[runs] = replace(known, also=(*known.also, drawn.key))
-    for asked in (one, other):
-        if not found and not _known(asked, names):
-            raise unknown("method", asked, names, "the drawn exhibits")
-    if not found and splits and split not in splits:
+        for runs, difference in _of_exhibit(drawn.key, table, one, other):
+            known = differences.setdefault(runs, difference)
+            if known is not difference:
+                differences[runs] = replace(known, also=(*known.also, drawn.key))
+    for method in (one, other):
+        if not differences and not _known(method, names):
+            raise unknown("method", method, names, "the drawn exhibits")
+    if not differences and splits and split not in splits:
         raise unknown("split", split, splits, "the drawn exhibits")
-    if not found:
+    if not differences:
         raise FedreproError(
             f"no drawn exhibit has {metric} {split} of both {one} and {other} at one point: put "
             "both into the methods of an exhibit, and draw it"
         )
-    return list(found.values())
+    return list(differences.values())
 
 
 def _known(asked: str, names: set[str]) -> bool:
@@ -132,16 +132,16 @@ def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, An
 def _difference(
     key: str, point: Mapping[str, Any], first: Mapping[Any, Any], second: Mapping[Any, Any]
 ) -> PairedDifference:
-    each = [np.array(row["by_trial"].split(), float) for row in (first, second)]
-    count = min(map(len, each))
-    apart = (each[0][:count] - each[1][:count])[:, None]
-    middle, half = float(mean(apart)[0]), float(half_width(apart, CONFIDENCE)[0])
+    values = [np.array(row["by_trial"].split(), float) for row in (first, second)]
+    count = min(map(len, values))
+    differences = (values[0][:count] - values[1][:count])[:, None]
+    middle, half = float(mean(differences)[0]), float(half_width(differences, CONFIDENCE)[0])
     return PairedDifference(
         key,
         point,
         (first["method"], second["method"]),
-        float(each[0][:count].mean()),
-        float(each[1][:count].mean()),
+        float(values[0][:count].mean()),
+        float(values[1][:count].mean()),
         middle,
         middle - half,
         middle + half,

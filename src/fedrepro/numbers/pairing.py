@@ -42,16 +42,16 @@ def _paired(
     pair: Pair | None,
     ends: Mapping[tuple[str, ...], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    none = {PAIRED: None, BESIDE: ""}
+    unpaired = {PAIRED: None, BESIDE: ""}
     metric = all_metrics().get(row["metric"])
     if pair is None or metric is None or metric.unit != SHARES:
-        return none
+        return unpaired
     other = ends.get(_key(row, places, pair.beside))
     if other is None or other["trials"] <= row["trials"]:
-        return none
-    own, its = (list(map(float, one["by_trial"].split())) for one in (row, other))
-    apart = mean([a - b for a, b in zip(own, its, strict=False)])
-    return {PAIRED: mean(its) + apart, BESIDE: pair.beside}
+        return unpaired
+    values, other_values = (list(map(float, entry["by_trial"].split())) for entry in (row, other))
+    difference = mean([a - b for a, b in zip(values, other_values, strict=False)])
+    return {PAIRED: mean(other_values) + difference, BESIDE: pair.beside}
 
 
 def _ended(row: Mapping[str, Any]) -> bool:

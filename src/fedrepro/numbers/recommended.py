@@ -108,8 +108,8 @@ class Recommendation:
     @property
     def best_client_leads(self) -> bool:
         """Whether the best client alone has a higher score than every one model of the choices."""
-        line = next((one.score for one in self.lines if one.method == LINES[0]), -math.inf)
-        alone = [one.score for one in self.choices if one.kind != SEVERAL]
+        line = next((entry.score for entry in self.lines if entry.method == LINES[0]), -math.inf)
+        alone = [choice.score for choice in self.choices if choice.kind != SEVERAL]
         return bool(alone) and line > max(alone)
 
 
@@ -118,22 +118,24 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
 
     Errors: FedreproError where it is not there, or has no scenario of clients that start so.
     """
-    table, every = (_read(folder / f"{board}{end}", board) for end in (".csv", ".scenarios.csv"))
+    table, scenarios = (
+        _read(folder / f"{board}{end}", board) for end in (".csv", ".scenarios.csv")
+    )
     starts = STARTS[0] if wanted.one_start else STARTS[1]
     table = table[table["starts"] == starts]
     if "computed" in table:  # what others report, and nobody computed again, is not recommended
         table = table[table["computed"] != REPORTED]
-    single = every[(every["starts"] == starts) & (every["case"] != ALL)]
+    single = scenarios[(scenarios["starts"] == starts) & (scenarios["case"] != ALL)]
     scored = single[single["metric"] == "score"]
     if scored.empty:
         raise FedreproError(f"{board} has no scenario with a score of clients of {starts}")
     places = scored[PLACE].drop_duplicates()
     pairs = zip(places["case"].tolist(), places["clients"].tolist(), strict=True)
-    away = np.array([distance(wanted, case, int(clients)) for case, clients in pairs])
-    near = places[away <= away.min() + 1e-9]
+    distances = np.array([distance(wanted, case, int(clients)) for case, clients in pairs])
+    near = places[distances <= distances.min() + 1e-9]
     there = single.merge(near, on=PLACE)
-    told = there[there["metric"] == "accuracy"].merge(near.reset_index(), on=PLACE)
-    accuracy = told.pivot_table(values="mean", index="method", columns="index")
+    accuracy_rows = there[there["metric"] == "accuracy"].merge(near.reset_index(), on=PLACE)
+    accuracy = accuracy_rows.pivot_table(values="mean", index="method", columns="index")
     accuracy = accuracy.reindex(columns=near.index)
     table = _as_there(table.set_index("method"), there)
     open_to = table[table["class"].isin(wanted.classes)]
@@ -143,28 +145,32 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
 
     def taken(own: pd.DataFrame, groups: Iterable[int]) -> list[Taken]:
         scores = _scores(there[there["method"].isin(own.index)], near)
-        chosen = [one for one in standings(scores, names, Rng(0)) if one.group in groups]
+        chosen = [
+            standing for standing in standings(scores, names, Rng(0)) if standing.group in groups
+        ]
         costs = {str(name): row for name, row in own.to_dict("index").items()}
         return [
             Taken(
-                str(costs[one.method]["class"]),
-                *(one.method, one.score, one.low, one.high),
-                accuracy.loc[[one.method]].to_numpy()[0].tolist(),
-                {str(key): value for key, value in costs[one.method].items()},
+                str(costs[standing.method]["class"]),
+                *(standing.method, standing.score, standing.low, standing.high),
+                accuracy.loc[[standing.method]].to_numpy()[0].tolist(),
+                {str(key): value for key, value in costs[standing.method].items()},
             )
-            for one in chosen
+            for standing in chosen
         ]
 
     few = open_to[open_to["exchanges"] <= wanted.exchanges]
-    found = [one for kind in wanted.classes for one in taken(few[few["class"] == kind], [1])]
-    best = max((one.score for one in found), default=0.0)
+    choices = [
+        choice for kind in wanted.classes for choice in taken(few[few["class"] == kind], [1])
+    ]
+    best = max((choice.score for choice in choices), default=0.0)
     others = taken(open_to[open_to["exchanges"] > wanted.exchanges], range(1, len(open_to) + 1))
-    more = [one for one in others if one.score > best]
+    more = [other for other in others if other.score > best]
     lines = taken(table[table.index.isin(LINES)], range(1, len(LINES) + 1))
-    times = there[there["metric"] == "score"].groupby("method").size()
-    partly = {str(name): int(times.get(name, 0)) for name in few.index}
+    totals = there[there["metric"] == "score"].groupby("method").size()
+    partly = {str(name): int(totals.get(name, 0)) for name in few.index}
     partly = {name: count for name, count in partly.items() if count < len(names)}
-    return Recommendation(names, float(away.min()), found, lines, more, partly)
+    return Recommendation(names, float(distances.min()), choices, lines, more, partly)
 
 
 def _with_models(row: Mapping[Hashable, Any]) -> bool:
@@ -193,11 +199,11 @@ def in_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None
     rows = table[(table["metric"] == "accuracy") & (table["split"] == "test")]
     rows = rows.join(rounds.rename("rounds"), on=["case", "method"])
     rows = rows[rows["rounds"] > 0].sort_values("rounds", kind="stable")
-    found: dict[str, dict[int, float]] = {}
+    by_method: dict[str, dict[int, float]] = {}
     for method, number, mean in zip(rows["method"], rows["rounds"], rows["mean"], strict=True):
-        found.setdefault(str(method), {})[int(number)] = float(mean)
+        by_method.setdefault(str(method), {})[int(number)] = float(mean)
     title = json.loads(path.with_suffix(".json").read_text())["title"]
-    return AfterRounds(title, int(rows["trials"].min()), found)
+    return AfterRounds(title, int(rows["trials"].min()), by_method)
 
 
 def _as_there(table: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
@@ -205,35 +211,35 @@ def _as_there(table: pd.DataFrame, there: pd.DataFrame) -> pd.DataFrame:
 
     Exchanges are the most that one of them takes.
     """
-    own = there[there["metric"].isin(COSTS_TOLD)]
-    costs = own.pivot_table(values="mean", index="method", columns="metric")
+    cost_rows = there[there["metric"].isin(COSTS_TOLD)]
+    costs = cost_rows.pivot_table(values="mean", index="method", columns="metric")
     if "exchanges" in costs:
-        asked = own[own["metric"] == "exchanges"]
-        costs["exchanges"] = asked.groupby("method")["mean"].max()
+        exchanges = cost_rows[cost_rows["metric"] == "exchanges"]
+        costs["exchanges"] = exchanges.groupby("method")["mean"].max()
     return costs.reindex(table.index).combine_first(table)
 
 
 def distance(wanted: Wanted, case: str, clients: int) -> float:
     """Doublings from somebody's setting to a scenario of the leaderboard."""
-    found = abs(math.log2(wanted.clients / clients))
+    doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)
     of_case = LABELS if "label" in case else alpha[1] if alpha else IID
     if LABELS in (wanted.skew, of_case):
-        return found + UNLIKE * (wanted.skew != of_case)
-    ends = [IID_ALPHA if skew == IID else float(skew) for skew in (wanted.skew, of_case)]
-    return found + abs(math.log2(min(ends[0], IID_ALPHA) / min(ends[1], IID_ALPHA)))
+        return doublings + UNLIKE * (wanted.skew != of_case)
+    alphas = [IID_ALPHA if skew == IID else float(skew) for skew in (wanted.skew, of_case)]
+    return doublings + abs(math.log2(min(alphas[0], IID_ALPHA) / min(alphas[1], IID_ALPHA)))
 
 
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
     """Scores (S, T) of the methods that have one in each of these scenarios and trials."""
-    rows, found = rows[rows["metric"] == "score"], {}
-    for method, own in rows.groupby("method"):
-        ordered = near.merge(own, on=PLACE)
+    rows, by_method = rows[rows["metric"] == "score"], {}
+    for method, method_rows in rows.groupby("method"):
+        ordered = near.merge(method_rows, on=PLACE)
         trials = [np.array(str(text).split(), np.float64) for text in ordered["by_trial"]]
-        whole = len(trials) == len(near) and len({len(one) for one in trials}) == 1
+        whole = len(trials) == len(near) and len({len(scores) for scores in trials}) == 1
         if whole and np.isfinite(np.concatenate(trials)).all():
-            found[str(method)] = np.stack(trials)
-    return found
+            by_method[str(method)] = np.stack(trials)
+    return by_method
 
 
 def _read(path: Path, board: str) -> pd.DataFrame:

@@ -100,8 +100,8 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
     if only.sort:
         if only.sort not in table:
             raise unknown("column", only.sort, table.columns, "these results")
-        falls = pd.api.types.is_numeric_dtype(table[only.sort])
-        table = table.sort_values(only.sort, ascending=not falls, kind="stable")
+        numeric = pd.api.types.is_numeric_dtype(table[only.sort])
+        table = table.sort_values(only.sort, ascending=not numeric, kind="stable")
     return Results(table, tuple(notes))
 
 
@@ -123,10 +123,12 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
             f"{reports / scale} has no exhibit to take results from: draw one (make draws those of "
             "the quick scale), or read the record by --reports reports/record --scale paper"
         )
-    found = [one for one in drawn if asked in ("", one.key, one.key.partition("/")[0])]
-    if not found:
-        raise unknown("exhibit", asked, [one.key for one in drawn], f"{reports / scale}")
-    return found
+    exhibits = [
+        exhibit for exhibit in drawn if asked in ("", exhibit.key, exhibit.key.partition("/")[0])
+    ]
+    if not exhibits:
+        raise unknown("exhibit", asked, [exhibit.key for exhibit in drawn], f"{reports / scale}")
+    return exhibits
 
 
 def _is_there(exhibit: Exhibit, folder: Path) -> bool:
@@ -139,30 +141,30 @@ def _add(
     """Numbers that several exhibits show stand once: those that are equal in every trial."""
     for row in own:
         key = tuple(map(str, row.values()))  # a missing sd is no number, and equals none
-        found = rows.setdefault(key, {**row, "exhibits": exhibit.key})
-        shown = found["exhibits"].split()
+        entry = rows.setdefault(key, {**row, "exhibits": exhibit.key})
+        shown = entry["exhibits"].split()
         if exhibit.key not in shown:
-            found["exhibits"] = " ".join([*shown, exhibit.key])
+            entry["exhibits"] = " ".join([*shown, exhibit.key])
 
 
 def _rows(exhibit: Exhibit, folder: Path, scale: str) -> list[dict[str, Any]]:
     """The final values of one exhibit, each with its scenario."""
     text = open_exhibit(folder, exhibit.key, scale).read(".csv").decode()
     points = {_place(point.values): point for point in exhibit.points}
-    found = []
+    rows = []
     for row in csv.DictReader(io.StringIO(text)):
         if row.get(ROUND):
             continue
         point = points.get(_place({key: row.get(key, "") for key in exhibit.swept}))
-        own = {measure.label: measure.spec for measure in point.measures} if point else {}
-        if point is None or row["method"] not in own:
+        methods = {measure.label: measure.spec for measure in point.measures} if point else {}
+        if point is None or row["method"] not in methods:
             raise FedreproError(
                 f"{exhibit.key} was drawn with other settings than the config has now, and is "
                 f"left out; draw it again with: snakemake --cores 2 reports/{scale}/"
                 f"{exhibit.key}{exhibit.suffix}"
             )
-        found.append(_row(row, point, own[row["method"]]))
-    return found
+        rows.append(_row(row, point, methods[row["method"]]))
+    return rows
 
 
 def _place(values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -206,8 +208,8 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     place = [*PLACE, "trials"]
     cells: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row, name in zip(table.to_dict("records"), names, strict=True):
-        at = {key: row[key] for key in place}
-        cells.setdefault(tuple(at.values()), at)[name] = row["mean"]
+        place_values = {key: row[key] for key in place}
+        cells.setdefault(tuple(place_values.values()), place_values)[name] = row["mean"]
     return pd.DataFrame(list(cells.values()), columns=[*place, *(name for _, name in columns)])
 
 
@@ -238,12 +240,12 @@ def blocks(found: Results) -> Iterator[ScenarioRows]:
     table, place = found.table, [*SCENARIO, "clients"]
     differ = [name for name in place if table[name].nunique() > 1]
     wide = "metric" not in table
-    together: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
+    by_scenario: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
     for row in table.to_dict("records"):
-        together.setdefault(tuple(row[name] for name in differ), []).append(row)
-    for values, rows in together.items():
-        said = zip(differ, values, strict=True)
-        heading = ", ".join(f"{name} {value}" for name, value in said if value != "")
+        by_scenario.setdefault(tuple(row[name] for name in differ), []).append(row)
+    for values, rows in by_scenario.items():
+        pairs = zip(differ, values, strict=True)
+        heading = ", ".join(f"{name} {value}" for name, value in pairs if value != "")
         yield from _across(heading, rows) if wide else (_down(heading, rows),)
 
 
@@ -270,13 +272,13 @@ def _across(heading: str, rows: Sequence[Mapping[Any, Any]]) -> Iterator[Scenari
     """Some metrics beside each other, of those that any of the rows has."""
     names = [name for name in rows[0] if name not in (*PLACE, "trials")]
     held = [name for name in names if not all(math.isnan(row[name]) for row in rows)]
-    for at in range(0, len(held), ACROSS):
-        some = held[at : at + ACROSS]
-        told = tuple(
-            (row["method"], _parameters(row["setting"]), *(_number(row[name]) for name in some))
+    for start in range(0, len(held), ACROSS):
+        metrics = held[start : start + ACROSS]
+        texts = tuple(
+            (row["method"], _parameters(row["setting"]), *(_number(row[name]) for name in metrics))
             for row in rows
         )
-        yield ScenarioRows(heading, ("method", "setting", *some), told)
+        yield ScenarioRows(heading, ("method", "setting", *metrics), texts)
 
 
 def _parameters(setting: str) -> str:

@@ -65,9 +65,9 @@ def seen(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFr
     together = frame["client"].isna()
     if node is None:
         return frame[together]
-    own = frame[frame["client"] == node - 1]
+    node_rows = frame[frame["client"] == node - 1]
     key = frame["metric"] + "/" + frame["split"]
-    has = key.isin(own["metric"] + "/" + own["split"]) | frame["metric"].isin(MEANS)
+    has = key.isin(node_rows["metric"] + "/" + node_rows["split"]) | frame["metric"].isin(MEANS)
     shared = together & ~has
     return frame[(frame["client"] == node - 1) | shared]
 
@@ -100,22 +100,22 @@ def by_metric(own: pd.DataFrame, token: str, trials: int, where: str) -> Series:
 
     A setting that a method left out in some trial has nothing but in which trials it did.
     """
-    out = set(own.loc[own["metric"] == LEFT_OUT, "trial"])
-    if out:
-        return {(LEFT_OUT, ""): [float(trial in out) for trial in range(trials)]}
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    left_out = set(own.loc[own["metric"] == LEFT_OUT, "trial"])
+    if left_out:
+        return {(LEFT_OUT, ""): [float(trial in left_out) for trial in range(trials)]}
+    groups: dict[tuple[str, str], dict[str, list[float]]] = {}
     columns = (own[name].tolist() for name in ("metric", "split", "trial", "value"))
     for metric, split, trial, value in zip(*columns, strict=True):
-        group = found.setdefault((metric, split), {"trial": [], "value": []})
+        group = groups.setdefault((metric, split), {"trial": [], "value": []})
         group["trial"].append(trial)
         group["value"].append(value)
-    for (metric, _), group in found.items():
+    for (metric, _), group in groups.items():
         if group["trial"] != list(range(trials)):
             raise FedreproError(
                 f"{where}: {token} should have {metric} in each of {trials} "
                 f"trials, but has it in {group['trial']}; delete its metrics and start again"
             )
-    return {key: group["value"] for key, group in found.items()}
+    return {key: group["value"] for key, group in groups.items()}
 
 
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
@@ -125,7 +125,7 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
     is counted over all rounds has no mean over some. Nothing of a method without rounds.
     """
     curves = own[~is_final(own) & ~own["metric"].isin(OF_ROUNDS)]
-    found: dict[tuple[str, str], list[float]] = {}
+    series: dict[tuple[str, str], list[float]] = {}
     for place, rows in curves.groupby(["metric", "split", "trial"]):
         metric, split, trial = map(str, place)
         values = rows.sort_values("round")["value"].tolist()[-rounds:]
@@ -134,10 +134,10 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
                 f"{where}: a mean over the last {rounds} measured rounds needs so many, and trial "
                 f"{trial} has {len(values)}; measure more often, or lower `last_rounds`"
             )
-        found.setdefault((metric, split), []).append(mean(values))
+        series.setdefault((metric, split), []).append(mean(values))
         if metric == "accuracy":
-            found.setdefault((SCATTER, split), []).append(sd(values) or 0.0)
-    return {key: values for key, values in found.items() if len(values) == trials}
+            series.setdefault((SCATTER, split), []).append(sd(values) or 0.0)
+    return {key: values for key, values in series.items() if len(values) == trials}
 
 
 def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:

@@ -35,22 +35,22 @@ def over_clients(rows: pd.DataFrame, token: str, trials: int, where: str) -> Spr
 
     Errors: FedreproError for a method that has no numbers of single clients.
     """
-    own = of_setting(rows, token, trials)
-    if own.empty:
+    setting_rows = of_setting(rows, token, trials)
+    if setting_rows.empty:
         raise FedreproError(
             f"{where}: {token} has no numbers of single clients, so it has no spread over them; "
             "leave out spread: clients"
         )
-    found = {}
-    for (metric, split), group in own.groupby(["metric", "split"], sort=False):
-        means = [mean(one["value"].tolist()) for _, one in group.groupby("client")]
-        found[str(metric), str(split)] = sd(means)
-    return found
+    spreads = {}
+    for (metric, split), group in setting_rows.groupby(["metric", "split"], sort=False):
+        means = [mean(client["value"].tolist()) for _, client in group.groupby("client")]
+        spreads[str(metric), str(split)] = sd(means)
+    return spreads
 
 
 def with_spread(numbers: pd.DataFrame) -> pd.DataFrame:
     """Numbers as they are shown: the spread over clients stands for that over trials."""
     if CLIENTS_SD not in numbers:
         return numbers
-    own = numbers[CLIENTS_SD]
-    return numbers.assign(sd=numbers["sd"].where(own.isna(), own))
+    clients_sd = numbers[CLIENTS_SD]
+    return numbers.assign(sd=numbers["sd"].where(clients_sd.isna(), clients_sd))

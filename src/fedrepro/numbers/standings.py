@@ -50,8 +50,8 @@ def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -
     be near does not outweigh the others, and the mean score is the quotient of mean differences.
     """
     gap = float(np.mean(ceiling - baseline))
-    found: np.ndarray = (accuracy - baseline) / gap
-    return found
+    scores: np.ndarray = (accuracy - baseline) / gap
+    return scores
 
 
 def standings(
@@ -78,12 +78,12 @@ def standings(
     groups = grouped(best, apart)
     ends = 100 * np.array([LEVEL / 2, 1 - LEVEL / 2])
     ranks = ranks_of(drawn)
-    found = []
+    placed = []
     for one in sorted(best, key=lambda one: groups[one]):
         low, high = np.percentile(drawn[one], ends)
         first, last = np.percentile(ranks[one], ends, method="inverted_cdf")
-        beside = [names[o] for o in best if o != one and not apart[one, o]]
-        found.append(
+        beside = [names[other] for other in best if other != one and not apart[one, other]]
+        placed.append(
             Standing(
                 names[one],
                 float(means[one]),
@@ -95,7 +95,7 @@ def standings(
                 tuple(beside),
             )
         )
-    return found
+    return placed
 
 
 def resampled(values: np.ndarray, rng: Rng) -> np.ndarray:
@@ -105,18 +105,18 @@ def resampled(values: np.ndarray, rng: Rng) -> np.ndarray:
     """
     stream = rng.stream("standings")
     methods, scenarios, trials = values.shape
-    found = np.empty((methods, DRAWS))
-    for at in range(0, DRAWS, TOGETHER):
+    scores = np.empty((methods, DRAWS))
+    for start in range(0, DRAWS, TOGETHER):
         which = stream.integers(scenarios, size=(TOGETHER, scenarios, 1))
         when = stream.integers(trials, size=(TOGETHER, scenarios, trials))
-        found[:, at : at + TOGETHER] = values[:, which, when].mean(axis=(2, 3))
-    return found
+        scores[:, start : start + TOGETHER] = values[:, which, when].mean(axis=(2, 3))
+    return scores
 
 
 def ranks_of(drawn: np.ndarray) -> np.ndarray:
     """The rank of each method in each draw, 1 the best, equal ones share the lower: (M, draws)."""
-    found: np.ndarray = 1 + (drawn[None] > drawn[:, None]).sum(axis=1)
-    return found
+    ranks: np.ndarray = 1 + (drawn[None] > drawn[:, None]).sum(axis=1)
+    return ranks
 
 
 def told_apart(drawn: np.ndarray) -> np.ndarray:
@@ -141,26 +141,28 @@ def holm(chances: Sequence[float]) -> list[bool]:
 
     Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
-    order = sorted(range(len(chances)), key=lambda one: chances[one])
+    order = sorted(range(len(chances)), key=lambda index: chances[index])
     rejected = [False] * len(chances)
-    for place, one in enumerate(order):
-        if chances[one] > LEVEL / (len(chances) - place):
+    for place, hypothesis in enumerate(order):
+        if chances[hypothesis] > LEVEL / (len(chances) - place):
             break
-        rejected[one] = True
+        rejected[hypothesis] = True
     return rejected
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
     """Method -> its group; best: methods in their order, apart: bool (M, M)."""
-    return {one: number for number, own in enumerate(_groups(best, apart), 1) for one in own}
+    return {
+        method: number for number, group in enumerate(_groups(best, apart), 1) for method in group
+    }
 
 
 def _groups(best: Sequence[int], apart: np.ndarray) -> Iterator[list[int]]:
     left = list(best)
     while left:
-        own = [one for one in left if one == left[0] or not apart[left[0], one]]
-        yield own
-        left = [one for one in left if one not in own]
+        members = [method for method in left if method == left[0] or not apart[left[0], method]]
+        yield members
+        left = [method for method in left if method not in members]
 
 
 @dataclass(frozen=True)
@@ -183,9 +185,9 @@ def against(
     values = np.stack([(scores[name] - line)[order] for name in names])
     drawn = np.round(resampled(values, rng), DIGITS)
     ends = np.percentile(drawn, 100 * np.array([LEVEL / 2, 1 - LEVEL / 2]), axis=1)
-    means, found = values.mean(axis=(1, 2)), {}
-    for at, differs in enumerate(holm([_chance(own) for own in drawn])):
-        word = ("better" if means[at] > 0 else "worse") if differs else "not told apart"
-        low, high = map(float, ends[:, at])
-        found[names[at]] = BesideLine(float(means[at]), low, high, word)
-    return found
+    means, by_method = values.mean(axis=(1, 2)), {}
+    for index, differs in enumerate(holm([_chance(difference) for difference in drawn])):
+        verdict = ("better" if means[index] > 0 else "worse") if differs else "not told apart"
+        low, high = map(float, ends[:, index])
+        by_method[names[index]] = BesideLine(float(means[index]), low, high, verdict)
+    return by_method

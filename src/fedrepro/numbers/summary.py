@@ -97,8 +97,10 @@ def summarise(
                 place = {**point.values, **dict(zip(measure.show, map(_cell, values), strict=True))}
                 runs = {s: point.runs[measure.label, s] for s in group}
                 shown = {r: seen(frames[r], measure.node, measure.belief) for r in {*runs.values()}}
-                own = {s: of_setting(shown[r], r.rows_of(s), trials) for s, r in runs.items()}
-                settings = candidates(own, measure, trials, where)
+                by_setting = {
+                    s: of_setting(shown[r], r.rows_of(s), trials) for s, r in runs.items()
+                }
+                settings = candidates(by_setting, measure, trials, where)
                 chosen = group[0]
                 if measure.chosen:
                     chosen = choose(settings, measure, where, lost_stay=lost_stay)
@@ -107,28 +109,32 @@ def summarise(
                 place["method"] = measure.label
                 series = dict(settings[chosen].series)
                 if exhibit.settings.last_rounds > 1:
-                    series |= last_series(own[chosen], exhibit.settings.last_rounds, trials, where)
-                told = runs[chosen].rows_of(chosen)
-                series |= further((files or {}).get(runs[chosen], ()), told, measure, trials, where)
+                    series |= last_series(
+                        by_setting[chosen], exhibit.settings.last_rounds, trials, where
+                    )
+                token = runs[chosen].rows_of(chosen)
+                series |= further(
+                    (files or {}).get(runs[chosen], ()), token, measure, trials, where
+                )
                 spread = _spread(measure, runs[chosen], chosen, tables, trials, where)
                 numbers += [
                     {**place, **row, **spread.get((row["metric"], row["split"]), {})}
                     for row in _number_rows(series, chosen)
                 ]
                 if exhibit.by_rounds:
-                    rows = _round_rows(own[chosen], chosen, trials, where)
+                    rows = _round_rows(by_setting[chosen], chosen, trials, where)
                     numbers += [{**place, **row} for row in rows]
     leading = [*exhibit.swept, *exhibit.shown]
     rounds = [ROUND] if exhibit.by_rounds else []
     paired = bool(exhibit.pairs)
     if paired:
         numbers = with_pairs(numbers, leading, exhibit.pairs)
-    beside = [CLIENTS_SD] if any(measure.over_clients for measure in exhibit.measures) else []
+    spreads = [CLIENTS_SD] if any(measure.over_clients for measure in exhibit.measures) else []
     races = any(run.is_race for run in exhibit.runs)
     return Summary(
         pd.DataFrame(
             numbers,
-            columns=[*leading, *rounds, *NUMBERS, *beside, *(COLUMNS if paired else ())],
+            columns=[*leading, *rounds, *NUMBERS, *spreads, *(COLUMNS if paired else ())],
         ),
         pd.DataFrame(choices, columns=[*leading, *CHOICE, *([STOPPED[0]] if races else [])]),
     )
@@ -145,8 +151,8 @@ def _spread(
     """The column of the spread over clients, by metric and split, where it is asked for."""
     if not measure.over_clients:
         return {}
-    found = over_clients(client_rows(tables[run]), run.rows_of(setting), trials, where)
-    return {key: {CLIENTS_SD: value} for key, value in found.items()}
+    spreads = over_clients(client_rows(tables[run]), run.rows_of(setting), trials, where)
+    return {key: {CLIENTS_SD: value} for key, value in spreads.items()}
 
 
 def _cell(value: Value) -> Any:
@@ -199,8 +205,8 @@ def read_csv(text: str) -> pd.DataFrame:
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
     for name in frame.select_dtypes(bool):
         frame[name] = frame[name].map({True: "true", False: "false"})
-    found = [name for name in texts if name in frame]
-    return frame.fillna(dict.fromkeys(found, ""))
+    present = [name for name in texts if name in frame]
+    return frame.fillna(dict.fromkeys(present, ""))
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
@@ -222,7 +228,7 @@ def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
     parts = []
     for (run, token), trials in wanted.items():
         rows = tables[run]
-        own = pc.and_(pc.equal(rows["setting"], token), pc.less(rows["trial"], trials))
-        parts.append(rows.filter(own))
+        mask = pc.and_(pc.equal(rows["setting"], token), pc.less(rows["trial"], trials))
+        parts.append(rows.filter(mask))
     whole = pa.concat_tables(parts, promote_options="permissive")
     return whole.select([*LEADING, *sorted(set(whole.column_names) - set(LEADING))])

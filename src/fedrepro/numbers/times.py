@@ -33,18 +33,18 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
     """Seconds of each stage behind these jobs, their local models included where known."""
     trained = training_seconds(timings)
-    found = {} if trained is None or not trained else {"train": trained}
-    return found | measured_seconds(timings)
+    seconds = {} if trained is None or not trained else {"train": trained}
+    return seconds | measured_seconds(timings)
 
 
 def measured_seconds(timings: Iterable[Path]) -> dict[str, float]:
     """Seconds of each stage in these tables of one-shot, federated and training jobs."""
-    found: dict[str, float] = {}
+    by_stage: dict[str, float] = {}
     for path in dict.fromkeys(timings):
         seconds = read_table(path, "timings")["seconds"].to_pylist()
         stage = _stage(path)
-        found[stage] = found.get(stage, 0.0) + sum(seconds)
-    return {stage: found[stage] for stage in STAGE_OF_TREE.values() if stage in found}
+        by_stage[stage] = by_stage.get(stage, 0.0) + sum(seconds)
+    return {stage: by_stage[stage] for stage in STAGE_OF_TREE.values() if stage in by_stage}
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
@@ -52,15 +52,15 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 
     Tables of training jobs, which run no method, tell nothing.
     """
-    found: dict[str, list[float]] = {}
+    means: dict[str, list[float]] = {}
     for path in dict.fromkeys(timings):
         table = read_table(path, "timings")
-        own: dict[str, list[float]] = {}
+        by_token: dict[str, list[float]] = {}
         for row in table.to_pylist() if "method" in table.column_names else ():
-            own.setdefault(row["method"], []).append(row["seconds"])
-        for token, seconds in own.items():
-            found.setdefault(token, []).append(statistics.mean(seconds))
-    return found
+            by_token.setdefault(row["method"], []).append(row["seconds"])
+        for token, seconds in by_token.items():
+            means.setdefault(token, []).append(statistics.mean(seconds))
+    return means
 
 
 def spent(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
@@ -153,10 +153,10 @@ def method_times(
             if setting is None:
                 continue
             run, trials = point.runs[measure.label, setting], point.trials[measure.label]
-            own = tables[run].get(run.rows_of(setting), [])[:trials]
+            trial_rows = tables[run].get(run.rows_of(setting), [])[:trials]
             place = {**point.values, "method": measure.label, "split": "", "setting": token}
             for metric in ("server_seconds", "client_seconds"):
-                seconds = [row[metric] for row in own if metric in row]
+                seconds = [row[metric] for row in trial_rows if metric in row]
                 if len(seconds) == trials:
                     rows.append(place | _series(metric, seconds))
     return pd.DataFrame(rows, columns=list(numbers.columns))
@@ -169,16 +169,16 @@ def _text(value: Any) -> str:
 
 def _timings(metrics: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
     """Setting -> its rows in the timings beside these metrics, by trial."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_setting: dict[str, list[dict[str, Any]]] = {}
     for path in metrics:
         for row in read_table(Path(path).with_name("timings.parquet"), "timings").to_pylist():
-            found.setdefault(row["method"], []).append(row)
-    return {token: sorted(rows, key=lambda row: row["trial"]) for token, rows in found.items()}
+            by_setting.setdefault(row["method"], []).append(row)
+    return {token: sorted(rows, key=lambda row: row["trial"]) for token, rows in by_setting.items()}
 
 
 def round_seconds(metrics: Sequence[str], trials: int) -> list[float]:
     """Seconds of single rounds, trial by trial, without the FIRST of each."""
-    found: list[float] = []
+    seconds: list[float] = []
     for path in metrics:
         timings = Path(path).with_name("timings.parquet")
         table = read_table(timings, "timings")
@@ -188,10 +188,10 @@ def round_seconds(metrics: Sequence[str], trials: int) -> list[float]:
             )
         for row in table.to_pylist():
             if row["trial"] < trials:
-                found += row[ROUNDS][FIRST:]
-    if not found:
+                seconds += row[ROUNDS][FIRST:]
+    if not seconds:
         raise FedreproError(f"{metrics[0]}: times of single rounds need two rounds at least")
-    return found
+    return seconds
 
 
 def _series(metric: str, values: Sequence[float]) -> dict[str, Any]:
@@ -207,15 +207,15 @@ def _series(metric: str, values: Sequence[float]) -> dict[str, Any]:
 
 def training_folders(timings: Sequence[Path]) -> list[Path]:
     """The folders of the local models, a block of trials each, below these one-shot jobs."""
-    found: dict[Path, None] = {}
+    folders: dict[Path, None] = {}
     for path in timings:
         if _stage(path) == "aggregate":
             parts = path.parts
             at = max(place for place, part in enumerate(parts) if part in STAGE_OF_TREE)
             method = next(place for place in range(at, len(parts)) if METHODS in parts[place])
             scenario = parts[at + 1 : method]
-            found[Path(*parts[:at], "models", *scenario, path.parent.name)] = None
-    return list(found)
+            folders[Path(*parts[:at], "models", *scenario, path.parent.name)] = None
+    return list(folders)
 
 
 def training_tables(folder: Path) -> list[Path]:

@@ -67,14 +67,14 @@ def methods_of(wanted: str) -> list[Component]:
     """
     if not wanted.endswith(".py"):
         return [components("method")[_known(wanted)]]
-    told = outside.named()
-    same = [file for file in told if os.path.abspath(file) == os.path.abspath(wanted)]
+    files = outside.named()
+    same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
     if not same:
-        outside.name_files((*told, wanted))
-    found = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
-    if not found:
+        outside.name_files((*files, wanted))
+    methods = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
+    if not methods:
         raise FedreproError(f"{wanted} has no method: decorate a function or a class by @method")
-    return found
+    return methods
 
 
 def _known(name: str) -> str:
@@ -93,19 +93,19 @@ def check_method(item: Component) -> CheckedMethod:
             "can be tried"
         )
     simulated = not METHOD_KINDS[item.meta["kind"]].with_data
-    given = None if simulated else problem_for(item)
-    findings = [(one.words, _tried(one.run, item, given)) for one in checks_of(item)]
-    if given is None:
+    digits = None if simulated else problem_for(item)
+    findings = [(check.words, _tried(check.run, item, digits)) for check in checks_of(item)]
+    if digits is None:
         return CheckedMethod(item, findings)
     numbers: dict[str, float] = {}
     in_rounds = METHOD_KINDS[item.meta["kind"]].in_rounds
     work = _in_rounds if in_rounds else _at_once
-    findings.append((WORKS, _tried(lambda *_: numbers.update(work(item, given)), item, given)))
+    findings.append((WORKS, _tried(lambda *_: numbers.update(work(item, digits)), item, digits)))
     if numbers:
-        whole = sum(value.nbytes for value in given.models.tensors.values())
-        numbers |= {"models": float(whole), "alone": _alone(given)}
+        whole = sum(value.nbytes for value in digits.models.tensors.values())
+        numbers |= {"models": float(whole), "alone": _alone(digits)}
     rounds = int(numbers.pop("done", 0))
-    return CheckedMethod(item, findings, numbers, rounds, given.clients.count)
+    return CheckedMethod(item, findings, numbers, rounds, digits.clients.count)
 
 
 def problem_for(item: Component) -> SmallProblem:
@@ -121,8 +121,8 @@ def problem_for(item: Component) -> SmallProblem:
             f"checked on digits with {', '.join(MODELS)}: try it in an exhibit"
         )
     scenario = item.meta["scenario"]
-    own = scenario.get("training", {})
-    training = dict(own) if isinstance(own, Mapping) else {}
+    override = scenario.get("training", {})
+    training = dict(override) if isinstance(override, Mapping) else {}
     if item.meta["one_start"]:
         training.setdefault("shared_init", True)
     model = components("model")[kinds[0]].spec(MODELS[kinds[0]])
@@ -136,8 +136,8 @@ def _tried(run: Callable[..., Any], item: Component, given: SmallProblem | None)
     except (Broken, FedreproError) as error:
         return str(error)
     except Exception as error:  # a stranger's code may raise anything
-        told = f"{type(error).__name__}: {error}{_place(error, item.file)}"
-        return told + _undeclared(item, given) if "None" in str(error) else told
+        message = f"{type(error).__name__}: {error}{_place(error, item.file)}"
+        return message + _undeclared(item, given) if "None" in str(error) else message
     return ""
 
 
@@ -154,7 +154,9 @@ def _undeclared(item: Component, given: SmallProblem | None) -> str:
 def _place(error: Exception, file: str) -> str:
     """The line of the method's file in which it was raised, or that called what raised it."""
     lines = [
-        one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == file
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == file
     ]
     return f" ({os.path.basename(file)}, line {lines[-1]})" if lines else ""
 
@@ -172,10 +174,10 @@ def _at_once(item: Component, given: SmallProblem) -> dict[str, float]:
         raise FedreproError("its model has weights that are not finite")
     draws, splits = Draws(rng), {"test": given.test}
     if isinstance(done.made, GlobalModel):
-        found = measure(done.made, splits, draws)
+        values = measure(done.made, splits, draws)
     else:
-        found, _ = measure_alone(done.made, splits, draws)
-    numbers = {metric: value for metric, _, value in [*found, *done.cost]}
+        values, _ = measure_alone(done.made, splits, draws)
+    numbers = {metric: value for metric, _, value in [*values, *done.cost]}
     return numbers | {"seconds": done.server, "client_seconds": done.further.seconds}
 
 
@@ -190,13 +192,13 @@ def _in_rounds(item: Component, given: SmallProblem) -> dict[str, float]:
         keeper = Keeper(folder / "checkpoint.pt", "", math.inf)
         progress = trial.run(Rng(0), keeper, rung=rounds)
     values = judge.at_end(progress, splits, Rng(0)).values
-    found = {
+    numbers = {
         metric: value
         for at, metric, split, value in values
         if at is None and split in (None, "test")
     }
-    own = {"seconds": progress.seconds - progress.client_seconds, "done": float(progress.done)}
-    return found | own | {"client_seconds": progress.client_seconds}
+    effort = {"seconds": progress.seconds - progress.client_seconds, "done": float(progress.done)}
+    return numbers | effort | {"client_seconds": progress.client_seconds}
 
 
 def _judge(spec: Spec, clients: Any) -> Judge:
@@ -207,9 +209,9 @@ def _judge(spec: Spec, clients: Any) -> Judge:
 def _alone(given: SmallProblem) -> float:
     """The mean accuracy of the clients' own models."""
     tensors = given.models.tensors
-    own = [
+    models = [
         GlobalModel(given.models.model, {name: value[[j]] for name, value in tensors.items()})
         for j in range(given.models.clients)
     ]
-    numbers, _ = measure_alone(own, {"test": given.test}, Draws(Rng(0)))
+    numbers, _ = measure_alone(models, {"test": given.test}, Draws(Rng(0)))
     return next(value for metric, _, value in numbers if metric == "accuracy")

@@ -93,8 +93,8 @@ def prepared_by(ground: OwnGround, method: Spec, seed: int) -> Prepare:
 
 
 def _setting(method: str | Spec, values: Mapping[str, Any]) -> Spec:
-    given = read_token("method", method_named(method)) if isinstance(method, str) else method
-    return given.component.spec({**given.values, **values}).single()
+    spec = read_token("method", method_named(method)) if isinstance(method, str) else method
+    return spec.component.spec({**spec.values, **values}).single()
 
 
 # --------------------------------------------------------------------------------------- in files
@@ -117,7 +117,7 @@ def run(
 
 
 def _with_settings(method: str, settings: Sequence[str]) -> Spec:
-    given = read_token("method", method_named(method))
+    spec = read_token("method", method_named(method))
     for written in settings:
         setting = written.replace("e+", "e")  # 1e+5, as other programs write it
         key, equals, text = setting.partition("=")
@@ -126,9 +126,9 @@ def _with_settings(method: str, settings: Sequence[str]) -> Spec:
         if set("+~") & set(setting):
             raise FedreproError(f"--set '{setting}' is more than one name=value; give each its own")
         # as a token, so that values are read and refused in the one place that does so
-        read = read_token("method", f"{given.name}+{key}~{text.replace(',', '@')}")
-        given = given.component.spec({**given.values, key: read.values[key]})
-    return given
+        read = read_token("method", f"{spec.name}+{key}~{text.replace(',', '@')}")
+        spec = spec.component.spec({**spec.values, key: read.values[key]})
+    return spec
 
 
 def _made(made: GlobalModel, out: Path) -> str:

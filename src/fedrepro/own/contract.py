@@ -61,8 +61,8 @@ def hold(whether: bool, sentence: str) -> None:
 def _watch(clients: Clients, name: str) -> None:
     """Errors: Broken where a method reads the data of clients, which stay with them."""
     reader = sys._getframe(2).f_globals.get("__name__", "")
-    own = components("method").get(object.__getattribute__(clients, "method"))
-    mine = own.fn.__module__ if own else METHODS[0]
+    item = components("method").get(object.__getattribute__(clients, "method"))
+    mine = item.fn.__module__ if item else METHODS[0]
     if name == "data" and (reader == mine or reader.startswith((*METHODS, outside.MODULES))):
         raise Broken(f"a method reads `clients.data` (in {reader}): let clients answer instead")
 
@@ -88,9 +88,9 @@ def watched(item: Component, clients: Clients) -> Clients:
     on_graph = item.meta["kind"] == "peer"
     if on_graph and not isinstance(clients, Peers):
         clients = peers_of(clients)
-    given = {f.name: getattr(clients, f.name) for f in fields(clients)}
+    values = {f.name: getattr(clients, f.name) for f in fields(clients)}
     kind: Callable[..., Clients] = WatchedPeers if on_graph else WatchedClients
-    return kind(**given | {"method": item.name, "needs": item.meta["needs"]})
+    return kind(**values | {"method": item.name, "needs": item.meta["needs"]})
 
 
 def allowed(info: ClientInfo, item: Component) -> ClientInfo:
@@ -181,8 +181,8 @@ def repeats(item: Component, given: SmallProblem) -> None:
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
     changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
     hold(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
-    for one, two in zip(first, second, strict=True):
-        pairs = {k: (value, two.tensors[k]) for k, value in one.tensors.items()}
+    for model, repeated in zip(first, second, strict=True):
+        pairs = {k: (value, repeated.tensors[k]) for k, value in model.tensors.items()}
         differing = [k for k, pair in pairs.items() if not np.array_equal(*pair, equal_nan=True)]
         hold(not differing, f"a second call makes another {differing[:1]}: draw from rng.stream")
 
@@ -203,11 +203,13 @@ def believes(item: Component, given: SmallProblem) -> None:
     state, report = made.round(begun, peers, info, Rng(0).at(round=0))
     _reported(item, report, peers)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
-    for found in (made.beliefs(begun, peers), made.beliefs(state, peers)):
-        hold(set(found) == set(BELIEFS), f"beliefs are {sorted(found)}: not {', '.join(BELIEFS)}")
-        for tensors in found.values():
-            own = {key: value.shape for key, value in tensors.items()}
-            hold(own == shapes, f"tensors of a belief are {own}: not {shapes}")
+    for beliefs in (made.beliefs(begun, peers), made.beliefs(state, peers)):
+        hold(
+            set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {', '.join(BELIEFS)}"
+        )
+        for tensors in beliefs.values():
+            actual = {key: value.shape for key, value in tensors.items()}
+            hold(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
             finite = all(np.isfinite(value).all() for value in tensors.values())
             hold(finite, "a belief has weights that are not finite")
             types = {str(value.dtype) for value in tensors.values()}
@@ -246,8 +248,8 @@ def simulates(item: Component, given: SmallProblem | None = None) -> None:
     spec = item.spec()
     first, second = (item.make(Simulated, rng=Rng(0), **spec.values) for _ in range(2))
     hold(bool(first.rounds), "it takes no step")
-    told = {name for numbers in first.rounds.values() for name in numbers} | {*first.ended}
-    _known(told, set(metrics_of(spec)), "what it found")
+    names = {name for numbers in first.rounds.values() for name in numbers} | {*first.ended}
+    _known(names, set(metrics_of(spec)), "what it found")
     hold(repr(first) == repr(second), "a second call finds something else: draw from rng.stream")
 
 

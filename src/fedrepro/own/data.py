@@ -47,18 +47,18 @@ def read_files(
     """
     if not (math.isfinite(form.divide) and form.divide > 0):
         raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
-    read = {path: _read(path, form.label) for own in files.values() for path in own}
-    places, said = _places(read, form.classes)
-    notes = [said] if said else []
-    stored = [path for path, own in read.items() if own.x.dtype == np.uint8 and own.x.max() > 1]
+    read = {path: _read(path, form.label) for paths in files.values() for path in paths}
+    places, note = _places(read, form.classes)
+    notes = [note] if note else []
+    stored = [path for path, data in read.items() if data.x.dtype == np.uint8 and data.x.max() > 1]
     if stored and form.divide == 1:
         notes.append(
             f"{stored[0]} has whole numbers up to {int(read[stored[0]].x.max())}, which are taken "
             f"as they are: if the networks were trained on them divided by {BYTES}, say --divide "
             f"{BYTES}"
         )
-    found = {path: _examples(path, own, places, form) for path, own in read.items()}
-    return {what: [found[path] for path in own] for what, own in files.items()}, tuple(notes)
+    examples = {path: _examples(path, data, places, form) for path, data in read.items()}
+    return {what: [examples[path] for path in paths] for what, paths in files.items()}, tuple(notes)
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
@@ -66,8 +66,8 @@ def read_inputs(path: Path, form: DataForm) -> Examples:
 
     Errors: as of `read_files`.
     """
-    own = _read(path, form.label, labelled=False)
-    return _examples(path, own, dict.fromkeys(own.classes, 0), form)
+    data = _read(path, form.label, labelled=False)
+    return _examples(path, data, dict.fromkeys(data.classes, 0), form)
 
 
 def _read(path: Path, label: str, labelled: bool = True) -> OwnExamples:
@@ -87,7 +87,7 @@ def _read(path: Path, label: str, labelled: bool = True) -> OwnExamples:
 
 def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[dict[str, int], str]:
     """The output that each class is, by its name."""
-    where = {name: path for path, own in read.items() for name in own.classes}
+    where = {name: path for path, data in read.items() for name in data.classes}
     numbers = {name: _whole(name) for name in where}
     if all(number is not None for number in numbers.values()):
         for name, number in numbers.items():
@@ -119,11 +119,11 @@ def _whole(name: str) -> int | None:
 
 
 def _examples(path: Path, own: OwnExamples, places: Mapping[str, int], form: DataForm) -> Examples:
-    given, wanted = own.x.shape[1:], form.shape
-    flat = len(given) == 1 or len(wanted) == 1
-    if math.prod(given) != math.prod(wanted) or not (flat or _bare(given) == _bare(wanted)):
+    shape, wanted = own.x.shape[1:], form.shape
+    flat = len(shape) == 1 or len(wanted) == 1
+    if math.prod(shape) != math.prod(wanted) or not (flat or _bare(shape) == _bare(wanted)):
         raise FedreproError(
-            f"{path} has examples of shape {_times(given)}, and the networks take "
+            f"{path} has examples of shape {_times(shape)}, and the networks take "
             f"{_times(wanted)}: give them as the networks were trained on them"
         )
     inputs = own.x.reshape(len(own.x), -1).astype(np.float32) / np.float32(form.divide)
@@ -164,21 +164,21 @@ def read_counts(path: Path, files: Sequence[Path]) -> tuple[np.ndarray, tuple[st
         )
     if by_name:
         body = [_row_of(file, body, path) for file in files]
-        said: tuple[str, ...] = ()
+        notes: tuple[str, ...] = ()
     else:
-        said = (f"label counts: rows are taken in the order of the files, {files[0]} first",)
+        notes = (f"label counts: rows are taken in the order of the files, {files[0]} first",)
     if len({len(row) for row in body}) > 1 or not all(COUNT.fullmatch(c) for r in body for c in r):
         raise FedreproError(
             f"{path} must hold whole numbers of at most 13 digits, as many in each row: examples "
             "of each class"
         )
-    return np.array([[int(cell) for cell in row] for row in body], np.int64), said
+    return np.array([[int(cell) for cell in row] for row in body], np.int64), notes
 
 
 def _row_of(file: Path, rows: Sequence[list[str]], path: Path) -> list[str]:
-    found = [row[1:] for row in rows if row[0] in (str(file), file.name, file.stem)]
-    if len(found) != 1:
+    matches = [row[1:] for row in rows if row[0] in (str(file), file.name, file.stem)]
+    if len(matches) != 1:
         raise FedreproError(
-            f"{path} has {len(found)} rows of the client '{file.stem}'; one of each is needed"
+            f"{path} has {len(matches)} rows of the client '{file.stem}'; one of each is needed"
         )
-    return found[0]
+    return matches[0]

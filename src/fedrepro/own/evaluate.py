@@ -37,8 +37,8 @@ class Evaluation:
     @property
     def right(self) -> np.ndarray:
         """The share of each class's examples that is right, float64 (K,); 0 of none."""
-        found: np.ndarray = self.confusion.diagonal() / np.maximum(self.confusion.sum(axis=1), 1)
-        return found
+        shares: np.ndarray = self.confusion.diagonal() / np.maximum(self.confusion.sum(axis=1), 1)
+        return shares
 
     @property
     def worst(self) -> int:
@@ -57,16 +57,16 @@ def evaluations(
     """
     assert files.evaluate is not None
     read = [(str(path), *_model(path, files)) for path in models]
-    found, notes = [], {ASSUMED: None}
+    results, notes = [], {ASSUMED: None}
     known: dict[DataForm, Examples] = {}
     for name, model, local in read:
         form = DataForm(local.shape, local.classes, files.label, files.divide)
         if form not in known:
-            examples, said = read_files({"data": [files.evaluate]}, form)
+            examples, assumptions = read_files({"data": [files.evaluate]}, form)
             known[form] = examples["data"][0]
-            notes |= dict.fromkeys(said)
-        found.append(evaluation(name, model, local, known[form]))
-    return found, tuple(notes)
+            notes |= dict.fromkeys(assumptions)
+        results.append(evaluation(name, model, local, known[form]))
+    return results, tuple(notes)
 
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
@@ -78,11 +78,13 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
     taken = scores.argmax(axis=1)
     confusion = np.bincount(classes * labels + taken, minlength=classes**2)
     shares = model.gate is None and model.ties is None
-    own = scores[np.arange(len(labels)), labels]
+    label_scores = scores[np.arange(len(labels)), labels]
     return Evaluation(
         name,
         float((taken == labels).mean()),
-        float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean()) if shares else None,
+        float(-np.log(np.maximum(label_scores, np.finfo(np.float64).tiny)).mean())
+        if shares
+        else None,
         confusion.reshape(classes, classes),
         sum(value.size for value in (*model.tensors.values(), *(model.gate or {}).values())),
         model.networks,

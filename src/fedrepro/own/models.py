@@ -110,14 +110,14 @@ class OwnGround:
         needs: dict[str, dict[str, None]] = {}
         for need in sorted(meta["needs"]):
             if not self._has(need):
-                told = OF_COUNTS if need in COUNTS else NEEDS[need]
-                needs.setdefault(WAYS.get(need, NOWHERE), {})[told] = None
+                text = OF_COUNTS if need in COUNTS else NEEDS[need]
+                needs.setdefault(WAYS.get(need, NOWHERE), {})[text] = None
         if OF_CLIENTS in needs and not brief:
             needs.pop(COUNTED, None)  # they follow from the clients' data
         if needs:
-            full = {way: f"{' and '.join(told)}: {way}" for way, told in needs.items()}
-            words = full | BRIEF if brief else full
-            return "needs " + "; ".join(words[way] for way in full)
+            full = {way: f"{' and '.join(texts)}: {way}" for way, texts in needs.items()}
+            phrases = full | BRIEF if brief else full
+            return "needs " + "; ".join(phrases[way] for way in full)
         if meta["one_start"] and self.apart:
             return f"combines only models that trained from one start, {self.apart}"
         return ""
@@ -136,8 +136,8 @@ class OwnGround:
             return self.models.label_counts is not None
         if need in VALIDATING:
             return self.validation is not None
-        given = {"start": self.start, "public_inputs": self.public}
-        return given[need] is not None if need in given else need in WAYS and self.trained_on
+        extras = {"start": self.start, "public_inputs": self.public}
+        return extras[need] is not None if need in extras else need in WAYS and self.trained_on
 
     def info(self, item: Component) -> ClientInfo:
         """What a method that lacks nothing declared, and nothing else."""
@@ -216,7 +216,9 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
     if len(set(names)) < len(names):
         raise FedreproError("a file of a model is given twice; give each client's once")
     training = read_token("training", files.training)
-    counts, said = (None, ()) if files.labels is None else read_counts(files.labels, files.models)
+    counts, assumptions = (
+        (None, ()) if files.labels is None else read_counts(files.labels, files.models)
+    )
     beyond = [files.start] if files.start else []
     read = LocalModels.from_state_dicts(
         [loaded(path) for path in (*files.models, *beyond)],
@@ -226,7 +228,7 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         names=[*names, *map(str, beyond)],
     )
     start = {k: v[-1:] for k, v in read.tensors.items()} if beyond else None
-    own = {k: v[: len(names)] for k, v in read.tensors.items()}
+    tensors = {k: v[: len(names)] for k, v in read.tensors.items()}
     form = DataForm(read.shape, read.classes, files.label, files.divide)
     examples, notes = read_files(
         {
@@ -238,11 +240,14 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
     )
     held = client_data(examples["data"], examples["validation"], names)
     models = replace(
-        read, tensors=own, label_counts=checked_counts(counts, len(names), read.classes)
+        read, tensors=tensors, label_counts=checked_counts(counts, len(names), read.classes)
     )
     if files.data:
         models = _counted_too(models, examples["data"], names)
-        said = (*said, f"clients' data: taken in the order of the models, {names[0]} first")
+        assumptions = (
+            *assumptions,
+            f"clients' data: taken in the order of the models, {names[0]} first",
+        )
     ground = OwnGround(
         models,
         training,
@@ -253,22 +258,22 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         public=read_inputs(files.public, form) if files.public else None,
     )
     evaluated = examples["evaluate"][0] if files.evaluate else None
-    return ground, evaluated, (*assumed(models), *said, *notes)
+    return ground, evaluated, (*assumed(models), *assumptions, *notes)
 
 
 def _counted_too(
     models: LocalModels, data: Sequence[Examples], names: Sequence[str]
 ) -> LocalModels:
     """The models with the label counts of the clients' data. Errors: for others that are told."""
-    found, told = counted(data, models.classes), models.label_counts
-    if told is not None and not np.array_equal(told, found):
-        at = int(np.flatnonzero((told != found).any(axis=1))[0])
+    counts, stated = counted(data, models.classes), models.label_counts
+    if stated is not None and not np.array_equal(stated, counts):
+        at = int(np.flatnonzero((stated != counts).any(axis=1))[0])
         raise FedreproError(
-            f"--labels gives {names[at]} {told[at].sum()} examples and --clients-data "
-            f"{found[at].sum()}, or other ones of a class: leave out --labels, which follow from "
+            f"--labels gives {names[at]} {stated[at].sum()} examples and --clients-data "
+            f"{counts[at].sum()}, or other ones of a class: leave out --labels, which follow from "
             "the data"
         )
-    return replace(models, label_counts=found)
+    return replace(models, label_counts=counts)
 
 
 ASSUMED = (
@@ -378,14 +383,14 @@ def apart(
     network = network_of(models.model, models.shape, models.classes)
     each = [{key: value[j] for key, value in models.tensors.items()} for j in range(models.clients)]
     first, beside = (each[0], names[0]) if start is None else (_only(start), begun)
-    for own, name in zip(each, names, strict=True):
-        if own is first:
+    for tensors, name in zip(each, names, strict=True):
+        if tensors is first:
             continue
-        found = resemblance(network, own, first)
-        if found is not None and found < ENOUGH:
+        likeness = resemblance(network, tensors, first)
+        if likeness is not None and likeness < ENOUGH:
             return (
                 f"and the units of {name} are no more like those of {beside} in their places than "
-                f"chance has it ({found:.1f} standard deviations, and at least {ENOUGH:g} are "
+                f"chance has it ({likeness:.1f} standard deviations, and at least {ENOUGH:g} are "
                 "asked for): if all trained from one start, say --same-start"
             )
     return ""

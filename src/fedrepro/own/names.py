@@ -15,14 +15,14 @@ def method_named(words: str) -> str:
     Capitals do not matter. A token stays as it is, and so does what is no method's name.
     """
     name, plus, rest = words.partition("+")
-    known = {one for one, item in components("method").items() if item.meta["kind"] == "one_shot"}
+    known = {key for key, item in components("method").items() if item.meta["kind"] == "one_shot"}
     if name in known:
         return words
     labelled = {**_by_own_labels(known), **_by_leaderboards(known)}
     if words.lower() in labelled:
         return labelled[words.lower()]
-    found = labelled.get(name.lower()) or (name.lower() if name.lower() in known else name)
-    return f"{found}{plus}{rest}"
+    method = labelled.get(name.lower()) or (name.lower() if name.lower() in known else name)
+    return f"{method}{plus}{rest}"
 
 
 def _by_own_labels(known: set[str]) -> dict[str, str]:
@@ -36,7 +36,9 @@ def _by_leaderboards(known: set[str]) -> dict[str, str]:
     """The same of what leaderboards call their methods."""
     boards = [file for file in load_exhibits().values() if file.boards]
     entries = (entry for board in boards for entry in _entries([board.defaults, board.exhibits]))
-    return {str(one["label"]).lower(): one["name"] for one in entries if one["name"] in known}
+    return {
+        str(entry["label"]).lower(): entry["name"] for entry in entries if entry["name"] in known
+    }
 
 
 def _entries(found: Any) -> Iterator[dict[str, Any]]:
@@ -46,5 +48,5 @@ def _entries(found: Any) -> Iterator[dict[str, Any]]:
             yield found
         found = list(found.values())
     if isinstance(found, list):
-        for one in found:
-            yield from _entries(one)
+        for part in found:
+            yield from _entries(part)

@@ -55,7 +55,7 @@ class AppliedMethod:
     def label(self) -> str:
         """What figures call it; its name with that where others are called the same."""
         label = str(self.item.meta["label"])
-        named = [one for one in components("method").values() if one.meta["label"] == label]
+        named = [item for item in components("method").values() if item.meta["label"] == label]
         return label if len(named) == 1 else f"{label} ({self.item.name})"
 
     @property
@@ -86,8 +86,8 @@ class AllOfThem:
     @property
     def applied(self) -> list[AppliedMethod]:
         """Those that could be, the most accurate first."""
-        found = [entry for entry in self.entries if not entry.why]
-        return sorted(found, key=lambda one: -one.numbers["accuracy"])
+        usable = [entry for entry in self.entries if not entry.why]
+        return sorted(usable, key=lambda entry: -entry.numbers["accuracy"])
 
     @property
     def left_out(self) -> list[AppliedMethod]:
@@ -109,12 +109,12 @@ def run_all(files: OwnFiles, out: Path | None = None, seed: int = 0) -> AllOfThe
         raise FedreproError(f"{out} is there already: name a folder that is not, for all models")
     ground, examples, notes = read_ground(files)
     assert examples is not None
-    own = tuple(entries(ground, examples, seed))
-    doubts = [ground.doubt(entry.item) for entry in own if not entry.why]
-    found = AllOfThem(own, (*notes, *filter(None, doubts)))
+    methods = tuple(entries(ground, examples, seed))
+    doubts = [ground.doubt(entry.item) for entry in methods if not entry.why]
+    comparison = AllOfThem(methods, (*notes, *filter(None, doubts)))
     if out is not None:
-        _write(found, ground, out)
-    return found
+        _write(comparison, ground, out)
+    return comparison
 
 
 def entries(ground: OwnGround, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
@@ -171,10 +171,10 @@ def _measured(made: Made, ground: OwnGround, examples: Examples, draws: Draws) -
     )
     assert made is not None
     if isinstance(made, GlobalModel):
-        found = measure(made, {TEST: split}, draws)
+        values = measure(made, {TEST: split}, draws)
     else:
-        found, _ = measure_alone(made, {TEST: split}, draws)
-    return {metric: value for metric, _, value in found}
+        values, _ = measure_alone(made, {TEST: split}, draws)
+    return {metric: value for metric, _, value in values}
 
 
 def _accuracy(made: Made, ground: OwnGround, examples: Examples | None, draws: Draws) -> float:
@@ -189,7 +189,7 @@ def as_frame(found: AllOfThem) -> pd.DataFrame:
     """The table with every column; the methods that could not be applied at the end, with why."""
     rows = []
     for entry in (*found.applied, *found.left_out):
-        told = {
+        row = {
             "method": entry.item.name,
             "label": entry.label,
             "kind": "" if entry.why else entry.kind,
@@ -204,7 +204,7 @@ def as_frame(found: AllOfThem) -> pd.DataFrame:
             "sees": entry.sees,
             "not_applied": entry.why,
         }
-        rows.append(told)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 

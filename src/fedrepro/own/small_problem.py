@@ -75,13 +75,13 @@ def problem_of(
     """Clients train their models, by seed 0 and trial 0."""
     network, settings = network_of(model, shape, classes), settings_of(training)
     examples = _examples(inputs, labels)
-    tasks = [Task(own, Rng(0, 0, j)) for j, own in enumerate(rows)]
+    tasks = [Task(client_rows, Rng(0, 0, j)) for j, client_rows in enumerate(rows)]
     starts = own_starts(network, settings, [task.rng for task in tasks])
     trained = train(network, examples, tasks, settings, starts)
     validated = _examples(*beside.clients)
     data = ClientData(examples, rows, beside.rows, validated)
     clients = Clients(model, network, settings, data, needs=NEEDS, own=trained.tensors)
-    counts = np.stack([np.bincount(labels[own], minlength=classes) for own in rows])
+    counts = np.stack([np.bincount(labels[client_rows], minlength=classes) for client_rows in rows])
     info = ClientInfo(
         training=training,
         example_counts=counts.sum(1),
@@ -131,8 +131,10 @@ def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> 
     owners = kind.component.make(Owners, held, Rng(0, 0), **kind.own)
     rows = [np.flatnonzero(owners.owner == j) for j in range(owners.clients)]
     thirds = [(scaled["validation"][at::3], y["validation"][at::3]) for at in range(3)]
-    own = [np.arange(j, len(thirds[0][1]), owners.clients) for j in range(owners.clients)]
-    beside = Beside(thirds[0], own, thirds[1], thirds[2], (scaled["test"], y["test"]))
+    validation_rows = [
+        np.arange(j, len(thirds[0][1]), owners.clients) for j in range(owners.clients)
+    ]
+    beside = Beside(thirds[0], validation_rows, thirds[1], thirds[2], (scaled["test"], y["test"]))
     how = components("training")["adam"].spec({"epochs": 10, **training})
     return problem_of(scaled["train"], y["train"], rows, beside, model, how, shape, classes)
 

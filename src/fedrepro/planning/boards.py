@@ -48,10 +48,10 @@ def require_frozen(plan: Plan) -> None:
         for version, board in file.boards.items():
             if set(part_keys(plan, paper, version)) & set(plan.broken):
                 continue  # whoever asks for it is told
-            found = ground_of(parts_of(plan, paper, version))
-            if board.ground and found != board.ground:
+            digest = ground_of(parts_of(plan, paper, version))
+            if board.ground and digest != board.ground:
                 raise FedreproError(
                     f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its "
-                    f"digest is {found}, written is {board.ground}); results on two grounds do not "
-                    f"compare: undo the change, or make it {paper}/{int(version) + 1} beside it"
+                    f"digest is {digest}, written is {board.ground}); results on two grounds do "
+                    f"not compare: undo the change, or make it {paper}/{int(version) + 1} beside it"
                 )

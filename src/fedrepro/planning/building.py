@@ -58,11 +58,11 @@ class PaperData(TypedDict):
 def exhibit(*others: ExhibitData, **own: Unpack[ExhibitData]) -> ExhibitData:
     """An exhibit of these keys, and of those of others for what it does not say itself; the last
     of them wins."""
-    found: ExhibitData = {}
+    merged: ExhibitData = {}
     for other in others:
-        found.update(other)
-    found.update(own)
-    return found
+        merged.update(other)
+    merged.update(own)
+    return merged
 
 
 def entry(name: str, label: str = "", /, **parameters: Any) -> Entry:

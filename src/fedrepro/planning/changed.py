@@ -42,8 +42,8 @@ def changed_components(plan: Plan) -> list[str]:
             stale[name] = stale.get(name, 0) + (same_version and kept != now[name])
         # what was computed as portable runs again by itself where native is asked for
         other += wish == PORTABLE and run.scenario is not None and arithmetic_of(stamp) != PORTABLE
-    found = [_sentence(name, runs, now[name]) for name, runs in sorted(stale.items()) if runs]
-    return [*found, _of_other(other, plan.scale)] if other else found
+    sentences = [_sentence(name, runs, now[name]) for name, runs in sorted(stale.items()) if runs]
+    return [*sentences, _of_other(other, plan.scale)] if other else sentences
 
 
 def _stamp(path: str) -> bytes:
@@ -59,31 +59,31 @@ def _stamp(path: str) -> bytes:
 
 def component_files(stamp: bytes) -> Iterator[tuple[str, str]]:
     """(kind and name, version and digest) of the components that computed a table, if it says."""
-    found = STAMP.search(stamp)
-    if found:
-        yield from json.loads(found[1]).items()
+    match = STAMP.search(stamp)
+    if match:
+        yield from json.loads(match[1]).items()
 
 
 def arithmetic_of(stamp: bytes) -> str:
     """The arithmetic of a table; empty for one of before it was named, portable for none."""
-    found = ARITHMETIC.search(stamp)
-    if found:
-        return found[1].decode()
+    match = ARITHMETIC.search(stamp)
+    if match:
+        return match[1].decode()
     return "" if stamp else PORTABLE
 
 
 def _now(name: str) -> str:
     """What a component would leave now; a name that is gone leaves nothing to compare."""
-    kind, _, own = name.partition(" ")
-    item = components(kind).get(own)
+    kind, _, key = name.partition(" ")
+    item = components(kind).get(key)
     return f"{item.version} {digest_of_file(item.file)}" if item else "gone"
 
 
 def _sentence(name: str, runs: int, now: str) -> str:
-    kind, _, own = name.partition(" ")
-    file = os.path.relpath(components(kind)[own].file)
+    kind, _, key = name.partition(" ")
+    file = os.path.relpath(components(kind)[key].file)
     return (
-        f"{kind} '{own}' changed in {file} since {runs} of the runs in results were computed, and "
+        f"{kind} '{key}' changed in {file} since {runs} of the runs in results were computed, and "
         f"has version {now.split()[0]} still, so they stay: raise its version if results change, "
         'or work on it under version="dev"'
     )

@@ -36,7 +36,7 @@ def listed(entry: MethodEntry) -> list[dict[str, Any]]:
 
 def with_shared(entry: MethodEntry, shared: Mapping[str, Any]) -> MethodEntry:
     """The entry with what an exhibit or a case says of parameters that it has and does not set."""
-    set_by_itself = {*entry.parameters, *(key for one in listed(entry) for key in one)}
+    set_by_itself = {*entry.parameters, *(key for setting in listed(entry) for key in setting)}
     added = {k: v for k, v in shared.items() if k in _parameters(entry) and k not in set_by_itself}
     return entry.model_copy(update=added) if added else entry
 

@@ -215,8 +215,8 @@ class ExhibitFile(Strict):
 
     def is_table(self, name: str, scale: str) -> bool:
         """Whether an exhibit is written as a table rather than drawn."""
-        given = self._merged(name, scale).get(DRAWING)
-        return isinstance(given, Mapping) and given.get("name") == TABLE
+        drawing = self._merged(name, scale).get(DRAWING)
+        return isinstance(drawing, Mapping) and drawing.get("name") == TABLE
 
     def _is_at(self, name: str, scale: str) -> bool:
         try:
@@ -242,8 +242,8 @@ class ExhibitFile(Strict):
 
 def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
     """`drawing: table` is short for `drawing: {name: table}`."""
-    given = layer.get(DRAWING)
-    return {**layer, DRAWING: {"name": given}} if isinstance(given, str) else dict(layer)
+    drawing = layer.get(DRAWING)
+    return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
 
 
 def _drawing(given: Any, where: str) -> Drawing:
@@ -334,8 +334,8 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 
 
 def _exhibits(path: Path, paper: str) -> ExhibitFile:
-    said = _load_python(path, paper) if path.suffix == ".py" else _load_yaml(path)
-    file = _validated(ExhibitFile, said, str(path))
+    content = _load_python(path, paper) if path.suffix == ".py" else _load_yaml(path)
+    file = _validated(ExhibitFile, content, str(path))
     if file.paper != paper:
         raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
     return file
@@ -351,13 +351,13 @@ def table_names(files: Mapping[str, ExhibitFile]) -> list[str]:
         for name, scale in itertools.product(file.exhibits, SCALES):
             with contextlib.suppress(FedreproError):  # whoever asks for it is told
                 kinds.setdefault(name, set()).add(file.is_table(name, scale))
-    both = sorted(name for name, found in kinds.items() if len(found) > 1)
+    both = sorted(name for name, flags in kinds.items() if len(flags) > 1)
     if both:
         raise FedreproError(
             f"exhibit '{both[0]}' is a table at one scale or in one paper and a figure elsewhere; "
             "give one of them another name"
         )
-    return sorted(name for name, found in kinds.items() if found == {True})
+    return sorted(name for name, flags in kinds.items() if flags == {True})
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
@@ -372,39 +372,39 @@ def _load_python(path: Path, paper: str) -> Any:
     try:
         return exhibits_of(paper)
     except Exception as error:
-        told = f"{type(error).__name__}: {error}"
-        raise FedreproError(f"{path} cannot be read ({' '.join(told.split())})") from None
+        message = f"{type(error).__name__}: {error}"
+        raise FedreproError(f"{path} cannot be read ({' '.join(message.split())})") from None
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:
     require_file(path)
     try:
-        found = parse_yaml(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FedreproError(f"{path} is missing; start in the root of the repository") from None
     except OSError as error:
         raise FedreproError(f"{path} cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise FedreproError(f"{path} is not valid YAML: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise FedreproError(f"{path} must hold keys and values")
-    return found
+    return content
 
 
 def _validated(model: type[T], values: Any, where: str) -> T:
-    given = dict(values) if isinstance(values, Mapping) else values
+    data = dict(values) if isinstance(values, Mapping) else values
     try:
-        return model.model_validate(given)
+        return model.model_validate(data)
     except ValidationError as error:
-        raise _sentence(model, error, where, given) from None
+        raise _sentence(model, error, where, data) from None
 
 
 def _sentence(
     model: type[BaseModel], error: ValidationError, where: str, values: Any
 ) -> FedreproError:
     """The first problem of a validation, as a sentence."""
-    found = error.errors()
-    first = found[0]
+    problems = error.errors()
+    first = problems[0]
     at = _place(values, first["loc"])
     if first["type"] == "extra_forbidden":
         return unknown("key", str(first["loc"][-1]), model.model_fields, where)
@@ -413,9 +413,9 @@ def _sentence(
         return FedreproError(f"{where}: the key '{missing}' is missing")
     what = f"'{at}'" if at else "it"
     # where several types are allowed each has a problem of its own, at the same place
-    told = [one["msg"] for one in found if _place(values, one["loc"]) == at]
-    words = "; or ".join(dict.fromkeys(told)).lower()
-    return FedreproError(f"{where}: {what} is {shown(first['input'])}; {words}")
+    messages = [problem["msg"] for problem in problems if _place(values, problem["loc"]) == at]
+    text = "; or ".join(dict.fromkeys(messages)).lower()
+    return FedreproError(f"{where}: {what} is {shown(first['input'])}; {text}")
 
 
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:

@@ -111,16 +111,16 @@ class ToldMethod(Strict):
 
     def component(self) -> Component:
         """A component of which all may be asked but what it computes."""
-        told = self.model_dump(include={"kind", "label", "paper", "sends", *ONCE})
+        data = self.model_dump(include={"kind", "label", "paper", "sends", *ONCE})
         sets = {key: frozenset(getattr(self, key)) for key in SETS}
-        meta = told | sets | {
+        meta = data | sets | {
             "evaluate": tuple(self.evaluate),
             "grid": {key: tuple(values) for key, values in self.grid.items()},
             "metrics": {k: Metric(**v.model_dump()) for k, v in self.metrics.items()},
             "prepare": None,
             "scenario": {},
         }  # fmt: skip
-        params = {one.name: one.param() for one in self.params}
+        params = {param.name: param.param() for param in self.params}
         return DescribedComponent(
             "method", self.name, self.version, _nothing, meta, told=params, text=self.doc
         )
@@ -170,8 +170,8 @@ def described(item: Component) -> ToldMethod:
         )
     params = []
     for param in item.own_params.values():
-        told = dataclasses.asdict(param)
-        params.append(told | {"type": param.type.__name__, "choices": list(param.choices)})
+        data = dataclasses.asdict(param)
+        params.append(data | {"type": param.type.__name__, "choices": list(param.choices)})
     return ToldMethod.model_validate(
         {
             **{key: meta[key] for key in ("kind", "label", "paper", "sends", *ONCE)},
@@ -182,7 +182,7 @@ def described(item: Component) -> ToldMethod:
             "evaluate": list(meta["evaluate"]),
             "prepares": meta["prepare"] is not None,
             "grid": {key: list(values) for key, values in meta["grid"].items()},
-            "metrics": {key: dataclasses.asdict(one) for key, one in meta["metrics"].items()},
+            "metrics": {key: dataclasses.asdict(metric) for key, metric in meta["metrics"].items()},
             "params": params,
         }
     )

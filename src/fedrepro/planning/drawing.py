@@ -149,11 +149,11 @@ def one_axis(shown: Planned) -> Iterator[str]:
         )
         return
     (key,) = several
-    found = [str(value) for value in shown.values(key)]
-    depths = {text.count("@") for text in found}
-    if not (key == "hidden" and len(depths) > 1) and not all(map(is_number, found)):
-        given = ", ".join(found)
-        yield f"it is drawn along '{key}', but {given} are no numbers; draw it as a table"
+    values = [str(value) for value in shown.values(key)]
+    depths = {text.count("@") for text in values}
+    if not (key == "hidden" and len(depths) > 1) and not all(map(is_number, values)):
+        listing = ", ".join(values)
+        yield f"it is drawn along '{key}', but {listing} are no numbers; draw it as a table"
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:

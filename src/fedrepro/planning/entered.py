@@ -70,8 +70,8 @@ def entry_plan(
         )
     if entry.get("name") != item.name:
         raise FedreproError(f"the entry is of method '{entry.get('name')}', not '{item.name}'")
-    own = job.model_copy(update={"also": {}})
-    return Plan(own, {file.paper: alone(file, entry)}, scale)
+    config = job.model_copy(update={"also": {}})
+    return Plan(config, {file.paper: alone(file, entry)}, scale)
 
 
 def runs_of(plan: Plan, keys: Sequence[str]) -> Iterator[EntryRun]:
@@ -145,29 +145,34 @@ def job_of(
     run, method = found.run, found.run.method
     kind = METHOD_KINDS[method.component.meta["kind"]]
     metrics = f"{out}/metrics.parquet"
-    words = [kind.stage, "--method", method.token, "--trials", str(found.trials)]
-    words += ["--seed", str(plan.config.seed), "--out", metrics]
-    words += ["--timings", f"{out}/timings.parquet"]
+    command = [kind.stage, "--method", method.token, "--trials", str(found.trials)]
+    command += ["--seed", str(plan.config.seed), "--out", metrics]
+    command += ["--timings", f"{out}/timings.parquet"]
     if run.scenario is None:
-        return StageJob(tuple(words), metrics)
+        return StageJob(tuple(command), metrics)
     data, members = _inputs(plan, found, root)
-    words += [*_scenario(run), "--data", data, "--members", members]
+    command += [*_scenario(run), "--data", data, "--members", members]
     for option, planned, more in zip(
         ("--evaluate", "--follow"), plan.splits_at(found.path), measured, strict=True
     ):
         splits = sorted({*planned, *more})
-        words += [option, *splits] if splits and (kind.in_rounds or option == "--evaluate") else []
+        command += (
+            [option, *splits] if splits and (kind.in_rounds or option == "--evaluate") else []
+        )
     if kind.in_rounds:
-        words += ["--measure-every", str(run.every)]
+        command += ["--measure-every", str(run.every)]
         further = {"--confusion": "confusion.parquet", "--nodes": "nodes.pt"}
         further = further if kind.on_graph else {"--global-model": "global.pt"}
-        words += [word for option, name in further.items() for word in (option, f"{out}/{name}")]
-        return StageJob(tuple(words), metrics)
-    words += ["--local", *(f"{root}/{one}" for one in plan.model_files(run.scenario, found.trials))]
+        command += [word for option, name in further.items() for word in (option, f"{out}/{name}")]
+        return StageJob(tuple(command), metrics)
+    command += [
+        "--local",
+        *(f"{root}/{path}" for path in plan.model_files(run.scenario, found.trials)),
+    ]
     public = public_data_of(method)
-    words += ["--public", f"{root}/{plan.paths.dataset(public)}"] if public else []
-    words += ["--tune", run.tune.token] if run.tune else []
-    return StageJob(tuple(words), metrics)
+    command += ["--public", f"{root}/{plan.paths.dataset(public)}"] if public else []
+    command += ["--tune", run.tune.token] if run.tune else []
+    return StageJob(tuple(command), metrics)
 
 
 def _inputs(plan: Plan, found: EntryRun, root: str) -> tuple[str, str]:

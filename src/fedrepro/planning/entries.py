@@ -131,8 +131,8 @@ class ChoiceEntry(Strict):
             "half": "on average over the second half of the rounds that all of them ran",
         }
         title = all_metrics()[self.metric].title
-        words = f"{title}, split {self.split}, {how[self.over]}, mean of trials"
-        return Choice(name, self.metric, self.split, self.over, like.need, words)
+        text = f"{title}, split {self.split}, {how[self.over]}, mean of trials"
+        return Choice(name, self.metric, self.split, self.over, like.need, text)
 
 
 def _form(choose: Any) -> str:
@@ -219,8 +219,8 @@ class MethodEntry(ComponentEntry):
     @model_serializer(mode="wrap")
     def _told(self, write: Any) -> dict[str, Any]:
         """Files do not speak of keys that came after results were kept, where they are not set."""
-        found: dict[str, Any] = write(self)
-        return {key: value for key, value in found.items() if LATER.get(key, NEVER) != value}
+        data: dict[str, Any] = write(self)
+        return {key: value for key, value in data.items() if LATER.get(key, NEVER) != value}
 
 
 class Case(Strict):
@@ -356,13 +356,13 @@ class ExhibitSettings(Strict):
 
     def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
         """All of them by kind, and the graph where there is one; none of simulations."""
-        found = {kind: self.component(kind, case) for kind in self.kinds}
+        by_kind = {kind: self.component(kind, case) for kind in self.kinds}
         changes = {} if case is None else self.cases[case].graph
         if self.graph is not None:
-            found[GRAPH] = self.graph.changed(changes)
+            by_kind[GRAPH] = self.graph.changed(changes)
         elif "name" in changes:
-            found[GRAPH] = ComponentEntry.model_validate(changes)
-        return found
+            by_kind[GRAPH] = ComponentEntry.model_validate(changes)
+        return by_kind
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -104,11 +104,11 @@ class Exhibit:
     @cached_property
     def trials(self) -> dict[Run, int]:
         """Trials of each run: the most that any of its points asks for."""
-        found: dict[Run, int] = {}
+        by_run: dict[Run, int] = {}
         for point in self.points:
             for (label, _), run in point.runs.items():
-                found[run] = max(found.get(run, 0), point.trials[label])
-        return found
+                by_run[run] = max(by_run.get(run, 0), point.trials[label])
+        return by_run
 
     @cached_property
     def evaluate(self) -> dict[Run, set[str]]:
@@ -122,12 +122,12 @@ class Exhibit:
 
     def _splits(self, of: Callable[[Measure], Collection[str]]) -> dict[Run, set[str]]:
         """What every measure of a run asks for."""
-        found: dict[Run, set[str]] = {}
+        by_run: dict[Run, set[str]] = {}
         for point in self.points:
             splits = {measure.label: of(measure) for measure in point.measures}
             for (label, _), run in point.runs.items():
-                found.setdefault(run, set()).update(splits[label])
-        return found
+                by_run.setdefault(run, set()).update(splits[label])
+        return by_run
 
     @property
     def swept(self) -> list[str]:
@@ -148,11 +148,11 @@ class Exhibit:
     def caption(self) -> str:
         """The caption, with what is shown of methods that have fewer trials than others, and whose
         spread is over clients."""
-        told = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
+        sentences = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
         over = [measure.label for measure in self.measures if measure.over_clients]
         if over:
-            told.append(f"The spread of {' and '.join(over)} is over clients.")
-        return " ".join([*told, "Paired lines have no band."] if self.pairs else told)
+            sentences.append(f"The spread of {' and '.join(over)} is over clients.")
+        return " ".join([*sentences, "Paired lines have no band."] if self.pairs else sentences)
 
     @property
     def is_table(self) -> bool:
@@ -206,8 +206,8 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     measures = _distinct(places)
     values = [place.values for place in places]
     require_tuned(settings, measures, where)
-    for words in settings.drawing.reasons(Planned(measures, values)):
-        raise FedreproError(f"{where}: {words}")
+    for reason in settings.drawing.reasons(Planned(measures, values)):
+        raise FedreproError(f"{where}: {reason}")
     points = tuple(_point(place, where) for place in places)
     require_comparable(where, settings, measures, [point.trials for point in points])
     return Exhibit(file.paper, name, settings, measures, points)
@@ -215,11 +215,11 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
 
 def _distinct(places: Sequence[Place]) -> tuple[Measure, ...]:
     """The methods of all places in the order of first appearance, each label once."""
-    found: dict[str, Measure] = {}
+    by_label: dict[str, Measure] = {}
     for place in places:
         for measure in place.measures:
-            found.setdefault(measure.label, measure)
-    return tuple(found.values())
+            by_label.setdefault(measure.label, measure)
+    return tuple(by_label.values())
 
 
 def _point(place: Place, where: str) -> Point:
@@ -228,10 +228,10 @@ def _point(place: Place, where: str) -> Point:
     for measure in place.measures:
         require_kind(measure, place.scenario, where)
         if place.scenario is None:
-            found = {setting: Run(None, measure.spec) for setting in measure.settings}
+            by_setting = {setting: Run(None, measure.spec) for setting in measure.settings}
         else:
-            found = dict(_measured(place.scenario, measure, where))
-        runs |= {(measure.label, setting): found[setting] for setting in measure.settings}
+            by_setting = dict(_measured(place.scenario, measure, where))
+        runs |= {(measure.label, setting): by_setting[setting] for setting in measure.settings}
     trials = {measure.label: place.trials(measure) for measure in place.measures}
     shared = _shared(runs)
     return Point(place.values, place.scenario, tuple(place.measures), shared, trials, place.name)
@@ -251,10 +251,10 @@ def _shared(runs: Runs) -> Runs:
 
 def _measured(scenario: Scenario, measure: Measure, where: str) -> Iterator[tuple[Setting, Run]]:
     """The runs of a method's settings in the scenario of a point."""
-    own = own_scenario(scenario, measure.spec)
-    require_fitting(measure, scenario, own, where)
+    method_scenario = own_scenario(scenario, measure.spec)
+    require_fitting(measure, scenario, method_scenario, where)
     for group in measure.groups.values():
-        yield from _runs(own, measure, group, where)
+        yield from _runs(method_scenario, measure, group, where)
 
 
 def _runs(
@@ -266,17 +266,17 @@ def _runs(
     """
     if measure.races:
         method, changes = raced(group, where)
-        there = replace(own, training=_training(own.training, measure, changes, where))
-        yield from ((setting, Run(there, method, measure.measured(group))) for setting in group)
+        scenario = replace(own, training=_training(own.training, measure, changes, where))
+        yield from ((setting, Run(scenario, method, measure.measured(group))) for setting in group)
         return
     for setting in group:
-        there = replace(own, training=_training(own.training, measure, setting.training, where))
+        scenario = replace(own, training=_training(own.training, measure, setting.training, where))
         alone = in_rounds(setting.method)
         yield (
             setting,
-            Run(there, setting.method, measure.measuring)
+            Run(scenario, setting.method, measure.measuring)
             if alone
-            else Run(there, measure.spec, tune=measure.tune),
+            else Run(scenario, measure.spec, tune=measure.tune),
         )
 
 
@@ -314,14 +314,14 @@ def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
     names = case_names(settings, where)
     for case in names or (None,):
         named = {CASE: names[case]} if case is not None else {}
-        own = settings.cases.get(case or "")
+        case_entry = settings.cases.get(case or "")
         measures = partial(measures_of, settings, case, where)
         usual = list(measures({}).values()) if not sweeps_tuning(settings) else []
         for values in _grid(settings.sweep, where):
             parts = _parts(settings, case, where, values)
             shown, scenario = named | _shown(parts, values), Scenario(**parts) if parts else None
-            here = usual or list(measures(values.get(TUNE, {})).values())
-            yield Place(shown, scenario, here, settings.trials, own, case)
+            point_measures = usual or list(measures(values.get(TUNE, {})).values())
+            yield Place(shown, scenario, point_measures, settings.trials, case_entry, case)
 
 
 def _parts(
@@ -331,30 +331,30 @@ def _parts(
     values: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Spec]:
     """The components of a point, with its swept values; without a graph where none is given."""
-    given = settings.components(case)
+    entries = settings.components(case)
     for kind, swept in values.items():
-        if kind not in (*given, TUNE):
+        if kind not in (*entries, TUNE):
             raise FedreproError(
                 f"{where}: it sweeps {kind}.{next(iter(swept))} and has no {kind}; name one, as in "
                 f"{kind}: {{name: ring}}"
             )
-    return {kind: spec_of(kind, entry, where, values.get(kind)) for kind, entry in given.items()}
+    return {kind: spec_of(kind, entry, where, values.get(kind)) for kind, entry in entries.items()}
 
 
 def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The swept values as they stand in tables: a list as in a token, 50@50."""
-    found = {}
-    for kind, given in values.items():
-        for key, value in given.items():
+    shown = {}
+    for kind, swept in values.items():
+        for key, value in swept.items():
             full = parts[kind][key] if kind in parts else value
-            found[key] = render(full) if isinstance(full, tuple) else value
-    return found
+            shown[key] = render(full) if isinstance(full, tuple) else value
+    return shown
 
 
 def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     """What each case is called: its label, after the data's title where cases differ in data."""
     if not settings.kinds:
-        return {case: own.label for case, own in settings.cases.items()}
+        return {case: entry.label for case, entry in settings.cases.items()}
     data = {
         case: spec_of("dataset", settings.component("dataset", case), where)
         for case in settings.cases
@@ -362,8 +362,8 @@ def case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
     titles = {case: spec.component.meta["title"] for case, spec in data.items()}
     several = len(set(data.values())) > 1
     return {
-        case: f"{titles[case]}, {own.label}" if several else own.label
-        for case, own in settings.cases.items()
+        case: f"{titles[case]}, {entry.label}" if several else entry.label
+        for case, entry in settings.cases.items()
     }
 
 
@@ -388,11 +388,11 @@ def own_scenario(scenario: Scenario, method: Spec) -> Scenario:
     Only peer methods keep a graph: all others are the same on every one.
     """
     on_graph = METHOD_KINDS[method.component.meta["kind"]].on_graph
-    own = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}
-    for kind, given in method.component.meta["scenario"].items():
-        if isinstance(given, str):
+    specs = {spec.kind: spec for spec in scenario.specs if on_graph or spec.kind != GRAPH}
+    for kind, override in method.component.meta["scenario"].items():
+        if isinstance(override, str):
             # examples that are set aside stay so for bounds and controls
-            own[kind] = components(kind)[given].spec(own[kind].common)
+            specs[kind] = components(kind)[override].spec(specs[kind].common)
         else:
-            own[kind] = own[kind].component.spec({**own[kind].values, **given})
-    return Scenario(**own)
+            specs[kind] = specs[kind].component.spec({**specs[kind].values, **override})
+    return Scenario(**specs)

@@ -71,13 +71,13 @@ def _check_population(measure: Measure, given: Scenario, own: Scenario, where: s
 
 def _check_validation(measure: Measure, scenario: Scenario, where: str) -> None:
     """Errors: FedreproError for validation examples of clients that there are not."""
-    there = validating(scenario.dataset, scenario.partition)
+    available = validating(scenario.dataset, scenario.partition)
     works = {"client_validation_examples", PUBLIC_SAMPLE} & measure.needs
-    if works and there == 0:
+    if works and available == 0:
         raise not_validating(f"{where}: '{measure.label}'")
     sizes = [setting.tune["examples"] for setting in measure.settings if setting.tune]
-    if sizes and there is not None and max(sizes) > there:
-        raise too_few(f"{where}: '{measure.label}'", max(sizes), there)
+    if sizes and available is not None and max(sizes) > available:
+        raise too_few(f"{where}: '{measure.label}'", max(sizes), available)
 
 
 def _check_aside(measure: Measure, partition: Spec, where: str) -> None:
@@ -126,7 +126,7 @@ def _check_start(method: Spec, scenario: Scenario, where: str) -> None:
 
 def doubts(exhibit: Exhibit) -> list[str]:
     """What speaks against what an exhibit does, though it can be done: a sentence each."""
-    found = {
+    names = {
         run.method.name: None
         for run in exhibit.runs
         if run.scenario is not None
@@ -137,7 +137,7 @@ def doubts(exhibit: Exhibit) -> list[str]:
     return [
         f"{exhibit.key}: '{name}' combines units in their places, and here each client draws a "
         "start of its own; to compare it fairly set shared_init of the training to true"
-        for name in found
+        for name in names
     ]
 
 

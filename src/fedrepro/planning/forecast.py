@@ -53,7 +53,7 @@ class Forecast:
 def forecast(plan: Plan, key: str | None) -> Forecast:
     """What an exhibit still takes, or all that are selected if none is named."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
-    found = Forecast()
+    total = Forecast()
     rates = Rates(plan)
     asked = dict.fromkeys(
         PlannedJob(run, block)
@@ -64,21 +64,21 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     jobs = [job for job in asked if not job_file(plan, job.run, job.trials).exists()]
     recorded = {run: exhibit for exhibit in reversed(chosen) for run in exhibit.runs}
     first = {run.scenario: exhibit for run, exhibit in recorded.items()}
-    _data(plan, jobs, found)
+    _data(plan, jobs, total)
     for scenario, trials, clients in _training(plan, jobs):
         estimate = rates.training(scenario, trials, clients, first[scenario])
-        found.add("train", scenario.model.name, estimate)
-        found.bytes += 4.0 * rates.parameters(scenario) * trials * clients
+        total.add("train", scenario.model.name, estimate)
+        total.bytes += 4.0 * rates.parameters(scenario) * trials * clients
     for job in jobs:
         estimate = rates.methods(job, recorded[job.run])
-        found.add(job.stage, job.run.method.name, estimate)
-    found.jobs["exhibit"] = sum(
+        total.add(job.stage, job.run.method.name, estimate)
+    total.jobs["exhibit"] = sum(
         not Path(plan.paths.exhibit(e.key, e.suffix)).exists() for e in chosen
     )
-    found.notes.extend(note for exhibit in chosen for note in notes_of(plan, exhibit))
+    total.notes.extend(note for exhibit in chosen for note in notes_of(plan, exhibit))
     if key is None:
-        found.notes.extend(plan.mistakes)
-    return found
+        total.notes.extend(plan.mistakes)
+    return total
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:

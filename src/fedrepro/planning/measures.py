@@ -49,8 +49,8 @@ class Setting:
 
     def __getitem__(self, key: str) -> Any:
         tune = self.tune.values if self.tune else {}
-        own = (values for values in (dict(self.training), self.method.values) if key in values)
-        return next(own, tune).get(key)
+        matching = (values for values in (dict(self.training), self.method.values) if key in values)
+        return next(matching, tune).get(key)
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ class Measure:
     @property
     def needs(self) -> frozenset[str]:
         """What the method is handed beyond weights, and the sample that its model is tuned on."""
-        given: frozenset[str] = self.spec.component.meta["needs"]
-        return given | {PUBLIC_SAMPLE} if self.tune else given
+        declared: frozenset[str] = self.spec.component.meta["needs"]
+        return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
     def discloses(self) -> frozenset[str]:
@@ -99,9 +99,9 @@ class Measure:
     @property
     def evaluate(self) -> tuple[str, ...]:
         """The splits that it has to be measured on: its own, and the one it is chosen by."""
-        own: tuple[str, ...] = self.spec.component.meta["evaluate"]
+        method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
-        return tuple(dict.fromkeys((*own, *by, *self.shown_on)))
+        return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
@@ -130,10 +130,10 @@ class Measure:
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
         """Values of the shown parameters -> the settings that one is chosen from."""
-        found: dict[tuple[Value, ...], list[Setting]] = {}
+        by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
-            found.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
-        return found
+            by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
+        return by_shown
 
     @property
     def races(self) -> bool:
@@ -189,7 +189,9 @@ def raced(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
     elif differ:
         spec = spec.component.paired({}, [dict(method.values) for method in methods], where)
     trainings = [dict(setting.training) for setting in group]
-    changes = {key: list(dict.fromkeys(one[key] for one in trainings)) for key in trainings[0]}
+    changes = {
+        key: list(dict.fromkeys(training[key] for training in trainings)) for key in trainings[0]
+    }
     return spec, {key: v if len(v) > 1 else v[0] for key, v in changes.items()}
 
 
@@ -200,26 +202,26 @@ def measures_of(
 
     at: the values of tuning at a point, where the exhibit sweeps them.
     """
-    own = settings.cases[case] if case is not None else None
-    shared = settings.parameters | (own.parameters if own else {})
+    case_entry = settings.cases[case] if case is not None else None
+    shared = settings.parameters | (case_entry.parameters if case_entry else {})
     _require_shared(shared, where)
 
     def made(entries: Sequence[MethodEntry]) -> dict[str, Measure]:
-        usual = (own and own.measure_every) or settings.measure_every
+        usual = (case_entry and case_entry.measure_every) or settings.measure_every
         whole = (with_shared(with_grid(entry, where), shared) for entry in entries)
-        given = (with_measuring(entry, usual) for entry in whole)
-        return _by_label([measure_of(entry, settings, where, at) for entry in given], where)
+        complete = (with_measuring(entry, usual) for entry in whole)
+        return _by_label([measure_of(entry, settings, where, at) for entry in complete], where)
 
-    found = made(settings.methods)
-    if own is None or case is None:
-        return found
-    added = made(own.methods)
-    for label in own.without:
-        if label not in found:
-            raise unknown("method", label, found, f"without of case '{case}', {where}")
-    for label in found.keys() & added.keys():
-        _require_same_form(found[label], added[label], case, where)
-    return {label: m for label, m in (found | added).items() if label not in own.without}
+    measures = made(settings.methods)
+    if case_entry is None or case is None:
+        return measures
+    added = made(case_entry.methods)
+    for label in case_entry.without:
+        if label not in measures:
+            raise unknown("method", label, measures, f"without of case '{case}', {where}")
+    for label in measures.keys() & added.keys():
+        _require_same_form(measures[label], added[label], case, where)
+    return {label: m for label, m in (measures | added).items() if label not in case_entry.without}
 
 
 def _require_shared(shared: Mapping[str, Any], where: str) -> None:
@@ -232,14 +234,14 @@ def _require_shared(shared: Mapping[str, Any], where: str) -> None:
 
 def _by_label(measures: Sequence[Measure], where: str) -> dict[str, Measure]:
     """Tables and figures tell methods by their labels."""
-    found: dict[str, Measure] = {}
+    by_label: dict[str, Measure] = {}
     for measure in measures:
-        if measure.label in found:
+        if measure.label in by_label:
             raise FedreproError(
                 f"{where}: two of its methods are called '{measure.label}'; tell them apart"
             )
-        found[measure.label] = measure
-    return found
+        by_label[measure.label] = measure
+    return by_label
 
 
 def _require_same_form(usual: Measure, own: Measure, case: str, where: str) -> None:
@@ -314,8 +316,8 @@ def _settings(
     """Every setting of the method, with every one of its training and every tuning at this point,
     in the order written."""
     ways = ways_of(tune, at) if tune else [None]
-    for one in _trained(spec, entry, settings, where):
-        yield from (replace(one, tune=how) for how in ways)
+    for setting in _trained(spec, entry, settings, where):
+        yield from (replace(setting, tune=how) for how in ways)
 
 
 def _trained(
@@ -323,7 +325,7 @@ def _trained(
 ) -> Iterator[Setting]:
     """Every setting of the method with every one of its training."""
     if not entry.training:
-        yield from (Setting(one) for one in spec.expand())
+        yield from (Setting(method) for method in spec.expand())
         return
     if settings.training is None:
         raise FedreproError(
@@ -342,16 +344,16 @@ def _trained(
             "would be hard to tell from the training's; set it in the exhibit's training"
         )
     sweep = spec_of("training", settings.training.changed(entry.training), where, sweep=True)
-    for one in spec.expand():
+    for method in spec.expand():
         for training in sweep.expand():
-            yield Setting(one, tuple((key, training[key]) for key in named))
+            yield Setting(method, tuple((key, training[key]) for key in named))
 
 
 def _require_shown(measure: Measure, entry: MethodEntry, where: str) -> None:
     # one setting may be all that a case has of what others have more of
     tuned = measure.tune.swept if measure.tune else ()
-    there = {*measure.swept, *tuned, *(key for one in listed(entry) for key in one)}
-    idle = [key for key in measure.show if key not in there]
+    known = {*measure.swept, *tuned, *(key for setting in listed(entry) for key in setting)}
+    idle = [key for key in measure.show if key not in known]
     if idle:
         raise FedreproError(
             f"{where}: method '{measure.spec.name}' shows every value of {idle[0]}, "
@@ -372,10 +374,10 @@ def _named(entry: MethodEntry) -> Choice | None:
 
 def _require_choice(measure: Measure, until: float | None, where: str) -> None:
     """One setting is to be chosen: there must be a rule, and it must fit the method."""
-    own = [key for key in measure.chosen if key in measure.spec.swept]
-    if len(own) > 1 and not measure.spec.paired:
+    swept = [key for key in measure.chosen if key in measure.spec.swept]
+    if len(swept) > 1 and not measure.spec.paired:
         raise FedreproError(
-            f"{where}: method '{measure.spec.name}' sweeps {' and '.join(own)}; sweep one, name "
+            f"{where}: method '{measure.spec.name}' sweeps {' and '.join(swept)}; sweep one, name "
             "those of which every value is shown (show: [...]), or list settings one by one "
             "(settings: [...])"
         )

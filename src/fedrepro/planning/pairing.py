@@ -50,24 +50,24 @@ def pairs_of(measures: Sequence[Any], trials: Sequence[Trials]) -> dict[str, Pai
 
     measures: the methods of an exhibit; trials: of each of its points.
     """
-    found = {}
+    pairs = {}
     for measure in measures:
-        own = [point for point in trials if point.get(measure.label, 0)]
-        few = [point for point in own if point[measure.label] < max(point.values())]
+        points = [point for point in trials if point.get(measure.label, 0)]
+        few = [point for point in points if point[measure.label] < max(point.values())]
         if few and measure.paired_with:
             of = (point.get(measure.paired_with, 0) for point in few)
             mine = (point[measure.label] for point in few)
             pair = tuple(sorted(set(mine))), tuple(sorted(set(of)))
-            found[measure.label] = Pair(measure.label, measure.paired_with, *pair)
-    return found
+            pairs[measure.label] = Pair(measure.label, measure.paired_with, *pair)
+    return pairs
 
 
 def require_comparable(
     where: str, settings: Any, measures: Sequence[Any], trials: Sequence[Trials]
 ) -> None:
     """Errors: FedreproError for means over other trials side by side, and for half a pair."""
-    for words in _reasons(settings, measures, trials):
-        raise FedreproError(f"{where}: {words}")
+    for reason in _reasons(settings, measures, trials):
+        raise FedreproError(f"{where}: {reason}")
 
 
 def _reasons(settings: Any, measures: Sequence[Any], trials: Sequence[Trials]) -> Iterator[str]:
@@ -91,5 +91,5 @@ def _reasons(settings: Any, measures: Sequence[Any], trials: Sequence[Trials]) -
                     f"method with all of them it is set beside, of {', '.join(labels)}"
                 )
     if settings.paired and not settings.drawing.shows_pairs:
-        able = [n for n, one in components(DRAWING).items() if one.fn.shows_pairs]  # type: ignore
+        able = [n for n, item in components(DRAWING).items() if item.fn.shows_pairs]  # type: ignore
         yield f"`paired` is for the drawings {', '.join(able)}, not {settings.drawing.name}"

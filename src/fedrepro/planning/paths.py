@@ -49,12 +49,12 @@ class TrialBlock:
     @staticmethod
     def parse(text: str) -> TrialBlock:
         match = BLOCK.fullmatch(text)
-        found = TrialBlock(int(match[1]), int(match[2] or match[1])) if match else None
-        if found is None or found.first > found.last:
+        block = TrialBlock(int(match[1]), int(match[2] or match[1])) if match else None
+        if block is None or block.first > block.last:
             raise FedreproError(f"'{text}' is not a range; write first-last, such as 0-9, or 3")
-        if str(found) != text:
-            raise FedreproError(f"'{text}' is a range of one; write '{found}'")
-        return found
+        if str(block) != text:
+            raise FedreproError(f"'{text}' is a range of one; write '{block}'")
+        return block
 
 
 def blocks(count: int, size: int | None) -> list[TrialBlock]:
@@ -138,19 +138,19 @@ class Scenario:
     @property
     def specs(self) -> tuple[Spec, ...]:
         """Its components, in the order of a path."""
-        given = (getattr(self, kind) for kind in SCENARIO)
-        return tuple(spec for spec in given if spec is not None)
+        specs = (getattr(self, kind) for kind in SCENARIO)
+        return tuple(spec for spec in specs if spec is not None)
 
     @property
     def clients(self) -> int:
         """Number of clients. Errors: FedreproError if only the data can tell."""
-        found = clients_of(self.partition)
-        if found is None:
+        count = clients_of(self.partition)
+        if count is None:
             raise FedreproError(
                 f"partition '{self.partition.token}' leaves the number of clients to the data, "
                 "but local models are trained in blocks of known size: give it `clients`"
             )
-        return found
+        return count
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -170,8 +170,8 @@ def specs_of(scenario: Scenario | None) -> tuple[Spec, ...]:
 def clients_of(partition: Spec) -> int | None:
     """Number of clients of a partition, None if only the data can tell."""
     count = partition.component.meta.get("clients", _given_clients)
-    found: int | None = count(partition.values)
-    return found
+    clients: int | None = count(partition.values)
+    return clients
 
 
 def _given_clients(values: Mapping[str, Value]) -> Any:

@@ -41,11 +41,11 @@ AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
 
 def most_trials(exhibits: Iterable[Exhibit]) -> dict[Run, int]:
     """The runs of these exhibits, each with the most trials that any of them asks for."""
-    found: dict[Run, int] = {}
+    by_run: dict[Run, int] = {}
     for exhibit in exhibits:
         for run, trials in exhibit.trials.items():
-            found[run] = max(found.get(run, 0), trials)
-    return found
+            by_run[run] = max(by_run.get(run, 0), trials)
+    return by_run
 
 
 def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str, FedreproError]:
@@ -54,14 +54,14 @@ def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str,
     The exhibits, by key, that give them to a label that none has.
     """
     labels = {measure.label for exhibit in exhibits for measure in exhibit.measures}
-    found = {}
+    errors = {}
     for exhibit in exhibits:
         cases = exhibit.settings.cases.values()
-        for given in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
-            for label in set(given) - labels:
+        for by_label in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
+            for label in set(by_label) - labels:
                 where = f"trials_of of {exhibit.key}, {file.place}"
-                found[exhibit.key] = unknown("method", label, labels, where)
-    return found
+                errors[exhibit.key] = unknown("method", label, labels, where)
+    return errors
 
 
 def _called(entry: Mapping[str, Any]) -> str:
@@ -94,33 +94,33 @@ class Plan:
 
     def _add(self, file: ExhibitFile) -> None:
         """The exhibits of a file; a mistake in one is none of the others."""
-        own: dict[str, Exhibit] = {}
+        exhibits: dict[str, Exhibit] = {}
         names = file.names(self.scale)
         for name in names:
             try:
-                own[f"{file.paper}/{name}"] = self._exhibit(file, name)
+                exhibits[f"{file.paper}/{name}"] = self._exhibit(file, name)
             except FedreproError as error:
                 self.broken[f"{file.paper}/{name}"] = error
-        self._require_used(file, own)
-        own = {key: exhibit for key, exhibit in own.items() if key not in self.broken}
+        self._require_used(file, exhibits)
+        exhibits = {key: exhibit for key, exhibit in exhibits.items() if key not in self.broken}
         # labels that one of those without a mistake does not know may be of one that has one
-        if len(own) == len(names):
-            strange = _unknown_labels(file, list(own.values()))
+        if len(exhibits) == len(names):
+            strange = _unknown_labels(file, list(exhibits.values()))
             self.broken |= strange
-            own = {key: exhibit for key, exhibit in own.items() if key not in strange}
-        self.exhibits |= own
+            exhibits = {key: exhibit for key, exhibit in exhibits.items() if key not in strange}
+        self.exhibits |= exhibits
 
     def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
         """An exhibit, with those of the methods of `also` that fit it."""
-        found = exhibit_of(file.with_also([]), name, self.scale)
+        exhibit = exhibit_of(file.with_also([]), name, self.scale)
         fitting: list[Mapping[str, Any]] = []
         for entry in file.also:
             try:
-                found = exhibit_of(file.with_also([*fitting, entry]), name, self.scale)
+                exhibit = exhibit_of(file.with_also([*fitting, entry]), name, self.scale)
                 fitting.append(entry)
             except FedreproError as error:
                 self.without[f"{file.paper}/{name}", _called(entry)] = error
-        return found
+        return exhibit
 
     def _require_used(self, file: ExhibitFile, own: Mapping[str, Exhibit]) -> None:
         """A method of `also` that fits no exhibit is a mistake in all of them."""
@@ -133,7 +133,7 @@ class Plan:
     def mistakes(self) -> list[str]:
         """A sentence for each exhibit that is left out, or goes without a method of `also`, and for
         each file of such."""
-        files = [f"exhibits of {p} are left out: {one.error}" for p, one in self.unread.items()]
+        files = [f"exhibits of {p} are left out: {file.error}" for p, file in self.unread.items()]
         others = [
             f"{key} goes without '{label}': {error}"
             for (key, label), error in self.without.items()
@@ -147,23 +147,23 @@ class Plan:
         """The exhibits that the config asks for. Errors: FedreproError for one with a mistake."""
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
-            for one in self.unread.values():
-                if wanted == "all" or one.headline:
-                    raise one.error
+            for file in self.unread.values():
+                if wanted == "all" or file.headline:
+                    raise file.error
             for key, error in self.broken.items():
                 if wanted == "all" or self._is_headline(*key.split("/")):
                     raise error
-            found = self.exhibits.values()
-            return [e for e in found if wanted == "all" or e.settings.headline]
+            exhibits = self.exhibits.values()
+            return [e for e in exhibits if wanted == "all" or e.settings.headline]
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
 
     def _is_headline(self, paper: str, name: str) -> bool:
         """Whether an exhibit says so that may be wrong otherwise."""
         file = self.files[paper]
-        own = file.defaults | file.exhibits[name]
-        at = own.get("at")
-        here = at.get(self.scale) if isinstance(at, Mapping) else None
-        return bool((own | dict(here if isinstance(here, Mapping) else {})).get("headline"))
+        settings = file.defaults | file.exhibits[name]
+        at = settings.get("at")
+        layer = at.get(self.scale) if isinstance(at, Mapping) else None
+        return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
     def selected_of(self, paper: str) -> list[Exhibit]:
         """The selected exhibits of one paper."""
@@ -192,10 +192,10 @@ class Plan:
     def splits(self) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
         """Folder of a run's metrics -> the splits it is measured on, for every exhibit, and those
         of them that are followed as its rounds go by."""
-        found: dict[Run, tuple[set[str], set[str]]] = {}
+        by_run: dict[Run, tuple[set[str], set[str]]] = {}
         for exhibit in self.exhibits.values():
             for run in exhibit.runs:
-                known = found.setdefault(run, (set(), set()))
+                known = by_run.setdefault(run, (set(), set()))
                 known[0].update(exhibit.evaluate[run])
                 known[1].update(exhibit.follow[run])
         return {
@@ -203,7 +203,7 @@ class Plan:
                 tuple(sorted(evaluate)),
                 tuple(sorted(follow)),
             )
-            for run, (evaluate, follow) in found.items()
+            for run, (evaluate, follow) in by_run.items()
         }
 
     def splits_at(self, metrics: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -218,17 +218,17 @@ class Plan:
     @cached_property
     def tokens(self) -> dict[tuple[str, str], str]:
         """(kind, name in a path) -> full token, for every component of this scale."""
-        found: dict[tuple[str, str], str] = {}
+        by_name: dict[tuple[str, str], str] = {}
         for run in self.runs:
             specs = specs_of(run.scenario)
             # the name of a component depends on those that stand in the path with it
             for together in (specs, specs[:2], specs[:1]):
                 for spec, name in zip(together, names_of(together), strict=True):
-                    found[spec.kind, name] = spec.token
-            found["methods", method_name(run.method, run.every, run.tune)] = run.method.token
+                    by_name[spec.kind, name] = spec.token
+            by_name["methods", method_name(run.method, run.every, run.tune)] = run.method.token
             if run.tune:
-                found["tune", tune_name(run.tune)] = run.tune.token
-        return found
+                by_name["tune", tune_name(run.tune)] = run.tune.token
+        return by_name
 
     @property
     def shortened(self) -> list[tuple[str, str, str]]:
@@ -237,26 +237,30 @@ class Plan:
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
         """(data set, partition) -> the exhibits, of these, that are about it, controls aside."""
-        found: dict[tuple[Spec, Spec], list[str]] = {}
+        by_pair: dict[tuple[Spec, Spec], list[str]] = {}
         for key in dict.fromkeys(keys):
             points = [p.scenario for p in self.exhibit(key).points if p.scenario]
             for pair in dict.fromkeys((s.dataset, s.partition) for s in points):
-                found.setdefault(pair, []).append(key)
-        return found
+                by_pair.setdefault(pair, []).append(key)
+        return by_pair
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
         """(graph, number of nodes) -> the exhibits, of these, that have a method on it.
 
         Where the data decide how many nodes there are, it is left out.
         """
-        found: dict[tuple[Spec, int], list[str]] = {}
+        by_graph: dict[tuple[Spec, int], list[str]] = {}
         for key in dict.fromkeys(keys):
             scenarios = [run.scenario for run in self.exhibit(key).runs if run.scenario]
-            pairs = [(one.graph, clients_of(one.partition)) for one in scenarios if one.graph]
+            pairs = [
+                (scenario.graph, clients_of(scenario.partition))
+                for scenario in scenarios
+                if scenario.graph
+            ]
             for graph, clients in dict.fromkeys(pairs):
                 if graph is not None and clients is not None:
-                    found.setdefault((graph, clients), []).append(key)
-        return found
+                    by_graph.setdefault((graph, clients), []).append(key)
+        return by_graph
 
     def blocks(self, trials: int) -> list[TrialBlock]:
         """The blocks of trials whose files together hold this many."""

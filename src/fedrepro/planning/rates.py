@@ -79,7 +79,7 @@ def stage_of(run: Run) -> str:
 def setting_count(run: Run) -> int:
     """Settings that a run computes, with every tuning of what they make."""
     tuned = run.tune.expand() if run.tune else ()
-    samples = sum(tuning_of(one).repetitions for one in tuned)
+    samples = sum(tuning_of(tune).repetitions for tune in tuned)
     trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
     return len(list(run.method.expand())) * (1 + samples) * trainings
 
@@ -154,8 +154,8 @@ class Rates:
         for model in self.plan.model_files(scenario, trials):
             table = self._timings(Path(model))
             if table is not None:
-                given = table["seconds"].to_pylist()
-                each = sum(given) / len(given)
+                seconds = table["seconds"].to_pylist()
+                each = sum(seconds) / len(seconds)
                 self.models[self._kind(scenario)].append(each * scenario.clients)
 
     def _timings(self, file: Path) -> pa.Table | None:
@@ -248,21 +248,23 @@ class Rates:
         """Paper, methods of a stage, networks, their kinds and data of an exhibit."""
         if (exhibit.key, stage) not in self.names:
             cases = {run.scenario for run in exhibit.runs if run.scenario}
-            found: set[object] = {exhibit.key.partition("/")[0]}
-            found |= {run.method.name for run in exhibit.runs if stage_of(run) == stage}
-            found |= {
+            names: set[object] = {exhibit.key.partition("/")[0]}
+            names |= {run.method.name for run in exhibit.runs if stage_of(run) == stage}
+            names |= {
                 part for case in cases for part in (case.model, case.model.name, case.dataset)
             }
-            self.names[exhibit.key, stage] = found
+            self.names[exhibit.key, stage] = names
         return self.names[exhibit.key, stage]
 
     def _apart(self, exhibit: Exhibit, scenario: Scenario | None) -> float:
         """How often the multiplications of its nearest network of that kind double, or halve."""
-        if scenario is None or not (own := self.products(scenario)):
+        if scenario is None or not (products := self.products(scenario)):
             return 0.0
         cases = {run.scenario for run in exhibit.runs if run.scenario}
         sizes = {self.products(case) for case in cases if case.model.name == scenario.model.name}
-        return min((abs(round(math.log2(size / own))) for size in sizes if size), default=math.inf)
+        return min(
+            (abs(round(math.log2(size / products))) for size in sizes if size), default=math.inf
+        )
 
     def _known(self, exhibit: Exhibit) -> set[bool]:
         """Whether the form of its data is known; both, where it is of some."""

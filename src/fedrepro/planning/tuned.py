@@ -39,20 +39,20 @@ def tune_of(spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: st
     twice = next((key for key in swept if key in entry.tune), None)
     if twice is not None:
         raise FedreproError(f"{where} sets the tuning's {twice}, which the exhibit sweeps")
-    found = TUNE.spec({**entry.tune, **swept}, where)
-    own = {**spec.values, **entry.training}
-    taken = next((key for key in found.swept if key in own and key not in swept), None)
+    tune = TUNE.spec({**entry.tune, **swept}, where)
+    method_values = {**spec.values, **entry.training}
+    taken = next((key for key in tune.swept if key in method_values and key not in swept), None)
     if taken is not None:
         raise FedreproError(
             f"{where} has a parameter '{taken}' of its own, so that it would be hard to tell from "
             "that of its tuning; list one value for tune, in an entry for each"
         )
-    return found
+    return tune
 
 
 def ways_of(tune: Spec, at: Mapping[str, Any]) -> list[Spec]:
     """The ways of tuning at a point of the exhibit, with these values of what it sweeps."""
-    return [one for one in tune.expand() if all(one[key] == value for key, value in at.items())]
+    return [way for way in tune.expand() if all(way[key] == value for key, value in at.items())]
 
 
 def sweeps_tuning(settings: ExhibitSettings) -> bool:

@@ -57,8 +57,8 @@ def _onednn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b for a matrix b that lies transposed."""
     import torch
 
-    found: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, None, "none", [], "")
-    return found
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(a, b.T, None, "none", [], "")
+    return product
 
 
 def add_product(onto: torch.Tensor, a: torch.Tensor, b: torch.Tensor, factor: float) -> None:
@@ -70,8 +70,8 @@ def add_product(onto: torch.Tensor, a: torch.Tensor, b: torch.Tensor, factor: fl
     if onto.dim() == 2:
         _add(arrays[0], arrays[1], arrays[2], factor)
         return
-    for one, left, right in zip(*arrays, strict=True):
-        _add(one, left, right, factor)
+    for target, left, right in zip(*arrays, strict=True):
+        _add(target, left, right, factor)
 
 
 def _add(onto: np.ndarray, a: np.ndarray, b: np.ndarray, factor: float) -> None:
@@ -80,18 +80,18 @@ def _add(onto: np.ndarray, a: np.ndarray, b: np.ndarray, factor: float) -> None:
 
     gemm = blas.sgemm if onto.dtype == np.float32 else blas.dgemm
     turned = [not value.T.flags.f_contiguous for value in (b, a)]
-    given = [value if turn else value.T for value, turn in zip((b, a), turned, strict=True)]
-    found = gemm(
+    factors = [value if turn else value.T for value, turn in zip((b, a), turned, strict=True)]
+    result = gemm(
         factor,
-        *given,
+        *factors,
         beta=1.0,
         c=onto.T,
         trans_a=turned[0],
         trans_b=turned[1],
         overwrite_c=1,
     )
-    if not np.shares_memory(found, onto):
-        onto[...] = found.T
+    if not np.shares_memory(result, onto):
+        onto[...] = result.T
 
 
 def affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
@@ -100,8 +100,8 @@ def affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.T
 
     if x.device.type != "cpu":
         return torch.baddbmm(bias.unsqueeze(1), x, weight)
-    found: torch.Tensor = _affine().apply(x, weight, bias)
-    return found
+    output: torch.Tensor = _affine().apply(x, weight, bias)
+    return output
 
 
 @cache

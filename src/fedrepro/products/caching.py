@@ -38,11 +38,11 @@ class ByContent(UserProvidedCacheLocator):
     def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
         """None where there is no file, or the folder cannot be written."""
         try:
-            found = cls(py_func, py_file)
-            found.ensure_cache_path()  # type: ignore[no-untyped-call]
+            locator = cls(py_func, py_file)
+            locator.ensure_cache_path()  # type: ignore[no-untyped-call]
         except (OSError, RuntimeError):  # no home
             return None
-        return found
+        return locator
 
 
 @contextmanager

@@ -77,17 +77,17 @@ def compiled(
     try:
         with kept_by_content():
             keep = numba.njit(error_model="numpy", cache=True, fastmath=allowed)
-            found: Function = keep(function)
-        compiled_once(found)
+            dispatcher: Function = keep(function)
+        compiled_once(dispatcher)
     except RuntimeError:  # neither the package's folder nor the user's can be written
-        found = numba.njit(error_model="numpy", fastmath=allowed)(function)
-    return found
+        dispatcher = numba.njit(error_model="numpy", fastmath=allowed)(function)
+    return dispatcher
 
 
 def inner(function: Function) -> Any:
     """A function that compiled functions alone call; it is compiled, and kept, with them."""
-    found: Any = numba.njit
-    return found(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    jit: Any = numba.njit
+    return jit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
 @inner
@@ -187,17 +187,17 @@ def _rows(
         """One more term of each sum."""
         across = [builder.load(vector_at(b, k, b_row, v), align=size_bytes) for v in range(vectors)]
         at = builder.mul(k, a_inner)
-        found = []
+        new_sums = []
         for r in range(height):
-            one = builder.load(builder.gep(each[r], [at]))
+            scalar = builder.load(builder.gep(each[r], [at]))
             lane = builder.insert_element(
-                ir.Constant(vector, ir.Undefined), one, ir.Constant(ir.IntType(32), 0)
+                ir.Constant(vector, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0)
             )
             zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
             spread = builder.shuffle_vector(lane, ir.Constant(vector, ir.Undefined), zeros)
             for v in range(vectors):
-                found.append(builder.call(fused, [spread, across[v], sums[r * vectors + v]]))
-        return found
+                new_sums.append(builder.call(fused, [spread, across[v], sums[r * vectors + v]]))
+        return new_sums
 
     whole = builder.and_(length, constant(-UNROLLED))
     sums, k = _loop(builder, sums, constant(0), whole, add, UNROLLED)
@@ -218,22 +218,22 @@ def _loop(
     builder.position_at_end(test)
     k = builder.phi(first.type)
     k.add_incoming(first, before)
-    held = []
+    phis = []
     for value in values:
         phi = builder.phi(value.type)
         phi.add_incoming(value, before)
-        held.append(phi)
+        phis.append(phi)
     builder.cbranch(builder.icmp_signed("<", k, end), turn, after)
     builder.position_at_end(turn)
-    new: list[Any] = list(held)
+    new: list[Any] = list(phis)
     for step in range(times):
         new = body(new, builder.add(k, ir.Constant(k.type, step)))
     k.add_incoming(builder.add(k, ir.Constant(k.type, times)), builder.block)
-    for phi, value in zip(held, new, strict=True):
+    for phi, value in zip(phis, new, strict=True):
         phi.add_incoming(value, builder.block)
     builder.branch(test)
     builder.position_at_end(after)
-    return list(held), k
+    return list(phis), k
 
 
 def _multiply(
@@ -252,16 +252,16 @@ def _multiply(
             left = (a, row * a_row, a_row, a_inner)
             j = first
             while j < last:
-                here = (out, row * out_row + j, out_row)
+                target = (out, row * out_row + j, out_row)
                 before = (begin, row * begin_row + j, begin_row)
                 if j + COLUMNS <= last:
-                    _tile(COLUMNS, height, length, here, before, left, (b, j, b_row))
+                    _tile(COLUMNS, height, length, target, before, left, (b, j, b_row))
                     j += COLUMNS
                 elif j + HALF <= last:
-                    _tile(HALF, height, length, here, before, left, (b, j, b_row))
+                    _tile(HALF, height, length, target, before, left, (b, j, b_row))
                     j += HALF
                 else:
-                    _tile(PAD, height, length, here, before, left, (b, j, b_row))
+                    _tile(PAD, height, length, target, before, left, (b, j, b_row))
                     j += PAD
             row += height
 
@@ -345,8 +345,8 @@ def log_of(x: float) -> float:
     z = (m - 1.0) / (m + 1.0)
     q = z * z
     small = fma(2.0 * z, q * odd_terms(q), 2.0 * z)
-    found: float = fma(np.float64(twos), TWO_HIGH_64, fma(np.float64(twos), TWO_LOW_64, small))
-    return found
+    log_x: float = fma(np.float64(twos), TWO_HIGH_64, fma(np.float64(twos), TWO_LOW_64, small))
+    return log_x
 
 
 def softplus_of(x: Any) -> Any:
@@ -416,7 +416,7 @@ def _high_of(typing: Any, a: Any, b: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         wide = ir.IntType(128)
-        whole = builder.mul(*(builder.zext(one, wide) for one in given))
+        whole = builder.mul(*(builder.zext(factor, wide) for factor in given))
         return builder.trunc(builder.lshr(whole, ir.Constant(wide, 64)), ir.IntType(64))
 
     return types.uint64(types.uint64, types.uint64), generate

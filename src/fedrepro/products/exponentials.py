@@ -30,7 +30,9 @@ BY_MKL = frozenset(
 
 def by_mkl(operator: str, words: Sequence[object]) -> bool:
     """Whether torch's operator, with these arguments on the CPU, goes by MKL's vector functions."""
-    of_half = operator in ("aten::pow", "aten::pow_") and any(word == 0.5 for word in words[1:2])
+    of_half = operator in ("aten::pow", "aten::pow_") and any(
+        exponent == 0.5 for exponent in words[1:2]
+    )
     return operator in BY_MKL or of_half
 
 
@@ -50,13 +52,17 @@ def root(x: torch.Tensor) -> torch.Tensor:
     """The square root, rounded correctly on the CPU; without a gradient."""
     import torch
 
-    held = x.detach()
-    return torch.from_numpy(np.sqrt(held.numpy())) if held.device.type == "cpu" else held.sqrt()
+    detached = x.detach()
+    return (
+        torch.from_numpy(np.sqrt(detached.numpy()))
+        if detached.device.type == "cpu"
+        else detached.sqrt()
+    )
 
 
 def log_sum_exp(x: torch.Tensor) -> torch.Tensor:
     """log sum_k e**x_k over the last axis; not a number where any x is not finite."""
     top = x.amax(-1, keepdim=True)
-    each = ((x - top) * math.log2(math.e)).exp2_()
+    terms = ((x - top) * math.log2(math.e)).exp2_()
     # the largest term is 1, so what is added to it is at least 0
-    return (each.sum(-1) - 1).log1p().add(top.squeeze(-1))
+    return (terms.sum(-1) - 1).log1p().add(top.squeeze(-1))

@@ -23,8 +23,8 @@ def max_pooled(x: torch.Tensor) -> torch.Tensor:
     Of equal numbers the first of a window, row by row, is taken; what is not a number is kept. An
     odd last row or column is left out.
     """
-    found: torch.Tensor = _pooling().apply(x)
-    return found
+    pooled: torch.Tensor = _pooling().apply(x)
+    return pooled
 
 
 @cache

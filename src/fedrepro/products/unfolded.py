@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:
     """Model by model, to be differentiated: (A, B, C, H, W) by (A, O, C, k, k) to
     (A, B, O, H', W')."""
-    found: torch.Tensor = _convolution().apply(x, weight, padding)
-    return found
+    output: torch.Tensor = _convolution().apply(x, weight, padding)
+    return output
 
 
 def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
@@ -51,13 +51,13 @@ def _convolution() -> Any:
 
         @staticmethod
         def backward(ctx: Any, error: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-            (windows, by), (given, weight) = ctx.saved_tensors, ctx.shapes
+            (windows, by), (shape, weight) = ctx.saved_tensors, ctx.shapes
             flat = error.reshape(*by.shape[:2], -1)
             below = None
             if ctx.needs_input_grad[0]:
                 back = torch.bmm(by.transpose(1, 2), flat)
-                below = fold(back, given[3:], weight[-1], padding=ctx.padding).view(given)
-            each = torch.bmm(flat, windows.transpose(1, 2))
-            return below, each.view(*given[:2], *weight[1:]).sum(1), None
+                below = fold(back, shape[3:], weight[-1], padding=ctx.padding).view(shape)
+            per_example = torch.bmm(flat, windows.transpose(1, 2))
+            return below, per_example.view(*shape[:2], *weight[1:]).sum(1), None
 
     return Convolution

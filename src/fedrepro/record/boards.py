@@ -42,20 +42,20 @@ def entries_folder(reports: Path, paper: str, version: str) -> Path:
 
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Entered]:
     """The entries that are there. Errors: FedreproError for one that is damaged."""
-    found = []
+    entries = []
     for place in sorted(entries_folder(reports, paper, version).glob(f"*/{VERDICT}")):
-        told = read_json_of(place, {"status": str, "exhibits": list, "archive": str})
-        if sha256_of((place.parent / ARCHIVE).read_bytes()) != told["archive"]:
+        verdict = read_json_of(place, {"status": str, "exhibits": list, "archive": str})
+        if sha256_of((place.parent / ARCHIVE).read_bytes()) != verdict["archive"]:
             raise damaged(place.parent / ARCHIVE, "it is not the archive of its verdict")
-        parts = [open_exhibit(place.parent, key, scale) for key in told["exhibits"]]
-        found.append(Entered(VERIFIED if told["status"] == VERIFIED else REPORTED, parts))
-    return found
+        parts = [open_exhibit(place.parent, key, scale) for key in verdict["exhibits"]]
+        entries.append(Entered(VERIFIED if verdict["status"] == VERIFIED else REPORTED, parts))
+    return entries
 
 
 def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
     """All leaderboards of a file of which a part is there."""
-    there = [one for one in file.boards if parts_in(file, one, scale, reports)]
-    return [path for version in there for path in write_board(file, version, scale, reports)]
+    versions = [version for version in file.boards if parts_in(file, version, scale, reports)]
+    return [path for version in versions for path in write_board(file, version, scale, reports)]
 
 
 def write_board(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[Path]:
@@ -66,24 +66,27 @@ def write_board(file: ExhibitFile, version: str, scale: str, reports: Path) -> l
     if no part is there.
     """
     board, keys = file.boards[version], keys_of(file, version, scale)
-    there = parts_in(file, version, scale, reports)
-    if not there:
+    present = parts_in(file, version, scale, reports)
+    if not present:
         raise FedreproError(
             f"{reports} has none of the exhibits of {file.paper}/{version}: {', '.join(keys)}"
         )
-    parts = [open_exhibit(reports, key, scale) for key in there]
+    parts = [open_exhibit(reports, key, scale) for key in present]
     others = entries_in(reports, file.paper, version, scale)
-    found = ground(board, parts, [key for key in keys if key not in there], others)
-    rows = rows_of(found)
-    table, single = csv_text(leaderboard(found, rows)), csv_text(scenarios(found, rows))
+    board_numbers = ground(board, parts, [key for key in keys if key not in present], others)
+    rows = rows_of(board_numbers)
+    table, single = (
+        csv_text(leaderboard(board_numbers, rows)),
+        csv_text(scenarios(board_numbers, rows)),
+    )
     known = [row for row in rows if row.method.computed != REPORTED]
-    drawn = [csv_text(make(found, known)) for make in (leaderboard, scenarios)]
-    told = board.model_dump(mode="json", exclude={"ground", "data"})
+    drawn = [csv_text(make(board_numbers, known)) for make in (leaderboard, scenarios)]
+    settings = board.model_dump(mode="json", exclude={"ground", "data"})
     texts = {
         ".csv": table.encode(),
         ".scenarios.csv": single.encode(),
-        ".times.csv": csv_text(seconds(found, rows)).encode(),
-        **pictures(told, *map(read_csv, drawn)),
+        ".times.csv": csv_text(seconds(board_numbers, rows)).encode(),
+        **pictures(settings, *map(read_csv, drawn)),
     }
     base = reports / file.paper / version
     about = {
@@ -91,10 +94,12 @@ def write_board(file: ExhibitFile, version: str, scale: str, reports: Path) -> l
         "schema": SCHEMA_VERSION,
         "key": f"{file.paper}/{version}",
         "scale": scale,
-        "board": told,
-        "parts": there,
-        "missing": list(found.missing),
-        "without_score": [scene.name for scene in found.entries if scene not in found.scenes],
+        "board": settings,
+        "parts": present,
+        "missing": list(board_numbers.missing),
+        "without_score": [
+            scene.name for scene in board_numbers.entries if scene not in board_numbers.scenes
+        ],
         "files": {suffix: checksum_of(data) for suffix, data in texts.items()},
     }
     for suffix, data in texts.items():

@@ -41,8 +41,8 @@ class CsvDifference:
 
     @property
     def where(self) -> str:
-        at = ", ".join(f"{key} {value}" for key, value in self.point.items() if value != "")
-        return f"{self.method}, {at}" if at else self.method
+        point = ", ".join(f"{key} {value}" for key, value in self.point.items() if value != "")
+        return f"{self.method}, {point}" if point else self.method
 
 
 @dataclass(frozen=True)
@@ -142,16 +142,16 @@ def _verdict(key: str, rows: Sequence[CsvDifference], same_bytes: bool) -> str:
     if same_bytes:
         return f"{key}: the same bytes as the record, {len(rows)} numbers"
     missing = [row for row in rows if row.difference is None]
-    other = [row for row in rows if row.difference]
+    differing = [row for row in rows if row.difference]
     lone = f"; {len(missing)} numbers are on one side only" if missing else ""
-    if not other:
+    if not differing:
         return f"{key}: every number that both have is equal{lone}"
-    accuracy = [row for row in other if (row.metric, row.split) == ("accuracy", "test")]
-    worst = max(accuracy or other, key=lambda row: abs(row.difference or 0.0))
-    what = "test accuracy" if accuracy else worst.metric
+    accuracy = [row for row in differing if (row.metric, row.split) == ("accuracy", "test")]
+    worst = max(accuracy or differing, key=lambda row: abs(row.difference or 0.0))
+    metric = "test accuracy" if accuracy else worst.metric
     errors = "" if worst.errors is None else f", {worst.errors:.1f} combined standard errors"
     return (
-        f"{key}: {len(other)} of {len(rows)} numbers differ{lone}; {what} by at most "
+        f"{key}: {len(differing)} of {len(rows)} numbers differ{lone}; {metric} by at most "
         f"{abs(worst.difference or 0.0):.4g} ({worst.where}: {worst.ours:.4g} here, "
         f"{worst.recorded:.4g} recorded{errors})"
     )
@@ -168,12 +168,12 @@ def _judged(rows: Sequence[CsvDifference], mine: str, kept: str) -> str:
 
 def _other_settings(rows: Sequence[CsvDifference]) -> list[str]:
     """Where another setting of a sweep was chosen than in the record."""
-    found = {
+    sentences = {
         row.where: f"{row.setting} was chosen for {row.where}, {row.recorded_setting} in the record"
         for row in rows
         if row.setting and row.recorded_setting and row.setting != row.recorded_setting
     }
-    return list(found.values())
+    return list(sentences.values())
 
 
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
@@ -182,13 +182,15 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
     if sums[0] != sums[1]:
         notes.append("the data differ: their checksums are not the recorded ones")
-    for what in ("seed", "trials", "components"):
-        if mine[what] != kept[what]:
-            notes.append(f"not as in the record: {what}")
-    asked = (("device", _devices), ("arithmetic", _arithmetic), ("measure_every", _intervals))
-    for what, found in asked:
-        if found(mine) != found(kept):
-            notes.append(f"not as in the record: {what} ({found(mine)}, recorded {found(kept)})")
+    for key in ("seed", "trials", "components"):
+        if mine[key] != kept[key]:
+            notes.append(f"not as in the record: {key}")
+    properties = (("device", _devices), ("arithmetic", _arithmetic), ("measure_every", _intervals))
+    for key, value_of in properties:
+        if value_of(mine) != value_of(kept):
+            notes.append(
+                f"not as in the record: {key} ({value_of(mine)}, recorded {value_of(kept)})"
+            )
     now, then = _versions(mine), _versions(kept)
     changed = [
         f"{name} {now.get(name)} (recorded with {version})"
@@ -205,8 +207,8 @@ def _devices(about: Mapping[str, Any]) -> str:
 
 def _arithmetic(about: Mapping[str, Any]) -> str:
     """That of the runs; descriptions of before it was named are of MKL's products."""
-    found = {made.get("arithmetic", "before it was named") for made in about["computed"]}
-    return " and ".join(sorted(found))
+    names = {made.get("arithmetic", "before it was named") for made in about["computed"]}
+    return " and ".join(sorted(names))
 
 
 def _intervals(about: Mapping[str, Any]) -> str:
@@ -219,8 +221,8 @@ def _intervals(about: Mapping[str, Any]) -> str:
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:
     """Versions of the packages that computed and drew an exhibit, by name."""
-    found: dict[str, set[str]] = {}
+    by_name: dict[str, set[str]] = {}
     for made in (*about["computed"], drawn_of(about)):
         for name, version in made["versions"].items():
-            found.setdefault(name, set()).add(version)
-    return {name: " and ".join(sorted(each)) for name, each in found.items()}
+            by_name.setdefault(name, set()).add(version)
+    return {name: " and ".join(sorted(versions)) for name, versions in by_name.items()}

@@ -98,10 +98,10 @@ class _Entities:
         """An entity that is no file; what is there already is returned as it is."""
         from rocrate.model.contextentity import ContextEntity
 
-        there = self.crate.get(name)
+        existing = self.crate.get(name)
         kind = properties.pop("type")
-        found = {"@type": kind, **{key: value for key, value in properties.items() if value}}
-        return there or self.crate.add(ContextEntity(self.crate, name, properties=found))
+        fields = {"@type": kind, **{key: value for key, value in properties.items() if value}}
+        return existing or self.crate.add(ContextEntity(self.crate, name, properties=fields))
 
     def file(self, path: Path, about: str, place: Path | None = None) -> Any:
         """A file at its own place in the crate, or at `place`."""
@@ -131,8 +131,8 @@ def _root(crate: Any, scale: str, keys: Sequence[str]) -> None:
 def _workflow(entities: _Entities, used: Set[str]) -> None:
     """The workflow with the steps that were `used`, and what it is configured by."""
     crate = entities.crate
-    told = [path for pattern in CONFIGURED for path in sorted(Path().glob(pattern))]
-    for path in (*told, *_of_papers()):
+    configured = [path for pattern in CONFIGURED for path in sorted(Path().glob(pattern))]
+    for path in (*configured, *_of_papers()):
         if path.is_file() and path.as_posix() != WORKFLOW:
             place = _place(path)
             entities.file(path, "Of the workflow or of what it is told", place)
@@ -157,12 +157,14 @@ def _workflow(entities: _Entities, used: Set[str]) -> None:
         url="https://snakemake.github.io",
     )  # fmt: skip
     steps, tools = [], []
-    for at, stage in enumerate((name for name in STAGES if name in used), start=1):
+    for position, stage in enumerate((name for name in STAGES if name in used), start=1):
         tool = entities.add(
             f"#stage-{stage}", type="SoftwareApplication", name=f"fedrepro stage {stage}",
             description=f"It {STAGES[stage]}.", softwareVersion=__version__,
         )  # fmt: skip
-        step = entities.add(f"#step-{stage}", type="HowToStep", position=str(at), workExample=tool)
+        step = entities.add(
+            f"#step-{stage}", type="HowToStep", position=str(position), workExample=tool
+        )
         tools.append(tool)
         steps.append(step)
     main["hasPart"], main["step"] = tools, steps
@@ -198,11 +200,11 @@ def _run(entities: _Entities, files: ExhibitFiles, place: Path) -> None:
         path = Path(f"{files.base}{suffix}")
         results[suffix] = entities.file(path, f"{about['title']}: {key}", Path(f"{place}{suffix}"))
         results[suffix]["exampleOfWork"] = {"@id": "#parameter-exhibit"}
-    told = f"Times, memory and digests of {key}"
-    entities.file(Path(f"{files.base}{RUN}"), told, Path(f"{place}{RUN}"))
+    description = f"Times, memory and digests of {key}"
+    entities.file(Path(f"{files.base}{RUN}"), description, Path(f"{place}{RUN}"))
     config = entities.crate.get(_place(exhibits_file(about["paper"]["name"])).as_posix())
-    objects = [_data(entities, one) for one in about["data"]]
-    objects += [_sources(entities, one) for one in about["computed"]]
+    objects = [_data(entities, data) for data in about["data"]]
+    objects += [_sources(entities, origin) for origin in about["computed"]]
     objects += [config] if config else []
     run = entities.add(
         f"#run-{key}", type="CreateAction", name=about["command"], instrument=crate.mainEntity,
@@ -230,14 +232,14 @@ def _stage(
     key, run = files.about["key"], files.run
     seconds = run.get("cpu_seconds", {}).get(stage)
     machines = ", ".join(
-        f"{one['device']} of {one['cpu']} with {one['cores']} cores"
-        for one in run.get("machines", ())
+        f"{machine['device']} of {machine['cpu']} with {machine['cores']} cores"
+        for machine in run.get("machines", ())
     )
-    told = [f"{seconds:.1f} s of processor time" if seconds else "", f"on {machines}"]
+    parts = [f"{seconds:.1f} s of processor time" if seconds else "", f"on {machines}"]
     drawn = stage == DRAW
     action = entities.add(
         f"#{stage}-{key}", type="CreateAction", name=f"{stage} for {key}",
-        description="" if drawn or not machines else " ".join(filter(None, told)),
+        description="" if drawn or not machines else " ".join(filter(None, parts)),
         instrument=entities.crate.get(f"#stage-{stage}"), object=objects, result=results,
     )  # fmt: skip
     return entities.add(

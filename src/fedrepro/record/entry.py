@@ -72,8 +72,8 @@ class Submission(Strict):
     @property
     def file(self) -> str:
         """The method's file."""
-        (found,) = (name for name in self.files if name.endswith(".py"))
-        return found
+        (file,) = (name for name in self.files if name.endswith(".py"))
+        return file
 
     @property
     def keys(self) -> list[str]:
@@ -103,14 +103,14 @@ class Submitted:
 def pack(entry: Mapping[str, Any], files: Mapping[str, bytes], out: Path) -> Submission:
     """Write an archive: equal entries give equal bytes. `entry` has all keys but `files`."""
     digests = {name: _sha256(data) for name, data in sorted(files.items())}
-    told = Submission.model_validate({**entry, "files": digests})
-    text = json_text(told.model_dump(mode="json", by_alias=True))
+    submission = Submission.model_validate({**entry, "files": digests})
+    text = json_text(submission.model_dump(mode="json", by_alias=True))
     with atomic(out) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in ((MANIFEST, text.encode()), *sorted(files.items())):
             member = zipfile.ZipInfo(name)  # of 1980: nothing in it depends on the time of day
             member.external_attr = 0o644 << 16
             archive.writestr(member, data, zipfile.ZIP_DEFLATED)
-    return told
+    return submission
 
 
 def unpack(path: Path, folder: Path) -> Submitted:
@@ -126,53 +126,56 @@ def unpack(path: Path, folder: Path) -> Submitted:
         if path.stat().st_size > LARGEST:
             raise _refused(path, f"it is larger than {LARGEST:,} bytes")
         with zipfile.ZipFile(path) as archive:
-            found = dict(_members(path, archive))
-        whole = _sha256(path.read_bytes())
+            contents = dict(_members(path, archive))
+        digest = _sha256(path.read_bytes())
     except FedreproError:
         raise
     except Exception as error:  # the reader of a damaged archive can raise anything
         raise _refused(path, f"it is no zip archive, or damaged ({one_line(error)})") from error
-    if MANIFEST not in found:
+    if MANIFEST not in contents:
         raise _refused(path, f"it has no {MANIFEST}")
-    (folder / MANIFEST).write_bytes(found.pop(MANIFEST))
+    (folder / MANIFEST).write_bytes(contents.pop(MANIFEST))
     entry = _entry(path, folder / MANIFEST)
-    for name in (*entry.files, *found):
-        if name not in found:
+    for name in (*entry.files, *contents):
+        if name not in contents:
             raise _refused(path, f"{name} is missing, which {MANIFEST} names")
         if name not in entry.files:
             raise _refused(path, f"it has {name}, which {MANIFEST} does not name")
-        if _sha256(found[name]) != entry.files[name]:
+        if _sha256(contents[name]) != entry.files[name]:
             raise _refused(path, f"{name} is not the file that {MANIFEST} names: it was altered")
-    if sum(name.endswith(".py") for name in found) != 1:
+    if sum(name.endswith(".py") for name in contents) != 1:
         raise _refused(path, "an entry has one Python file, with its method")
-    for name, data in found.items():
+    for name, data in contents.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(data)
-    return Submitted(entry, folder, whole)
+    return Submitted(entry, folder, digest)
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
     """The files of an archive by name, as far as an entry may have them."""
     members = archive.infolist()
-    if len(members) > MOST_FILES or sum(one.file_size for one in members) > LARGEST:
+    if len(members) > MOST_FILES or sum(info.file_size for info in members) > LARGEST:
         raise _refused(path, f"it holds more than {MOST_FILES:,} files or {LARGEST:,} bytes")
     seen: set[str] = set()
-    for one in members:
-        name = one.filename
+    for member in members:
+        name = member.filename
         if name != MANIFEST and not NAME.fullmatch(name):
             raise _refused(path, f"it holds {shown(name)}, a name that no file of an entry has")
         if name in seen:
             raise _refused(path, f"it holds {name} twice")
         seen.add(name)
-        mode = one.external_attr >> 16
-        if one.is_dir() or (mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode)):
+        mode = member.external_attr >> 16
+        if member.is_dir() or (mode and not stat.S_ISREG(mode) and stat.S_IFMT(mode)):
             raise _refused(path, f"{name} is no plain file")
-        if one.file_size > LARGEST_FILE:
+        if member.file_size > LARGEST_FILE:
             raise _refused(path, f"{name} is larger than {LARGEST_FILE:,} bytes")
-        if one.flag_bits & 1 or one.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        if member.flag_bits & 1 or member.compress_type not in (
+            zipfile.ZIP_STORED,
+            zipfile.ZIP_DEFLATED,
+        ):
             raise _refused(path, f"{name} is encrypted, or packed in an unusual way")
-        yield name, archive.read(one)
+        yield name, archive.read(member)
 
 
 def _entry(path: Path, manifest: Path) -> Submission:

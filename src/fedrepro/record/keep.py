@@ -46,8 +46,8 @@ class Recorded:
 
 def exhibits_in(source: Path, scale: str) -> list[str]:
     """The exhibits of a scale that a reports folder holds, as paper/name."""
-    found = sorted((source / scale).glob("*/*.metrics.parquet"))
-    return [f"{path.parent.name}/{path.name.removesuffix('.metrics.parquet')}" for path in found]
+    paths = sorted((source / scale).glob("*/*.metrics.parquet"))
+    return [f"{path.parent.name}/{path.name.removesuffix('.metrics.parquet')}" for path in paths]
 
 
 def record(
@@ -65,15 +65,15 @@ def record(
             f"there is no exhibit in {source / scale}; "
             f"make them with: snakemake --cores 2 reports/{scale}/index.html"
         )
-    done = Recorded()
-    read = {key: _read(scale, key, source, done.warnings) for key in keys}
+    recorded = Recorded()
+    read = {key: _read(scale, key, source, recorded.warnings) for key in keys}
     for key, contents in read.items():
-        done.files.extend(_write(target / scale / key, contents))
+        recorded.files.extend(_write(target / scale / key, contents))
         runs_file(scale, key, target).unlink(missing_ok=True)  # it is finished
     papers = dict.fromkeys(key.partition("/")[0] for key in keys)
-    done.files.extend(path for paper in papers for path in _judge(scale, paper, target))
-    done.files.extend(path for paper in papers for path in _ranked(scale, paper, target))
-    return done
+    recorded.files.extend(path for paper in papers for path in _judge(scale, paper, target))
+    recorded.files.extend(path for paper in papers for path in _ranked(scale, paper, target))
+    return recorded
 
 
 def _judge(scale: str, paper: str, target: Path) -> list[Path]:
@@ -84,8 +84,8 @@ def _judge(scale: str, paper: str, target: Path) -> list[Path]:
     published = claims_file(paper)
     if not published.exists():
         return []
-    own = [key for key in exhibits_in(target, scale) if key.startswith(f"{paper}/")]
-    text = csv_text(verdicts(published, own, target / scale))
+    keys = [key for key in exhibits_in(target, scale) if key.startswith(f"{paper}/")]
+    text = csv_text(verdicts(published, keys, target / scale))
     return write_claims(target / scale / paper / CLAIMS, text)
 
 
@@ -115,18 +115,18 @@ def _read(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, 
 def _doubts(about: Mapping[str, Any]) -> list[str]:
     """Sentences about sources that nobody can go back to."""
     name = f"{about['key']} at scale {about['scale']}"
-    made = [("drawn", drawn_of(about)), *(("computed", one) for one in about["computed"])]
+    origins = [("drawn", drawn_of(about)), *(("computed", origin) for origin in about["computed"])]
     lost = [
-        f"{name} was {what} at git revision {one['revision']}, which cannot be checked out again; "
-        "commit first and make it anew, so that others can repeat it"
-        for what, one in made
-        if one["revision"] == "unknown" or one["revision"].endswith("-dirty")
+        f"{name} was {what} at git revision {origin['revision']}, which cannot be checked out "
+        "again; commit first and make it anew, so that others can repeat it"
+        for what, origin in origins
+        if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty")
     ]
     changed = [
-        f"the sources changed while {name} was computed, from {one['digest'][:12]} to "
-        f"{one['changed_to'][:12]}, so that it may be of both; make it anew"
-        for one in about["computed"]
-        if "changed_to" in one
+        f"the sources changed while {name} was computed, from {origin['digest'][:12]} to "
+        f"{origin['changed_to'][:12]}, so that it may be of both; make it anew"
+        for origin in about["computed"]
+        if "changed_to" in origin
     ]
     return lost + changed
 
@@ -154,13 +154,13 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
 
 def _machines(about: Mapping[str, Any], warnings: list[str]) -> list[dict[str, Any]]:
     """The machines and devices that computed an exhibit, as its files say."""
-    known = [one for one in about["computed"] if "machine" in one]
+    known = [origin for origin in about["computed"] if "machine" in origin]
     if len(known) < len(about["computed"]):
         warnings.append(
             f"the machine of {about['key']} is not recorded in full: some of its results are of "
             "before they said where they were computed"
         )
-    texts = {json.dumps({"device": one["device"], **one["machine"]}) for one in known}
+    texts = {json.dumps({"device": origin["device"], **origin["machine"]}) for origin in known}
     return [json.loads(text) for text in sorted(texts)]
 
 

@@ -96,13 +96,13 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
     """A page with all its numbers asked anew of a record; links stay, or are what `show` makes."""
 
     def answer(found: re.Match[str]) -> str:
-        asked = _query(found)
-        of_table = "{" in asked.question or asked.question.startswith("row ")
-        told = asked.text if of_table else _told(asked, record)
+        query = _query(found)
+        of_table = "{" in query.question or query.question.startswith("row ")
+        reply = query.text if of_table else _told(query, record)
         if show:
-            return show(asked, told)
+            return show(query, reply)
         whole, begin = found[0], found.start()
-        return whole[: found.start("text") - begin] + told + whole[found.end("text") - begin :]
+        return whole[: found.start("text") - begin] + reply + whole[found.end("text") - begin :]
 
     lines, heads = text.split("\n"), None
     for number, line in enumerate(lines):
@@ -117,7 +117,7 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
 
 def without_links(text: str) -> str:
     """The text with its numbers as plain text."""
-    return LINK.sub(lambda found: found["text"], text)
+    return LINK.sub(lambda match: match["text"], text)
 
 
 def _query(found: re.Match[str]) -> Query:
@@ -126,26 +126,26 @@ def _query(found: re.Match[str]) -> Query:
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
     """A row of a table with the numbers below each head that asks for some."""
-    cells, own = line.split("|"), LINK.search(line)
-    said = [without_links(cell).strip() for cell in cells]
-    if own:
-        said[0] = own["question"].removeprefix("row ")
-    for at, (cell, head) in enumerate(zip(cells, heads, strict=True)):
+    cells, row_link = line.split("|"), LINK.search(line)
+    texts = [without_links(cell).strip() for cell in cells]
+    if row_link:
+        texts[0] = row_link["question"].removeprefix("row ")
+    for index, (cell, head) in enumerate(zip(cells, heads, strict=True)):
         if head and NUMBER.search(cell):
-            asked = re.sub(r"\{(\d+)\}", lambda found: said[int(found[1])], head["question"])
-            cells[at] = _told(Query(cell, (own or head)["file"], asked), record)
+            question = re.sub(r"\{(\d+)\}", lambda match: texts[int(match[1])], head["question"])
+            cells[index] = _told(Query(cell, (row_link or head)["file"], question), record)
     return "|".join(cells)
 
 
 def _told(asked: Query, record: Path) -> str:
-    found = _answer(asked, record)
-    if isinstance(found, str):
-        return found
+    answer = _answer(asked, record)
+    if isinstance(answer, str):
+        return answer
     likes = NUMBER.findall(asked.text)
-    if len(likes) != len(found):
-        raise _wrong(asked, f"has {len(found)} numbers, and the text has {len(likes)}")
-    told = iter([in_words(*both) for both in zip(found, likes, strict=True)])
-    return NUMBER.sub(lambda _: next(told), asked.text)
+    if len(likes) != len(answer):
+        raise _wrong(asked, f"has {len(answer)} numbers, and the text has {len(likes)}")
+    texts = iter([in_words(*both) for both in zip(answer, likes, strict=True)])
+    return NUMBER.sub(lambda _: next(texts), asked.text)
 
 
 def _answer(asked: Query, record: Path) -> list[float] | str:
@@ -156,16 +156,20 @@ def _answer(asked: Query, record: Path) -> list[float] | str:
         return _group(asked, board, float(group["number"]), group["kind"])
     claims = path.name == "claims.csv" and asked.question.startswith("claims")
     if count or claims:
-        rows = [row for own in _parsed(path.read_bytes(), path.suffix).values() for row in own]
+        rows = [
+            row
+            for metric_rows in _parsed(path.read_bytes(), path.suffix).values()
+            for row in metric_rows
+        ]
         if count:
             return [float(len(_fitting(asked, rows, count["cell"], empty=False)))]
         verdicts = [*{row["claim"]: row["verdict"] for row in rows}.values()]
-        said = asked.question.partition(" that ")[2]
-        return [float(verdicts.count(VERDICTS.get(said, said)) if said else len(verdicts))]
+        verdict = asked.question.partition(" that ")[2]
+        return [float(verdicts.count(VERDICTS.get(verdict, verdict)) if verdict else len(verdicts))]
     return [
         number
-        for one in re.split(r"(?<!,) then ", asked.question)  # labels have ", then "
-        for number in _numbers(replace(asked, question=one), record)
+        for question in re.split(r"(?<!,) then ", asked.question)  # labels have ", then "
+        for number in _numbers(replace(asked, question=question), record)
     ]
 
 
@@ -189,11 +193,11 @@ def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
         frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
     else:
         frame = read_csv(content.decode())
-    found: dict[str, list[Cells]] = {}
+    by_metric: dict[str, list[Cells]] = {}
     for row in frame.to_dict("records"):
         cells = {str(k): None if v in ("", None) or v != v else v for k, v in row.items()}
-        found.setdefault(str(cells.get("metric", "")), []).append(cells)
-    return found
+        by_metric.setdefault(str(cells.get("metric", "")), []).append(cells)
+    return by_metric
 
 
 def in_words(value: float, like: str) -> str:
@@ -201,13 +205,13 @@ def in_words(value: float, like: str) -> str:
     whole, point, digits = like.partition(".")
     sign = "+" if like.startswith("+") else ""
     comma = "," if "," in like or len(whole) < 4 else ""
-    told = f"{value:{sign}{comma}.{len(digits) if point else 0}f}"
-    return told.replace("-", "−") if like.startswith("−") else told
+    formatted = f"{value:{sign}{comma}.{len(digits) if point else 0}f}"
+    return formatted.replace("-", "−") if like.startswith("−") else formatted
 
 
 def _group(asked: Query, board: pd.DataFrame, number: float, kind: str) -> str:
-    own = board[(board["starts"] == board["starts"].iloc[0]) & (board["class"] == kind)]
-    names = own[own["group"] == number]["method"].tolist()
+    rows = board[(board["starts"] == board["starts"].iloc[0]) & (board["class"] == kind)]
+    names = rows[rows["group"] == number]["method"].tolist()
     if not names:
         raise _wrong(asked, f"finds no method in {asked.file}")
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
@@ -225,36 +229,41 @@ class Measurement:
         """The difference in the trials that both have, or the quotient of means."""
         if sign != "minus":
             return Measurement(self.value / other.value - (sign == "beyond"), np.empty(0))
-        many = min(len(self.trials), len(other.trials))
-        each = self.trials[:many] - other.trials[:many]
-        return Measurement(float(np.mean(each)) if many else self.value - other.value, each)
+        count = min(len(self.trials), len(other.trials))
+        differences = self.trials[:count] - other.trials[:count]
+        return Measurement(
+            float(np.mean(differences)) if count else self.value - other.value, differences
+        )
 
 
 def _numbers(asked: Query, record: Path) -> list[float]:
-    found = QUESTION.fullmatch(asked.question)
-    sides = [SIDE.fullmatch(found[name] or "") for name in ("first", "second")] if found else [None]
-    if not found or not sides[0]:
+    match = QUESTION.fullmatch(asked.question)
+    sides = [SIDE.fullmatch(match[name] or "") for name in ("first", "second")] if match else [None]
+    if not match or not sides[0]:
         raise _wrong(asked, "is no question; see record/sentences.py")
-    one, end = sides[0].groupdict(), found["end"] or "each"
+    side, end = sides[0].groupdict(), match["end"] or "each"
     if sides[1] is None:
-        rows = _rows(asked, record, one)
+        rows = _rows(asked, record, side)
     else:
-        two = sides[1].groupdict()
-        one["cell"] = one["cell"] or two["cell"]
-        if not two["metric"]:
-            two |= {key: one[key] for key in ("metric", "split")}
-        ours = two["method"] == PRINT
-        both = _rows(asked, record, one, ours=ours), _rows(asked, record, one if ours else two)
+        other_side = sides[1].groupdict()
+        side["cell"] = side["cell"] or other_side["cell"]
+        if not other_side["metric"]:
+            other_side |= {key: side[key] for key in ("metric", "split")}
+        ours = other_side["method"] == PRINT
+        both = (
+            _rows(asked, record, side, ours=ours),
+            _rows(asked, record, side if ours else other_side),
+        )
         if len(both[0]) != len(both[1]):
             raise _wrong(asked, "compares methods that are not at the same places")
-        rows = [a.apart(b, found["sign"]) for a, b in zip(*both, strict=True)]
-    if len(rows) > 1 and not found["end"]:
+        rows = [a.apart(b, match["sign"]) for a, b in zip(*both, strict=True)]
+    if len(rows) > 1 and not match["end"]:
         raise _wrong(asked, f"fits {len(rows)} numbers in {asked.file}, not one")
     if end in OF_TRIALS and not all(row.ends or len(row.trials) for row in rows):
         raise _wrong(asked, "asks for trials where there are none")
-    unit = all_metrics().get(one["metric"] or "accuracy")
-    share = unit is not None and unit.unit.startswith("share") and found["sign"] in (None, "minus")
-    factor = (-1 if found["less"] else 1) * (100.0 if share else SCALES[found["scale"]])
+    unit = all_metrics().get(side["metric"] or "accuracy")
+    share = unit is not None and unit.unit.startswith("share") and match["sign"] in (None, "minus")
+    factor = (-1 if match["less"] else 1) * (100.0 if share else SCALES[match["scale"]])
     return _reduced(rows, end, len(NUMBER.findall(asked.text)), factor)
 
 
@@ -267,14 +276,14 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
         return values if end == "each" else [min(values), max(values)]
     if rows[0].ends:
         low, high, level = rows[0].ends
-        found = [values[0], *sorted((factor * low, factor * high)), 100 * level]
+        numbers = [values[0], *sorted((factor * low, factor * high)), 100 * level]
     else:
         trials = factor * np.mean([row.trials for row in rows], axis=0)
         if end != "interval":
             return trials[:many].tolist() if end == "trials" else [float(np.std(trials, ddof=1))]
         half = half_width(trials[:, None], 0.95)[0]
-        found = [float(trials.mean() + by) for by in (0.0, -half, half)]
-    return found[1:3] if many == 2 else found[:many]
+        numbers = [float(trials.mean() + offset) for offset in (0.0, -half, half)]
+    return numbers[1:3] if many == 2 else numbers[:many]
 
 
 def _rows(
@@ -301,18 +310,20 @@ def _rows(
     rows = _fitting(asked, rows, side["cell"])
     ends = ("low", "high", "confidence") if claims else ()
     if claims:  # a check that several readings share has several rows
-        own = [row for row in rows if row[column] is not None]
-        rows = [*{(row[column], *(row[end] for end in ends)): row for row in own}.values()]
+        valued = [row for row in rows if row[column] is not None]
+        rows = [*{(row[column], *(row[end] for end in ends)): row for row in valued}.values()]
     if not rows:
         raise _wrong(asked, f"fits 0 numbers of {method} in {asked.file}, not one")
-    found = []
+    measurements = []
     for row in rows:
         paired = row.get("paired_mean") if column == "mean" else None
         value = row[column] if paired is None else paired
         known = column == "mean" and row.get("by_trial") is not None
-        each = np.array(str(row["by_trial"]).split() if known else [], float)
-        found.append(Measurement(_float(value), each, tuple(_float(row[end]) for end in ends)))
-    return found
+        trials = np.array(str(row["by_trial"]).split() if known else [], float)
+        measurements.append(
+            Measurement(_float(value), trials, tuple(_float(row[end]) for end in ends))
+        )
+    return measurements
 
 
 def _float(value: object) -> float:

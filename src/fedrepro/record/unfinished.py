@@ -27,19 +27,19 @@ def keep_runs(plan: Plan, key: str, target: Path = RECORD) -> tuple[Path, int, i
     Errors: FedreproError if none is finished or one is damaged.
     """
     names = list(_names(plan, key))
-    there = [name for name in names if Path(at_hand(name)).exists()]
-    if not there:
+    finished = [name for name in names if Path(at_hand(name)).exists()]
+    if not finished:
         raise FedreproError(f"no run of {key} at scale {plan.scale} is finished, nothing is kept")
     path = runs_file(plan.scale, key, target)
     with atomic(path) as temporary, tarfile.open(temporary, "w:xz") as archive:
-        for name in dict.fromkeys(one for run in there for one in _together(run)):
-            found = Path(at_hand(name))
-            read_table(found, found.stem)  # refuses what is damaged
+        for name in dict.fromkeys(part for run in finished for part in _together(run)):
+            source = Path(at_hand(name))
+            read_table(source, source.stem)  # refuses what is damaged
             member = tarfile.TarInfo(name)  # without owner and time: the same runs, the same bytes
-            member.size = found.stat().st_size
-            with found.open("rb") as file:
+            member.size = source.stat().st_size
+            with source.open("rb") as file:
                 archive.addfile(member, file)
-    return path, len(there), len(names)
+    return path, len(finished), len(names)
 
 
 def restore_runs(plan: Plan, key: str, target: Path = RECORD) -> tuple[int, int]:
@@ -89,8 +89,8 @@ def _together(name: str) -> Iterator[str]:
 def _as_in_results(path: Path) -> str:
     """The name of a file in results, wherever it lies."""
     text = path.as_posix()
-    there = brought("results/")
-    return f"results/{text.removeprefix(there)}" if text.startswith(there) else text
+    prefix = brought("results/")
+    return f"results/{text.removeprefix(prefix)}" if text.startswith(prefix) else text
 
 
 def _trains(folder: PurePosixPath) -> bool:

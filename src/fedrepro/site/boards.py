@@ -45,15 +45,15 @@ def board_html(shown: ShownBoard) -> list[str]:
         "",
     ]
     if "computed" in shown.table:
-        words = "; ".join(f"<i>{word}</i>: {told}" for word, told in COMPUTED.items())
-        lines += [f"<p>Some rows are entries of others. {words}.</p>", ""]
-    for starts, own in shown.table.groupby("starts", sort=False):
-        lines += [f"### Clients of {starts}", "", _table(shown, str(starts), own), ""]
-        lines += [_handed(own), ""]
-    for name, told in PICTURES.items():
+        meanings = "; ".join(f"<i>{word}</i>: {meaning}" for word, meaning in COMPUTED.items())
+        lines += [f"<p>Some rows are entries of others. {meanings}.</p>", ""]
+    for starts, rows in shown.table.groupby("starts", sort=False):
+        lines += [f"### Clients of {starts}", "", _table(shown, str(starts), rows), ""]
+        lines += [_handed(rows), ""]
+    for name, caption in PICTURES.items():
         lines += [
             f'<figure><a href="{at}.{name}.svg"><img src="{at}.{name}.svg" loading="lazy" '
-            f'alt="{told}"></a><figcaption>{told}</figcaption></figure>',
+            f'alt="{caption}"></a><figcaption>{caption}</figcaption></figure>',
             "",
         ]
     lines += [
@@ -74,11 +74,11 @@ def board_top(shown: ShownBoard) -> list[str]:
     rows = [
         (
             html_text(kind),
-            ", ".join(f"<b>{html_text(name)}</b>" for name in own["method"]),
-            _range(own["score"], _number),
-            _range(own["bytes_up"], lambda sent: f"{sent:.1f} ×"),
+            ", ".join(f"<b>{html_text(name)}</b>" for name in members["method"]),
+            _range(members["score"], _number),
+            _range(members["bytes_up"], lambda sent: f"{sent:.1f} ×"),
         )
-        for kind, own in first.groupby("class", sort=False)
+        for kind, members in first.groupby("class", sort=False)
     ]
     if not rows:
         return []
@@ -108,11 +108,11 @@ def _range(values: Any, told: Callable[[float], str]) -> str:
 def _there(about: Mapping[str, Any]) -> str:
     """Which of its exhibits it is made of."""
     whole = len(about["parts"]) + len(about["missing"])
-    told = f"Made from {len(about['parts'])} of {whole} exhibits."
+    text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:
         names = "; ".join(about["without_score"])
-        told += f" Without a score, since baseline and ceiling are too near: {names}."
-    return html_text(told)
+        text += f" Without a score, since baseline and ceiling are too near: {names}."
+    return html_text(text)
 
 
 def _table(shown: ShownBoard, starts: str, own: Any) -> str:
@@ -160,8 +160,8 @@ def _handed(own: Any) -> str:
         sent = _text(row["clients_also_send"])
         more = f" Clients also send: {sent}." if sent else ""
         items.append(f"<li><b>{_text(row['method'])}</b>: {_text(row['sees'])}.{more}</li>")
-    told = "".join(items)
-    return f"<details><summary>What each method is handed</summary><ul>{told}</ul></details>"
+    body = "".join(items)
+    return f"<details><summary>What each method is handed</summary><ul>{body}</ul></details>"
 
 
 def _number(value: float) -> str:
@@ -172,8 +172,8 @@ def _number(value: float) -> str:
 def _seconds(shown: ShownBoard, starts: str, method: str) -> str:
     times = shown.times
     at = (times["starts"] == starts) & (times["method"] == method)
-    own = times[at & (times["metric"] == "server_seconds")]["mean"]
-    return f"{float(own.iloc[0]):.2f}" if len(own) else ""
+    seconds = times[at & (times["metric"] == "server_seconds")]["mean"]
+    return f"{float(seconds.iloc[0]):.2f}" if len(seconds) else ""
 
 
 def _text(value: Any) -> str:

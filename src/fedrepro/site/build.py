@@ -93,45 +93,45 @@ def _require_own(out: Path) -> None:
 
 
 def _source(reports: Reports, folder: Path, root: Path) -> Contents:
-    found = Contents()
+    contents = Contents()
     whole = reports.scale == "paper"  # findings are of that scale, and others are drawn often
     files = _guides(root)
     elsewhere = {file: page for page, file in files.items()}
     guides = Guides(root.resolve(), root / RECORD, elsewhere, () if whole else (FINDINGS,))
     names = sorted(files, key=lambda page: PurePosixPath(page).with_suffix("").parts)
     for name in (name for name in names if whole or not name.startswith(FINDINGS)):
-        found.pages[name] = guides.page(PurePosixPath(files[name]))
-    findings = [name for name in found.pages if name.startswith(FINDINGS)]
+        contents.pages[name] = guides.page(PurePosixPath(files[name]))
+    findings = [name for name in contents.pages if name.startswith(FINDINGS)]
     answers = _answers(guides, findings, files)
     charts: set[str] = set()
     for paper in reports.papers:
-        charts |= _paper(paper, folder, found)
-        own = [(_title(found.pages[n]), n) for n in findings if _of(n) == paper.name]
+        charts |= _paper(paper, folder, contents)
+        details = [(_title(contents.pages[n]), n) for n in findings if _of(n) == paper.name]
         text = answers[1].get(paper.name, "")
-        found.pages[f"papers/{paper.name}.md"] = pages.paper_page(
-            paper, text, own, frozenset(charts)
+        contents.pages[f"papers/{paper.name}.md"] = pages.paper_page(
+            paper, text, details, frozenset(charts)
         )
     methods = method_pages(reports)
-    found.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
-    origin = ORIGIN if ORIGIN in found.pages else ""  # there are guides in a checkout alone
-    found.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
+    contents.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
+    origin = ORIGIN if ORIGIN in contents.pages else ""  # there are guides in a checkout alone
+    contents.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
     if reports.maps or reports.graphs:
-        found.pages["drawings.md"] = pages.drawings_page(reports)
+        contents.pages["drawings.md"] = pages.drawings_page(reports)
         for each in (*reports.maps, *reports.graphs):
-            found.copies[f"shown/{each['image']}"] = folder / each["image"]
-    found.pages |= _api() if whole else {}
-    found.pages["index.md"] = pages.home(reports, answers[0], _trees(reports, found.pages))
-    found.copies |= {copied(own): root / own for own in guides.copies}
-    _add_static(found, charts)
-    return found
+            contents.copies[f"shown/{each['image']}"] = folder / each["image"]
+    contents.pages |= _api() if whole else {}
+    contents.pages["index.md"] = pages.home(reports, answers[0], _trees(reports, contents.pages))
+    contents.copies |= {copied(path): root / path for path in guides.copies}
+    _add_static(contents, charts)
+    return contents
 
 
 def _guides(root: Path) -> dict[str, str]:
     """Page -> file below the root; findings of a paper lie in its folder, and are pages of docs."""
     paths = [path.relative_to(root) for path in (root / "docs").glob("**/*.md")]
     paths += [Path("config/README.md")] if (root / "config/README.md").exists() else []
-    found = {path.as_posix(): path.as_posix() for path in paths}
-    return found | {f"{FINDINGS}{name}.md": f.as_posix() for name, f in findings_in(root).items()}
+    files = {path.as_posix(): path.as_posix() for path in paths}
+    return files | {f"{FINDINGS}{name}.md": f.as_posix() for name, f in findings_in(root).items()}
 
 
 def _title(text: str) -> str:
@@ -146,16 +146,16 @@ def _answers(
     guides: Guides, findings: Sequence[str], files: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Paper -> its finding, for home and for its own page; only at the paper's size."""
-    found: tuple[dict[str, str], dict[str, str]] = {}, {}
+    answers: tuple[dict[str, str], dict[str, str]] = {}, {}
     for name in findings:
         paper = _of(name)
         if PurePosixPath(name).stem != paper:
             continue
         text = (guides.root / files[name]).read_text(encoding="utf-8")
         opening = re.split(r"^## |<!--", text.partition("\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
-        for depth, told in enumerate(found):
-            told[paper] = guides.numbered(opening.strip(), depth)
-    return found
+        for depth, by_paper in enumerate(answers):
+            by_paper[paper] = guides.numbered(opening.strip(), depth)
+    return answers
 
 
 def _paper(paper: Paper, folder: Path, found: Contents) -> set[str]:
@@ -187,8 +187,8 @@ def _trees(reports: Reports, found: Mapping[str, str]) -> list[tuple[str, list[s
     guides = sorted(n for n in found if n.startswith("docs/") and n.count("/") == 1)
     of = {True: "Leaderboards", False: "Papers"}
     trees = [
-        (caption, [f"papers/{p.name}" for p in reports.papers if bool(p.boards) == there])
-        for there, caption in of.items()
+        (caption, [f"papers/{p.name}" for p in reports.papers if bool(p.boards) == has_boards])
+        for has_boards, caption in of.items()
     ]
     details = [name for name in found if name.startswith(FINDINGS)]
     data = [name for name in DATA if name in found]
@@ -207,9 +207,9 @@ def _trees(reports: Reports, found: Mapping[str, str]) -> list[tuple[str, list[s
 def _rooms() -> list[str]:
     """The rooms that others may want to call: general ones, and the arithmetic of papers."""
     other = {"drawings", *(name.rpartition(".")[2] for name in KINDS.values())}
-    folders = [folder for own in packs().values() for folder in sorted(own.iterdir())]
-    own = [f for f in folders if (f / "__init__.py").is_file() and f.name not in other]
-    return [*ROOMS, *(f"papers.{folder.parent.name}.{folder.name}" for folder in own)]
+    folders = [folder for pack in packs().values() for folder in sorted(pack.iterdir())]
+    rooms = [f for f in folders if (f / "__init__.py").is_file() and f.name not in other]
+    return [*ROOMS, *(f"papers.{folder.parent.name}.{folder.name}" for folder in rooms)]
 
 
 def _api() -> dict[str, str]:
@@ -218,7 +218,7 @@ def _api() -> dict[str, str]:
 
     import fedrepro
 
-    found, names = {}, []
+    texts, names = {}, []
     for room in _rooms():
         base = Path(fedrepro.__path__[0], *room.split("."))
         inner = sorted(m.name for m in pkgutil.iter_modules([str(base)])) if base.is_dir() else []
@@ -230,16 +230,16 @@ def _api() -> dict[str, str]:
             lines += [f"## {module}", ""] if module != modules[0] else []
             lines += ["```{eval-rst}", f".. automodule:: {module}", "   :members:", "```", ""]
         names.append(room.rpartition(".")[2])
-        found[f"api/{names[-1]}.md"] = "\n".join(lines)
+        texts[f"api/{names[-1]}.md"] = "\n".join(lines)
     listed = "\n".join(names)
     text = f"# API\n\nMade from docstrings.\n\n```{{toctree}}\n:titlesonly:\n\n{listed}\n```\n"
-    return found | {"api/index.md": text}
+    return texts | {"api/index.md": text}
 
 
 def _add_static(found: Contents, charts: set[str]) -> None:
-    own = resources.files("fedrepro.site")
+    package = resources.files("fedrepro.site")
     for name in (STYLE, "site.js"):
-        found.static[name] = (own / name).read_text(encoding="utf-8")
+        found.static[name] = (package / name).read_text(encoding="utf-8")
     found.static["tables.js"] = _tables_script()
     if charts:
         found.static["vega.js"] = vega_script()
@@ -257,7 +257,7 @@ def _tables_script() -> str:
     if not exported:
         raise FedreproError(f"{folder / 'dt_bundle.js'} names no export; take itables 2.9")
     names = dict(re.findall(r"([\w$]+) as ([\w$]+)", exported[1]))
-    table = next(own for own, name in names.items() if name == "default")
+    table = next(local for local, name in names.items() if name == "default")
     body = text[: exported.start()] + f"window.DataTable={table};" + text[exported.end() :]
     return f"(function(){{\n{body}\n}})();\n"
 
@@ -349,10 +349,10 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
         app.connect("html-page-context", _unfold_own, priority=100)  # before the theme draws it
         app.add_search_language(OneStemAWord)
         app.build()
-    told = [line for line in warnings.getvalue().splitlines() if line.strip()]
-    if told:
-        said = "\n".join(line.replace(str(source.resolve()), "") for line in told[:20])
-        raise FedreproError(f"the site has {len(told)} faults:\n{said}")
+    faults = [line for line in warnings.getvalue().splitlines() if line.strip()]
+    if faults:
+        text = "\n".join(line.replace(str(source.resolve()), "") for line in faults[:20])
+        raise FedreproError(f"the site has {len(faults)} faults:\n{text}")
 
 
 def _unfold_own(app: object, page: str, name: str, context: dict[str, Any], tree: object) -> None:

@@ -21,8 +21,8 @@ NO_PLACE = (
 
 def wide(inner: str, name: str) -> str:
     """A part that may be wider than a phone: it scrolls by itself, also by keys."""
-    said = html_text(name)
-    return f'<div class="wide" tabindex="0" role="region" aria-label="{said}">{inner}</div>'
+    label = html_text(name)
+    return f'<div class="wide" tabindex="0" role="region" aria-label="{label}">{inner}</div>'
 
 
 def table_html(table: TextTable, name: str, held: str) -> str:
@@ -47,21 +47,21 @@ def _heads(table: TextTable) -> list[str]:
             f'<th scope="col"{span}>{html_text(text)}</th>' if text else f"<td{span}></td>"
             for text in (table.corner if depth == 0 else ())
         )
-        own = "".join(
+        heads = "".join(
             f'<th scope="colgroup" colspan="{wide_by}">{html_text(text)}</th>'
             if wide_by > 1
             else (f'<th scope="col">{html_text(text)}</th>' if text else "<td></td>")
             for text, wide_by in level
         )
-        rows.append(f"<tr>{corner}{own}</tr>")
+        rows.append(f"<tr>{corner}{heads}</tr>")
     return rows
 
 
 def _cell(cell: TextCell, notes: Sequence[str], held: str) -> str:
     """A cell; what is to be known of it shows when it is pointed at, tapped or reached by keys."""
-    words = cell.verdict.split(", ")
-    word = next((one for one in APART if one in words), words[0])
-    word = words[0] if words[0] != "reproduced" else word
+    parts = cell.verdict.split(", ")
+    word = next((apart for apart in APART if apart in parts), parts[0])
+    word = parts[0] if parts[0] != "reproduced" else word
     kinds = ["best"] if cell.best else []
     below = "".join(f"<span>{html_text(line)}</span>" for line in cell.below)
     if not word:
@@ -69,9 +69,13 @@ def _cell(cell: TextCell, notes: Sequence[str], held: str) -> str:
         return f"<td{marked}>{html_text(cell.number)}{below}</td>"
     known = word_of_value(word)
     kinds += ["judged", known.colour]
-    told = [f"Ours: {cell.number}. Printed: {cell.printed}.", f"{cell.verdict}: {known.told}", held]
-    told += [notes[at - 1] for at in cell.notes]
-    more = html_text(" — ".join(filter(None, told)))
+    sentences = [
+        f"Ours: {cell.number}. Printed: {cell.printed}.",
+        f"{cell.verdict}: {known.told}",
+        held,
+    ]
+    sentences += [notes[at - 1] for at in cell.notes]
+    more = html_text(" — ".join(filter(None, sentences)))
     return (
         f'<td class="{" ".join(kinds)}" tabindex="0" data-more="{more}" title="{more}">'
         f'<span class="sign" aria-hidden="true">{known.sign}</span>{html_text(cell.number)}{below}'
@@ -97,7 +101,7 @@ def _value(row: Mapping[str, str]) -> tuple[str, ...]:
     word = verdict_of(row)
     sign = word_of_value(word)
     verdict = f'<span class="sign {sign.colour}">{sign.sign}</span> {html_text(word_of(row))}'
-    told = reasons(row)
+    reason = reasons(row)
     return (
         html_text(row["exhibit"]),
         html_text(cell),
@@ -106,7 +110,7 @@ def _value(row: Mapping[str, str]) -> tuple[str, ...]:
         _form(row, "printed"),
         _form(row, "mean"),
         verdict if word in PRINTED else html_text(word),
-        html_text(told),
+        html_text(reason),
     )
 
 

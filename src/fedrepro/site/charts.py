@@ -98,7 +98,7 @@ def _spec(data: pd.DataFrame, across: str, shown: Shown) -> dict[str, Any]:
     wide = data["x"].min() > 0 and data["x"].max() / data["x"].min() > 50
     x = alt.X("x:Q", title=across, scale=alt.Scale(type="log" if wide else "linear", zero=False))
     y = alt.Y("accuracy:Q", title="test accuracy (%)", scale=alt.Scale(zero=False))
-    told = [
+    tooltips = [
         alt.Tooltip("method:N"),
         alt.Tooltip("x:Q", title=across),
         alt.Tooltip("accuracy:Q", format=".2f", title="accuracy (%)"),
@@ -107,7 +107,7 @@ def _spec(data: pd.DataFrame, across: str, shown: Shown) -> dict[str, Any]:
     ]
     picked = alt.selection_point(fields=["method"], bind="legend")
     marks = alt.Chart(data).mark_line(point=alt.OverlayMarkDef(size=45)).encode(
-        x=x, y=y, color=colour, tooltip=told,
+        x=x, y=y, color=colour, tooltip=tooltips,
         opacity=alt.condition(picked, alt.value(1.0), alt.value(0.12)),
     ).add_params(picked)  # fmt: skip
     if data["panel"].nunique() > 1:

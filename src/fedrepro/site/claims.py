@@ -28,12 +28,12 @@ def claims_html(claims: Sequence[Sequence[Check]]) -> str:
     order = [*CLAIMS, *sorted(set(groups) - set(CLAIMS))]
     parts = []
     for verdict in (word for word in order if word in groups):
-        word, own = word_of_claim(verdict), groups[verdict]
+        word, group = word_of_claim(verdict), groups[verdict]
         parts.append(
             f'<section class="claims {word.colour}"><h3 class="verdict">'
             f'<span class="sign {word.colour}">{word.sign}</span> {html_text(verdict)}'
-            f' <span class="soft">{len(own)}</span></h3><p class="soft">{word.told}</p>'
-            f"{''.join(map(_claim, own))}</section>"
+            f' <span class="soft">{len(group)}</span></h3><p class="soft">{word.told}</p>'
+            f"{''.join(map(_claim, group))}</section>"
         )
     return "\n".join(parts)
 
@@ -55,7 +55,7 @@ def _claim(checks: Sequence[Check]) -> str:
     notes = [LABELS.get(head["label"], ""), head["note"]]
     if head["fixed"] == "after":
         notes.append("its bound was written when first numbers were there")
-    said = f"({'; '.join(filter(None, notes))})" if any(notes) else ""
+    remark = f"({'; '.join(filter(None, notes))})" if any(notes) else ""
     more = "".join(f"<li>{_check(row)}</li>" for row in checks if row["check"])
     number = _looked_at(shown) if shown["check"] else ""
     return (
@@ -64,16 +64,16 @@ def _claim(checks: Sequence[Check]) -> str:
         f' <span class="soft">({html_text(head["place"])})</span></p>'
         f"{number}"
         f"<details><summary>How it is judged</summary>"
-        f'<p class="soft">{html_text(" ".join(filter(None, [head["reason"], said])))}</p>'
+        f'<p class="soft">{html_text(" ".join(filter(None, [head["reason"], remark])))}</p>'
         f"{f'<ul>{more}</ul>' if more else ''}</details></div>"
     )
 
 
 def _looked_at(row: Check) -> str:
-    told = html_text(f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]}")
+    quantity = html_text(f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]}")
     at = html_text(row["at"] or (f"missing: {row['missing']}" if row["missing"] else "not run"))
     return (
-        f'<div class="interval-row">{drawing(row)}<p>{told} <span class="soft">({at})</span>: '
+        f'<div class="interval-row">{drawing(row)}<p>{quantity} <span class="soft">({at})</span>: '
         f"<b>{html_text(interval(row)) or 'not run'}</b>, asked for: "
         f"{html_text(row['bound'])}</p></div>"
     )
@@ -133,10 +133,10 @@ def drawing(row: Check) -> str:
         for _, number in bounds
     )
     dot = f'<circle cx="{at:.1f}" cy="{middle:.1f}" r="4"/>' if at is not None else ""
-    said = html_text(f"{interval(row)}; {row['bound']}: {row['check_verdict']}")
+    label = html_text(f"{interval(row)}; {row['bound']}: {row['check_verdict']}")
     return (
         f'<svg class="interval {word.colour}" viewBox="0 0 {WIDTH:g} {HEIGHT:g}" '
-        f'width="{WIDTH:g}" height="{HEIGHT:g}" role="img" aria-label="{said}">'
+        f'width="{WIDTH:g}" height="{HEIGHT:g}" role="img" aria-label="{label}">'
         f'<rect class="allowed" x="{left:.1f}" y="2" width="{right - left:.1f}" height="20"/>'
         f'{marks}<line class="range" x1="{low:.1f}" x2="{high:.1f}" y1="{middle:.1f}" '
         f'y2="{middle:.1f}"/>{dot}</svg>'

@@ -54,7 +54,9 @@ def costs_of(
         place = tuple(str(row[name]) for name in places)
         held.setdefault((row["method"], row["metric"]), {})[place] = row["mean"]
     sending = {
-        label for (label, metric), own in held.items() if metric == "bytes_up" and any(own.values())
+        label
+        for (label, metric), by_place in held.items()
+        if metric == "bytes_up" and any(by_place.values())
     }
     methods = {m["label"]: m for m in about["methods"] if m["label"] in sending}
     if len(methods) < 2:
@@ -67,15 +69,15 @@ def costs_of(
         next(iter(methods)),
     )
     base = held[plain, "bytes_up"]
-    found = []
+    costs = []
     for label, method in methods.items():
         sent = held[label, "bytes_up"]
-        own = {m: list(held.get((label, m), {}).values()) for m in OTHERS}
+        by_metric = {m: list(held.get((label, m), {}).values()) for m in OTHERS}
         ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
-        told = seen(method["needs"], method.get("sends", ""))
-        own["seconds"] = own["seconds"] or _seconds(label, ended, seconds or {})
-        found.append(MethodCosts(label, told, list(sent.values()), ratios, *own.values()))
-    return plain, found
+        sees = seen(method["needs"], method.get("sends", ""))
+        by_metric["seconds"] = by_metric["seconds"] or _seconds(label, ended, seconds or {})
+        costs.append(MethodCosts(label, sees, list(sent.values()), ratios, *by_metric.values()))
+    return plain, costs
 
 
 OTHERS = ("rounds", "passes", "parameters", "seconds")
@@ -87,7 +89,7 @@ def _seconds(
     """Those of a method's settings, unless another method of the exhibit has the same setting."""
     settings = dict.fromkeys(final["setting"][final["method"] == label])
     others = set(final["setting"][final["method"] != label])
-    return [one for token in settings if token not in others for one in seconds.get(token, ())]
+    return [value for token in settings if token not in others for value in seconds.get(token, ())]
 
 
 def costs_html(title: str, plain: str, costs: Sequence[MethodCosts]) -> str:
@@ -98,17 +100,19 @@ def costs_html(title: str, plain: str, costs: Sequence[MethodCosts]) -> str:
     if not costs:
         return ""
     columns: dict[str, Callable[[MethodCosts], str]] = {
-        "Method": lambda one: one.label,
-        "Clients send": lambda one: _range(one.sent, megabytes),
-        f"Times {plain}": lambda one: _range(one.ratios, _times),
-        "Exchanges": lambda one: _range(one.exchanges, _count),
-        "Passes beside training": lambda one: _range(one.passes, _count),
-        "Parameters": lambda one: _range(one.parameters, _count),
-        "Seconds a trial": lambda one: _range(one.seconds, "{:.3g}".format),
-        "It sees": lambda one: one.sees,
+        "Method": lambda method: method.label,
+        "Clients send": lambda method: _range(method.sent, megabytes),
+        f"Times {plain}": lambda method: _range(method.ratios, _times),
+        "Exchanges": lambda method: _range(method.exchanges, _count),
+        "Passes beside training": lambda method: _range(method.passes, _count),
+        "Parameters": lambda method: _range(method.parameters, _count),
+        "Seconds a trial": lambda method: _range(method.seconds, "{:.3g}".format),
+        "It sees": lambda method: method.sees,
     }
-    cells = {head: [html_text(tell(one)) for one in costs] for head, tell in columns.items()}
-    heads = [head for head, own in cells.items() if any(own)]  # what no method tells has no column
+    cells = {head: [html_text(tell(method)) for method in costs] for head, tell in columns.items()}
+    heads = [
+        head for head, column in cells.items() if any(column)
+    ]  # what no method tells has no column
     rows = [[cells[head][at] for head in heads] for at in range(len(costs))]
     name = f"What the methods of {title} cost and see"
     table = wide(data_table(heads, rows, name), name)
@@ -130,14 +134,14 @@ def with_sent(
     labels = {method["label"] for method in about["methods"]}
     if len(table.corner) != 1 or not costs or any(r.heads[0] not in labels for r in table.rows):
         return table
-    known = {one.label: one for one in costs}
+    known = {method.label: method for method in costs}
     depth = max((1, *map(len, table.heads)))
     heads = [(*("",) * (depth - len(head)), *head) for head in (*table.heads, ("Clients send",))]
     rows = []
     for row in table.rows:
-        one = known.get(row.heads[0])
-        below = tuple(filter(None, [_range(one.ratios, _times)])) if one else ()
-        sent = _range(one.sent, megabytes) if one else "nothing"
+        row_costs = known.get(row.heads[0])
+        below = tuple(filter(None, [_range(row_costs.ratios, _times)])) if row_costs else ()
+        sent = _range(row_costs.sent, megabytes) if row_costs else "nothing"
         rows.append(replace(row, cells=(*row.cells, TextCell(text=sent, below=below))))
     return replace(table, heads=tuple(heads), rows=tuple(rows))
 
@@ -145,16 +149,17 @@ def with_sent(
 def _head(plain: str, costs: Sequence[MethodCosts]) -> str:
     """Costs in a line: who sends how many times what the plain method does."""
     groups: dict[str, list[str]] = {}
-    for one in costs:
-        if one.label != plain and one.ratios:
-            groups.setdefault(_range(one.ratios, _times), []).append(one.label)
+    for method in costs:
+        if method.label != plain and method.ratios:
+            groups.setdefault(_range(method.ratios, _times), []).append(method.label)
     same = groups.pop(_times(1.0), [])
     if not groups:
         return f"Costs: all methods send as much as {_quoted(plain)}"
-    told = "; ".join(
-        f"{text} {_quoted(plain)}: {', '.join(map(_quoted, own))}" for text, own in groups.items()
+    summary = "; ".join(
+        f"{text} {_quoted(plain)}: {', '.join(map(_quoted, labels))}"
+        for text, labels in groups.items()
     )
-    return f"Costs: clients send {told}" + (
+    return f"Costs: clients send {summary}" + (
         f"; the others as much as {_quoted(plain)}" if same else ""
     )
 

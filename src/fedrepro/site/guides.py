@@ -38,7 +38,7 @@ class Guides:
         page = PurePosixPath(self.elsewhere.get(str(path), str(path)))
         if page.parent.name == "findings":  # the paper's own pages have its claims and values
             text = GENERATED.sub("", text)
-        text = MERMAID.sub(lambda found: _as_table(found[1]), text)
+        text = MERMAID.sub(lambda match: _as_table(match[1]), text)
         return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
 
     def numbered(self, text: str, depth: int) -> str:
@@ -61,25 +61,25 @@ class Guides:
         up = "../" * (len(page.parts) - 1)
 
         def link(found: re.Match[str]) -> str:
-            said, target = found.groups()
+            label, target = found.groups()
             if re.match(r"[a-z]+:|#", target):
                 return found[0]
             file, hash_sign, part = target.partition("#")
             place = (self.root / path.parent / file).resolve()
             if not place.is_relative_to(self.root.resolve()) or not place.exists():
-                return said
-            own = place.relative_to(self.root.resolve()).as_posix()
-            other = self.elsewhere.get(own, own)
+                return label
+            relative = place.relative_to(self.root.resolve()).as_posix()
+            other = self.elsewhere.get(relative, relative)
             if other.startswith(self.without):
-                return said
+                return label
             if other.endswith(".md") and other.startswith("docs/"):
-                return f"[{said}]({relpath(other, page.parent)}{hash_sign}{part})"
-            if own in ("README.md", "reports/record", "."):
-                return f'<a href="{up}index.html">{_plain(said)}</a>'
+                return f"[{label}]({relpath(other, page.parent)}{hash_sign}{part})"
+            if relative in ("README.md", "reports/record", "."):
+                return f'<a href="{up}index.html">{_plain(label)}</a>'
             if place.is_dir():
-                return said
-            self.copies.add(own)
-            return f'<a href="{up}{copied(own)}">{_plain(said)}</a>'
+                return label
+            self.copies.add(relative)
+            return f'<a href="{up}{copied(relative)}">{_plain(label)}</a>'
 
         return MARKDOWN.sub(link, text)
 
@@ -99,7 +99,7 @@ def _as_table(chart: str) -> str:
     """A flow chart as a table of its arrows, which needs no script."""
     names = dict(NODE.findall(chart))
     rows = [
-        f"| {names.get(one, one)} | {by or ''} | {names.get(other, other)} |"
-        for one, by, other in ARROW.findall(chart)
+        f"| {names.get(source, source)} | {by or ''} | {names.get(target, target)} |"
+        for source, by, target in ARROW.findall(chart)
     ]
     return "\n".join(["| from | by stage | to |", "| --- | --- | --- |", *rows])

@@ -25,15 +25,17 @@ SENDS = {
 def method_pages(reports: Reports) -> dict[str, str]:
     """Name of a page below methods/ -> its text, with the list of all as `index`."""
     used = _used(reports)
-    found = components("method")
-    pages = {name: _page(item, used.get(name, ())) for name, item in found.items()}
+    methods = components("method")
+    pages = {name: _page(item, used.get(name, ())) for name, item in methods.items()}
     kinds: dict[str, list[Component]] = {}
-    for _, item in sorted(found.items()):
+    for _, item in sorted(methods.items()):
         kinds.setdefault(item.meta["kind"], []).append(item)
     lines = ["# Methods", "", "A method is one file. Each page below is made from it.", ""]
-    for kind, own in kinds.items():
+    for kind, members in kinds.items():
         lines += [f"## {METHOD_KINDS[kind].words.capitalize()}", "", SENDS.get(kind, ""), ""]
-        lines += [f"- [{item.name}]({item.name}.md): {plain_doc(item.doc)}" for item in own] + [""]
+        lines += [f"- [{item.name}]({item.name}.md): {plain_doc(item.doc)}" for item in members] + [
+            ""
+        ]
     return pages | {"index": "\n".join(lines)}
 
 
@@ -60,8 +62,8 @@ def _page(item: Component, used: Sequence[str]) -> str:
     if item.meta.get("models"):
         lines += ["It combines " + ", ".join(sorted(item.meta["models"])) + " only.", ""]
     lines += ["## Options", ""]
-    own = item.own_params
-    lines += [options(own) if own else "It has none.", ""]
+    params = item.own_params
+    lines += [options(params) if params else "It has none.", ""]
     lines += ["## Where it stands", ""]
     lines += [", ".join(used) if used else "No exhibit of this scale shows it.", ""]
     lines += ["## Its file", "", f"<code>{html_text(_file(item))}</code>", ""]
@@ -94,13 +96,13 @@ def options(params: Mapping[str, Param]) -> str:
 
 def _used(reports: Reports) -> dict[str, list[str]]:
     """Method -> links to the exhibits that show it."""
-    found: dict[str, dict[str, None]] = {}
+    by_method: dict[str, dict[str, None]] = {}
     for paper in reports.papers:
         for shown in paper.exhibits.values():
             for method in shown.about["methods"]:
                 link = f'<a href="../papers/{paper.name}.html#{shown.name}">{shown.key}</a>'
-                found.setdefault(method["name"], {})[link] = None
-    return {name: list(links) for name, links in found.items()}
+                by_method.setdefault(method["name"], {})[link] = None
+    return {name: list(links) for name, links in by_method.items()}
 
 
 def _file(item: Component) -> str:

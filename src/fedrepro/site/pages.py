@@ -55,13 +55,15 @@ def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str
     lines += _notices(reports.stand_ins if reports.scale != "paper" else ())
     lines += ["## What was found", "", '<ul class="found">']
     for paper in reports.papers:
-        told = answers.get(paper.name) or " ".join(told_of(paper)) or paper.title
+        finding = answers.get(paper.name) or " ".join(told_of(paper)) or paper.title
         lines.append(
             f'<li><a href="papers/{paper.name}.html"><b>{name_of(paper.name)}</b></a> '
-            f"{inline(first_sentence(told))}</li>"
+            f"{inline(first_sentence(finding))}</li>"
         )
     lines += ["</ul>", ""]
-    lines += [line for paper in reports.papers for own in paper.boards for line in board_top(own)]
+    lines += [
+        line for paper in reports.papers for board in paper.boards for line in board_top(board)
+    ]
     lines += ["## Printed numbers", "", _bars(reports, values=True), ""]
     lines += ["## Claims in words", "", _bars(reports, values=False), ""]
     lines += [_legends()]
@@ -88,8 +90,8 @@ def _legends() -> str:
 
 def _notices(notes: Sequence[str]) -> list[str]:
     """What stands in for the papers' data, said where nobody can miss it."""
-    told = "".join(f"<p><b>Stand-in data.</b> {html_text(note)}</p>" for note in notes)
-    return [f'<div class="notice">{told}</div>', ""] if told else []
+    notices = "".join(f"<p><b>Stand-in data.</b> {html_text(note)}</p>" for note in notes)
+    return [f'<div class="notice">{notices}</div>', ""] if notices else []
 
 
 def _bars(reports: Reports, *, values: bool) -> str:
@@ -99,9 +101,9 @@ def _bars(reports: Reports, *, values: bool) -> str:
         whole = sum(counts.values())
         title = f"{name_of(paper.name)}: {whole} {'numbers' if values else 'claims'}"
         parts.append(bar(counts, PRINTED if values else CLAIMS, title))
-    told = "".join(filter(None, parts))
+    bars = "".join(filter(None, parts))
     nothing = "<p>The papers of these exhibits print no number that stands here.</p>"
-    return f'<div class="bars">{told}</div>' if told else nothing
+    return f'<div class="bars">{bars}</div>' if bars else nothing
 
 
 def _card(paper: Paper) -> str:
@@ -117,17 +119,17 @@ def _card(paper: Paper) -> str:
             'alt="Methods in groups that are not told apart."></a></div>'
         )
     if shown is None:
-        drawn, told, link_to = (
+        drawn, caption, link_to = (
             beside(paper.printed),
             "What is computed beside what is printed" if paper.printed else "",
             link,
         )
     else:
         drawn = f'<img src="shown/{shown.key}.svg" loading="lazy" alt="{html_text(shown.alt)}">'
-        told, link_to = shown.about["title"], f"{link}#{shown.name}"
+        caption, link_to = shown.about["title"], f"{link}#{shown.name}"
     return (
         f'<div class="card"><h3><a href="{link}">{name}</a></h3><p>{title}</p>'
-        f'<a href="{link_to}">{drawn}</a><p class="soft">{html_text(told)}</p></div>'
+        f'<a href="{link_to}">{drawn}</a><p class="soft">{html_text(caption)}</p></div>'
     )
 
 
@@ -145,10 +147,10 @@ def told_of(paper: Paper) -> list[str]:
 
 def first_sentence(text: str) -> str:
     """The first sentence: up to a full stop that a capital letter or the end follows."""
-    found = re.search(
+    match = re.search(
         r"^.*?[.](?=(?:\*\*)?\s+(?:\*\*)?[A-Z0-9]|(?:\*\*)?$)(?:\*\*)?", text, re.DOTALL
     )
-    return found[0] if found else text
+    return match[0] if match else text
 
 
 def inline(text: str) -> str:
@@ -167,8 +169,8 @@ def paper_page(
     end = "" if paper.title.endswith("?") else "."
     lines = [f"# {name_of(paper.name)}", "", f"*{paper.title}{end}* {paper.source}.", ""]
     lines += _notices(paper.stand_ins)
-    told = answer or " ".join(told_of(paper))
-    lines += ["## The finding", "", told, ""] if told else []
+    finding = answer or " ".join(told_of(paper))
+    lines += ["## The finding", "", finding, ""] if finding else []
     if details:
         links = ", ".join(f"[{title}](../{path})" for title, path in details)
         lines += [f"More: {links}.", ""]
@@ -186,11 +188,11 @@ def paper_page(
             "",
         ]
     judged = any(shown.printed for shown in paper.exhibits.values())
-    for title, own in _sections(paper):
+    for title, exhibits in _sections(paper):
         lines += [f"## {title}", ""]
         if title == "Tables" and judged:
             lines += [f'<p class="soft">{CELLS}</p>', ""]
-        for shown in own:
+        for shown in exhibits:
             lines += _exhibit(paper, shown, shown.key in charts)
     if paper.claims:
         lines += ['<span id="claims"></span>', "", "## Claims", ""]
@@ -225,15 +227,15 @@ def _sections(paper: Paper) -> list[tuple[str, list[Shown]]]:
     tables: list[Shown] = []
     figures: list[Shown] = []
     ours: list[Shown] = []
-    for shown in sorted(paper.exhibits.values(), key=lambda one: _natural(one.name)):
+    for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
         printed = re.match(r"(s-)?(table|figure)\b", shown.name) or paper.printed_of(shown.name)
         if printed:
             (tables if shown.is_table else figures).append(shown)
         else:
             ours.append(shown)
     added = "Single scenarios" if paper.boards else "Added here"
-    said = [("Tables", tables), ("Figures", figures), (added, ours)]
-    return [(title, own) for title, own in said if own]
+    sections = [("Tables", tables), ("Figures", figures), (added, ours)]
+    return [(title, exhibits) for title, exhibits in sections if exhibits]
 
 
 def _natural(name: str) -> list[tuple[int, int, str]]:
@@ -249,8 +251,8 @@ def _exhibit(paper: Paper, shown: Shown, with_chart: bool) -> list[str]:
     if shown.is_table:
         table = with_sent(shown.table(paper.printed_of(shown.name)), about, costs[1])
         lines += [table_html(table, about["title"], shown.held), ""]
-        told = f"{shown.measured} · {shown.held}"
-        lines += [f'<p class="soft small">{html_text(told)}</p>', ""]
+        note = f"{shown.measured} · {shown.held}"
+        lines += [f'<p class="soft small">{html_text(note)}</p>', ""]
     else:
         lines += [
             f'<figure><a href="{at}.svg"><img src="{at}.svg" loading="lazy" '
@@ -301,7 +303,7 @@ def made_page(paper: Paper) -> str:
     """How each exhibit of a paper was made: command, data, settings, machines, checksums."""
     lines = [f"# {name_of(paper.name)}: how it was made", ""]
     lines += ["A fold for each exhibit, with the command that makes it alone.", ""]
-    for shown in sorted(paper.exhibits.values(), key=lambda one: _natural(one.name)):
+    for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
         about = shown.about
         rows = [("Command", f"<code>{html_text(about['command'])}</code>")]
         rows += [("Data", _data(data)) for data in about["data"]]
@@ -313,14 +315,14 @@ def made_page(paper: Paper) -> str:
         for method in about["methods"]:
             seen = "; ".join(method["needs"].values()) or "weights only"
             chosen = method.get("criterion")
-            told = f"<code>{html_text(method['resolved'])}</code>. Sees: {html_text(seen)}."
+            description = f"<code>{html_text(method['resolved'])}</code>. Sees: {html_text(seen)}."
             sent = method.get("sends")
-            told += f" Clients also send: {html_text(sent)}." if sent else ""
-            told += f" Setting chosen by {html_text(chosen)}." if chosen else ""
-            rows.append((html_text(method["label"]), told))
+            description += f" Clients also send: {html_text(sent)}." if sent else ""
+            description += f" Setting chosen by {html_text(chosen)}." if chosen else ""
+            rows.append((html_text(method["label"]), description))
         rows += [("Computed", _origin(made)) for made in about["computed"]]
         rows.append(("Drawn", _origin(about.get("drawn", about))))
-        body = "".join(f"<dt>{name}</dt><dd>{told}</dd>" for name, told in rows)
+        body = "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in rows)
         lines += [
             f'<span id="{shown.name}"></span>',
             "",
@@ -338,13 +340,13 @@ def _data(data: Mapping[str, Any]) -> str:
 
 def _origin(made: Mapping[str, Any]) -> str:
     versions = ", ".join(f"{name} {text}" for name, text in made.get("versions", {}).items())
-    told = f"at revision {made.get('revision', 'unknown')}"
+    origin = f"at revision {made.get('revision', 'unknown')}"
     if "machine" in made:
         machine = made["machine"]
-        told += (
+        origin += (
             f", on {made['device']} of a machine with {machine['cores']} cores ({machine['cpu']})"
         )
-    return html_text(f"{told}; {versions}")
+    return html_text(f"{origin}; {versions}")
 
 
 def reproduce_page(reports: Reports, origin: str = "") -> str:
@@ -362,7 +364,7 @@ def reproduce_page(reports: Reports, origin: str = "") -> str:
     ]
     rows, whole = [], 0.0
     for paper in reports.papers:
-        for shown in sorted(paper.exhibits.values(), key=lambda one: _natural(one.name)):
+        for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
             hours = shown.hours
             whole += 0.0 if math.isnan(hours) else hours
             place = f'<a href="papers/{paper.name}-made.html#{shown.name}">{shown.key}</a>'
@@ -383,12 +385,15 @@ def reproduce_page(reports: Reports, origin: str = "") -> str:
 
 
 def _machines(shown: Shown) -> str:
-    found = shown.files.run.get("machines") or [
+    machines = shown.files.run.get("machines") or [
         {"device": made["device"], **made["machine"]}
         for made in shown.about["computed"]
         if "machine" in made
     ]
-    names = (one.get("cpu", "") if one.get("device") == "cpu" else one["device"] for one in found)
+    names = (
+        machine.get("cpu", "") if machine.get("device") == "cpu" else machine["device"]
+        for machine in machines
+    )
     return ", ".join(dict.fromkeys(filter(None, names))) or "not recorded"
 
 

@@ -92,9 +92,9 @@ class Shown:
 
     def table(self, printed: Sequence[Row]) -> TextTable:
         """The exhibit's own table, with these verdicts on what was printed."""
-        said = drawing_of(self.about)
+        drawing = drawing_of(self.about)
         size = self.about["settings"]["size"]
-        below = sizes_below(self.numbers, size) if said.get("sizes") else None
+        below = sizes_below(self.numbers, size) if drawing.get("sizes") else None
         beside = _frame(printed) if printed else None
         arranged = arrangement_of(self.about)
         return table_of(self.about, self.numbers, arranged, below, beside, "")
@@ -146,17 +146,19 @@ class Paper:
     @cached_property
     def notes(self) -> dict[str, list[str]]:
         """What the paper leaves open, each sentence once, with the exhibits that it is of."""
-        found: dict[str, list[str]] = {}
+        notes: dict[str, list[str]] = {}
         for shown in self.exhibits.values():
             for note in shown.about.get("notes", ()):
-                found.setdefault(note, []).append(shown.name)
-        return found
+                notes.setdefault(note, []).append(shown.name)
+        return notes
 
     @property
     def stand_ins(self) -> list[str]:
         """Sentences on data that stand in for the paper's."""
-        found = (data["stand_in"] for one in self.exhibits.values() for data in one.about["data"])
-        return list(dict.fromkeys(filter(None, found)))
+        sentences = (
+            data["stand_in"] for shown in self.exhibits.values() for data in shown.about["data"]
+        )
+        return list(dict.fromkeys(filter(None, sentences)))
 
     def printed_of(self, exhibit: str) -> list[Row]:
         return [row for row in self.printed if row["exhibit"] == exhibit and row["mean"]]
@@ -188,7 +190,7 @@ def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
         papers.setdefault(shown.about["paper"]["name"], {})[shown.name] = shown
     if not papers:
         raise FedreproError(f"there is no exhibit in {folder}; make them first, or record them")
-    return Reports(scale, [_paper(folder, name, own) for name, own in papers.items()])
+    return Reports(scale, [_paper(folder, name, exhibits) for name, exhibits in papers.items()])
 
 
 def _shown(folder: Path, key: str, scale: str) -> Shown:
@@ -209,14 +211,16 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, Shown]) -> Paper:
     about = next(iter(exhibits.values())).about["paper"]
     numbers = {shown.name: shown.numbers for shown in exhibits.values()}
     claims = folder / name / "claims.csv"
-    found = claims_of(read_claims(claims)) if claims.exists() else []
+    claim_rows = claims_of(read_claims(claims)) if claims.exists() else []
     rows = [
-        settled(row, numbers.get, found) for shown in exhibits.values() for row in shown.printed
+        settled(row, numbers.get, claim_rows)
+        for shown in exhibits.values()
+        for row in shown.printed
     ]
     values = read_published(published_file(name))
     rows += [_not_run(value) for value in values if value.exhibit not in exhibits]
     boards = [_board(path) for path in sorted((folder / name).glob("[1-9]*.groups.svg"))]
-    return Paper(name, about["title"], about["source"], exhibits, rows, found, boards)
+    return Paper(name, about["title"], about["source"], exhibits, rows, claim_rows, boards)
 
 
 def _board(drawn: Path) -> ShownBoard:
@@ -242,13 +246,13 @@ def graphs_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def _drawings(folder: Path, name: str, what: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = read_json_of(folder / name, {what: list}, folder)[what]
-    return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in found]
+    entries: list[dict[str, Any]] = read_json_of(folder / name, {what: list}, folder)[what]
+    return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]
 
 
 def _not_run(value: PrintedValue) -> dict[str, str]:
     absent = dict.fromkeys(("mean", "sd", "trials", "difference", "tolerance", "unbounded"), "")
-    told = {"apart": value.apart, "set_up": value.set_up, "note": value.note}
+    notes = {"apart": value.apart, "set_up": value.set_up, "note": value.note}
     return {
         "exhibit": value.exhibit,
         **value.cell,
@@ -259,17 +263,17 @@ def _not_run(value: PrintedValue) -> dict[str, str]:
         "printed_sd": "" if value.sd is None else f"{value.sd:g}",
         **absent,
         "verdict": "not run",
-        **told,
+        **notes,
     }
 
 
 def claims_of(text: str) -> list[list[dict[str, str]]]:
     """The claims of a claims.csv, each as the rows of its checks."""
-    found: dict[str, list[dict[str, str]]] = {}
+    by_claim: dict[str, list[dict[str, str]]] = {}
     for row in csv.DictReader(io.StringIO(text, newline="")):
         # records of an earlier form lack some columns
-        found.setdefault(row["claim"], []).append(dict.fromkeys(OF_CLAIMS, "") | row)
-    return list(found.values())
+        by_claim.setdefault(row["claim"], []).append(dict.fromkeys(OF_CLAIMS, "") | row)
+    return list(by_claim.values())
 
 
 def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
@@ -277,26 +281,26 @@ def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
 
     The tolerance stays as it is written: it holds the errors of both means.
     """
-    found = dict(row)
+    judged = dict(row)
     if row["verdict"] not in JUDGED_HERE or not row["tolerance"]:
-        return found
-    own = select(final(numbers), row["metric"], row["split"])
+        return judged
+    matching = select(final(numbers), row["metric"], row["split"])
     for key in (*list(row)[: list(row).index("mean")],):
-        if key in own and key not in ("metric", "split"):
-            text = own[key].map(cell_text)
-            own = own[text == cell_text(_number(row[key]))]
-    if len(own) != 1:
-        return found
-    mean = float(own["mean"].iloc[0])
+        if key in matching and key not in ("metric", "split"):
+            text = matching[key].map(cell_text)
+            matching = matching[text == cell_text(_number(row[key]))]
+    if len(matching) != 1:
+        return judged
+    mean = float(matching["mean"].iloc[0])
     if math.isclose(mean, float(row["mean"] or "nan"), rel_tol=1e-6) or math.isinf(mean):
-        return found
+        return judged
     away = difference(mean, float(row["printed"]))
     within = abs(away) <= float(row["tolerance"]) + ROUNDING
     word = "reproduced" if within else direction(row["metric"], away)
     if row["set_up"] and word != "reproduced":
         word = OPEN
-    told = {"mean": f"{mean:.10g}", "difference": f"{away:.10g}"}
-    return found | told | {"verdict": word, "unbounded": word}
+    changes = {"mean": f"{mean:.10g}", "difference": f"{away:.10g}"}
+    return judged | changes | {"verdict": word, "unbounded": word}
 
 
 def _frame(rows: Sequence[Row]) -> pd.DataFrame:

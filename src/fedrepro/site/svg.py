@@ -27,11 +27,11 @@ def lighter(svg: str) -> str:
     referred = set(REFERENCE.findall(short))
     named = [name for name in dict.fromkeys(ID.findall(short)) if name in referred]
     names = {name: f"n{number}" for number, name in enumerate(named)}
-    short = ID.sub(lambda found: f' id="{names[found[1]]}"' if found[1] in names else "", short)
-    short = REFERENCE.sub(lambda found: f"#{names.get(found[1], found[1])}", short)
-    short = PLACES.sub(lambda found: LONG.sub(_rounded, found[0]), short)
-    short = LINES.sub(lambda found: COMMAND.sub(r"\1", found[0]), short)
-    short = STYLE.sub(lambda found: AFTER.sub("", found[0]), short)
+    short = ID.sub(lambda match: f' id="{names[match[1]]}"' if match[1] in names else "", short)
+    short = REFERENCE.sub(lambda match: f"#{names.get(match[1], match[1])}", short)
+    short = PLACES.sub(lambda match: LONG.sub(_rounded, match[0]), short)
+    short = LINES.sub(lambda match: COMMAND.sub(r"\1", match[0]), short)
+    short = STYLE.sub(lambda match: AFTER.sub("", match[0]), short)
     short = LETTER.sub(_placed, short)
     return BETWEEN.sub("><", short).strip() + "\n"
 

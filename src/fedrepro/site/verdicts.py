@@ -81,8 +81,10 @@ def word_of_value(verdict: str) -> Word:
 
 def counted(words: Sequence[str], known: Mapping[str, Word]) -> dict[str, int]:
     """Verdict -> how many, in the order of `known`."""
-    found = Counter(words)
-    return {word: found[word] for word in (*known, *sorted(set(found) - set(known))) if found[word]}
+    counts = Counter(words)
+    return {
+        word: counts[word] for word in (*known, *sorted(set(counts) - set(known))) if counts[word]
+    }
 
 
 def of_values(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
@@ -105,24 +107,24 @@ def bar(counts: Mapping[str, int], known: Mapping[str, Word], title: str) -> str
     whole = sum(counts.values())
     if not whole:
         return ""
-    parts, words = [], []
+    parts, items = [], []
     for name, count in counts.items():
         word = known.get(name, UNKNOWN)
         share = 100 * count / whole
-        said = f"{count} {name}"
+        text = f"{count} {name}"
         inside = f"{word.sign}&nbsp;{count}" if share >= 7 else ""
         small = " small" if share < 14 else ""  # no room for its number on a phone
         parts.append(
             f'<span class="part {word.colour}{small}" style="width:{share:.2f}%" '
-            f'title="{html_text(f"{said}. {word.told}")}">{inside}</span>'
+            f'title="{html_text(f"{text}. {word.told}")}">{inside}</span>'
         )
-        words.append(
-            f'<li><span class="sign {word.colour}">{word.sign}</span> {html_text(said)}</li>'
+        items.append(
+            f'<li><span class="sign {word.colour}">{word.sign}</span> {html_text(text)}</li>'
         )
     return (
         f'<div class="bar-row"><p class="bar-title">{html_text(title)}</p>'
         f'<div class="bar" aria-hidden="true">{"".join(parts)}</div>'
-        f'<ul class="bar-words">{"".join(words)}</ul></div>'
+        f'<ul class="bar-words">{"".join(items)}</ul></div>'
     )
 
 
@@ -130,13 +132,13 @@ def picture(counts: Mapping[str, Mapping[str, int]]) -> str:
     """Claims by verdict as an svg of its own, a bar a paper: for pages that have no styles."""
     wide, left, step = 760.0, 100.0, 44.0
     high = step * len(counts) + 44
-    parts, words = [], dict.fromkeys(word for own in counts.values() for word in own)
-    for at, (name, own) in enumerate(counts.items()):
+    parts, used = [], dict.fromkeys(word for verdicts in counts.values() for word in verdicts)
+    for at, (name, by_verdict) in enumerate(counts.items()):
         x, y = left, 10 + step * at
         parts.append(f'<text x="0" y="{y + 21:g}" font-weight="600">{html_text(name)}</text>')
-        for word, count in own.items():
+        for word, count in by_verdict.items():
             known = word_of_claim(word)
-            width = (wide - left) * count / sum(own.values())
+            width = (wide - left) * count / sum(by_verdict.values())
             parts.append(
                 f'<rect x="{x:.1f}" y="{y:g}" width="{width - 1:.1f}" height="32" '
                 f'fill="{FILLS[known.colour][0]}"><title>{count} {word}</title></rect>'
@@ -144,7 +146,7 @@ def picture(counts: Mapping[str, Mapping[str, int]]) -> str:
                 f'fill="{FILLS[known.colour][1]}">{count}</text>'
             )
             x += width
-    for at, word in enumerate(name for name in CLAIMS if name in words):
+    for at, word in enumerate(name for name in CLAIMS if name in used):
         x, known = 10 + 106 * at, CLAIMS[word]
         parts.append(
             f'<rect x="{x}" y="{high - 26:g}" width="12" height="12" '
@@ -164,43 +166,43 @@ def beside(rows: Sequence[Mapping[str, str]]) -> str:
     The axis is a logarithm from a quarter to four times; what was not reached stands at its end.
     """
     wide, left, step = 420.0, 132.0, 26.0
-    own: dict[str, list[tuple[float, str]]] = {}
+    by_exhibit: dict[str, list[tuple[float, str]]] = {}
     for row in rows:
         if row["mean"] and float(row["printed"]) > 0 and row["verdict"] not in ("taken over",):
             share = float(row["mean"]) / float(row["printed"])
-            own.setdefault(row["exhibit"], []).append((share, verdict_of(row)))
-    if not own:
+            by_exhibit.setdefault(row["exhibit"], []).append((share, verdict_of(row)))
+    if not by_exhibit:
         return ""
 
     def x(share: float) -> float:
         at = min(max(math.log2(share) if share > 0 else -2.0, -2.0), 2.0)
         return left + 10 + (wide - left - 20) * (at + 2) / 4
 
-    high = step * len(own) + 40
+    high = step * len(by_exhibit) + 40
     parts = [
         f'<line class="{"same" if share == 1 else "tick"}" x1="{x(share):.1f}" x2="{x(share):.1f}" '
         f'y1="4" y2="{high - 34:g}"/><text x="{x(share):.1f}" y="{high - 20:g}" '
-        f'text-anchor="middle">{said}</text>'
-        for share, said in ((0.25, "¼"), (0.5, "½"), (1.0, "print"), (2.0, "2 ×"), (4.0, "4 ×"))
+        f'text-anchor="middle">{label}</text>'
+        for share, label in ((0.25, "¼"), (0.5, "½"), (1.0, "print"), (2.0, "2 ×"), (4.0, "4 ×"))
     ]
-    for at, (name, values) in enumerate(own.items()):
+    for at, (name, values) in enumerate(by_exhibit.items()):
         y = 14 + step * at
         parts.append(f'<text x="0" y="{y + 4:g}">{html_text(name)}</text>')
         for share, word in values:
-            said = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
+            text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
             colour = word_of_value(word).colour
             parts.append(
                 f'<circle class="{colour}" cx="{x(share):.1f}" cy="{y:g}" r="5">'
-                f"<title>{name}: {said}, {word}</title></circle>"
+                f"<title>{name}: {text}, {word}</title></circle>"
             )
     parts.append(
         f'<text x="{x(1.0):.1f}" y="{high - 4:g}" text-anchor="middle">ours over print, a dot a '
         "printed number</text>"
     )
-    whole = sum(map(len, own.values()))
+    whole = sum(map(len, by_exhibit.values()))
     return (
         f'<svg class="beside" viewBox="0 0 {wide:g} {high:g}" role="img" aria-label="{whole} '
-        f'printed numbers of {len(own)} exhibits, ours over print">{"".join(parts)}</svg>'
+        f'printed numbers of {len(by_exhibit)} exhibits, ours over print">{"".join(parts)}</svg>'
     )
 
 

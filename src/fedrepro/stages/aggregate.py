@@ -70,14 +70,16 @@ def run(
     prepared = prepared_for(scenario, data, partition)
     where = device_of(device)
     made = {"path": scenario.folder, "data": prepared.checksum}
-    found = read_models(local_models, list(trials), made)
+    models = read_models(local_models, list(trials), made)
     table = Table(scenario.specs)
     measured: list[tuple[int, str, float, float, float]] = []
     for trial in trials:
-        own = TrialData(prepared, members_of(scenario, partition, trial), Rng(seed, trial), where)
-        for one in _trial(scenario, method, own, found[trial], evaluate, tune, public):
-            table.add(one.rows(trial))
-            measured.append((trial, one.token, one.seconds, *one.shares))
+        trial_data = TrialData(
+            prepared, members_of(scenario, partition, trial), Rng(seed, trial), where
+        )
+        for result in _trial(scenario, method, trial_data, models[trial], evaluate, tune, public):
+            table.add(result.rows(trial))
+            measured.append((trial, result.token, result.seconds, *result.shares))
         say(f"trial {trial}: {method.name}")
     source = provenance(
         seed,
@@ -143,8 +145,8 @@ def _trial(
     for setting in method.expand():
         done = worked(setting, local, info, rng, costly)
         made, cost = done.made, done.cost
-        found = _measured(made, splits, draws, models.epochs, cost)
-        yield Measured(setting, *found, done.seconds, (done.further.seconds, done.server))
+        outcome = _measured(made, splits, draws, models.epochs, cost)
+        yield Measured(setting, *outcome, done.seconds, (done.further.seconds, done.server))
         for how in tune.expand() if tune else ():
             for repetition in range(tuning_of(how).repetitions):
                 began = time.perf_counter()
@@ -223,20 +225,20 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
         if not isinstance(model, GlobalModel):
             raise _no_model(made, setting)
         due = network_of(model.model, local.shape, local.classes).shapes
-        found = {name: np.shape(value) for name, value in model.tensors.items()}
-        missing, strange = [n for n in due if n not in found], [n for n in found if n not in due]
-        told = ""
+        shapes = {name: np.shape(value) for name, value in model.tensors.items()}
+        missing, strange = [n for n in due if n not in shapes], [n for n in shapes if n not in due]
+        fault = ""
         if missing or strange:
-            told = f"no '{missing[0]}'" if missing else f"'{strange[0]}', which its model has not"
-        for name in due if not told else ():
-            form = found[name]
+            fault = f"no '{missing[0]}'" if missing else f"'{strange[0]}', which its model has not"
+        for name in due if not fault else ():
+            form = shapes[name]
             if len(form) != 1 + len(due[name]) or form[0] != len(model.tensors[next(iter(due))]):
-                told = (
+                fault = (
                     f"'{name}' of shape {form}: let it be (m, {_sides(due[name])}) for m networks"
                 )
                 break
-        if told:
-            raise FedreproError(f"method '{setting.token}' returns {told}")
+        if fault:
+            raise FedreproError(f"method '{setting.token}' returns {fault}")
 
 
 def _sides(shape: Sequence[int]) -> str:
@@ -293,8 +295,8 @@ def _sent(
     further: what clients did for it beside. One-shot methods send every client's weights up once.
     Controls are bounds and send nothing.
     """
-    own = made if isinstance(made, GlobalModel) else None
-    declared, exchanges = (own.traffic, own.exchanges) if own else (None, None)
+    model = made if isinstance(made, GlobalModel) else None
+    declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
     if kind != "one_shot":
         return 0, declared or Traffic()
     whole = declared or models_sent(network, clients, 0) + further.traffic

@@ -14,7 +14,7 @@ def run(key: str, scale: str, reports: Path) -> None:
     """Write the leaderboard `key`, such as arena/1, beside its exhibits in `reports`."""
     version = key.partition("/")[2]
     files = load_exhibits()
-    known = {f"{name}/{one}": file for name, file in files.items() for one in file.boards}
+    known = {f"{name}/{board}": file for name, file in files.items() for board in file.boards}
     if key.partition("/")[0] in files.unread:
         raise files.unread[key.partition("/")[0]].error
     if key not in known:

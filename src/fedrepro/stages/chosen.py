@@ -69,20 +69,20 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     rows: list[dict[str, Any]] = []
     inputs: list[dict[str, Any]] = []
     where = device_of(device)
-    for one in wanted:
+    for choice in wanted:
         rows += [
             {
-                "file": one.file(trial),
-                "checksum": _kept(made, classes, out / one.file(trial)),
-                "point": dict(one.values),
-                "method": one.label,
-                "setting": one.token,
+                "file": choice.file(trial),
+                "checksum": _kept(made, classes, out / choice.file(trial)),
+                "point": dict(choice.values),
+                "method": choice.label,
+                "setting": choice.token,
                 "trial": trial,
                 "model": made.model.token,
             }
-            for trial, made, classes in _made(one, plan, where, inputs)
+            for trial, made, classes in _made(choice, plan, where, inputs)
         ]
-        say(f"{one.label}: {one.token}, {one.trials} trials")
+        say(f"{choice.label}: {choice.token}, {choice.trials} trials")
     source = provenance(plan.config.seed, device=where, inputs=inputs, key=key, scale=plan.scale)
     write_json(out / "models.json", {"provenance": source, "models": rows})
 
@@ -91,8 +91,8 @@ def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
     """What the numbers of an exhibit were measured of: each one-shot method's setting, by point."""
     for place, point in enumerate(exhibit.points):
         at = {key: _text(value) for key, value in point.values.items()}
-        own = [row for row in rows if {key: row[key] for key in at} == at]
-        shown = {(row["method"], row["setting"]) for row in own}
+        point_rows = [row for row in rows if {key: row[key] for key in at} == at]
+        shown = {(row["method"], row["setting"]) for row in point_rows}
         for (label, setting), run in point.runs.items():
             # a tuned model is one of a sample, of which a trial may have several
             known = (label, setting.token) in shown and not setting.tune
@@ -120,13 +120,13 @@ def _made(
         prepared = prepared_for(scenario, data, partition)
         files = plan.model_files(scenario, block)
         trials = [trial for trial in block if trial < one.trials]
-        found = read_models(files, trials, {"path": scenario.folder, "data": prepared.checksum})
+        models = read_models(files, trials, {"path": scenario.folder, "data": prepared.checksum})
         read: list[Path | str] = [partition, *files]
         inputs += [prepared.info["provenance"], *map(provenance_of, read)]
         for trial in trials:
             rng = Rng(seed, trial)
-            own = TrialData(prepared, members_of(scenario, partition, trial), rng, device)
-            local, info = handed(scenario, one.setting, own, found[trial], elsewhere)
+            trial_data = TrialData(prepared, members_of(scenario, partition, trial), rng, device)
+            local, info = handed(scenario, one.setting, trial_data, models[trial], elsewhere)
             costly = Prepare(one.setting.component.meta["prepare"], local, info, rng)
             values = {**one.setting.values, **costly(one.setting)}
             model = one.setting.component.fn(local, info, rng=rng, **values)
@@ -151,7 +151,7 @@ def as_state(made: GlobalModel, classes: int) -> Any:
         return made.state_dict()
     even = np.full((made.networks, classes), 1 / made.networks)
     weights = even if made.weights is None else made.weights
-    found = {"state_dicts": made.state_dicts(), "weights": torch.from_numpy(np.array(weights))}
+    state = {"state_dicts": made.state_dicts(), "weights": torch.from_numpy(np.array(weights))}
     if made.gate:
-        found["gate"] = {name: torch.from_numpy(value) for name, value in made.gate.items()}
-    return found | ({"vote": True} if made.ties else {})
+        state["gate"] = {name: torch.from_numpy(value) for name, value in made.gate.items()}
+    return state | ({"vote": True} if made.ties else {})

@@ -13,7 +13,7 @@ from fedrepro.verdicts.table import verdicts
 
 def run(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
     """Write the verdicts of a paper's claims; `exhibits` lie in `reports` as paper/name."""
-    found = verdicts(published, exhibits, reports)
-    write_claims(out, csv_text(found))
-    counts = found.groupby("claim")["verdict"].first().value_counts()
+    rows = verdicts(published, exhibits, reports)
+    write_claims(out, csv_text(rows))
+    counts = rows.groupby("claim")["verdict"].first().value_counts()
     say(f"{out}: " + ", ".join(f"{count} {name}" for name, count in counts.items()))

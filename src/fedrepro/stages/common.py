@@ -123,7 +123,7 @@ class TrialData:
         They follow from (seed, trial, size, repetition) alone. Errors: FedreproError for a sample
         larger than there is.
         """
-        held, own = self.validated
+        held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
         if not rows.size:
             raise not_validating("tuning")
@@ -131,7 +131,7 @@ class TrialData:
             raise too_few(f"tune of trial {self.rng.trial}", size, rows.size)
         stream = self.rng.at(call=repetition + 1).stream(f"public-sample-{size}")
         drawn = np.sort(stream.permutation(rows)[:size])
-        examples = own or self.held
+        examples = validation or self.held
         return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
 
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
@@ -181,21 +181,21 @@ class TrialData:
         Errors: FedreproError for examples at the server of which the partition sets none aside.
         """
         needs, members = method.component.meta["needs"], self.members
-        given: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if "example_counts" in needs:
-            given["example_counts"] = members.example_counts
+            fields["example_counts"] = members.example_counts
         if "label_counts" in needs:
             classes = len(self.prepared.classes)
-            given["label_counts"] = members.label_counts(self._labels, classes)
+            fields["label_counts"] = members.label_counts(self._labels, classes)
         if needs & {"pooled_inputs", "pooled_labels"}:
             rows = np.sort(np.concatenate(list(members.train)))
             if "pooled_inputs" in needs:
-                given["pooled_inputs"] = self.held.scaled(rows).cpu().numpy()
+                fields["pooled_inputs"] = self.held.scaled(rows).cpu().numpy()
             if "pooled_labels" in needs:
-                given["pooled_labels"] = self._labels[rows]
+                fields["pooled_labels"] = self._labels[rows]
         clients = clients if needs & AT_CLIENTS else None
         server = self._at_server(method)
-        return ClientInfo(training, self.device, clients=clients, **given, **server)
+        return ClientInfo(training, self.device, clients=clients, **fields, **server)
 
     @property
     def _labels(self) -> np.ndarray:
@@ -204,16 +204,16 @@ class TrialData:
         return self.held.targets.cpu().numpy() if made else self.prepared.labels("train")
 
     def _at_server(self, method: Spec) -> dict[str, Any]:
-        found = {}
+        arrays = {}
         for part in ASIDE:
             if part.need in method.component.meta["needs"] and part.at != "clients":
                 rows = getattr(self.members, part.split)
                 if not rows.size:
                     raise lacking(f"method '{method.name}'", part)
                 examples, (rows,) = self._unheld.of([rows])
-                found[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
-                found[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
-        return found
+                arrays[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
+                arrays[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
+        return arrays
 
 
 def _part(

@@ -39,10 +39,10 @@ def device_of(name: str) -> str:
     # whole float32, as the papers and the CPU have, and sums in one order
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
-    found = claim(visible(torch.cuda.device_count()))
+    gpu = claim(visible(torch.cuda.device_count()))
     # graphs are recorded on streams of the current GPU
-    torch.cuda.set_device(found)
-    return f"cuda:{found}"
+    torch.cuda.set_device(gpu)
+    return f"cuda:{gpu}"
 
 
 def visible(count: int) -> list[str]:

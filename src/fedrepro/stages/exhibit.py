@@ -28,11 +28,11 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     exhibit = plan.exhibit(exhibit_key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
     tables = {run: read_metrics(paths) for run, paths in files.items()}
-    rows = {run: found.rows for run, found in tables.items()}
+    rows = {run: table.rows for run, table in tables.items()}
     of_board = bool(plan.files[exhibit.paper].boards)
     summary = summarise(exhibit, rows, files, lost_stay=of_board)
     numbers = csv_text(summary.numbers)
-    sources = {run: found.sources for run, found in tables.items()}
+    sources = {run: table.sources for run, table in tables.items()}
     described = about(exhibit, plan, plan.files[exhibit.paper], sources)
     texts = {".csv": numbers.encode(), ".choice.csv": csv_text(summary.choice).encode()}
     every = read_csv(numbers)

@@ -28,7 +28,7 @@ def run(given: RoundsInputs, model: Path) -> None:
     file of what predicts at the end, without what the server or a client remembers beside it.
     """
     made = run_rounds(given, judge_of)
-    models = {one.key: one.kept for one in made.finished if one.kept is not None}
+    models = {result.key: result.kept for result in made.finished if result.kept is not None}
     save_state(model, {"provenance": made.source, "trials": models})
     write_metrics(given, made)
 

@@ -23,7 +23,7 @@ NAME = 120  # letters of a token in the name of a file
 
 def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
     """Write `out`/<data set>--<partition>.svg of each, and what they are to `out`/maps.json."""
-    found = []
+    entries = []
     block = plan.blocks(TRIAL + 1)[-1]
     for (dataset, partition), keys in plan.partitions(exhibits).items():
         prepared = load_prepared(plan.paths.dataset(dataset))
@@ -32,7 +32,7 @@ def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
         drawn = map_of(prepared, partition, held, plan.config.seed, TRIAL)
         name = f"{'--'.join(names_of((dataset, partition)))}.svg"
         write_bytes(out / name, render(drawn, [".svg"])[".svg"])
-        found.append(
+        entries.append(
             {
                 "image": name,
                 "title": drawn.title,
@@ -46,18 +46,18 @@ def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
             }
         )
     head = {"kind": "partition-maps", "schema": SCHEMA_VERSION}
-    write_json(out / "maps.json", {**head, "partitions": found})
-    say(f"{out}: {len(found)} partitions")
+    write_json(out / "maps.json", {**head, "partitions": entries})
+    say(f"{out}: {len(entries)} partitions")
 
 
 def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
     """Write `out`/<graph>--<nodes>.svg of each, and what they are to `out`/graphs.json."""
-    found = []
+    entries = []
     for (graph, clients), keys in plan.graphs(exhibits).items():
         drawn = graph_map.map_of(graph, clients, plan.config.seed, TRIAL)
         name = f"{shorten(graph.token, NAME)}--{clients}.svg"
         write_bytes(out / name, graph_map.render(drawn, [".svg"])[".svg"])
-        found.append(
+        entries.append(
             {
                 "image": name,
                 "title": drawn.title,
@@ -70,5 +70,5 @@ def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
             }
         )
     head = {"kind": "graph-maps", "schema": SCHEMA_VERSION}
-    write_json(out / "graphs.json", {**head, "graphs": found})
-    say(f"{out}: {len(found)} graphs")
+    write_json(out / "graphs.json", {**head, "graphs": entries})
+    say(f"{out}: {len(entries)} graphs")

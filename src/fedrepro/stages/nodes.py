@@ -75,7 +75,7 @@ class NodeJudge:
         confusions = {}
         for name, tensors in held.items():
             scores = self._predicted(tensors, splits[TEST], SAMPLES, place)
-            confusions[name] = np.stack([confusion(*one) for one in scores])
+            confusions[name] = np.stack([confusion(*node_scores) for node_scores in scores])
             numbers = self._numbers(tensors, scores)
             means = self._means(tensors, splits[TEST])
             values += _told([a | b for a, b in zip(numbers, means, strict=True)], name)
@@ -89,22 +89,22 @@ class NodeJudge:
 
     def _held(self, state: dict[str, Any], place: Rng) -> dict[str, Tensors]:
         """Both beliefs. Errors: FedreproError for one that is missing or not finite."""
-        given = self.made.beliefs(state, self.clients)
-        if set(given) != set(BELIEFS):
+        beliefs = self.made.beliefs(state, self.clients)
+        if set(beliefs) != set(BELIEFS):
             raise FedreproError(
-                f"the beliefs of method '{self.method.name}' are {', '.join(sorted(given))}; "
+                f"the beliefs of method '{self.method.name}' are {', '.join(sorted(beliefs))}; "
                 f"name them {' and '.join(BELIEFS)}"
             )
-        for name, tensors in given.items():
-            found = strange(self.clients.network, tensors)
-            if found is not None:
-                node, what = found
+        for name, tensors in beliefs.items():
+            fault = strange(self.clients.network, tensors)
+            if fault is not None:
+                node, what = fault
                 raise FedreproError(
                     f"a {what} of node {node} in trial {place.trial} is not finite after round "
                     f"{place.round} (belief {name}); lower the learning rate (lr), or check its "
                     "inputs"
                 )
-        return {name: given[name] for name in BELIEFS}
+        return {name: beliefs[name] for name in BELIEFS}
 
     def _predicted(
         self, tensors: Tensors, split: EvaluationSplit, samples: int, place: Rng
@@ -120,7 +120,8 @@ class NodeJudge:
         """The numbers of each node."""
         network = self.clients.network
         return [
-            scored(*one) | spreads(network, _node(tensors, at)) for at, one in enumerate(scores)
+            scored(*node_scores) | spreads(network, _node(tensors, at))
+            for at, node_scores in enumerate(scores)
         ]
 
     def _means(self, tensors: Tensors, split: EvaluationSplit) -> list[dict[str, float]]:
@@ -143,24 +144,24 @@ class NodeJudge:
             if name == TEST:
                 continue
             scores = self._predicted(held[FIRST], split, samples, place)
-            right = [found.argmax(1) == asked for found, asked in scores]
-            each = [float(one.mean()) for one in right]
+            right = [class_scores.argmax(1) == asked for class_scores, asked in scores]
+            each = [float(hits.mean()) for hits in right]
             values += [(at, "accuracy", name, value) for at, value in enumerate(each)]
             values.append((None, "accuracy", name, float(np.mean(right))))
             if split.rows:
-                answers = [one.reshape(len(split.labels), -1) for one in right]
+                answers = [hits.reshape(len(split.labels), -1) for hits in right]
                 pairs = zip(answers, split.rows, strict=True)
-                own = [float(one[rows].mean()) for one, rows in pairs if len(rows)]
-                values.append((None, "accuracy_clients", name, float(np.mean(own))))
+                accuracies = [float(hits[rows].mean()) for hits, rows in pairs if len(rows)]
+                values.append((None, "accuracy_clients", name, float(np.mean(accuracies))))
         return values
 
     def _cost(self, run: Progress, split: EvaluationSplit) -> LookValues:
         """What a node holds to predict, and what was sent over the graph."""
-        one = self.made.beliefs(run.state, self.clients)[FIRST]
-        model = GlobalModel(self.clients.model, {name: value[:1] for name, value in one.items()})
+        belief = self.made.beliefs(run.state, self.clients)[FIRST]
+        model = GlobalModel(self.clients.model, {name: value[:1] for name, value in belief.items()})
         held = {metric: value for metric, _, value in size(model, split, SAMPLES)}
         sent = run.traffic
-        told = {
+        costs = {
             "rounds": run.exchanges,
             "messages": sent.messages_up,
             "bytes_up": sent.bytes_up,
@@ -169,7 +170,7 @@ class NodeJudge:
             "spectral_gap": round(1 - second_modulus(self.clients.weights), 12),
             "bytes_per_edge": sent.bytes_up / max(1, sent.messages_up),
         }
-        return [(None, metric, None, float(value)) for metric, value in (held | told).items()]
+        return [(None, metric, None, float(value)) for metric, value in (held | costs).items()]
 
 
 def _node(tensors: Tensors, at: int) -> dict[str, np.ndarray]:
@@ -179,7 +180,9 @@ def _node(tensors: Tensors, at: int) -> dict[str, np.ndarray]:
 
 def _told(nodes: list[dict[str, float]], belief: str) -> LookValues:
     """The numbers of each node, then those of all, on test examples."""
-    each = [(at, metric, belief, v) for at, one in enumerate(nodes) for metric, v in one.items()]
+    each = [
+        (at, metric, belief, v) for at, numbers in enumerate(nodes) for metric, v in numbers.items()
+    ]
     return [*each, *((None, metric, belief, v) for metric, v in of_all(nodes).items())]
 
 

@@ -93,17 +93,17 @@ def run(
             warnings.warn(note, stacklevel=2)
         target = plan.paths.exhibit(key, plan.exhibit(key).suffix)
         _compute(target, cores)
-        found = open_exhibit(Path("reports") / scale, key, scale).numbers
-        found.attrs["file"] = os.path.abspath(target)
-        return found
+        numbers = open_exhibit(Path("reports") / scale, key, scale).numbers
+        numbers.attrs["file"] = os.path.abspath(target)
+        return numbers
 
 
 def _frame(path: str) -> pd.DataFrame:
     from fedrepro.numbers.summary import read_csv
 
-    found = read_csv(Path(path).read_text(encoding="utf-8"))
-    found.attrs["file"] = os.path.abspath(path)
-    return found
+    frame = read_csv(Path(path).read_text(encoding="utf-8"))
+    frame.attrs["file"] = os.path.abspath(path)
+    return frame
 
 
 def compare(
@@ -131,9 +131,9 @@ def compare(
 
     with _within(folder):
         if other is None:
-            found = beside(scale, one, Path(reports), Path(recorded))
-            rows = [{**row.point, **_without(vars(row), "point")} for row in found.rows]
-            said = found.verdict
+            comparison = beside(scale, one, Path(reports), Path(recorded))
+            rows = [{**row.point, **_without(vars(row), "point")} for row in comparison.rows]
+            sentence = comparison.verdict
         else:
             pairs = paired(scale, one, other, Path(reports), metric, split, exhibit)
             rows = [
@@ -145,9 +145,9 @@ def compare(
                 }
                 for pair in pairs
             ]
-            said = verdict(pairs, metric)
+            sentence = verdict(pairs, metric)
     frame = pd.DataFrame(rows)
-    frame.attrs["verdict"] = said
+    frame.attrs["verdict"] = sentence
     return frame
 
 
@@ -180,6 +180,8 @@ def _compute(target: str, cores: int | None) -> None:
     if done.returncode == 0:
         return
     lines = (done.stderr + done.stdout).splitlines()
-    said = dict.fromkeys(line.removeprefix(SAID) for line in lines if line.startswith(SAID))
-    told = "; ".join(said) or " | ".join(line.strip() for line in lines[-LAST:] if line.strip())
-    raise FedreproError(f"{target} was not made: {told}")
+    sentences = dict.fromkeys(line.removeprefix(SAID) for line in lines if line.startswith(SAID))
+    reason = "; ".join(sentences) or " | ".join(
+        line.strip() for line in lines[-LAST:] if line.strip()
+    )
+    raise FedreproError(f"{target} was not made: {reason}")

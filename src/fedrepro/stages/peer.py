@@ -24,7 +24,7 @@ def run(given: RoundsInputs, confusion: Path, nodes: Path) -> None:
     table of who takes which class for which at the end. nodes: file of what each node goes on with.
     """
     made = run_rounds(given, judge_of)
-    kept = {one.key: one.kept["nodes"] for one in made.finished if one.kept is not None}
+    kept = {result.key: result.kept["nodes"] for result in made.finished if result.kept is not None}
     save_state(nodes, {"provenance": made.source, "trials": kept})
     write_table(confusion, _confusions(made), "confusion", made.source)
     write_metrics(given, made)
@@ -41,10 +41,10 @@ def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> NodeJudge:
 def _confusions(made: FinishedJob) -> dict[str, list[Any]]:
     """A row for each trial, setting, belief, node, label and prediction."""
     rows = [
-        (one.trial, one.contender.name, belief, *at, int(count))
-        for one in made.finished
-        if one.kept is not None
-        for belief, counts in one.kept["confusion"].items()
+        (result.trial, result.contender.name, belief, *at, int(count))
+        for result in made.finished
+        if result.kept is not None
+        for belief, counts in result.kept["confusion"].items()
         for at, count in np.ndenumerate(counts)
     ]
     names = ("trial", "setting", "belief", "client", "label", "predicted", "count")

@@ -63,8 +63,8 @@ class Progress:
 
     def accuracy_at(self, rung: int) -> float:
         """On the examples that decide a race; NaN for a run that ended before in another way."""
-        own = (rung, None, "accuracy", SPLIT)
-        return next((row[4] for row in self.recorded if row[:4] == own), math.nan)
+        key = (rung, None, "accuracy", SPLIT)
+        return next((row[4] for row in self.recorded if row[:4] == key), math.nan)
 
     def packed(self) -> dict[str, Any]:
         """As plain data and tensors, for a checkpoint."""
@@ -78,8 +78,8 @@ class Progress:
         recorded = [tuple(row) for row in kept["recorded"]]
         state, traffic = unpacked(kept["state"]), Traffic(**kept["traffic"])
         target = kept["target"] and Progress.unpacked(kept["target"])
-        own = {"recorded": recorded, "state": state, "traffic": traffic, "target": target}
-        return Progress(**{**kept, **own})
+        restored = {"recorded": recorded, "state": state, "traffic": traffic, "target": target}
+        return Progress(**{**kept, **restored})
 
 
 class Keeper:

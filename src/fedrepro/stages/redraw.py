@@ -89,7 +89,7 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     write_exhibit(str(base), described, contents)
     run = {name: files.run[name] for name in _kept_of_run(files, key) if name in files.run}
     suffixes = [*contents, ".metrics.parquet", ".json"]
-    files_now = {one: sha256_of(Path(f"{base}{one}").read_bytes()) for one in suffixes}
+    files_now = {suffix: sha256_of(Path(f"{base}{suffix}").read_bytes()) for suffix in suffixes}
     write_bytes(
         f"{base}{RUN}", json_text({**run, "files": files_now, "schema": SCHEMA_VERSION}).encode()
     )
@@ -116,14 +116,14 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
     # a case may have other settings of a method, so those of every point count
     measures = (measure for point in exhibit.points for measure in point.measures)
     tokens = {setting.method.token for measure in measures for setting in measure.settings}
-    own = table.filter(pc.is_in(table["method"], pa.array(sorted(tokens))))
-    if len(own) < len(table):
-        write_table(path, own.replace_schema_metadata(), "metrics", read_provenance(table))
+    kept = table.filter(pc.is_in(table["method"], pa.array(sorted(tokens))))
+    if len(kept) < len(table):
+        write_table(path, kept.replace_schema_metadata(), "metrics", read_provenance(table))
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
     """The methods and points of the config, with as many trials; others are left out."""
-    found = {
+    recorded = {
         (*(_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")
     }
@@ -132,8 +132,8 @@ def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
         for point in exhibit.points
         for label, trials in point.trials.items()
     }
-    other = sorted({key[-1] for key, trials in wanted.items() if found.get(key) != trials})
-    if other or len(found) > len(wanted):
+    other = sorted({key[-1] for key, trials in wanted.items() if recorded.get(key) != trials})
+    if other or len(recorded) > len(wanted):
         raise FedreproError(
             f"{exhibit.key}: the record has other methods, points or numbers of trials than the "
             f"config, of {', '.join(other) or 'all'}; make it anew with: "

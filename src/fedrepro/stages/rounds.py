@@ -43,8 +43,8 @@ class RoundLook:
 
     def accuracy(self, split: str) -> float:
         """Of the whole on a split."""
-        own = (None, "accuracy", split)
-        return next(value for *place, value in self.values if tuple(place) == own)
+        key = (None, "accuracy", split)
+        return next(value for *place, value in self.values if tuple(place) == key)
 
 
 @dataclass(frozen=True)
@@ -150,13 +150,13 @@ class TrialRounds:
         ledger, done = self.clients.ledger, before.done + 1
         ledger.begin()
         began = time.perf_counter()
-        found: Any = self.made.round(
+        result: Any = self.made.round(
             before.state, self.clients, self.info, rng.at(round=before.done)
         )
         seconds = time.perf_counter() - began
-        if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Report)):
-            raise self._wrong("round", found, "a state, which is a dict, and a Report")
-        new, report = found
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], Report)):
+            raise self._wrong("round", result, "a state, which is a dict, and a Report")
+        new, report = result
         reached = before.target or (before if before.ended == REACHED else None)
         progress = Progress(
             done,
@@ -197,9 +197,9 @@ class TrialRounds:
         """The same with the accuracy that decides a race, where nothing else is measured."""
         deciding = {SPLIT: self.followed[SPLIT]}
         look = self.judge.deciding(progress.state, deciding, rng.at(round=progress.done))
-        own: RoundValues = [(progress.done, *value) for value in look.values]
+        values: RoundValues = [(progress.done, *value) for value in look.values]
         ended = progress.ended or ("" if look.finite else DIVERGED)
-        return replace(progress, recorded=progress.recorded + own, ended=ended)
+        return replace(progress, recorded=progress.recorded + values, ended=ended)
 
     def _measured(self, progress: Progress, report: Report, rng: Rng) -> Progress:
         """The same with its numbers, and with the reason to end here, if there is one."""

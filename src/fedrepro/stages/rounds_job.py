@@ -101,9 +101,9 @@ def run_rounds(given: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
         stand_in=prepared.stand_in,
     )
     columns = {
-        "trial": [one.trial for one in finished],
-        "method": [one.contender.name for one in finished],
-        **{name: [one.times[name] for one in finished] for name in finished[0].times},
+        "trial": [result.trial for result in finished],
+        "method": [result.contender.name for result in finished],
+        **{name: [result.times[name] for result in finished] for name in finished[0].times},
     }
     write_table(given.timings, columns, "timings", source | spent())
     return FinishedJob(finished, source)
@@ -112,8 +112,8 @@ def run_rounds(given: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
 def write_metrics(given: RoundsInputs, made: FinishedJob) -> None:
     """The last file of a job: with it the checkpoints go."""
     table = Table(given.scenario.specs)
-    for one in made.finished:
-        table.add(one.rows)
+    for result in made.finished:
+        table.add(result.rows)
     write_table(given.out, table.arrow(), "metrics", made.source)
     shutil.rmtree(checkpoints(given.out), ignore_errors=True)
 
@@ -137,8 +137,8 @@ class Contender:
 
     def checkpoint(self, trial: int) -> str:
         """The name of its file."""
-        own = "" if self.number is None else f"setting-{self.number}-"
-        return f"{own}trial-{trial}.pt"
+        prefix = "" if self.number is None else f"setting-{self.number}-"
+        return f"{prefix}trial-{trial}.pt"
 
 
 def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender]:
@@ -147,13 +147,19 @@ def contenders_of(scenario: Scenario, method: Spec, race: int) -> list[Contender
     Errors: FedreproError for a race over more rounds than they run for.
     """
     swept = scenario.training.swept
-    pairs = [(one, own) for one in method.expand() for own in scenario.training.expand()]
-    found = []
-    for at, (one, training) in enumerate(pairs):
-        name = setting_token(one, [(key, training[key]) for key in swept])
-        found.append(Contender(at if len(pairs) > 1 else None, training, one, name))
-        require_fits(race, one.component.fn(**one.values).rounds, f"method '{one.token}'")
-    return found
+    pairs = [
+        (setting, training)
+        for setting in method.expand()
+        for training in scenario.training.expand()
+    ]
+    contenders = []
+    for at, (setting, training) in enumerate(pairs):
+        name = setting_token(setting, [(key, training[key]) for key in swept])
+        contenders.append(Contender(at if len(pairs) > 1 else None, training, setting, name))
+        require_fits(
+            race, setting.component.fn(**setting.values).rounds, f"method '{setting.token}'"
+        )
+    return contenders
 
 
 @dataclass(frozen=True)
@@ -202,25 +208,25 @@ class RoundsJob:
         for at, rung in stopped.items():
             say(f"round {rung}: {contenders[at].name} stops")
         return [
-            self._runner(one, trial).finish(known.get((at, trial)), stopped.get(at))
+            self._runner(contender, trial).finish(known.get((at, trial)), stopped.get(at))
             for trial in trials
-            for at, one in enumerate(contenders)
+            for at, contender in enumerate(contenders)
         ]
 
     def _runner(self, contender: Contender, trial: int) -> Runner:
         """A setting at the clients of a trial."""
-        there = replace(self.scenario, training=contender.training)
-        own = self.data(trial)
-        splits = own.splits((*self.evaluate, *self.follow))
+        scenario = replace(self.scenario, training=contender.training)
+        trial_data = self.data(trial)
+        splits = trial_data.splits((*self.evaluate, *self.follow))
         rounds = TrialRounds(
             contender.method,
-            self.judge(there, contender.method, own),
-            own.info(contender.method, there.training),
+            self.judge(scenario, contender.method, trial_data),
+            trial_data.info(contender.method, scenario.training),
             self.measuring,
             {name: splits[name] for name in ("test", *self.follow)},
         )
         keeper = self.keeper(contender.checkpoint(trial))
-        return Runner(contender, rounds, own.rng, keeper, splits)
+        return Runner(contender, rounds, trial_data.rng, keeper, splits)
 
 
 @dataclass(frozen=True)
@@ -255,9 +261,9 @@ class Runner:
     def _row(
         self, done: int | None, client: int | None, metric: str, split: str | None, value: float
     ) -> MetricRow:
-        own = self.contender
+        contender = self.contender
         return MetricRow(
-            self.rng.trial, own.method, metric, value, split, done, client, own.training
+            self.rng.trial, contender.method, metric, value, split, done, client, contender.training
         )
 
 
@@ -268,7 +274,7 @@ def meaning_of(
 
     The machine is left out: a job that is moved to another goes on there.
     """
-    here = origin(device)
+    source = origin(device)
     parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow, data]
-    parts += [here["digest"], here["device"], json.dumps(here["versions"], sort_keys=True)]
+    parts += [source["digest"], source["device"], json.dumps(source["versions"], sort_keys=True)]
     return ";".join(parts)

@@ -31,8 +31,8 @@ def run(method: Spec, trials: TrialBlock, seed: int, out: Path, timings: Path) -
     for trial in trials:
         for setting in method.expand():
             began = time.perf_counter()
-            found = setting.component.make(Simulated, rng=Rng(seed, trial), **setting.values)
-            table.add(_rows(trial, setting, found))
+            simulated = setting.component.make(Simulated, rng=Rng(seed, trial), **setting.values)
+            table.add(_rows(trial, setting, simulated))
             measured.append((trial, setting.token, time.perf_counter() - began))
         say(f"trial {trial}: {method.name}")
     source = provenance(seed, specs=(method,), path=method.token)
@@ -57,5 +57,5 @@ def _numbers(trial: int, setting: Spec, numbers: Numbers, step: int | None) -> I
         if np.ndim(value) == 0:
             yield MetricRow(trial, setting, metric, float(value), round=step)
             continue
-        for node, own in enumerate(np.asarray(value)):
-            yield MetricRow(trial, setting, metric, float(own), round=step, client=node)
+        for node, node_value in enumerate(np.asarray(value)):
+            yield MetricRow(trial, setting, metric, float(node_value), round=step, client=node)

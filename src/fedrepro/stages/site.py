@@ -33,11 +33,11 @@ def run(
 
     maps, graphs: folders of the stages partition-maps and graph-maps, if there are any.
     """
-    found = read_reports(folder, scale, list(exhibits) or exhibits_in(folder.parent, scale))
+    reports = read_reports(folder, scale, list(exhibits) or exhibits_in(folder.parent, scale))
     drawn = maps_of(maps) if maps else []
-    heard = [one for place in graphs for one in graphs_of(place)]
+    heard = [graph for place in graphs for graph in graphs_of(place)]
     place = out.parent / "site" if out.suffix else out
-    count = build(replace(found, maps=drawn, graphs=heard), folder, place)
+    count = build(replace(reports, maps=drawn, graphs=heard), folder, place)
     if out.suffix:
         write_text(out, LEADS_ON)
     say(f"{place / 'index.html'}: {count} pages")

@@ -47,7 +47,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
     if paper not in {*whole.files, *whole.unread}:
-        known = [f"{paper}/{one}" for paper, file in whole.files.items() for one in file.boards]
+        known = [f"{paper}/{board}" for paper, file in whole.files.items() for board in file.boards]
         raise unknown("leaderboard", key, known)
     file = whole.files[paper]
     keys = part_keys(whole, paper, name) if name in file.boards else [whole.exhibit(key).key]
@@ -57,30 +57,30 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
     method_file = f"{item.name}.py"
     with temporary_folder() as folder:
         (folder / method_file).write_bytes(text)
-        told = described_by(folder, method_file, item.name, "")
+        description = described_by(folder, method_file, item.name, "")
     plan = entry_plan(file, says, item, scale, config)
     runs: dict[str, list[EntryRun]] = {}
     left_out: dict[str, str] = {}
-    for one in keys:
+    for exhibit in keys:
         try:
-            found = list(runs_of(plan, [one]))
+            due = list(runs_of(plan, [exhibit]))
         except FedreproError as error:
-            left_out[one] = str(error)
+            left_out[exhibit] = str(error)
             continue
-        there = [run for run in found if Path(at_hand(run.path)).exists()]
-        if len(there) == len(found):
-            runs[one] = found
+        present = [run for run in due if Path(at_hand(run.path)).exists()]
+        if len(present) == len(due):
+            runs[exhibit] = due
         else:
-            left_out[one] = (
-                f"{len(there)} of {len(found)} files of runs are there; make them with: snakemake "
-                f"--cores 2 reports/{scale}/{one}.csv"
+            left_out[exhibit] = (
+                f"{len(present)} of {len(due)} files of runs are there; make them with: snakemake "
+                f"--cores 2 reports/{scale}/{exhibit}.csv"
             )
     if not runs:
         raise FedreproError(
             f"no exhibit of {key} is computed whole with '{wanted or says['name']}' at scale "
             f"{scale}: {next(iter(left_out.values()))}"
         )
-    each = list({run.path: run for own in runs.values() for run in own}.values())
+    each = list({run.path: run for exhibit_runs in runs.values() for run in exhibit_runs}.values())
     files = {method_file: text}
     for run in each:
         for path in (run.path, run.timings):
@@ -94,8 +94,8 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
         "scale": scale,
         "seed": config.seed,
         "trials_per_job": plan.trials_per_job,
-        "exhibits": [one.partition("/")[2] for one in runs],
-        "method": told.model_dump(mode="json"),
+        "exhibits": [exhibit.partition("/")[2] for exhibit in runs],
+        "method": description.model_dump(mode="json"),
         "says": dict(says),
         "origin": origins(sources),
         "by": by,
@@ -108,8 +108,8 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
 
 def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
     """The method of `also` that is meant."""
-    called = {str(one.get("label") or one.get("name")): one for one in file.also}
-    named = {str(one.get("name")): one for one in file.also}
+    called = {str(method.get("label") or method.get("name")): method for method in file.also}
+    named = {str(method.get("name")): method for method in file.also}
     if not wanted and len(called) == 1:
         return next(iter(called.values()))
     known = named | called
@@ -138,7 +138,7 @@ def _require_of_this_file(item: Component, sources: list[dict[str, Any]]) -> Non
     from fedrepro.core.provenance import file_of
 
     now, key = file_of(item), f"method {item.name}"
-    other = [one for one in sources if one.get("component_files", {}).get(key) != now]
+    other = [source for source in sources if source.get("component_files", {}).get(key) != now]
     if other:
         raise FedreproError(
             f"{len(other)} of {len(sources)} files of runs are of another {Path(item.file).name} "
@@ -156,13 +156,13 @@ def describe(file: str, out: Path) -> None:
     outside.name_files([file])
     try:
         components("method")
-        found = [item for item in components_of(file) if item.kind == "method"]
+        methods = [item for item in components_of(file) if item.kind == "method"]
     finally:
         # a file that is missing or wrong would be asked for by all that this process does next
         outside.name_files(before)
-    if not found:
+    if not methods:
         raise FedreproError(f"{file} has no method: decorate a function or a class by @method")
-    write_json(out, {"methods": [described(one).model_dump(mode="json") for one in found]})
+    write_json(out, {"methods": [described(method).model_dump(mode="json") for method in methods]})
 
 
 def described_by(folder: Path, file: str, name: str, by: str) -> ToldMethod:
@@ -180,10 +180,10 @@ def described_by(folder: Path, file: str, name: str, by: str) -> ToldMethod:
     if ended.returncode:
         raise FedreproError(f"{file} alone cannot be used: {isolated.last_words(ended)}")
     try:
-        told = [ToldMethod.model_validate(one) for one in read_json(out / DESCRIBED)["methods"]]
+        methods = [ToldMethod.model_validate(raw) for raw in read_json(out / DESCRIBED)["methods"]]
     except (ValidationError, KeyError, TypeError) as error:
         raise FedreproError(f"{file} describes itself in an odd way: {one_line(error)}") from error
-    for one in told:
-        if one.name == name:
-            return one
+    for method in methods:
+        if method.name == name:
+            return method
     raise FedreproError(f"{file} has no method '{name}'")

@@ -72,9 +72,12 @@ def run(
                 say(f"training {len(tasks)} models, {where}")
                 starts = own_starts(network, settings, [task.rng for task in tasks])
                 terms = with_prior(network, ())
-                here, rows = examples.of([task.rows for task in tasks])
-                tasks = [replace(task, rows=own) for task, own in zip(tasks, rows, strict=True)]
-                trained = train(network, here, tasks, settings, starts, terms=terms).checked()
+                loaded, rows = examples.of([task.rows for task in tasks])
+                tasks = [
+                    replace(task, rows=task_rows)
+                    for task, task_rows in zip(tasks, rows, strict=True)
+                ]
+                trained = train(network, loaded, tasks, settings, starts, terms=terms).checked()
                 writer.write(
                     [task.rng.trial for task in tasks],
                     [task.rng.client for task in tasks],
@@ -105,7 +108,7 @@ def run(
 def _epochs(tasks: Sequence[Task], trained: Trained, settings: Settings) -> list[int]:
     """How many epochs each model took."""
     each = [task.per_epoch(settings.batch_size) for task in tasks]
-    return [int(steps) // own for steps, own in zip(trained.steps, each, strict=True)]
+    return [int(steps) // per_epoch for steps, per_epoch in zip(trained.steps, each, strict=True)]
 
 
 def _stamp(path: Path, source: Mapping[str, Any], stopped: bool) -> None:

@@ -36,12 +36,12 @@ def tuned(
     dropout follow, the same for every model. Source: GEMS, section 3.3.
     """
     network = network_of(model.model, shape, classes).fitted(model.tensors)
-    given = replace(settings, epochs=how.epochs, lr=how.lr, patience=how.patience)
+    tuning_settings = replace(settings, epochs=how.epochs, lr=how.lr, patience=how.patience)
     if how.layers == "last":
-        return replace(model, tensors=_last(network, model, sample, given, rng))
+        return replace(model, tensors=_last(network, model, sample, tuning_settings, rng))
     tasks = [Task(np.arange(len(sample.targets)), rng)] * model.networks
     start = {name: model.tensors[name] for name in network.shapes}
-    return replace(model, tensors=train(network, sample, tasks, given, start).tensors)
+    return replace(model, tensors=train(network, sample, tasks, tuning_settings, start).tensors)
 
 
 def _last(
@@ -57,9 +57,9 @@ def _last(
         for i in range(model.networks)
     ]
     count = len(sample.targets)
-    given = Examples(torch.cat(each), sample.targets.repeat(model.networks))
+    examples = Examples(torch.cat(each), sample.targets.repeat(model.networks))
     tasks = [Task(np.arange(i * count, (i + 1) * count), rng) for i in range(model.networks)]
     start = {name: model.tensors[whole] for name, whole in names.items()}
     plain = replace(settings, augment="none")  # which moves pixels
-    trained = train(head, given, tasks, plain, start).tensors
+    trained = train(head, examples, tasks, plain, start).tensors
     return dict(model.tensors) | {names[name]: value for name, value in trained.items()}

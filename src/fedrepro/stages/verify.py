@@ -92,10 +92,10 @@ def verify(archive: Path, count: int | None, here: Here, enter: Path | None = No
     """
     outside.name_files([])  # a method of this name that is configured here is another's
     with temporary_folder() as folder:
-        given, work = folder / "given", folder / "work"
-        given.mkdir()
+        extracted, work = folder / "given", folder / "work"
+        extracted.mkdir()
         work.mkdir()
-        submitted = unpack(archive, given)
+        submitted = unpack(archive, extracted)
         entry, files = submitted.entry, load_exhibits()
         if entry.paper not in {*files, *files.unread}:
             raise unknown("leaderboard", entry.paper, files, str(archive))
@@ -113,11 +113,11 @@ def verify(archive: Path, count: int | None, here: Here, enter: Path | None = No
                 if described_by(work, entry.file, item.name, here.by) != entry.method:
                     raise _altered(archive, f"{entry.file} is not the method that it describes")
             differing = []
-            for at, one in enumerate(chosen, 1):
-                say(f"{at} of {len(chosen)}: {one.path}")
-                why = _differs(plan, one, submitted, work, here)
+            for at, run in enumerate(chosen, 1):
+                say(f"{at} of {len(chosen)}: {run.path}")
+                why = _differs(plan, run, submitted, work, here)
                 differing += [why] if why else []
-            computed = [one.path for one in chosen]
+            computed = [run.path for run in chosen]
             verdict = Verdict(entry.label, len(runs), computed, differing, here.by)
             for board in boards if not differing else ():
                 verdict.entered.extend(_enter(archive, submitted, file, plan, verdict, board))
@@ -165,12 +165,12 @@ def _require_told(
         resolved = {spec.kind: [spec.resolved] for spec in specs_of(scenario)}
         folders = [scenario.folder] if scenario else []
         tune = [run.run.tune.token] if run.run.tune else []
-        told = {
+        expected = {
             "resolved": resolved | {"method": [run.run.method.resolved]},
             "path": "/".join([*folders, run.run.method.token, *tune]),
             "seed": submitted.entry.seed,
         }
-        odd = [key for key, due in told.items() if source.get(key) != due]
+        odd = [key for key, due in expected.items() if source.get(key) != due]
         if odd or not file.items() <= source.get("component_files", {}).items():
             what = odd[0] if odd else "method's file"
             raise _altered(archive, f"{run.path} is of another {what} than the entry ({path.name})")
@@ -183,9 +183,9 @@ def _require_told(
 def _bounded(archive: Path, path: str) -> None:
     """Errors: FedreproError for a table of more numbers than any run has."""
     try:
-        found = pq.read_metadata(path)
-        groups = [found.row_group(at) for at in range(found.num_row_groups)]
-        rows, size = found.num_rows, sum(group.total_byte_size for group in groups)
+        metadata = pq.read_metadata(path)
+        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+        rows, size = metadata.num_rows, sum(group.total_byte_size for group in groups)
     except (OSError, pa.ArrowException) as error:
         raise _altered(archive, f"{path} is damaged ({error})") from None
     if rows > MOST_ROWS or size > 2**30:
@@ -206,12 +206,12 @@ def _require_comparable(archive: Path, sources: Sequence[dict[str, Any]]) -> Non
                 f"{made.get('device')}, and such bytes are those of one machine; it can be entered "
                 "as reported (--runs 0)"
             )
-    here = loaded().computing.digest
+    ours = loaded().computing.digest
     for made in sources:
-        if made.get("digest") != here:
+        if made.get("digest") != ours:
             raise FedreproError(
                 f"{archive} was computed by other sources than are here (revision "
-                f"{made.get('revision')}, digest {str(made.get('digest'))[:12]}, not {here[:12]}): "
+                f"{made.get('revision')}, digest {str(made.get('digest'))[:12]}, not {ours[:12]}): "
                 "verify it with those, or enter it as reported (--runs 0)"
             )
 
@@ -274,7 +274,7 @@ def _source(folder: Path, name: str) -> dict[str, Any]:
 def _splits(table: pa.Table, phase: str) -> set[str]:
     """The splits on which rows of a phase were measured."""
     rows = zip(table["phase"].to_pylist(), table["split"].to_pylist(), strict=True)
-    return {split for found, split in rows if found == phase and split}
+    return {split for row_phase, split in rows if row_phase == phase and split}
 
 
 def _bytes(table: pa.Table) -> bytes:
@@ -283,8 +283,8 @@ def _bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, bare.schema) as writer:
         writer.write_table(bare)
-    found: bytes = sink.getvalue().to_pybytes()
-    return found
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
 
 
 def _first(ours: pa.Table, theirs: pa.Table) -> str:
@@ -303,7 +303,7 @@ def _versions(ours: dict[str, Any], theirs: dict[str, Any]) -> str:
     """Behind a difference that other packages, or sources of what is below, may have made."""
     now, then = ours.get("versions", {}), theirs.get("versions", {})
     other = [f"{name} {then.get(name)}" for name in now if now[name] != then.get(name)]
-    below = {one.get("digest") for one in theirs.get("behind", ())} - {ours["digest"]}
+    below = {source.get("digest") for source in theirs.get("behind", ())} - {ours["digest"]}
     other += ["local models or data of other sources"] if below else []
     return f" (it was computed with {', '.join(other)}; here these are others)" if other else ""
 
@@ -326,7 +326,7 @@ class _Board:
 
 def _boards(entry: Submission, file: ExhibitFile, reports: Path) -> list[_Board]:
     """Errors: FedreproError where it cannot be put there, which is told before it is computed."""
-    scale, found = reports.resolve() / entry.scale, []
+    scale, boards = reports.resolve() / entry.scale, []
     if not scale.is_dir():
         raise FedreproError(f"{scale} is no folder of reports: draw the board there")
     for version in file.boards:
@@ -334,16 +334,16 @@ def _boards(entry: Submission, file: ExhibitFile, reports: Path) -> list[_Board]
         if not keys:
             continue
         place = entries_folder(scale, entry.paper, version) / entry.method.name
-        found.append(_Board(version, keys, place))
+        boards.append(_Board(version, keys, place))
         drawn = scale / entry.paper / f"{version}.csv"
         labels = set(read_csv(drawn.read_text())["method"]) if drawn.is_file() else set()
         if (place / VERDICT).exists():
             labels.discard(read_json_of(place / VERDICT, {"label": str})["label"])
         if entry.label in labels:
             raise label_taken(entry.label)
-    if not found:
+    if not boards:
         raise FedreproError(f"{', '.join(entry.keys)} are parts of no leaderboard")
-    return found
+    return boards
 
 
 def _enter(
@@ -361,7 +361,7 @@ def _enter(
             with contextlib.chdir(submitted.folder):
                 exhibit_stage.run(key, plan, place / key)
         shutil.copyfile(archive, place / ARCHIVE)
-        told = {
+        content = {
             "kind": "verdict",
             "schema": SCHEMA_VERSION,
             "status": verdict.status,
@@ -374,7 +374,7 @@ def _enter(
             "isolated": verdict.by,
             "origin": origin(),
         }
-        write_json(place / VERDICT, told)
+        write_json(place / VERDICT, content)
         return [place, *write_board(file, board.version, entry.scale, board.reports)]
 
 

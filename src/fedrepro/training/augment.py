@@ -33,18 +33,18 @@ def kinds(key: int, rows: np.ndarray) -> np.ndarray:
     key: of the client's epoch. A row's number is mixed with it by the finaliser of SplitMix64
     (Steele, Lea and Flood, 2014), twice, for the two halves of the key.
     """
-    found = rows.astype(np.uint64)
+    numbers = rows.astype(np.uint64)
     for half in (key & WORD, key >> 64):
-        found = _mixed(found + np.uint64(half))
-    return (found % np.uint64(KINDS)).astype(np.int64)
+        numbers = _mixed(numbers + np.uint64(half))
+    return (numbers % np.uint64(KINDS)).astype(np.int64)
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
     words = words * np.uint64(0x9E3779B97F4A7C15)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    found: np.ndarray = words ^ (words >> np.uint64(31))
-    return found
+    mixed: np.ndarray = words ^ (words >> np.uint64(31))
+    return mixed
 
 
 class Crops:
@@ -71,14 +71,14 @@ class Crops:
         """What is done to each example of a chunk: int64 (steps, models, batch)."""
         import torch
 
-        found = np.zeros_like(chunk.index)
+        moves = np.zeros_like(chunk.index)
         for i, task in enumerate(self.tasks):
             epochs = chunk.epoch[:, i]
             for epoch in np.unique(epochs[chunk.size[:, i] > 0]):
                 key = task.rng.at(epoch=int(epoch)).key(PURPOSE)
                 steps = epochs == epoch
-                found[steps, i] = kinds(key, chunk.index[steps, i])
-        return torch.from_numpy(found)
+                moves[steps, i] = kinds(key, chunk.index[steps, i])
+        return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
         """x: (A, B, D), images; kind: (A, B). Returns (A, B, D), pixels from outside are zero."""
@@ -103,10 +103,10 @@ class Crops:
         height, width = self.shape[1:]
         places = np.arange(height * width).reshape(height, width)
         around = np.pad(places, MARGIN, constant_values=height * width)
-        found = []
+        sources = []
         for kind in range(KINDS):
             flip, shift = divmod(kind, SHIFTS**2)
             down, right = divmod(shift, SHIFTS)
             crop = around[down : down + height, right : right + width]
-            found.append((crop[:, ::-1] if flip else crop).reshape(-1))
-        return torch.from_numpy(np.stack(found))
+            sources.append((crop[:, ::-1] if flip else crop).reshape(-1))
+        return torch.from_numpy(np.stack(sources))

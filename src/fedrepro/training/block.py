@@ -77,12 +77,14 @@ class Block:
 
     def serves(self, procedure: Procedure, examples: Examples) -> bool:
         """Whether it would be the same if it were made for this procedure on these examples."""
-        own, known = self.procedure, self.reader.examples
+        current, known = self.procedure, self.reader.examples
         return (
-            own.network is procedure.network
-            and own.settings == procedure.settings
-            and len(own.terms) == len(procedure.terms)
-            and all(a is b or _alike(a, b) for a, b in zip(own.terms, procedure.terms, strict=True))
+            current.network is procedure.network
+            and current.settings == procedure.settings
+            and len(current.terms) == len(procedure.terms)
+            and all(
+                a is b or _alike(a, b) for a, b in zip(current.terms, procedure.terms, strict=True)
+            )
             and known.inputs is examples.inputs
             and known.targets is examples.targets
             and known.scale == examples.scale
@@ -153,9 +155,9 @@ class Block:
     def remember(self, memory: Mapping[str, np.ndarray], span: slice | np.ndarray) -> None:
         """Note what the optimiser remembers of the models."""
         for name, value in self.memory.items():
-            found, kept = value.cpu().numpy(), memory[name]
-            if not np.may_share_memory(found, kept):
-                kept[span] = found
+            array, kept = value.cpu().numpy(), memory[name]
+            if not np.may_share_memory(array, kept):
+                kept[span] = array
 
     def train(self, tasks: Sequence[Task]) -> tuple[np.ndarray, np.ndarray]:
         """Take every step of the tasks, or stop when no model has a finite loss any more.
@@ -164,11 +166,11 @@ class Block:
         steps each was to take, int (models,): fewer than planned where it stopped early.
         """
         stopping = EarlyStopping(tasks, self.procedure.settings)
-        found = []
+        chunk_losses = []
         lost = np.zeros(len(tasks), bool)
         for chunk in self._chunks(tasks, stopping):
             losses = self._take(chunk, len(tasks))
-            found.append(losses)
+            chunk_losses.append(losses)
             if self.right is not None:
                 end = chunk.first + len(losses)
                 stopping.see(end, self.right.sum(0).cpu().numpy(), self._buffers)
@@ -176,7 +178,7 @@ class Block:
             if (lost | ~stopping.running).all():
                 break
         stopping.put_back(self._buffers)
-        whole = np.concatenate(found)
+        whole = np.concatenate(chunk_losses)
         if stopping.kept:
             whole[np.arange(len(whole))[:, None] >= stopping.taken] = 0
         return whole, stopping.taken
@@ -226,19 +228,19 @@ class Block:
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Take the steps of a chunk: how many are done, and the logits of the last of them."""
         if self.recorder is not None:
-            given = [index, weight] if moves is None else [index, weight, moves]
+            tensors = [index, weight] if moves is None else [index, weight, moves]
             for step, count in enumerate(chunk.active):
                 yield (
                     step + 1,
                     self.recorder.step(
-                        self._read_and_step, tuple(first(value[step], count) for value in given)
+                        self._read_and_step, tuple(first(value[step], count) for value in tensors)
                     ),
                 )
             return
         for at, x, y in self.reader.minibatches(index, chunk.active):
-            for step, own_x, own_y in zip(range(at, len(index)), x, y, strict=False):
-                own = None if moves is None else moves[step]
-                yield step + 1, self._step(chunk, step, own_x, own_y, weight[step], own)
+            for step, step_x, step_y in zip(range(at, len(index)), x, y, strict=False):
+                step_moves = None if moves is None else moves[step]
+                yield step + 1, self._step(chunk, step, step_x, step_y, weight[step], step_moves)
 
     def _read_and_step(
         self, rows: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None = None
@@ -279,8 +281,10 @@ class Block:
         count = chunk.active[step]
         if self.noise is not None:
             self.noise.at(chunk.first + step, count)
-        own = None if moves is None else moves[:count]
-        return self._moved_step(first(x, count), first(y, count), first(weight, count), own)
+        active_moves = None if moves is None else moves[:count]
+        return self._moved_step(
+            first(x, count), first(y, count), first(weight, count), active_moves
+        )
 
     def _moved_step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None
@@ -346,8 +350,8 @@ class Block:
         finite = torch.isfinite(flat.sum(1)).cpu().numpy()
         for model in np.flatnonzero(~finite):
             finite[model] = bool(torch.isfinite(flat[int(model)]).all())
-        found: np.ndarray = finite
-        return found
+        mask: np.ndarray = finite
+        return mask
 
 
 def _alike(a: object, b: object) -> bool:

@@ -55,10 +55,10 @@ class BlockTrainer:
         for at in range(0, len(order), self.models):
             chosen = order[at : at + self.models]
             some, span = [tasks[i] for i in chosen], _span(chosen)
-            own = {name: value[chosen] for name, value in given.private.items()}
+            private = {name: value[chosen] for name, value in given.private.items()}
             trained.begin(
                 _of(start, span),
-                self.outer.pack(own) if own else None,
+                self.outer.pack(private) if private else None,
                 None if reference is None else _of(reference, span),
                 {name: value[span] for name, value in (memory or {}).items()},
                 some,
@@ -71,8 +71,8 @@ class BlockTrainer:
     def _block(self, same_rate: bool) -> Block:
         """Room for the models; on a GPU that of the round before, with its graphs, if it serves."""
         asked = self.path, self.models, same_rate, self.keep
-        for block, words in _kept:
-            if words == asked and block.serves(self.procedure, self.examples):
+        for block, key in _kept:
+            if key == asked and block.serves(self.procedure, self.examples):
                 return block
         _kept.clear()  # its memory is for this one
         block = Block(self.procedure, self.path, self.examples, self.models, same_rate, self.keep)

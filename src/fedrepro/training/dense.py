@@ -33,8 +33,8 @@ NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
 
 def padded_to(columns: int) -> int:
     """Numbers of a row of so many columns in memory."""
-    found: int = steps().padded_to.py_func(columns)
-    return found
+    padded: int = steps().padded_to.py_func(columns)
+    return padded
 
 
 @cache
@@ -74,9 +74,9 @@ def room(size: int, dtype: Any, place: int = 0, unit: int = LINE) -> Array:
     if not size:
         return np.zeros(0, dtype)
     count = size * np.dtype(dtype).itemsize
-    found = np.zeros(count + unit, np.uint8)
-    first = (place - found.ctypes.data) % unit
-    aligned: Array = found[first : first + count].view(dtype)
+    buffer = np.zeros(count + unit, np.uint8)
+    first = (place - buffer.ctypes.data) % unit
+    aligned: Array = buffer[first : first + count].view(dtype)
     return aligned
 
 
@@ -91,12 +91,12 @@ class Rows:
 
     def views(self, flat: Array) -> dict[str, Array]:
         """The tensors of a model (size,), which share its memory."""
-        found = {}
+        tensors = {}
         for name, shape in self.shapes.items():
             at, row = self.offsets[name], padded_to(shape[-1])
             part = flat[at : at + math.prod(shape[:-1]) * row]
-            found[name] = part.reshape(*shape[:-1], row)[..., : shape[-1]]
-        return found
+            tensors[name] = part.reshape(*shape[:-1], row)[..., : shape[-1]]
+        return tensors
 
 
 class CompiledTrainer:
@@ -125,10 +125,10 @@ class CompiledTrainer:
     @property
     def remembered(self) -> tuple[str, ...]:
         """Buffers of the optimiser."""
-        given = self.procedure.settings
-        if given.optimiser == "sgd":
-            return ("velocity",) if given.momentum else ()
-        return ("first", "second", "largest") if given.amsgrad else ("first", "second")
+        settings = self.procedure.settings
+        if settings.optimiser == "sgd":
+            return ("velocity",) if settings.momentum else ()
+        return ("first", "second", "largest") if settings.amsgrad else ("first", "second")
 
     @property
     def size(self) -> int:
@@ -189,7 +189,7 @@ class CompiledTrainer:
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
         """Losses (steps,) of the steps that were taken, and how many these are."""
-        settings, found = self.procedure.settings, []
+        settings, loss_parts = self.procedure.settings, []
         stopping = EarlyStopping([task], settings) if settings.patience else None
         descent, done = self._descent(task), 0
         for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):
@@ -198,14 +198,14 @@ class CompiledTrainer:
                 self.data, self._order(task, some), self.net, descent, self.model, self.room,
                 taken + done, losses,
             )  # fmt: skip
-            found.append(losses)
+            loss_parts.append(losses)
             done += len(losses)
             if stopping is not None:
                 stopping.see(done, np.array([right]), ())
             if not np.isfinite(losses).all() or (stopping and not stopping.running[0]):
                 break
         planned = task.total(settings.batch_size, settings.epochs)
-        return np.concatenate(found), planned if stopping is None else int(stopping.taken[0])
+        return np.concatenate(loss_parts), planned if stopping is None else int(stopping.taken[0])
 
     def _order(self, task: Task, some: Visits) -> Any:
         keys, places = NO_KEYS, NO_PLACES
@@ -215,19 +215,19 @@ class CompiledTrainer:
         return steps().records.StepOrder(some.rows, some.ends, piece, keys, places)
 
     def _descent(self, task: Task) -> Any:
-        given, number, c = self.procedure.settings, self.dtype.type, steps().records
-        kind = c.SGD if given.optimiser == "sgd" else c.AMSGRAD if given.amsgrad else c.ADAM
-        pull = sum(one.pull for one in self.procedure.pulls)
-        shift = sum(one.shift for one in self.procedure.pulls)
+        settings, number, c = self.procedure.settings, self.dtype.type, steps().records
+        kind = c.SGD if settings.optimiser == "sgd" else c.AMSGRAD if settings.amsgrad else c.ADAM
+        pull = sum(term.pull for term in self.procedure.pulls)
+        shift = sum(term.shift for term in self.procedure.pulls)
         return c.StepNumbers(
             kind,
             self.direct,
-            number(given.lr if task.lr is None else task.lr),
-            number(given.l2),
-            number(given.momentum),
-            given.beta1,
-            given.beta2,
-            number(given.eps),
+            number(settings.lr if task.lr is None else task.lr),
+            number(settings.l2),
+            number(settings.momentum),
+            settings.beta1,
+            settings.beta2,
+            number(settings.eps),
             number(pull),
             number(shift),
             number(self.procedure.shares([task])[0]),
@@ -278,8 +278,8 @@ class CompiledTrainer:
         across, matching = padded(rows), len(self.net.pairs) > 0
         hidden = sum(padded(m) for m in sizes[1:]) * rows
         widest = max(map(padded, sizes if matching else sizes[1:]))
-        words = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
-        words = steps().drawn.DRAWN // 8 if self.drawn else words
+        word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
+        word_count = steps().drawn.DRAWN // 8 if self.drawn else word_count
         numbers = {
             "x": rows * sizes[0],
             "activations": hidden,
@@ -292,8 +292,8 @@ class CompiledTrainer:
             "negative": rows,
             "zeros": max(widest, across),
         }
-        found = {name: room(size, self.dtype) for name, size in numbers.items()}
-        return steps().records.Room(**found, words=np.zeros(words, np.uint64))
+        buffers = {name: room(size, self.dtype) for name, size in numbers.items()}
+        return steps().records.Room(**buffers, words=np.zeros(word_count, np.uint64))
 
     def _model(self, keep_gradients: bool) -> Any:
         # a step of the optimiser goes through several at once: where these lie equally in their

@@ -17,12 +17,12 @@ from fedrepro.training.records import AMSGRAD, SGD, Model, StepNumbers
 @inner
 def power(base: float, exponent: int) -> float:
     """base ** exponent, by squaring."""
-    found = 1.0
+    product = 1.0
     while exponent:
         if exponent % 2:
-            found *= base
+            product *= base
         base, exponent = base * base, exponent // 2
-    return found
+    return product
 
 
 @inner
@@ -55,18 +55,19 @@ def descend(
         start = model.received[first:last]
         for k in range(len(gradient)):
             gradient[k] += descent.shift * start[k]
-    one, two, three = model.moments
+    moment, square, largest = model.moments
     beta2, rest = number(descent.beta2), number(1.0 - descent.beta2)
     if descent.kind == SGD and descent.momentum == 0:
         for k in range(len(gradient)):
             weights[k] = fma(-rate, decayed(descent.l2, weights[k], gradient[k]), weights[k])
     elif descent.kind == SGD:
-        with_momentum(weights, gradient, one[first:last], descent)
+        with_momentum(weights, gradient, moment[first:last], descent)
     elif descent.kind == AMSGRAD:
-        amsgrad(weights, gradient, one[first:last], two[first:last], three[first:last], descent.l2,
-                number(1.0 - descent.beta1), beta2, rest, rate, root, descent.eps)  # fmt: skip
+        amsgrad(weights, gradient, moment[first:last], square[first:last], largest[first:last],
+                descent.l2, number(1.0 - descent.beta1), beta2, rest, rate, root,
+                descent.eps)  # fmt: skip
     else:
-        adam(weights, gradient, one[first:last], two[first:last], descent.l2,
+        adam(weights, gradient, moment[first:last], square[first:last], descent.l2,
              number(1.0 - descent.beta1), beta2, rest, rate, root, descent.eps)  # fmt: skip
 
 

@@ -268,8 +268,8 @@ class _Work:
             return {name: value.copy() for name, value in memory.items()}
         room = (len(self.tasks), self.trainer.size)
         names = OPTIMISERS[settings.optimiser].remembered(settings)
-        found = {name: np.zeros(room, self.dtype) for name in names}
-        return {"steps": np.zeros(len(self.tasks), np.int64), **found}
+        buffers = {name: np.zeros(room, self.dtype) for name in names}
+        return {"steps": np.zeros(len(self.tasks), np.int64), **buffers}
 
     def outcome(self, began: float) -> dict[str, Any]:
         """The fields of `Outcome`."""

@@ -52,18 +52,18 @@ class Examples:
 
         if not hidden.layers:
             return Examples(self.scaled(slice(None)), self.targets)
-        own = {
+        weights = {
             name: torch.from_numpy(np.ascontiguousarray(tensors[name])).to(
                 self.inputs.device, self.dtype
             )
             for name in hidden.parameters
         }
-        rows, found = hidden.prediction_rows, []
+        rows, activations = hidden.prediction_rows, []
         with torch.no_grad():
             for at in range(0, len(self.inputs), rows):
                 x = self.scaled(slice(at, at + rows)).unsqueeze(0)
-                found.append(hidden.forward(own, x, Pass())[0].flatten(1))
-        return Examples(torch.cat(found), self.targets)
+                activations.append(hidden.forward(weights, x, Pass())[0].flatten(1))
+        return Examples(torch.cat(activations), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
         """Examples in memory and the rows there, for those that have these rows here, int64 (n,)
@@ -93,9 +93,9 @@ class MadeExamples(Examples):
         clients, place = np.unique(owners, return_inverse=True)
         ends = self.population.everyone.ends
         begins = np.cumsum([0, *(ends[clients + 1] - ends[clients])])
-        there = wanted - ends[owners] + begins[place]
+        made_rows = wanted - ends[owners] + begins[place]
         cuts = itertools.pairwise(np.cumsum([0, *map(len, rows)]))
-        return self._made(clients, begins), [there[first:last] for first, last in cuts]
+        return self._made(clients, begins), [made_rows[first:last] for first, last in cuts]
 
     @cached_property
     def whole(self) -> Examples:
@@ -173,15 +173,15 @@ class Reader:
         """rows: int64 (A, B). Returns inputs (A, B, D) and targets (A, B) or (A, B, K)."""
         import torch
 
-        given, flat = self.examples, rows.reshape(-1)
+        examples, flat = self.examples, rows.reshape(-1)
         count = len(rows)
         stored, x, y = first(self.stored, count), first(self.x, count), first(self.y, count)
-        torch.index_select(given.inputs, 0, flat, out=stored.view(len(flat), -1))
-        torch.index_select(given.targets, 0, flat, out=y.view(len(flat), *y.shape[2:]))
+        torch.index_select(examples.inputs, 0, flat, out=stored.view(len(flat), -1))
+        torch.index_select(examples.targets, 0, flat, out=y.view(len(flat), *y.shape[2:]))
         if x is not stored:
             x.copy_(stored)  # for itself it takes a third of what it takes in the division
-        if given.scale != 1.0:
-            x.div_(given.scale)
+        if examples.scale != 1.0:
+            x.div_(examples.scale)
         return x, y
 
 

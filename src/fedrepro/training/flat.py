@@ -34,11 +34,11 @@ class Layout:
 
     @property
     def offsets(self) -> dict[str, int]:
-        found, at = {}, 0
+        offsets, at = {}, 0
         for name, shape in self.shapes.items():
-            found[name] = at
+            offsets[name] = at
             at += -(-math.prod(shape) // PAD) * PAD
-        return found
+        return offsets
 
     @property
     def size(self) -> int:
@@ -52,11 +52,11 @@ class Layout:
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         """The tensors of a buffer (models, size), each (models, *shape), sharing its memory."""
-        found = {}
+        tensors = {}
         for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
             part = flat[:, at : at + math.prod(shape)]
-            found[name] = part.view(len(flat), *shape)
-        return found
+            tensors[name] = part.view(len(flat), *shape)
+        return tensors
 
     def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
         """Tensors (models, *shape) to a flat array (models, size) of the same dtype."""
@@ -69,8 +69,8 @@ class Layout:
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """The inverse of `pack`: tensors (models, *shape), copied."""
-        found = {}
+        tensors = {}
         for (name, shape), at in zip(self.shapes.items(), self.offsets.values(), strict=True):
             part = flat[:, at : at + math.prod(shape)]
-            found[name] = part.reshape(len(flat), *shape).copy()
-        return found
+            tensors[name] = part.reshape(len(flat), *shape).copy()
+        return tensors

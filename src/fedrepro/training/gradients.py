@@ -47,11 +47,11 @@ class Gradients:
         rates: their step sizes, for what descends at once. shares: of a divergence (`terms.py`).
         """
         self.lr = rates[0] if self.direct else None
-        found = next(iter(self.weights.values())).new_tensor(shares)
-        if self.shares is None or self.shares.shape != found.shape:
-            self.shares = found
+        new_shares = next(iter(self.weights.values())).new_tensor(shares)
+        if self.shares is None or self.shares.shape != new_shares.shape:
+            self.shares = new_shares
         else:  # in place, where a recorded step looks for them
-            self.shares.copy_(found)
+            self.shares.copy_(new_shares)
 
     def step(
         self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, noise: Noise | None = None
@@ -76,14 +76,14 @@ class Gradients:
             look = TermInputs(self.network, leaves, start, x, weight, run, self.shares[:count])
             for term in self.terms:
                 losses = losses + term.loss(look)
-        found = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
+        gradients = torch.autograd.grad(losses.sum(), list(leaves.values()), allow_unused=True)
         if self.lr is not None:
             with torch.no_grad():
-                for leaf, value in zip(leaves.values(), found, strict=True):
+                for leaf, value in zip(leaves.values(), gradients, strict=True):
                     if value is not None:  # else the backward pass has moved it
                         leaf.add_(value, alpha=-self.lr)
         else:
-            torch._foreach_copy_([value[:count] for value in self.gradients.values()], found)
+            torch._foreach_copy_([value[:count] for value in self.gradients.values()], gradients)
         if self.terms:
             # zero, or not a number if a term is not finite
             logits = logits + (losses - losses).view(-1, 1, 1)
@@ -116,5 +116,5 @@ def observed_hits(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -
     y: (…, B) labels, or (…, B, K) shares, of which the largest is the right one.
     """
     labels = y if y.dim() < logits.dim() else y.argmax(-1)
-    found: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)
-    return found
+    hits: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)
+    return hits

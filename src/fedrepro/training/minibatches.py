@@ -183,8 +183,8 @@ def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chun
 
 def _before(tasks: Sequence[Task], step: np.ndarray | int) -> np.ndarray:
     """Numbers of these steps (…, 1) in the sequences of the tasks: int64 (…, models)."""
-    found: np.ndarray = step + np.array([task.done for task in tasks])
-    return found
+    numbers: np.ndarray = step + np.array([task.done for task in tasks])
+    return numbers
 
 
 def _fill(

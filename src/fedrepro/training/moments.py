@@ -39,8 +39,10 @@ class _Seen:
 
     def gradients(self, value: torch.Tensor) -> np.ndarray:
         """Gradients by what it gives: (n, L, outputs)."""
-        found = value[0].flatten(2).transpose(1, 2) if value.dim() > 3 else value[0].unsqueeze(1)
-        return np.ascontiguousarray(found.cpu().numpy())
+        gradients = (
+            value[0].flatten(2).transpose(1, 2) if value.dim() > 3 else value[0].unsqueeze(1)
+        )
+        return np.ascontiguousarray(gradients.cpu().numpy())
 
 
 def input_moments(
@@ -70,12 +72,12 @@ def kronecker_factors(
     up to a factor that moves from one of the two to the other.
     """
     sums: dict[str, np.ndarray] = {}
-    for seen, given in _errors(network, tensors, examples, labels):
-        for layer, errors in zip(seen, given, strict=True):
+    for seen, layer_errors in _errors(network, tensors, examples, labels):
+        for layer, errors in zip(seen, layer_errors, strict=True):
             name = layer.matrix.weight
             _add(sums, name, _square(layer.inputs) / layer.inputs.shape[1])
-            for one in errors:
-                _add(sums, errors_of(name), _square(one))
+            for error in errors:
+                _add(sums, errors_of(name), _square(error))
     return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
 
 
@@ -93,15 +95,15 @@ def diagonal_fisher(
     alone. Source: Matena and Raffel, NeurIPS 2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
-    for seen, given in _errors(network, tensors, examples, labels):
-        for layer, errors in zip(seen, given, strict=True):
-            for one in errors:
+    for seen, layer_errors in _errors(network, tensors, examples, labels):
+        for layer, errors in zip(seen, layer_errors, strict=True):
+            for error in errors:
                 # of a fully connected layer the square of a product is the product of squares
                 if layer.matrix.kernel is None:
-                    found = (layer.inputs[:, 0] ** 2).T @ one[:, 0] ** 2
+                    squares = (layer.inputs[:, 0] ** 2).T @ error[:, 0] ** 2
                 else:
-                    found = ((layer.inputs.transpose(0, 2, 1) @ one) ** 2).sum(axis=0)
-                _add(sums, layer.matrix.weight, found)
+                    squares = ((layer.inputs.transpose(0, 2, 1) @ error) ** 2).sum(axis=0)
+                _add(sums, layer.matrix.weight, squares)
     count = len(examples.targets)
     matrices = {layer.weight: layer for layer in layer_matrices(network)}
     return {
@@ -119,8 +121,8 @@ def _each(
 
     for at in range(0, len(examples.targets), TOGETHER):
         with torch.no_grad():
-            found, _ = _forward(network, tensors, examples.scaled(slice(at, at + TOGETHER)), only)
-        yield found
+            layers, _ = _forward(network, tensors, examples.scaled(slice(at, at + TOGETHER)), only)
+        yield layers
 
 
 def _forward(
@@ -133,7 +135,7 @@ def _forward(
     matrices = {layer.weight: layer for layer in layer_matrices(network)}
     run = Pass("channels_last" if x.device.type == "cpu" else "grouped")
     x = x.reshape(1, len(x), *network.shape)
-    found: list[_Seen] = []
+    seen: list[_Seen] = []
     for layer, names in network.evaluated:
         matrix = matrices.get(names.get("weight", ""))
         if only is not None and matrix is not None and matrix.weight not in only:
@@ -143,15 +145,15 @@ def _forward(
             if matrix.bias:
                 a = np.concatenate([a, np.ones((*a.shape[:2], 1), a.dtype)], axis=2)
             if only is not None and matrix.weight == only[-1]:
-                return [*found, _Seen(matrix, a, x)], x
+                return [*seen, _Seen(matrix, a, x)], x
         held = {local: tensors[name].unsqueeze(0) for local, name in names.items()}
         x = layer.forward(held, x, run)
         if matrix is not None:
             assert isinstance(layer, Affine | Convolution2d)
             if only is None and not x.requires_grad:
                 x.requires_grad_()
-            found.append(_Seen(matrix, a, x))
-    return found, x
+            seen.append(_Seen(matrix, a, x))
+    return seen, x
 
 
 def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
@@ -187,9 +189,9 @@ def _errors(
         for by in _by_labels(shares, examples.targets[rows], labels):
             # of a number: gradients of a tensor would import sympy, which takes seconds
             along = (logits * by).sum()
-            found = torch.autograd.grad(along, [one.out for one in seen], retain_graph=True)
-            for one, value, into in zip(seen, found, each, strict=True):
-                into.append(one.gradients(value))
+            gradients = torch.autograd.grad(along, [layer.out for layer in seen], retain_graph=True)
+            for layer, value, into in zip(seen, gradients, each, strict=True):
+                into.append(layer.gradients(value))
         yield seen, each
 
 
@@ -205,17 +207,17 @@ def _by_labels(
         return
     from fedrepro.products.exponentials import exponential, logarithm
 
-    one = torch.eye(classes, dtype=shares.dtype, device=shares.device)
+    identity = torch.eye(classes, dtype=shares.dtype, device=shares.device)
     for label in range(classes):
         root = exponential(logarithm(shares[..., label, None]) / 2)  # torch's own goes by MKL
-        yield root * (one[label] - shares)
+        yield root * (identity[label] - shares)
 
 
 def _square(rows: np.ndarray) -> np.ndarray:
     """The sum of a aᵀ over vectors (n, L, D), float64 (D, D)."""
     flat = rows.reshape(-1, rows.shape[-1])
-    found: np.ndarray = (flat.T @ flat).astype(np.float64)
-    return found
+    gram: np.ndarray = (flat.T @ flat).astype(np.float64)
+    return gram
 
 
 def _add(sums: dict[str, np.ndarray], name: str, value: np.ndarray) -> None:
@@ -224,5 +226,5 @@ def _add(sums: dict[str, np.ndarray], name: str, value: np.ndarray) -> None:
 
 def _sent(matrix: np.ndarray) -> np.ndarray:
     """As it goes to the server: float32 and exactly symmetric, so that half of it is sent."""
-    found: np.ndarray = ((matrix + matrix.T) / 2).astype(np.float32)
-    return found
+    symmetric: np.ndarray = ((matrix + matrix.T) / 2).astype(np.float32)
+    return symmetric

@@ -141,8 +141,8 @@ def normal_pairs(dtype: np.dtype) -> np.ndarray:
     radius = np.sqrt(2 * rings * np.diff(below))
     angles = [GOLDEN * ring + math.pi / 8 for ring in range(rings)]
     ring = radius * [complex(math.cos(angle), math.sin(angle)) for angle in angles]
-    found = np.outer([1, 1j, -1, -1j], ring).reshape(-1)
-    return found.astype(np.result_type(dtype, np.complex64))
+    points = np.outer([1, 1j, -1, -1j], ring).reshape(-1)
+    return points.astype(np.result_type(dtype, np.complex64))
 
 
 class BlockNoise:
@@ -179,8 +179,8 @@ class BlockNoise:
         drawn = torch.randint(
             2**62, (models,), generator=self.generator, device=self.generator.device
         )
-        found: list[int] = drawn.tolist()
-        return found
+        seeds: list[int] = drawn.tolist()
+        return seeds
 
 
 def _contiguous(like: torch.Tensor) -> torch.Tensor:

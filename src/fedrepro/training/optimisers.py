@@ -60,7 +60,7 @@ class Adam:
     def _step(self, flat: torch.Tensor, gradient: torch.Tensor, models: slice, rate: float) -> None:
         import torch
 
-        given = self.settings
+        settings = self.settings
         moment, square, largest = self._kept(models)
         torch._fused_adam_(
             [flat],
@@ -70,11 +70,11 @@ class Adam:
             largest,
             [self.steps],
             lr=rate,
-            beta1=given.beta1,
-            beta2=given.beta2,
-            weight_decay=given.l2,
-            eps=given.eps,
-            amsgrad=given.amsgrad,
+            beta1=settings.beta1,
+            beta2=settings.beta2,
+            weight_decay=settings.l2,
+            eps=settings.eps,
+            amsgrad=settings.amsgrad,
             maximize=False,
         )
 
@@ -83,12 +83,12 @@ class Adam:
         kept = [[self.first], [self.second], [] if self.largest is None else [self.largest]]
         if models == slice(len(self.first)):
             return kept
-        return [[value[models] for value in one] for one in kept]
+        return [[value[models] for value in buffers] for buffers in kept]
 
     def state(self) -> dict[str, torch.Tensor]:
         """What must be kept to go on: moments and number of steps."""
-        found = {"first": self.first, "second": self.second, "steps": self.steps}
-        return found if self.largest is None else {**found, "largest": self.largest}
+        state = {"first": self.first, "second": self.second, "steps": self.steps}
+        return state if self.largest is None else {**state, "largest": self.largest}
 
     def restore(self, state: dict[str, torch.Tensor]) -> None:
         """Go on from a state; it is copied, so the state itself does not change."""
@@ -125,13 +125,13 @@ class Sgd:
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """One step for the first models of the buffer."""
-        given = self.settings
-        if given.l2:
-            gradient.add_(flat, alpha=given.l2)
+        settings = self.settings
+        if settings.l2:
+            gradient.add_(flat, alpha=settings.l2)
         if self.velocity is not None:
-            gradient = self.velocity[: len(flat)].mul_(given.momentum).add_(gradient)
+            gradient = self.velocity[: len(flat)].mul_(settings.momentum).add_(gradient)
         if self.rates is None:
-            flat.add_(gradient, alpha=-given.lr)
+            flat.add_(gradient, alpha=-settings.lr)
             return
         # one by one, so that a model moves as it does without the others
         for i, rate in enumerate(self.rates[: len(flat)]):

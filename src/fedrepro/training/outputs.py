@@ -34,10 +34,10 @@ def _loss_of(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Callabl
         return log - (np.float64(logits[label]) - top), label
 
     def shares(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Any:
-        own, loss = targets[row], 0.0
-        for k in range(len(own)):
-            loss += own[k] * (log - (np.float64(logits[k]) - top))
-        return loss, label_of(own)
+        target, loss = targets[row], 0.0
+        for k in range(len(target)):
+            loss += target[k] * (log - (np.float64(logits[k]) - top))
+        return loss, label_of(target)
 
     return labels if targets.ndim == 1 else shares
 
@@ -82,8 +82,8 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Room) -> tuple[float
             total += error[k]
         log = log_of(np.float64(total))
         room.shift[i] = number(np.float64(top) + log)
-        one, label = loss_of(targets, rows[i], logits, np.float64(top), log)
-        loss += one
+        example_loss, label = loss_of(targets, rows[i], logits, np.float64(top), log)
+        loss += example_loss
         hits += label == label_of(logits[:classes])
         each = number(1) / total
         for k in range(width):

@@ -38,11 +38,11 @@ def choose(procedure: Procedure, device: str) -> StepPath:
 
 def possible(procedure: Procedure, device: str = "cpu") -> tuple[StepPath, ...]:
     """The paths that can train so there."""
-    found = ["grouped", "loop"]
+    paths = ["grouped", "loop"]
     known = written_out(procedure.network, procedure.losses)
     if known and procedure.settings.augment == "none" and device == "cpu":
-        found.append("compiled")
-    return tuple(path for path in PATHS if path in found)
+        paths.append("compiled")
+    return tuple(path for path in PATHS if path in paths)
 
 
 def require(path: StepPath, procedure: Procedure, device: str) -> StepPath:

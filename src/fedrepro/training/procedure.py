@@ -46,8 +46,8 @@ class Procedure:
     @property
     def is_plain_descent(self) -> bool:
         """Whether a step is w - lr · gradient of the loss, and nothing else."""
-        given = self.settings
-        return given.optimiser == "sgd" and not (given.momentum or given.l2 or self.pulls)
+        settings = self.settings
+        return settings.optimiser == "sgd" and not (settings.momentum or settings.l2 or self.pulls)
 
     @property
     def private(self) -> dict[str, Shape]:
@@ -76,9 +76,9 @@ class Procedure:
     @property
     def rows(self) -> int:
         """Examples that are taken at once: a minibatch, or a piece of a client's whole data."""
-        given = self.settings.batch_size
-        if given is not None:
-            return given
+        batch_size = self.settings.batch_size
+        if batch_size is not None:
+            return batch_size
         shapes = [layer.output(shape) for layer, shape, _ in self.network.places]
         each = sum(math.prod(shape) for shape in (self.network.shape, *shapes))
         return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
@@ -89,10 +89,10 @@ class Procedure:
 
     def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
         """All steps of these tasks, which are ordered by steps and pieces, falling."""
-        given = self.settings
-        if given.batch_size is None:
-            return whole_steps(tasks, self.rows, given.epochs)
-        return schedule(tasks, given.batch_size, given.epochs)
+        settings = self.settings
+        if settings.batch_size is None:
+            return whole_steps(tasks, self.rows, settings.epochs)
+        return schedule(tasks, settings.batch_size, settings.epochs)
 
     def require_pieces(self) -> None:
         """An error if a term cannot be computed piece by piece where that is asked for."""

@@ -84,7 +84,7 @@ class Graph:
 
     def play(self, given: Tensors) -> torch.Tensor:
         """Take the step on other minibatches."""
-        for own, value in zip(self.given, given, strict=True):
-            own.copy_(value)
+        for buffer, value in zip(self.given, given, strict=True):
+            buffer.copy_(value)
         self.graph.replay()
         return self.logits.clone()

@@ -40,6 +40,6 @@ class Settings:
 
 def settings_of(training: Spec) -> Settings:
     """The numbers of a training spec."""
-    found = training.component.fn(**training.values)
-    assert isinstance(found, Settings)
-    return found
+    settings = training.component.fn(**training.values)
+    assert isinstance(settings, Settings)
+    return settings

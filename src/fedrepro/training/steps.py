@@ -136,18 +136,18 @@ def ask_for(inputs: Array, rows: Array) -> None:
 @inner
 def forward(net: Net, weights: Array, rows: int, room: Room, activations: Array, kept: Any) -> None:
     """Activations of all layers of so many rows, ReLU after all but the last."""
-    given, words_before = (room.x, 0, net.sizes[0]), 0
+    inputs, words_before = (room.x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
         out = activations, net.activations[layer], padded_to(m)
-        affine(net.by, weights, (net.maps[layer], n, m), rows, given, out)
+        affine(net.by, weights, (net.maps[layer], n, m), rows, inputs, out)
         if layer + 1 < len(net.maps):
             hidden = activations[out[1] : out[1] + rows * out[2]]
             relu(hidden)
             if kept < 1:
                 drop(hidden, m, room.words.view(np.uint32)[words_before:], kept)
                 words_before += (len(room.x) // net.sizes[0] * m + 1) // 2 * 2
-        given = out
+        inputs = out
 
 
 @inner
@@ -189,29 +189,29 @@ def match(net: Net, model: Model, to: Array, add: bool, rows: int, step: float, 
     for j in range(len(net.pairs)):
         source, target = net.pairs[j]
         of = net.pair_maps[j], net.sizes[source], net.sizes[target]
-        given = room.activations, net.activations[source - 1], padded_to(of[1])
+        inputs = room.activations, net.activations[source - 1], padded_to(of[1])
         back = room.back, 0, padded_to(of[2])
-        affine(net.by, model.weights, of, rows, given, back)
+        affine(net.by, model.weights, of, rows, inputs, back)
         theirs = (
             (room.theirs, net.activations[target - 1], back[2]) if target else (room.x, 0, of[2])
         )
         gap(rows, of[2], back, theirs, 0 < target < last, number(step * net.pair_shares[j]))
         turn_back(net.by, model.weights, of, rows, back, room)
-        add_turned(rows, of[1], room, given, source == last)
-        learn(net.by, to, add, of, rows, given, back, room.zeros)
+        add_turned(rows, of[1], room, inputs, source == last)
+        learn(net.by, to, add, of, rows, inputs, back, room.zeros)
 
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
     """What was given back becomes its error, (back - theirs) · each, zero below a ReLU."""
-    (found, _, row), (other, at, other_row) = back, theirs
-    nothing = found.dtype.type(0)
+    (values, _, row), (other, at, other_row) = back, theirs
+    nothing = values.dtype.type(0)
     for i in range(rows):
         for k in range(m):
-            value = found[i * row + k]
+            value = values[i * row + k]
             off = hidden and value <= nothing
-            found[i * row + k] = nothing if off else (value - other[at + i * other_row + k]) * each
-        found[i * row + m : (i + 1) * row] = nothing
+            values[i * row + k] = nothing if off else (value - other[at + i * other_row + k]) * each
+        values[i * row + m : (i + 1) * row] = nothing
 
 
 @inner
@@ -230,22 +230,22 @@ def backward(net: Net, model: Model, to: Array, add: bool, rows: int, room: Room
     """From the errors of the logits to those of all maps, each of which learns."""
     for layer in range(len(net.maps) - 1, -1, -1):
         n, m = net.sizes[layer], net.sizes[layer + 1]
-        of, here = (net.maps[layer], n, m), (room.errors, net.activations[layer], padded_to(m))
-        given = room.x, 0, n
+        of, errors = (net.maps[layer], n, m), (room.errors, net.activations[layer], padded_to(m))
+        inputs = room.x, 0, n
         if layer:
-            given = room.activations, net.activations[layer - 1], padded_to(n)
-            turn_back(net.by, model.used, of, rows, here, room)
-            masked(net, n, rows, given[1], room)
-        learn(net.by, to, add, of, rows, given, here, room.zeros)
+            inputs = room.activations, net.activations[layer - 1], padded_to(n)
+            turn_back(net.by, model.used, of, rows, errors, room)
+            masked(net, n, rows, inputs[1], room)
+        learn(net.by, to, add, of, rows, inputs, errors, room.zeros)
 
 
 @inner
 def turn_back(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Room) -> None:
     """room.below (n, padded rows) = weight @ errorsᵀ: errors of what the map was given, turned."""
-    (at, n, m), (found, first, width), across = of, errors, padded_to(rows)
+    (at, n, m), (values, first, width), across = of, errors, padded_to(rows)
     for j in range(m):
         for i in range(rows):
-            room.turned[j * across + i] = found[first + i * width + j]
+            room.turned[j * across + i] = values[first + i * width + j]
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, width, 1),
             (room.turned, 0, across), (n, m, across))  # fmt: skip
 
@@ -278,7 +278,7 @@ def learn(
 
     `to` are the weights themselves where errors hold the step of plain descent.
     """
-    (at, n, _), (found, first, width) = of, errors
+    (at, n, _), (values, first, width) = of, errors
     begin = (to, at, width) if add else (zeros, 0, 0)
     product(by, (to, at, width), begin, (given[0], given[1], 1, given[2]), errors, (n, rows, width))
     bias = to[at + n * width : at + n * width + width]
@@ -286,4 +286,4 @@ def learn(
         bias[:] = 0
     for i in range(rows):
         for j in range(width):
-            bias[j] += found[first + i * width + j]
+            bias[j] += values[first + i * width + j]

@@ -75,8 +75,8 @@ def written(term: object) -> str:
 
     A class says so for itself alone: one that is derived from it may compute something else.
     """
-    found: str = vars(type(term)).get("written", "")
-    return found
+    kind: str = vars(type(term)).get("written", "")
+    return kind
 
 
 @dataclass(frozen=True)

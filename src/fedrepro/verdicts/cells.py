@@ -88,8 +88,8 @@ class Numbers:
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
         """A table with what the json beside it says."""
         usual = about["settings"].get("measure_every", 1)
-        own = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
-        every = {label: given or usual for label, given in own.items()}
+        intervals = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
+        every = {label: interval or usual for label, interval in intervals.items()}
         return cls(frame, grids(about), every)
 
     @cached_property
@@ -105,27 +105,27 @@ class Numbers:
 
     def rows(self, method: str, metric: str, split: str) -> list[dict[Any, Any]]:
         """What a method has of one number: where it ended, and single rounds if there are any."""
-        own = self.frame[(self.frame["method"] == method) & (self.frame["metric"] == metric)]
-        own = own[own["split"] == split]
-        return own.to_dict("records")
+        rows = self.frame[(self.frame["method"] == method) & (self.frame["metric"] == metric)]
+        rows = rows[rows["split"] == split]
+        return rows.to_dict("records")
 
     def cells(
         self, method: str, metric: str, split: str, where: Mapping[str, Wanted]
     ) -> list[Cell]:
         """What a method ended with at every place that `where` lets through."""
         ended = (row for row in self.rows(method, metric, split) if not _given(row.get(ROUND, "")))
-        found = [Cell(self.place(row), _trials(row)) for row in ended]
-        kept = {id(place) for place in through([cell.place for cell in found], where)}
-        return [cell for cell in found if id(cell.place) in kept]
+        cells = [Cell(self.place(row), _trials(row)) for row in ended]
+        kept = {id(place) for place in through([cell.place for cell in cells], where)}
+        return [cell for cell in cells if id(cell.place) in kept]
 
     def rounds(self, method: str, metric: str, split: str) -> dict[Spot, dict[int, Trials]]:
         """What a method had after single rounds, by the items of its place; rounds in order."""
-        found: dict[Spot, dict[int, Trials]] = {}
+        by_spot: dict[Spot, dict[int, Trials]] = {}
         for row in self.rows(method, metric, split):
             if _given(row.get(ROUND, "")):
                 spot = tuple(self.place(row).items())
-                found.setdefault(spot, {})[int(row[ROUND])] = _trials(row)
-        return {spot: dict(sorted(measured.items())) for spot, measured in found.items()}
+                by_spot.setdefault(spot, {})[int(row[ROUND])] = _trials(row)
+        return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
 
     def over_rounds(
         self, method: str, metric: str, split: str, take: Callable[[Curve], float]
@@ -138,12 +138,14 @@ class Numbers:
 
         measured = self.rounds(method, metric, split)
         head = {"method": method, "metric": metric, "split": split, ROUND: None}
-        taken = []
-        for spot, own in measured.items():
-            curves = zip(*([(done, value) for value in own[done]] for done in own), strict=True)
+        rows = []
+        for spot, by_round in measured.items():
+            curves = zip(
+                *([(done, value) for value in by_round[done]] for done in by_round), strict=True
+            )
             values = [f"{take(curve):.10g}" for curve in curves]
-            taken.append({**dict(spot), **head, "by_trial": " ".join(values)})
-        frame = pd.DataFrame(taken, columns=list(self.frame.columns))
+            rows.append({**dict(spot), **head, "by_trial": " ".join(values)})
+        frame = pd.DataFrame(rows, columns=list(self.frame.columns))
         return Numbers(frame, self.grid, self.every)
 
     def left_out(self, method: str) -> list[Place]:
@@ -178,15 +180,15 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
     swept = {name.rpartition(".")[2]: values for name, values in about["sweep"].items()}
     swept[CASE] = about["cases"]
     points = {key: _cells(swept[key]) for key in about["columns"]["points"]}
-    found: dict[str, Grid] = {}
+    by_label: dict[str, Grid] = {}
     for method in about["methods"]:
         # descriptions of before methods could be those of single cases name no values
         values = method.get("values") or _entry(about, method)
-        own = {key: _cells(values[key]) for key in method["shown"]}
+        method_columns = {key: _cells(values[key]) for key in method["shown"]}
         if method.get("cases"):
-            own[CASE] = method["cases"]
-        found[str(method["label"])] = points | own
-    return found
+            method_columns[CASE] = method["cases"]
+        by_label[str(method["label"])] = points | method_columns
+    return by_label
 
 
 def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -196,8 +198,8 @@ def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, 
     entries = [*settings["methods"], *cases]
     by_label = [entry for entry in entries if entry["label"] == method["label"]]
     unnamed = [e for e in entries if not e["label"] and e["name"] == method["name"]]
-    found: Mapping[str, Any] = (by_label + unnamed)[0]
-    return found
+    first: Mapping[str, Any] = (by_label + unnamed)[0]
+    return first
 
 
 def _cells(values: Sequence[Any]) -> list[Any]:
@@ -216,8 +218,8 @@ def through(places: Sequence[Place], where: Mapping[str, Wanted]) -> list[Place]
     """The places that `where` lets through; one without a column is not held to it."""
     kept = list(places)
     for key, wanted in where.items():
-        found = {place[key] for place in kept if key in place}
-        allowed = _allowed(found, wanted)
+        values = {place[key] for place in kept if key in place}
+        allowed = _allowed(values, wanted)
         kept = [place for place in kept if key not in place or place[key] in allowed]
     return kept
 
@@ -226,8 +228,8 @@ def _allowed(found: set[Any], wanted: Wanted) -> set[Any]:
     if isinstance(wanted, Range):
         return {v for v in found if _number(v) and wanted.least <= v <= wanted.most}
     if isinstance(wanted, str):
-        ends = sorted(found, key=order)
-        return set(ends[-1:] if wanted == "last" else ends[:1])
+        ordered = sorted(found, key=order)
+        return set(ordered[-1:] if wanted == "last" else ordered[:1])
     texts = {text(value) for value in wanted}
     return {value for value in found if text(value) in texts}
 
@@ -243,8 +245,8 @@ def beside(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell
             cell,
             [
                 other
-                for common, at in indexes[keys].items()
-                for other in at.get(_key(cell.place, common), [])
+                for common, by_values in indexes[keys].items()
+                for other in by_values.get(_key(cell.place, common), [])
             ],
         )
 
@@ -254,11 +256,11 @@ Index = dict[tuple[str, ...], dict[tuple[str, ...], list[Cell]]]  # columns -> v
 
 def _index(cells: Sequence[Cell], keys: Sequence[str]) -> Index:
     """Cells by the columns that they have of `keys`, and by their values there."""
-    found: Index = {}
+    index: Index = {}
     for cell in cells:
         common = tuple(key for key in keys if key in cell.place)
-        found.setdefault(common, {}).setdefault(_key(cell.place, common), []).append(cell)
-    return found
+        index.setdefault(common, {}).setdefault(_key(cell.place, common), []).append(cell)
+    return index
 
 
 def _key(place: Place, keys: Iterable[str]) -> tuple[str, ...]:
@@ -267,20 +269,20 @@ def _key(place: Place, keys: Iterable[str]) -> tuple[str, ...]:
 
 def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[Place, list[Cell]]]:
     """Cells that differ in the columns `over` only, all of which they have."""
-    found: dict[tuple[Any, ...], list[Cell]] = {}
+    groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         if all(key in cell.place for key in over):
             rest = tuple((k, v) for k, v in cell.place.items() if k not in over)
-            found.setdefault(rest, []).append(cell)
-    return [(dict(place), group) for place, group in found.items()]
+            groups.setdefault(rest, []).append(cell)
+    return [(dict(place), group) for place, group in groups.items()]
 
 
 def absent(
     expected: Sequence[Place], found: Sequence[Place], where: Mapping[str, Wanted]
 ) -> list[Place]:
     """The expected places that `where` lets through and that are not among those found."""
-    there = {_key(place, sorted(place)) for place in found}
-    return [p for p in through(expected, where) if _key(p, sorted(p)) not in there]
+    present = {_key(place, sorted(place)) for place in found}
+    return [p for p in through(expected, where) if _key(p, sorted(p)) not in present]
 
 
 def order(value: Any) -> tuple[float, str]:
@@ -303,11 +305,11 @@ def _number(value: Any) -> bool:
 
 def at(exhibit: str, place: Place) -> str:
     """An exhibit and a place in words."""
-    words = [
+    parts = [
         str(value) if key == CASE else f"{WORDS.get(key, key)} = {text(value)}"
         for key, value in place.items()
     ]
-    return ", ".join([exhibit, *words])
+    return ", ".join([exhibit, *parts])
 
 
 def _given(value: Any) -> bool:

@@ -44,8 +44,8 @@ class Claim(BaseModel):
 
     @model_validator(mode="after")
     def _either(self) -> Claim:
-        given = [bool(self.checks), bool(self.readings), bool(self.untested)]
-        if sum(given) != 1:
+        present = [bool(self.checks), bool(self.readings), bool(self.untested)]
+        if sum(present) != 1:
             raise ValueError(f"claim {self.id} needs checks, or says why it is untested")
         if not self.untested and not self.reason:
             raise ValueError(f"claim {self.id} has bounds, so it needs a reason for them")
@@ -76,20 +76,20 @@ class ClaimFile(BaseModel):
 def load_claims(path: Path) -> ClaimFile:
     """The claims of a paper. Errors: FedreproError with a sentence for a mistake in the file."""
     try:
-        given = parse_yaml(path.read_text(encoding="utf-8"))
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        told = " ".join(str(error).split())
-        raise FedreproError(f"{path} cannot be read: {told}") from None
+        message = " ".join(str(error).split())
+        raise FedreproError(f"{path} cannot be read: {message}") from None
     try:
-        found = ClaimFile.model_validate(in_full(given, f"{path}"))
+        file = ClaimFile.model_validate(in_full(content, f"{path}"))
     except ValidationError as error:
         first = error.errors()[0]
-        at = ".".join(str(part) for part in first["loc"])
-        raise FedreproError(f"{path}: '{at}': {first['msg'].lower()}") from None
-    ids = [claim.id for claim in found.claims]
+        location = ".".join(str(part) for part in first["loc"])
+        raise FedreproError(f"{path}: '{location}': {first['msg'].lower()}") from None
+    ids = [claim.id for claim in file.claims]
     if len(set(ids)) != len(ids):
         raise FedreproError(f"{path}: two claims have one id; ids are {', '.join(ids)}")
-    return found
+    return file
 
 
 def in_full(given: Any, where: str) -> Any:
@@ -109,15 +109,15 @@ def in_full(given: Any, where: str) -> Any:
 def _claim_in_full(claim: Any, words: Mapping[str, Any], where: str) -> Any:
     if not isinstance(claim, dict):
         return claim
-    found = dict(claim)
+    full = dict(claim)
     if isinstance(claim.get("checks"), list):
-        found["checks"] = _checks_in_full(claim["checks"], words, f"{where}, {claim.get('id')}")
+        full["checks"] = _checks_in_full(claim["checks"], words, f"{where}, {claim.get('id')}")
     if isinstance(claim.get("readings"), dict):
-        found["readings"] = {
+        full["readings"] = {
             name: _checks_in_full(checks, words, f"{where}, {claim.get('id')}")
             for name, checks in claim["readings"].items()
         }
-    return found
+    return full
 
 
 def _checks_in_full(checks: Any, words: Mapping[str, Any], where: str) -> Any:

@@ -45,12 +45,12 @@ def word_of(row: Row) -> str:
 def reasons(row: Row) -> str:
     """The note on a printed value, why it is counted apart, and which setting is open."""
     apart = row.get("apart", "")
-    looked = check_of(apart)
-    told = [row["note"], f"the number that {looked[0]} looks at" if looked else apart]
+    check = check_of(apart)
+    parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
     where, _, reason = row.get("set_up", "").partition(": ")
-    said = SET_UP.get(row["verdict"]) if reason else None
+    template = SET_UP.get(row["verdict"]) if reason else None
     exhibit = where.partition(", ")[0]
-    return "; ".join(filter(None, [*told, said and said.format(reason, exhibit)]))
+    return "; ".join(filter(None, [*parts, template and template.format(reason, exhibit)]))
 
 
 def _apart(row: Row) -> str:
@@ -70,34 +70,38 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
     if not distinct:
         return []
     judged = [row for row in distinct if row["verdict"] in JUDGED]
-    own = [row for row in judged if not _apart(row)]
+    main_rows = [row for row in judged if not _apart(row)]
     of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
     kind = "rerun value" if {*map(_apart, rows)} == {"rerun"} else "printed value"
-    told = [f"{_number(len(rows), kind)}{of}."]
-    if own:
-        told.append(f"Judged: {_several(own)}.")
-    words = filter(None, dict.fromkeys(map(_apart, judged)))
-    apart = {word: [row for row in judged if _apart(row) == word] for word in words}
+    sentences = [f"{_number(len(rows), kind)}{of}."]
+    if main_rows:
+        sentences.append(f"Judged: {_several(main_rows)}.")
+    labels = filter(None, dict.fromkeys(map(_apart, judged)))
+    apart = {label: [row for row in judged if _apart(row) == label] for label in labels}
     if apart:
-        parts = [f"{len(found)} {word} ({_several(found)})" for word, found in apart.items()]
-        told.append(f"Counted apart: {', '.join(parts)}.")
+        parts = [f"{len(group)} {label} ({_several(group)})" for label, group in apart.items()]
+        sentences.append(f"Counted apart: {', '.join(parts)}.")
     rest = Counter(row["verdict"] for row in distinct if row["verdict"] not in JUDGED)
     if rest:
-        told.append(f"Not judged: {', '.join(f'{n} {word}' for word, n in rest.most_common())}.")
+        sentences.append(
+            f"Not judged: {', '.join(f'{n} {word}' for word, n in rest.most_common())}."
+        )
     bounded, free = (
-        sum(row[key] == "reproduced" for row in own) for key in ("verdict", "unbounded")
+        sum(row[key] == "reproduced" for row in main_rows) for key in ("verdict", "unbounded")
     )
-    if own:
-        said = "nothing of this would change" if free == bounded else f"{free} would be reproduced"
-        told.append(f"If our own scatter counted in full, {said}.")
-    return told
+    if main_rows:
+        outcome = (
+            "nothing of this would change" if free == bounded else f"{free} would be reproduced"
+        )
+        sentences.append(f"If our own scatter counted in full, {outcome}.")
+    return sentences
 
 
 def _several(rows: Iterable[Row]) -> str:
-    words = Counter(
+    counts = Counter(
         row["verdict"] + (" in one trial" if _alone(row) else "") for row in rows
     ).most_common()
-    return ", ".join(f"{count} {word}" for word, count in words)
+    return ", ".join(f"{count} {word}" for word, count in counts)
 
 
 def _number(count: int, of: str) -> str:
@@ -110,28 +114,30 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
     heads = [checks[0] for checks in claims]
     if not heads:
         return []
-    words = Counter(row["verdict"] for row in heads).most_common()
-    parts = [f"{n} {word if n == 1 else SEVERAL.get(word, word)}" for word, n in words]
-    told = [f"{_number(len(heads), 'claim')}: {', '.join(parts)}."]
+    counts = Counter(row["verdict"] for row in heads).most_common()
+    parts = [f"{n} {word if n == 1 else SEVERAL.get(word, word)}" for word, n in counts]
+    sentences = [f"{_number(len(heads), 'claim')}: {', '.join(parts)}."]
     decided = [row for row in heads if row["verdict"] in DECIDED]
     if decided:
         before = sum(row["fixed"] == "before" for row in decided)
-        told.append(
+        sentences.append(
             f"Decided are those that hold, are refuted or depend; of {len(decided)} the bounds of "
             f"{before} were fixed before the numbers."
         )
-    for label, said in LABELS.items():
-        named = [row["claim"] for row in heads if row["label"] == label]
-        if named:
-            told.append(f"{said}: {', '.join(named)}.")
+    for label, heading in LABELS.items():
+        ids = [row["claim"] for row in heads if row["label"] == label]
+        if ids:
+            sentences.append(f"{heading}: {', '.join(ids)}.")
     hanging = [row["claim"] for row in heads if row.get("note", "").startswith("hangs")]
     if hanging:
-        told.append(f"Decided by a hair, less than a hundredth of the bound: {', '.join(hanging)}.")
+        sentences.append(
+            f"Decided by a hair, less than a hundredth of the bound: {', '.join(hanging)}."
+        )
     tested = [row for row in heads if row["verdict"] in BY_TRIALS]
     tested = [row for row in tested if row["label"] not in ("exact", "identity")]
     if tested:
-        told.append(by_chance(len(tested)))
-    return told
+        sentences.append(by_chance(len(tested)))
+    return sentences
 
 
 def by_chance(tested: int) -> str:

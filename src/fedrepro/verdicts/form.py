@@ -44,8 +44,8 @@ class Bounds(BaseModel):
 
     @property
     def bounds(self) -> dict[str, float]:
-        given = {key: getattr(self, key) for key in BOUNDS}
-        return {key: value for key, value in given.items() if value is not None}
+        values = {key: getattr(self, key) for key in BOUNDS}
+        return {key: value for key, value in values.items() if value is not None}
 
 
 class Form(Bounds):
@@ -104,8 +104,8 @@ class Form(Bounds):
     @property
     def bound(self) -> str:
         """The bounds in words."""
-        found = " and ".join(f"{BOUNDS[key]} {value:g}" for key, value in self.bounds.items())
-        return f"{self.shows}, {found}" if self.shows else found
+        phrase = " and ".join(f"{BOUNDS[key]} {value:g}" for key, value in self.bounds.items())
+        return f"{self.shows}, {phrase}" if self.shows else phrase
 
     @property
     def what(self) -> str:
@@ -122,17 +122,17 @@ class Form(Bounds):
 
     def beside(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
         """Each cell of the method with those of the others, where there are any."""
-        found = [cell for name in self.others for cell in self.cells(numbers, name)]
-        return (pair for pair in beside(self.cells(numbers, self.of), found) if pair[1])
+        other_cells = [cell for name in self.others for cell in self.cells(numbers, name)]
+        return (pair for pair in beside(self.cells(numbers, self.of), other_cells) if pair[1])
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         """What one exhibit lacks of what the check names; nothing if it is whole."""
         lacking = []
         for name in dict.fromkeys(self.methods):
             lacking += list(self.missing_of(name, exhibit, numbers[exhibit]))
-        own = numbers[exhibit].cells(self.of, self.metric, self.split, {})
+        cells = numbers[exhibit].cells(self.of, self.metric, self.split, {})
         for key in self.columns:
-            if own and not all(key in cell.place for cell in own):
+            if cells and not all(key in cell.place for cell in cells):
                 lacking.append(f"{key} of {self.of} in {exhibit}")
         yield from lacking
         if not lacking and not self.ragged:
@@ -140,41 +140,41 @@ class Form(Bounds):
 
     def _alone(self, exhibit: str, numbers: Numbers) -> Iterator[str]:
         """Places at which only one of two methods stands that are set beside each other."""
-        own = self.cells(numbers, self.of)
+        of_cells = self.cells(numbers, self.of)
         for name in self.others:
             others = self.cells(numbers, name)
-            for have, cells, method in ((own, others, name), (others, own, self.of)):
-                alone = (cell for cell, found in beside(have, cells) if not found)
+            for have, cells, method in ((of_cells, others, name), (others, of_cells, self.of)):
+                alone = (cell for cell, matches in beside(have, cells) if not matches)
                 yield from (f"{method} at {at(exhibit, cell.place)}" for cell in alone)
 
     def missing_of(self, method: str, exhibit: str, numbers: Numbers) -> Iterator[str]:
         cells = numbers.cells(method, self.metric, self.split, {})
-        found = [cell.place for cell in cells]
+        places = [cell.place for cell in cells]
         # what a method could not give by design is not still to come
-        known = [*found, *(numbers.left_out(method) if self.ragged else ())]
+        known = [*places, *(numbers.left_out(method) if self.ragged else ())]
         if not cells:
             yield f"{self.metric.replace('_', ' ')} of {method} in {exhibit}"
             return
         for key, wanted in self.where.items():
             if isinstance(wanted, list):
-                there = {text(place[key]) for place in known if key in place}
-                lacking = [text(v) for v in wanted if text(v) not in there] if there else []
+                present = {text(place[key]) for place in known if key in place}
+                lacking = [text(v) for v in wanted if text(v) not in present] if present else []
                 yield from (f"{key} = {value} of {method} in {exhibit}" for value in lacking)
         if not through(known, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
         if method in numbers.grid or not self.ragged:
-            kept = [*found, *numbers.left_out(method)]
-            for place in absent(numbers.expected(method, found), kept, self.where):
+            kept = [*places, *numbers.left_out(method)]
+            for place in absent(numbers.expected(method, places), kept, self.where):
                 yield f"{method} at {at(exhibit, place)}"
 
 
 def where_words(where: Mapping[str, Wanted]) -> str:
     """Which values of columns are looked at, in words."""
-    words = []
+    parts = []
     for key, wanted in where.items():
         values = "/".join(map(text, wanted)) if isinstance(wanted, list) else str(wanted)
-        words.append(f"{key} {values}")
-    return ", ".join(words)
+        parts.append(f"{key} {values}")
+    return ", ".join(parts)
 
 
 def too_few(cells: Sequence[Cell], key: str, exhibit: str) -> Iterator[str]:

@@ -109,24 +109,24 @@ class Gain(Form):
 
     @property
     def words(self) -> str:
-        rivals = [f"{other} over {its}" for other, its in self.than.items()]
+        rivals = [f"{method} over {base}" for method, base in self.than.items()]
         return f"gain of {self.what} over {self.over}, less {best_of(rivals)}"
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         def added(one: str, to: str) -> Iterator[Cell]:
             return apart(*(self.cells(numbers[exhibit], name) for name in (one, to)))
 
-        rivals = [cell for one, to in self.than.items() for cell in added(one, to)]
-        for cell, found in beside(list(added(self.of, self.over)), rivals):
-            yield statement(exhibit, cell.place, [cell.trials], [own.trials for own in found])
+        rivals = [cell for method, base in self.than.items() for cell in added(method, base)]
+        for cell, others in beside(list(added(self.of, self.over)), rivals):
+            yield statement(exhibit, cell.place, [cell.trials], [other.trials for other in others])
 
 
 def apart(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
     """Each cell less the others at its place, by trial."""
-    for cell, found in beside(cells, others):
-        for other in found:
-            one, its = by_trial([cell.trials, other.trials]).T
-            yield Cell(cell.place, tuple(one - its))
+    for cell, matches in beside(cells, others):
+        for other in matches:
+            values, other_values = by_trial([cell.trials, other.trials]).T
+            yield Cell(cell.place, tuple(values - other_values))
 
 
 class Change(Form):
@@ -170,11 +170,11 @@ class Change(Form):
         return fixed.place[self.along], [fixed.trials]
 
     def _cells(self, numbers: Numbers) -> Iterator[Cell]:
-        own = self.cells(numbers, self.of)
+        cells = self.cells(numbers, self.of)
         if self.minus is None:
-            yield from own
+            yield from cells
         else:
-            yield from apart(own, self.cells(numbers, self.minus))
+            yield from apart(cells, self.cells(numbers, self.minus))
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
@@ -202,20 +202,20 @@ class Spread(Form):
         return f"spread of {self.what} over {', '.join(self.over)}{less}"
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        own = self._groups(numbers[exhibit])
+        groups = self._groups(numbers[exhibit])
         if self.minus_exhibit is None:
-            for place, trials in own:
+            for place, trials in groups:
                 series = by_trial(trials)
                 yield Contrasts(
                     at(exhibit, place), [Contrast(pairs(series), zero(series), least=0)]
                 )
             return
-        groups = self._groups(numbers[self.minus_exhibit])
-        others = {frozenset(place.items()): trials for place, trials in groups}
-        for place, trials in own:
-            its = others.get(frozenset(place.items()))
-            if its is not None:
-                both = by_trial([*trials, *its])
+        other_groups = self._groups(numbers[self.minus_exhibit])
+        others = {frozenset(place.items()): trials for place, trials in other_groups}
+        for place, trials in groups:
+            other_trials = others.get(frozenset(place.items()))
+            if other_trials is not None:
+                both = by_trial([*trials, *other_trials])
                 gains, rivals = both[:, : len(trials)], both[:, len(trials) :]
                 yield Contrasts(at(exhibit, place), [Contrast(pairs(gains), pairs(rivals))])
 
@@ -230,9 +230,9 @@ class Spread(Form):
         if self.minus_exhibit is None:
             return
         yield from self.missing_of(self.of, self.minus_exhibit, numbers[self.minus_exhibit])
-        there = [place for place, _ in self._groups(numbers[self.minus_exhibit])]
+        places = [place for place, _ in self._groups(numbers[self.minus_exhibit])]
         for place, _ in self._groups(numbers[exhibit]):
-            if place not in there:
+            if place not in places:
                 yield f"{self.of} at {at(self.minus_exhibit, place)}"
 
 
@@ -268,8 +268,8 @@ class Effect(Form):
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
     """Means over all cells with the same value of a column: (trials, cells) -> (trials, values)."""
     levels = [text(cell.place[key]) for cell in cells]
-    columns = [[own == level for own in levels] for level in dict.fromkeys(levels)]
-    return np.column_stack([series[:, own].mean(axis=1) for own in columns])
+    masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
+    return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
 
 
 class RoundsTo(Form):
@@ -291,20 +291,20 @@ class RoundsTo(Form):
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
         for cell, goals in self.beside(numbers[exhibit]):
-            own = measured.get(tuple(cell.place.items()), {})
-            if own:
-                series = by_trial([goals[0].trials, *own.values()])
+            by_round = measured.get(tuple(cell.place.items()), {})
+            if by_round:
+                series = by_trial([goals[0].trials, *by_round.values()])
                 behind = series[:, [0]] - self.within - series[:, 1:]
-                yield Rounds(at(exhibit, cell.place), list(own), behind)
+                yield Rounds(at(exhibit, cell.place), list(by_round), behind)
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
         measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
         for cell in self.cells(numbers[exhibit], self.of):
-            own = measured.get(tuple(cell.place.items()), {})
-            if not own:
+            by_round = measured.get(tuple(cell.place.items()), {})
+            if not by_round:
                 yield f"single rounds of {self.of} at {at(exhibit, cell.place)}"
-            for done in numbers[exhibit].due(self.of, list(own)):
+            for done in numbers[exhibit].due(self.of, list(by_round)):
                 yield f"round {done} of {self.of} at {at(exhibit, cell.place)}"
 
 
@@ -330,19 +330,23 @@ class Correlation(Form):
         return f"correlation of {self.what} with {self.with_method}{across}"
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        found = [
+        paired = [
             (cell.trials, other.trials)
             for cell, others in self.beside(numbers[exhibit])
             for other in others
         ]
-        trials = min(len(one) for pair in found for one in pair)
+        trials = min(len(values) for pair in paired for values in pair)
         if self.across == "points":
-            means = np.array([[np.mean(own), np.mean(its)] for own, its in found])
+            means = np.array([[np.mean(left), np.mean(right)] for left, right in paired])
             yield Together(f"{exhibit}, all points", trials, means[:, 0], means[:, 1])
             return
-        around = [one - one.mean(axis=0) for one in (by_trial(pair) for pair in found)]
-        one, other = np.concatenate(around).T
-        yield Together(f"{exhibit}, {len(found)} points together", trials, one, other, len(found))
+        deviations = [
+            series - series.mean(axis=0) for series in (by_trial(pair) for pair in paired)
+        ]
+        first, second = np.concatenate(deviations).T
+        yield Together(
+            f"{exhibit}, {len(paired)} points together", trials, first, second, len(paired)
+        )
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)

@@ -146,34 +146,36 @@ def judge_all(
     stand_ins: the exhibits that are of other data or of less than the paper's size. Errors:
     FedreproError for a column that an exhibit does not have.
     """
-    found = [_look(check, numbers, rules, stand_ins) for check in checks]
-    ways = sum(one.ways_to_break for one in found)
-    return [_judge(one, ways, rules) for one in found]
+    evidence = [_look(check, numbers, rules, stand_ins) for check in checks]
+    ways = sum(item.ways_to_break for item in evidence)
+    return [_judge(item, ways, rules) for item in evidence]
 
 
 def _look(check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]) -> _Found:
-    there = [name for name in check.named if name in numbers]
-    for name in (name for name in there if name in check.alike):
+    present = [name for name in check.named if name in numbers]
+    for name in (name for name in present if name in check.alike):
         numbers[name].need(check.columns, name)
     missing = [name for name in check.named if name not in numbers]
     if not missing:
-        missing = [one for name in check.exhibits for one in check.missing(name, numbers)]
+        missing = [item for name in check.exhibits for item in check.missing(name, numbers)]
     if missing:
-        return _Found(check, [], list(dict.fromkeys(missing)), bool(there))
+        return _Found(check, [], list(dict.fromkeys(missing)), bool(present))
     statements: list[Statement] = []
     substitutes: list[bool] = []
     beside = set(check.named) - set(check.exhibits)
     for name in check.exhibits:
-        own = list(check.statements(name, numbers))
-        if not own and not check.ragged:
+        points = list(check.statements(name, numbers))
+        if not points and not check.ragged:
             missing.append(f"a point to judge by in {name}")
-        statements += [mean_over_points(own, name)] if own and check.points == "mean" else own
-        other = not beside.union([name]).isdisjoint(stand_ins)
-        substitutes += [other] * (len(statements) - len(substitutes))
+        statements += (
+            [mean_over_points(points, name)] if points and check.points == "mean" else points
+        )
+        stand_in = not beside.union([name]).isdisjoint(stand_ins)
+        substitutes += [stand_in] * (len(statements) - len(substitutes))
     if not statements and not missing:
         missing = [f"a point to judge by in {name}" for name in check.exhibits]
-    few = [one for one in statements if one.trials < rules.trials]
-    missing += [f"{_more(rules.trials - one.trials)} at {one.at}" for one in few]
+    few = [statement for statement in statements if statement.trials < rules.trials]
+    missing += [f"{_more(rules.trials - statement.trials)} at {statement.at}" for statement in few]
     return _Found(check, [] if missing else statements, missing, True, substitutes)
 
 
@@ -203,8 +205,8 @@ def decide(
     kept, broken = (_confidence(count if rules.holm else 1) for count in (keeping, ways))
     substitutes = stand_ins or [False] * len(statements)
     points = [
-        replace(_point(check, one, kept, broken), stand_in=substitute)
-        for one, substitute in zip(statements, substitutes, strict=True)
+        replace(_point(check, statement, kept, broken), stand_in=substitute)
+        for statement, substitute in zip(statements, substitutes, strict=True)
     ]
     whole = WHOLE[check.points]([p.counted for p in points])
     with_stand_ins = WHOLE[check.points]([p.verdict for p in points])
@@ -231,13 +233,13 @@ def _slack(check: Check, whole: Verdict, points: Sequence[Finding]) -> float:
 
 def _share(check: Bounds, point: Finding) -> float:
     """How far a whole interval lies inside its bounds, or outside one, as a share of the bound."""
-    found, held = point.interval, point.verdict == "holds"
-    if found.low == found.high:
+    interval, held = point.interval, point.verdict == "holds"
+    if interval.low == interval.high:
         return math.inf
     shares = []
     for key, bound in check.bounds.items():
         lower = key in LOWER
-        end = found.low if lower == held else found.high
+        end = interval.low if lower == held else interval.high
         away = (end - bound) * (1 if lower == held else -1)
         shares.append(away / abs(bound) if bound else math.copysign(math.inf, away))
     return min(shares) if held else max(shares)
@@ -327,14 +329,14 @@ def _most_of(verdicts: Sequence[Verdict]) -> Verdict:
 
 def _all_of(verdicts: Iterable[Verdict]) -> Verdict:
     """All have to hold, and one that is refuted is enough."""
-    found = set(verdicts)
-    if found == {"not run"}:
+    distinct = set(verdicts)
+    if distinct == {"not run"}:
         return "not run"
-    if found & {"incomplete", "not run"}:
+    if distinct & {"incomplete", "not run"}:
         return "incomplete"
-    if "refuted" in found:
+    if "refuted" in distinct:
         return "refuted"
-    return "holds" if found == {"holds"} else "undecided"
+    return "holds" if distinct == {"holds"} else "undecided"
 
 
 WHOLE: dict[str, Callable[[Sequence[Verdict]], Verdict]] = {
@@ -350,8 +352,10 @@ def verdict(judged: Sequence[Judged], stand_ins: bool = False) -> Verdict:
 
     stand_ins: as if stand-in data could refute.
     """
-    told = [one.with_stand_ins if stand_ins else None for one in judged]
-    return _all_of(with_them or one.verdict for with_them, one in zip(told, judged, strict=True))
+    overrides = [result.with_stand_ins if stand_ins else None for result in judged]
+    return _all_of(
+        override or result.verdict for override, result in zip(overrides, judged, strict=True)
+    )
 
 
 def claim_slack(whole: Verdict, readings: Sequence[Sequence[Judged]]) -> float:
@@ -359,7 +363,10 @@ def claim_slack(whole: Verdict, readings: Sequence[Sequence[Judged]]) -> float:
     if whole not in ("holds", "refuted"):
         return math.inf
     surest = min if whole == "holds" else max
-    return min(surest(one.slack for one in own if one.verdict == whole) for own in readings)
+    return min(
+        surest(result.slack for result in reading if result.verdict == whole)
+        for reading in readings
+    )
 
 
 def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
@@ -368,9 +375,9 @@ def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
     It depends as soon as one reading holds and another is refuted, which no other reading could
     change, and is open where none is refuted or none holds, but not all agree.
     """
-    found = set(verdicts)
-    if len(found) == 1:
+    distinct = set(verdicts)
+    if len(distinct) == 1:
         return verdicts[0]
-    if {"holds", "refuted"} <= found:
+    if {"holds", "refuted"} <= distinct:
         return "depends"
-    return "incomplete" if found & {"incomplete", "not run"} else "undecided"
+    return "incomplete" if distinct & {"incomplete", "not run"} else "undecided"

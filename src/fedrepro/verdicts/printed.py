@@ -95,8 +95,8 @@ def printed_rows(
     """
     import pandas as pd
 
-    own = [value for value in values if value.exhibit == exhibit.name]
-    rows = [_row(exhibit, value, numbers, stand_ins) for value in own]
+    exhibit_values = [value for value in values if value.exhibit == exhibit.name]
+    rows = [_row(exhibit, value, numbers, stand_ins) for value in exhibit_values]
     return pd.DataFrame(rows, columns=[*exhibit.swept, *exhibit.shown, *PRINTED])
 
 
@@ -126,17 +126,17 @@ def _row(
         "tolerance": tolerance,
         "verdict": "not run",
     }
-    found = select(numbers, printed.metric, printed.split)
-    found = found[found["method"] == printed.method]
+    matches = select(numbers, printed.metric, printed.split)
+    matches = matches[matches["method"] == printed.method]
     for point in points:
         row |= point.values
         for key, value in point.values.items():
-            found = found[found[key].astype(str) == str(value)]
+            matches = matches[matches[key].astype(str) == str(value)]
     for key in set(printed.cell) & set(exhibit.shown):
-        found = found.loc[[same(value, printed.cell[key]) for value in found[key]]]
-    if not points or found.empty:
+        matches = matches.loc[[same(value, printed.cell[key]) for value in matches[key]]]
+    if not points or matches.empty:
         return row
-    (ours, *_) = found.to_dict("records")
+    (ours, *_) = matches.to_dict("records")
     # a spread over clients is shown beside its like, and says nothing of the error of a mean
     over_clients = not math.isnan(float(ours.get(CLIENTS_SD, math.nan)))
     shown = ours | ({"sd": ours[CLIENTS_SD]} if over_clients else {})
@@ -167,18 +167,18 @@ def _setting_row(
     exhibit: Exhibit, printed: PrintedValue, points: Sequence[Point]
 ) -> dict[str, Any]:
     """A setting of the paper beside ours: the value that all methods and points have."""
-    given = {value for point in points for value in _set(exhibit, point, printed)}
-    ours = next(iter(given)) if len(given) == 1 else math.nan
+    values = {value for point in points for value in _set(exhibit, point, printed)}
+    ours = next(iter(values)) if len(values) == 1 else math.nan
     # more trials than the paper's are its trials and others like them
     taken = ours >= printed.value if printed.split == "trials" else ours == printed.value
-    told = "taken over" if taken else "differs"
+    word = "taken over" if taken else "differs"
     return {
         **printed.cell,
         **{key: getattr(printed, key) for key in TOLD},
         "mean": ours,
         "printed": printed.value,
         "difference": difference(ours, printed.value),
-        "verdict": told if points else "not run",
+        "verdict": word if points else "not run",
     }
 
 
@@ -208,10 +208,10 @@ def _parameters(kind: str) -> set[str]:
 def _specs(point: Point, kind: str, label: str) -> list[Spec]:
     """What a setting is of: a component of the scenario, a method, or how its model is tuned."""
     if kind in ("method", TUNE.kind):
-        own = [getattr(setting, kind) for named, setting in point.runs if named == label]
+        specs = [getattr(setting, kind) for named, setting in point.runs if named == label]
     else:
-        own = [getattr(point.scenario, kind)] if kind in SCENARIO else []
-    return [spec for spec in own if spec is not None]
+        specs = [getattr(point.scenario, kind)] if kind in SCENARIO else []
+    return [spec for spec in specs if spec is not None]
 
 
 def _lone(value: Any) -> float:
@@ -287,23 +287,31 @@ def require_printed(plan: Plan) -> None:
     papers: dict[str, list[Exhibit]] = {}
     for exhibit in plan.exhibits.values():
         papers.setdefault(exhibit.paper, []).append(exhibit)
-    for paper, own in papers.items() if plan.scale == "paper" else ():
-        tables = [exhibit for exhibit in own if exhibit.is_table]
+    for paper, exhibits in papers.items() if plan.scale == "paper" else ():
+        tables = [exhibit for exhibit in exhibits if exhibit.is_table]
         lost = {key.partition("/")[2] for key in plan.broken if key.startswith(f"{paper}/")}
-        values = [one for one in read_published(published_file(paper)) if one.exhibit not in lost]
+        values = [
+            printed
+            for printed in read_published(published_file(paper))
+            if printed.exhibit not in lost
+        ]
         require_cells(tables, values)
-        names = [*(exhibit.name for exhibit in own), *lost]
-        for value in (one for one in values if one.set_up):
+        names = [*(exhibit.name for exhibit in exhibits), *lost]
+        for value in (printed for printed in values if printed.set_up):
             shown = value.set_up.partition(": ")[0].partition(", ")[0]
             if shown not in names:
                 raise unknown("exhibit in set_up", shown, names, value.where)
-        _require_checks(paper, [one for one in values if one.check])
+        _require_checks(paper, [printed for printed in values if printed.check])
 
 
 def _require_checks(paper: str, values: Sequence[PrintedValue]) -> None:
     """Errors: FedreproError for a value that names a check which no claim of the paper has."""
     claims = load_claims(claims_file(paper)).claims if values else []
-    known = [f"{one.id}, check {at + 1}" for one in claims for at in range(len(one.all_checks))]
+    known = [
+        f"{claim.id}, check {index + 1}"
+        for claim in claims
+        for index in range(len(claim.all_checks))
+    ]
     for value in values:
         named = value.apart.partition(": ")[2]
         if named not in known:
@@ -319,13 +327,13 @@ def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> 
     for value in values:
         if value.exhibit not in by_name:
             raise unknown("table", value.exhibit, by_name, value.where)
-        for what in (
+        for problem in (
             ()
             if value.note or value.check or value.metric == SETTING
             else _strange(by_name[value.exhibit], value)
         ):
             raise FedreproError(
-                f"{value.where}: {what}; correct it, or say in its note why it is not run"
+                f"{value.where}: {problem}; correct it, or say in its note why it is not run"
             )
 
 

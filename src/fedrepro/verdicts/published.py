@@ -75,49 +75,49 @@ def read_published(path: Path) -> list[PrintedValue]:
         lacking = [name for name in NEEDED if name not in names]
         strange = [name for name in names if name not in COLUMNS]
         if lacking or strange:
-            what = f"lacks {', '.join(lacking)}" if lacking else f"has a strange {strange[0]}"
-            raise FedreproError(f"{path} {what}; its columns are {', '.join(COLUMNS)}")
+            problem = f"lacks {', '.join(lacking)}" if lacking else f"has a strange {strange[0]}"
+            raise FedreproError(f"{path} {problem}; its columns are {', '.join(COLUMNS)}")
         rows = list(reader)
-    found: dict[tuple[str, ...], int] = {}
-    for at, row in enumerate(rows, 2):
-        first = found.setdefault(tuple(str(row[name]) for name in ONCE), at)
-        if first != at:
-            raise FedreproError(f"{path}, line {at}, is of the same number as line {first}")
-    return [_value(row, f"{path}, line {at}") for at, row in enumerate(rows, 2)]
+    seen: dict[tuple[str, ...], int] = {}
+    for line, row in enumerate(rows, 2):
+        first = seen.setdefault(tuple(str(row[name]) for name in ONCE), line)
+        if first != line:
+            raise FedreproError(f"{path}, line {line}, is of the same number as line {first}")
+    return [_value(row, f"{path}, line {number}") for number, row in enumerate(rows, 2)]
 
 
 def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
-    given = {key: (text or "").strip() for key, text in row.items() if key is not None}
+    fields = {key: (text or "").strip() for key, text in row.items() if key is not None}
     known = all_metrics()
-    if given["metric"] not in (SETTING, *known):
-        raise unknown("metric", given["metric"], known, where)
-    if given["metric"] != SETTING and given["split"] not in MEASURED_ON:
-        raise unknown("split", given["split"], MEASURED_ON, where)
-    value = _number(given, "value", where)
-    trials = _number(given, "trials", where)
+    if fields["metric"] not in (SETTING, *known):
+        raise unknown("metric", fields["metric"], known, where)
+    if fields["metric"] != SETTING and fields["split"] not in MEASURED_ON:
+        raise unknown("split", fields["split"], MEASURED_ON, where)
+    value = _number(fields, "value", where)
+    trials = _number(fields, "trials", where)
     if value is None:
         raise FedreproError(f"{where}: 'value' is empty; write a number, or inf if never reached")
-    if given["metric"] in known and not known[given["metric"]].holds(value):
+    if fields["metric"] in known and not known[fields["metric"]].holds(value):
         raise FedreproError(
-            f"{where}: {given['metric']} cannot be {value:g}; it is a "
-            f"{known[given['metric']].unit}, so write 0.8 for 80 %"
-            if known[given["metric"]].most == 1
-            else f"{where}: {given['metric']} cannot be {value:g}"
+            f"{where}: {fields['metric']} cannot be {value:g}; it is a "
+            f"{known[fields['metric']].unit}, so write 0.8 for 80 %"
+            if known[fields["metric"]].most == 1
+            else f"{where}: {fields['metric']} cannot be {value:g}"
         )
     return PrintedValue(
-        exhibit=given["exhibit"],
-        cell=cell_of(given["cell"], where),
-        method=given["method"],
-        metric=given["metric"],
-        split=given["split"],
+        exhibit=fields["exhibit"],
+        cell=cell_of(fields["cell"], where),
+        method=fields["method"],
+        metric=fields["metric"],
+        split=fields["split"],
         value=value,
-        sd=_number(given, "sd", where),
+        sd=_number(fields, "sd", where),
         trials=None if trials is None else int(trials),
-        note=given["note"],
-        tolerance=_tolerance(given.get("tolerance", ""), value, where),
+        note=fields["note"],
+        tolerance=_tolerance(fields.get("tolerance", ""), value, where),
         where=where,
-        apart=_reasoned(given, "apart", APART, where),
-        set_up=_reasoned(given, "set_up", (), where),
+        apart=_reasoned(fields, "apart", APART, where),
+        set_up=_reasoned(fields, "set_up", (), where),
     )
 
 
@@ -135,8 +135,8 @@ def _reasoned(row: Mapping[str, str], key: str, words: Sequence[str], where: str
 
 def check_of(apart: str) -> tuple[str, int] | None:
     """Of `claim: G2, check 1` the claim and the number of its check, None of anything else."""
-    found = re.fullmatch(rf"{CLAIM}: (\S+), check ([1-9]\d*)", apart)
-    return (found[1], int(found[2])) if found else None
+    match = re.fullmatch(rf"{CLAIM}: (\S+), check ([1-9]\d*)", apart)
+    return (match[1], int(match[2])) if match else None
 
 
 def _number(row: Mapping[str, str], key: str, where: str) -> float | None:

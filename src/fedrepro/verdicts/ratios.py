@@ -25,9 +25,9 @@ from fedrepro.verdicts.statements import Contrasts, Statement, by_trial, stateme
 
 def ratio_of(exhibit: str, place: Place, one: Trials, other: Trials) -> Contrasts:
     """The ratio of two means, by how each trial moves it, to first order."""
-    own, its = by_trial([one, other]).T
-    ratio = float(own.mean() / its.mean())
-    moved = ratio + (own - ratio * its) / float(its.mean())
+    numerator, denominator = by_trial([one, other]).T
+    ratio = float(numerator.mean() / denominator.mean())
+    moved = ratio + (numerator - ratio * denominator) / float(denominator.mean())
     return statement(exhibit, place, [tuple(moved)], [])
 
 
@@ -97,10 +97,10 @@ class Smallest(Form):
         goods = grouped(goodness, [self.over])
         sizes = grouped(self.cells(numbers[exhibit], self.of), [self.over])
         wholes = self._wholes(exhibit, numbers)
-        for (place, accuracies), (_, own) in zip(goods, sizes, strict=True):
+        for (place, accuracies), (_, cells) in zip(goods, sizes, strict=True):
             means = mean(by_trial([cell.trials for cell in accuracies]))
             enough = means >= max(means) - self.within
-            near = [cell for cell, good in zip(own, enough, strict=True) if good]
+            near = [cell for cell, good in zip(cells, enough, strict=True) if good]
             least = min(near, key=lambda cell: float(np.mean(cell.trials)))
             ((_, others),) = beside([Cell(place, least.trials)], wholes)
             setting = {self.over: least.place[self.over]}
@@ -113,11 +113,11 @@ class Smallest(Form):
         yield from super().missing(exhibit, numbers)
         whole = self.to_exhibit or exhibit
         yield from self.missing_of(self.to, whole, numbers[whole])
-        own = self.cells(numbers[exhibit], self.of)
-        yield from too_few(own, self.over, exhibit)
+        cells = self.cells(numbers[exhibit], self.of)
+        yield from too_few(cells, self.over, exhibit)
         good = numbers[exhibit].cells(self.of, self.by, self.by_split, self.where)
-        for place in absent([cell.place for cell in own], [cell.place for cell in good], {}):
+        for place in absent([cell.place for cell in cells], [cell.place for cell in good], {}):
             yield f"{self.by} ({self.by_split}) of {self.of} at {at(exhibit, place)}"
-        for cell, others in beside(own, self._wholes(exhibit, numbers)):
+        for cell, others in beside(cells, self._wholes(exhibit, numbers)):
             if not others or not any(others[0].trials):
                 yield f"anything to divide by of {self.to} at {at(exhibit, cell.place)}"

@@ -34,26 +34,26 @@ def settled(row: Mapping[str, str], exhibits: Exhibits, claims: Claims = ()) -> 
     exhibits: name -> its numbers, None if they are not there. claims: of the paper, each as the
     rows of its checks in a claims.csv.
     """
-    found = dict(row)
+    fields = dict(row)
     if check_of(row.get("apart", "")):
-        return found | _of_a_sentence(row, claims)
+        return fields | _of_a_sentence(row, claims)
     if not row.get("set_up") or OPEN not in (row["verdict"], row["unbounded"]):
-        return found
-    by = moved(row["set_up"], row["method"], row["metric"], row["split"], exhibits)
-    if by is None:
-        return found
+        return fields
+    shift = moved(row["set_up"], row["method"], row["metric"], row["split"], exhibits)
+    if shift is None:
+        return fields
     away = float(row["difference"])
-    word = ANOTHER if by > abs(away) else direction(row["metric"], away)
-    return found | {key: word for key in ("verdict", "unbounded") if row[key] == OPEN}
+    word = ANOTHER if shift > abs(away) else direction(row["metric"], away)
+    return fields | {key: word for key in ("verdict", "unbounded") if row[key] == OPEN}
 
 
 def _of_a_sentence(row: Mapping[str, str], claims: Claims) -> dict[str, str]:
     """What a row says anew by the check that looks at its number; nothing if that was not run."""
-    claim, at = check_of(row["apart"]) or ("", 0)
-    looked = [check for checks in claims for check in checks if check["claim"] == claim]
-    if len(looked) < at or not looked[at - 1]["value"]:
+    claim, number = check_of(row["apart"]) or ("", 0)
+    claim_checks = [check for checks in claims for check in checks if check["claim"] == claim]
+    if len(claim_checks) < number or not claim_checks[number - 1]["value"]:
         return {}
-    check = looked[at - 1]
+    check = claim_checks[number - 1]
     away = difference(float(check["value"]), float(row["printed"]))
     if check["data"]:
         word = "stand-in"
@@ -61,8 +61,8 @@ def _of_a_sentence(row: Mapping[str, str], claims: Claims) -> dict[str, str]:
         word = "reproduced"
     else:
         word = direction(row["metric"], away)
-    told = {"mean": check["value"], "trials": check["trials"], "difference": f"{away:.10g}"}
-    return told | {"verdict": word, "unbounded": word}
+    measured = {"mean": check["value"], "trials": check["trials"], "difference": f"{away:.10g}"}
+    return measured | {"verdict": word, "unbounded": word}
 
 
 def moved(set_up: str, method: str, metric: str, split: str, exhibits: Exhibits) -> float | None:
@@ -78,13 +78,14 @@ def moved(set_up: str, method: str, metric: str, split: str, exhibits: Exhibits)
     numbers = final(numbers)
     numbers = numbers[numbers["method"] == method]
     for key, text in cell_of(cell, f"set_up '{named}'").items():
-        fits = [same(one, text) or fnmatchcase(str(one), text) for one in numbers[key]]
+        fits = [same(value, text) or fnmatchcase(str(value), text) for value in numbers[key]]
         numbers = numbers.loc[fits]
     known = select(numbers, metric, split)["mean"].to_numpy(float)
     run = select(numbers, "rounds", "")["mean"].to_numpy(float)
     least = run if len(run) == len(known) else known
     values = [
-        at_least if math.isinf(one) else one for one, at_least in zip(known, least, strict=True)
+        at_least if math.isinf(value) else value
+        for value, at_least in zip(known, least, strict=True)
     ]
     if len(values) < 2 or not all(map(math.isfinite, values)):
         return None

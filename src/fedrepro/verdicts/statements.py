@@ -85,7 +85,7 @@ class Together:
 
 def mean_over_points(statements: Sequence[Statement], exhibit: str) -> Contrasts:
     """The mean over the points of one exhibit, in each trial that all of them have."""
-    parts = [part for one in statements if isinstance(one, Contrasts) for part in one.parts]
+    parts = [part for point in statements if isinstance(point, Contrasts) for part in point.parts]
     return Contrasts(f"{exhibit}, mean of {len(parts)} points", parts)
 
 
@@ -97,11 +97,11 @@ def statement(
     What stands on both sides limits what it can be: a best is not below any that it is best of.
     """
     both = by_trial([*gains, *rivals])
-    own, others = both[:, : len(gains)], both[:, len(gains) :]
-    least = 0.0 if rivals and all(one in gains for one in rivals) else -math.inf
-    most = 0.0 if rivals and all(one in rivals for one in gains) else math.inf
-    others = others if rivals else zero(own)
-    return Contrasts(at(exhibit, place), [Contrast(own, others, least, most)])
+    values, others = both[:, : len(gains)], both[:, len(gains) :]
+    least = 0.0 if rivals and all(rival in gains for rival in rivals) else -math.inf
+    most = 0.0 if rivals and all(gain in rivals for gain in gains) else math.inf
+    others = others if rivals else zero(values)
+    return Contrasts(at(exhibit, place), [Contrast(values, others, least, most)])
 
 
 def zero(gains: Array) -> Array:

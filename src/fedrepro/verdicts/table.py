@@ -81,16 +81,16 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
     opened = {Path(key).name: open_exhibit(reports, key, reports.name) for key in exhibits}
     numbers = {name: _numbers(files) for name, files in opened.items()}
     other = {name: _other_than_printed(files.about) for name, files in opened.items()}
-    found = list(rows(file.claims, numbers, other, file.rules))
+    records = list(rows(file.claims, numbers, other, file.rules))
     # numbers as numbers in every file, also where a column is empty
-    return pd.DataFrame(found, columns=list(COLUMNS)).astype(dict.fromkeys(NUMERIC, float))
+    return pd.DataFrame(records, columns=list(COLUMNS)).astype(dict.fromkeys(NUMERIC, float))
 
 
 def _other_than_printed(about: Mapping[str, Any]) -> str:
     """What an exhibit has other than the paper's: data that stand in, or a smaller size."""
     reduced = about["settings"].get("reduced")
-    found = [*(data["stand_in"] for data in about["data"]), reduced and f"Reduced: {reduced}."]
-    return " ".join(filter(None, dict.fromkeys(found)))
+    notes = [*(data["stand_in"] for data in about["data"]), reduced and f"Reduced: {reduced}."]
+    return " ".join(filter(None, dict.fromkeys(notes)))
 
 
 def _numbers(files: ExhibitFiles) -> Numbers:
@@ -102,9 +102,11 @@ def _numbers(files: ExhibitFiles) -> Numbers:
                 f"{path} has no column by_trial, so it is of an older version; delete it, and make "
                 "the figure again from the results that are there"
             )
-        for at, (values, trials) in enumerate(zip(frame["by_trial"], frame["trials"], strict=True)):
+        for index, (values, trials) in enumerate(
+            zip(frame["by_trial"], frame["trials"], strict=True)
+        ):
             if len([float(value) for value in values.split()]) != trials:
-                raise ValueError(f"row {at + 1} has not a value for each of its trials")
+                raise ValueError(f"row {index + 1} has not a value for each of its trials")
         return Numbers.described(frame, files.about)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise damaged(path, error) from error
@@ -143,20 +145,20 @@ def _rows_of(
         }
     except FedreproError as error:
         raise FedreproError(f"claim {claim.id}: {error}") from None
-    whole = verdict_of_readings([verdict(own) for own in judged.values()])
+    whole = verdict_of_readings([verdict(group) for group in judged.values()])
     head["note"] = _note(whole, list(judged.values()))
-    for reading, own in judged.items():
-        for one in own:
-            notes = dict.fromkeys(stand_ins.get(name, "") for name in one.exhibits)
+    for reading, results in judged.items():
+        for result in results:
+            notes = dict.fromkeys(stand_ins.get(name, "") for name in result.exhibits)
             data = " ".join(filter(None, notes))
-            yield {"verdict": whole, **head, "reading": reading, **_row(one), "data": data}
+            yield {"verdict": whole, **head, "reading": reading, **_row(result), "data": data}
 
 
 def _note(whole: Verdict, readings: Sequence[Sequence[Judged]]) -> str:
     """What a reader has to know of the verdict of a claim, if anything."""
-    told = verdict_of_readings([verdict(own, stand_ins=True) for own in readings])
-    if told != whole:
-        return STAND_IN[told]
+    with_stand_ins = verdict_of_readings([verdict(reading, stand_ins=True) for reading in readings])
+    if with_stand_ins != whole:
+        return STAND_IN[with_stand_ins]
     slack = claim_slack(whole, readings)
     if slack >= HANGS:
         return ""
@@ -178,8 +180,8 @@ def _row(judged: Judged) -> dict[str, Any]:
 
 def _found(finding: Finding) -> dict[str, Any]:
     """What decides a check; an end that nothing is known of stays empty."""
-    own = finding.interval
-    ends = {"value": own.value, "low": own.low, "high": own.high}
+    interval = finding.interval
+    ends = {"value": interval.value, "low": interval.low, "high": interval.high}
     return {
         "at": finding.at,
         **{key: end if math.isfinite(end) else None for key, end in ends.items()},
@@ -195,5 +197,5 @@ def _named(missing: Sequence[str]) -> str:
 
 def sentence(check: Form) -> str:
     """A check in words: what is looked at, how points count, and the bounds."""
-    at = f", {where_words(check.where)}" if check.where else ""
-    return f"{check.words}{at}, {COUNTED[check.points]}: {check.bound}"
+    where = f", {where_words(check.where)}" if check.where else ""
+    return f"{check.words}{where}, {COUNTED[check.points]}: {check.bound}"

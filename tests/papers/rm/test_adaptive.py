@@ -272,7 +272,7 @@ def test_an_aggregate_that_is_not_finite_leaves_the_weights(monkeypatch):
         weights["bias0"][0, 0] = -np.inf
         return {"weights": weights, "server": {}}
 
-    monkeypatch.setattr(methods.AdaptiveFedAvg, "advanced", exploded)
+    monkeypatch.setattr(methods.AdaptiveFedAvg, "apply", exploded)
     before, after, report = first_round(problem(), "adaptive_fedavg")
     assert report.metrics["reward"] == -1
     assert np.isfinite(after["weights"]["bias0"]).all()

@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.federation.clients import Clients
-from fedrepro.methods.fedavg import drawn
+from fedrepro.methods.fedavg import sample_clients
 from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
 from fedrepro.networks.network import Network, dense
 from fedrepro.networks.predict import network_of
@@ -40,7 +40,7 @@ def run(name, given, **values):
 def test_private_tensors_of_clients_that_are_not_drawn_keep_their_bytes(name, given):
     _, found = run(name, given)
     for done in range(6):
-        chosen = drawn(4, 0.5, Rng(0).at(round=done))
+        chosen = sample_clients(4, 0.5, Rng(0).at(round=done))
         before, after = found[done]["private"], found[done + 1]["private"]
         assert set(after) == set(before) | set(map(str, chosen))
         for client, tensors in before.items():
@@ -54,12 +54,14 @@ def test_every_client_begins_with_tensors_of_its_own_whenever_it_is_drawn(name, 
     assert first["private"] == {}
     term = RepresentationMatching(1.0, "mean")
     for done in range(3):
-        lent = made.lent(first, np.array([2, 0]), given.clients, Rng(0).at(round=done))
+        private = made.private_tensors(
+            first, np.array([2, 0]), given.clients, Rng(0).at(round=done)
+        )
         for at, client in enumerate((2, 0)):
             wanted = term.initial(given.clients.network, Rng(0).at(client=client))
             for key, value in wanted.items():
-                assert lent[key][at].tobytes() == value.tobytes()
-        assert not np.array_equal(*lent["match0_weight"])
+                assert private[key][at].tobytes() == value.tobytes()
+        assert not np.array_equal(*private["match0_weight"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -40,14 +40,14 @@ def mel_spectrograms(clips: Sequence[Path], mel: Mel, archive: Path) -> np.ndarr
     transform = ShortTimeFFT(hann(mel.window, sym=False), mel.hop, fs=RATE)
     filters = triangles(mel, transform.f)
     frames = -(-RATE // mel.hop)
-    found = np.empty((len(clips), mel.bands, frames), np.float32)
+    spectrograms = np.empty((len(clips), mel.bands, frames), np.float32)
     for first in range(0, len(clips), BATCH):
         batch = np.stack([_samples(clip, archive) for clip in clips[first : first + BATCH]])
         power = transform.spectrogram(batch, p0=0, p1=frames)
         decibels = 10 * np.log10(np.maximum(filters @ power, SILENCE))
         below = decibels - decibels.max(axis=(1, 2), keepdims=True)
-        found[first : first + BATCH] = np.maximum(below / mel.floor + 1, 0)
-    return found
+        spectrograms[first : first + BATCH] = np.maximum(below / mel.floor + 1, 0)
+    return spectrograms
 
 
 def triangles(mel: Mel, frequencies: np.ndarray) -> np.ndarray:

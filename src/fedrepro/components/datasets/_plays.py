@@ -70,15 +70,15 @@ def _text(play: Path, archive: Path) -> str:
 def _read_play(text: str, play: str, speeches: _Speeches) -> None:
     started = False
     for line in text.splitlines():
-        speaker, tab, said = line.partition("\t")
+        speaker, tab, speech = line.partition("\t")
         if HEADING.match(line):
             # what stands before the first act is the list of roles
             started = started or line.startswith("ACT")
             speeches.end()
         elif started and tab and speaker:
-            speeches.begin(f"{play}/{speaker}", said)
-        elif started and tab and not said.isupper():
-            speeches.more(said)
+            speeches.begin(f"{play}/{speaker}", speech)
+        elif started and tab and not speech.isupper():
+            speeches.more(speech)
         elif started and tab:
             speeches.end()  # the title of the play, again
     speeches.end()

@@ -20,10 +20,14 @@ def texts_of(
     """The text of each role in each split, its lines in the order of the play."""
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     for role in roles:
-        said = lines[role]
-        last = len(said) - min(max(1, math.ceil(test * len(said))), len(said) - 1)
-        first = max(1, last - math.floor(validation * len(said)))
-        parts = {"train": said[:first], "validation": said[first:last], "test": said[last:]}
+        role_lines = lines[role]
+        last = len(role_lines) - min(max(1, math.ceil(test * len(role_lines))), len(role_lines) - 1)
+        first = max(1, last - math.floor(validation * len(role_lines)))
+        parts = {
+            "train": role_lines[:first],
+            "validation": role_lines[first:last],
+            "test": role_lines[last:],
+        }
         for split, part in parts.items():
             texts[split].append("\n".join(part))
     return texts
@@ -56,14 +60,16 @@ class Windows:
         code = {ord(character): chr(number) for number, character in enumerate(alphabet)}
         keep = dict.fromkeys(map(ord, set("".join(texts)) - set(alphabet))) | code
         sizes, codes, ends = [], [], []
-        at = 0
+        offset = 0
         for text in texts:
-            own = np.frombuffer(text.translate(keep).encode("latin-1"), np.uint8)
-            filled = np.concatenate([np.full(self.size, alphabet.index(PAD), np.uint8), own])
-            ends.append(np.arange(self.size if self.whole else 0, own.size, self.stride) + at)
+            text_codes = np.frombuffer(text.translate(keep).encode("latin-1"), np.uint8)
+            filled = np.concatenate([np.full(self.size, alphabet.index(PAD), np.uint8), text_codes])
+            ends.append(
+                np.arange(self.size if self.whole else 0, text_codes.size, self.stride) + offset
+            )
             sizes.append(ends[-1].size)
             codes.append(filled)
-            at += filled.size
+            offset += filled.size
         whole, first = np.concatenate(codes), np.concatenate(ends)
         windows = np.lib.stride_tricks.sliding_window_view(whole, self.size)
         role = np.repeat(np.arange(len(texts), dtype=np.int32), sizes)

@@ -83,7 +83,7 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training and test part: uint8 (N, 3, 32, 32) and int64 (N,) each."""
     from torchvision.datasets import CIFAR10
 
-    found: list[np.ndarray] = []
+    arrays: list[np.ndarray] = []
     with unpacked("cifar10", path) as folder:
         for train in (True, False):
             try:
@@ -91,6 +91,6 @@ def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
             except RuntimeError as error:
                 raise damaged(path, "its files are not those of CIFAR-10") from error
             # torchvision turns the stored order (channel, row, column) into pictures
-            found += [part.data.transpose(0, 3, 1, 2), np.asarray(part.targets, np.int64)]
-    train_x, train_y, test_x, test_y = found
+            arrays += [part.data.transpose(0, 3, 1, 2), np.asarray(part.targets, np.int64)]
+    train_x, train_y, test_x, test_y = arrays
     return train_x, train_y, test_x, test_y

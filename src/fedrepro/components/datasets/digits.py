@@ -56,9 +56,9 @@ def digits(
             "leave none for training: choose smaller ones"
         )
     generator = Rng(0).stream("digits-split")
-    held, rest = set_aside(y, test, 10, generator)
+    test_rows, rest = set_aside(y, test, 10, generator)
     inner, outer = set_aside(y[rest], validation, 10, generator)
-    rows = {"train": rest[outer], "validation": rest[inner], "test": held}
+    rows = {"train": rest[outer], "validation": rest[inner], "test": test_rows}
     if np.bincount(y[rows["train"]], minlength=10).min() == 0:
         raise FedreproError(
             f"data set 'digits': test~{test} and validation~{validation} leave a class without "

@@ -137,10 +137,12 @@ def _choose(
         return rows, rows[:0]
     chosen, copies = [], []
     for label in np.unique(labels[rows]):
-        own = generator.permutation(rows[labels[rows] == label])
-        chosen.append(np.sort(own[:count]))
+        class_rows = generator.permutation(rows[labels[rows] == label])
+        chosen.append(np.sort(class_rows[:count]))
         missing = count - chosen[-1].size
-        copies.append(np.repeat(own, apportion(missing, np.ones(own.size, np.int64), generator)))
+        copies.append(
+            np.repeat(class_rows, apportion(missing, np.ones(class_rows.size, np.int64), generator))
+        )
     return np.concatenate(chosen), np.concatenate(copies)
 
 
@@ -185,8 +187,8 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
             table = _metadata(raw / name)
             continue
         with unpacked("ham10000", raw / name, _is_used) as folder:
-            for found in folder.rglob("*.csv"):
-                table = _metadata(found)
+            for path in folder.rglob("*.csv"):
+                table = _metadata(path)
             for key, picture, size_ in _pictures(folder, size, raw / name):
                 pictures[key] = picture
                 width, height = size_
@@ -215,14 +217,14 @@ def _metadata(path: Path) -> dict[str, tuple[str, str]]:
         with path.open(newline="", encoding="utf-8") as file:
             lines = file.read().splitlines()
         reader = csv.DictReader(lines, delimiter="\t" if "\t" in lines[0] else ",")
-        found = {row["image_id"]: (row["lesion_id"], row["dx"]) for row in reader}
+        table = {row["image_id"]: (row["lesion_id"], row["dx"]) for row in reader}
     except (OSError, ValueError, KeyError, IndexError, csv.Error) as error:
         raise damaged(path, "it is not the table of HAM10000 that it should be") from error
-    if not found:
+    if not table:
         raise damaged(path, "it is not the table of HAM10000 that it should be")
-    if not {label for _, label in found.values()} <= set(CLASSES):
+    if not {label for _, label in table.values()} <= set(CLASSES):
         raise damaged(path, "it names other classes than those of HAM10000")
-    return found
+    return table
 
 
 def _pictures(

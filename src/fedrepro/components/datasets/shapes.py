@@ -62,9 +62,9 @@ def shapes(
     """
     counts = {"train": train, "validation": validation, "test": test}
     x, y = {}, {}
-    for at, (split, count) in enumerate(counts.items()):
+    for fold, (split, count) in enumerate(counts.items()):
         y[split] = np.arange(count, dtype=np.int64) % len(CLASSES)
-        pictures = [_picture(int(y[split][i]), i, at, noise) for i in range(count)]
+        pictures = [_picture(int(y[split][i]), i, fold, noise) for i in range(count)]
         x[split] = np.array(pictures, np.uint8).reshape(count, 3, SIDE, SIDE)
     return Arrays(
         x=x, y=y, scale=255.0, shape=(3, SIDE, SIDE), classes=CLASSES, stand_in=NOTE, notes=(NOTE,)
@@ -85,8 +85,8 @@ def _picture(label: int, index: int, split: int, noise: float) -> np.ndarray:
         ground = draw.uniform(0.0, 0.65, 3)
     plain = np.where(inside, shape[:, None, None], ground[:, None, None])
     noisy = np.clip(plain + draw.normal(0.0, noise, plain.shape), 0.0, 1.0)
-    found: np.ndarray = np.rint(255 * noisy).astype(np.uint8)
-    return found
+    pixels: np.ndarray = np.rint(255 * noisy).astype(np.uint8)
+    return pixels
 
 
 def _mask(name: str, down: np.ndarray, across: np.ndarray) -> np.ndarray:
@@ -105,5 +105,5 @@ def _mask(name: str, down: np.ndarray, across: np.ndarray) -> np.ndarray:
         "columns": (box <= 1) & (np.floor(2.5 * (across + 1)) % 2 == 0),
         "chequers": (box <= 1) & ((np.floor(2 * (down + 1)) + np.floor(2 * (across + 1))) % 2 == 0),
     }
-    found: np.ndarray = masks[name]
-    return found
+    mask: np.ndarray = masks[name]
+    return mask

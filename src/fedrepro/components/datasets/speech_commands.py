@@ -98,12 +98,12 @@ def _wanted(member: str) -> bool:
 
 def _listed(folder: Path, name: str) -> frozenset[str]:
     """Clips named by one of the publisher's lists, as keyword/file; empty if it is not there."""
-    found = sorted(folder.rglob(name))
-    return frozenset(found[0].read_text(encoding="utf-8").split()) if found else frozenset()
+    paths = sorted(folder.rglob(name))
+    return frozenset(paths[0].read_text(encoding="utf-8").split()) if paths else frozenset()
 
 
 def _by_lists(clips: list[Path], lists: dict[str, frozenset[str]]) -> dict[str, np.ndarray]:
     names = [f"{clip.parent.name}/{clip.name}" for clip in clips]
-    held = {split: np.array([name in listed for name in names]) for split, listed in lists.items()}
-    train = ~(held["validation"] | held["test"])
-    return {split: np.flatnonzero(mask) for split, mask in {"train": train, **held}.items()}
+    masks = {split: np.array([name in listed for name in names]) for split, listed in lists.items()}
+    train = ~(masks["validation"] | masks["test"])
+    return {split: np.flatnonzero(mask) for split, mask in {"train": train, **masks}.items()}

@@ -55,8 +55,8 @@ def speeches(
     codes that are also the class numbers; scale 1.
     """
     names = [f"role {number}" for number in range(roles)]
-    said = {name: _lines(number, lines) for number, name in enumerate(names)}
-    texts = texts_of(said, names, test, validation)
+    by_role = {name: _lines(number, lines) for number, name in enumerate(names)}
+    texts = texts_of(by_role, names, test, validation)
     return Windows(window, stride, whole=True).arrays(texts, names, NOTE, NOTE)
 
 
@@ -77,8 +77,8 @@ def _line(draw: np.random.Generator, taste: dict[tuple[str, ...], np.ndarray]) -
         kind = f"{draw.choice(kinds[0], p=kinds[1])} " if draw.random() < 0.5 else ""
         return f"the {kind}{draw.choice(nouns[0], p=nouns[1])}"
 
-    found = []
+    sentences = []
     for _ in range(draw.integers(1, SENTENCES + 1)):
         end = ENDS[draw.integers(len(ENDS))]
-        found.append(f"{noun()} {draw.choice(deeds[0], p=deeds[1])} {noun()}{end}")
-    return " ".join(found)
+        sentences.append(f"{noun()} {draw.choice(deeds[0], p=deeds[1])} {noun()}{end}")
+    return " ".join(sentences)

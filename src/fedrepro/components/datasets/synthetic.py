@@ -40,10 +40,10 @@ class Synthetic:
 
     def sizes(self, clients: int) -> np.ndarray:
         """Training examples of the first so many clients: int64 (clients,)."""
-        found = np.empty(clients, np.int64)
-        for at in range(0, clients, AT_ONCE):
-            found[at : at + AT_ONCE] = self._counts(at, min(AT_ONCE, clients - at))[0]
-        return found
+        counts = np.empty(clients, np.int64)
+        for first in range(0, clients, AT_ONCE):
+            counts[first : first + AT_ONCE] = self._counts(first, min(AT_ONCE, clients - first))[0]
+        return counts
 
     def examples(self, client: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
         """Inputs float32 (n, 60) and labels int64 (n,) of a client."""
@@ -54,9 +54,9 @@ class Synthetic:
         x *= SPREAD.astype(np.float32)
         x += centre.astype(np.float32)
         y = np.empty(count, np.int64)
-        for at in range(0, count, AT_ONCE):
-            part = slice(at, at + AT_ONCE)
-            y[part] = (x[part].astype(np.float64) @ weight + bias).argmax(1)
+        for start in range(0, count, AT_ONCE):
+            rows = slice(start, start + AT_ONCE)
+            y[rows] = (x[rows].astype(np.float64) @ weight + bias).argmax(1)
         return x, y
 
     def _counts(self, first: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
@@ -67,11 +67,11 @@ class Synthetic:
         stream = self._stream("synthetic-sizes")
         # the counter of the generator stands for four numbers
         stream.bit_generator.advance(first // 2)  # type: ignore[attr-defined]
-        one, two = stream.random((first % 2 + clients, 2))[first % 2 :].T
-        normal = np.sqrt(-2 * np.log1p(-one)) * np.cos(2 * np.pi * two)
-        whole = self.least + np.exp(self.log_mean + self.log_sd * normal).astype(np.int64)
-        trained = ((1 - TESTED) * whole).astype(np.int64)
-        return trained, whole - trained
+        radial, angular = stream.random((first % 2 + clients, 2))[first % 2 :].T
+        normal = np.sqrt(-2 * np.log1p(-radial)) * np.cos(2 * np.pi * angular)
+        total = self.least + np.exp(self.log_mean + self.log_sd * normal).astype(np.int64)
+        trained = ((1 - TESTED) * total).astype(np.int64)
+        return trained, total - trained
 
     def _task(self, client: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """W (60, 10), b (10,) and the centre of the inputs (60,) of a client."""
@@ -94,8 +94,8 @@ class Synthetic:
 
 
 def _population(values: Mapping[str, Any]) -> Synthetic:
-    own = {key: value for key, value in values.items() if key != "clients"}
-    return Synthetic(kept=values["clients"], **own)
+    settings = {key: value for key, value in values.items() if key != "clients"}
+    return Synthetic(kept=values["clients"], **settings)
 
 
 @register(
@@ -140,18 +140,18 @@ def synthetic(
     clients than are kept their examples are made when they are drawn. `raw` is not used: a client
     depends on its number and `draw` alone.
     """
-    made = Synthetic(alpha, beta, iid, clients, least, log_mean, log_sd, draw)
-    each = {split: [made.examples(k, split) for k in range(clients)] for split in SPLITS}
+    population = Synthetic(alpha, beta, iid, clients, least, log_mean, log_sd, draw)
+    by_split = {split: [population.examples(k, split) for k in range(clients)] for split in SPLITS}
     return Arrays(
-        x={split: np.concatenate([x for x, _ in parts]) for split, parts in each.items()},
-        y={split: np.concatenate([y for _, y in parts]) for split, parts in each.items()},
+        x={split: np.concatenate([x for x, _ in parts]) for split, parts in by_split.items()},
+        y={split: np.concatenate([y for _, y in parts]) for split, parts in by_split.items()},
         scale=1.0,
         shape=(INPUTS,),
         classes=tuple("0123456789"),
         kind="features",
         groups={
             split: np.repeat(np.arange(clients, dtype=np.int32), [len(y) for _, y in parts])
-            for split, parts in each.items()
+            for split, parts in by_split.items()
         },
         group_names=tuple(map(str, range(clients))),
     )

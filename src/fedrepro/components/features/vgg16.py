@@ -71,8 +71,10 @@ def _network(state: Mapping[str, torch.Tensor], size: int) -> torch.nn.Module:
     # without memory at first: the dense layers are 90 % of the weights, and not used
     with torch.device("meta"):
         part = models.vgg16(init_weights=False).features
-    own = {k.removeprefix("features."): v for k, v in state.items() if k.startswith("features.")}
-    part.load_state_dict(own, assign=True)
+    weights = {
+        k.removeprefix("features."): v for k, v in state.items() if k.startswith("features.")
+    }
+    part.load_state_dict(weights, assign=True)
     return torch.nn.Sequential(
         v2.Resize((size, size), antialias=True),
         v2.Lambda(lambda batch: batch.expand(-1, 3, -1, -1)),

@@ -36,11 +36,11 @@ def drawn(
     """The first connected graph of at most 100 draws. Errors: FedreproError if there is none."""
     generator = rng.stream("graph")
     for _ in range(MOST_DRAWS):
-        found = draw(generator)
-        if (steps_from(_hears(found), 0) >= 0).all():
-            return found
+        graph = draw(generator)
+        if (steps_from(_hears(graph), 0) >= 0).all():
+            return graph
     raise FedreproError(
-        f"graph '{who}' of {len(found)} nodes was not connected in {MOST_DRAWS} draws; {remedy}"
+        f"graph '{who}' of {len(graph)} nodes was not connected in {MOST_DRAWS} draws; {remedy}"
     )
 
 
@@ -48,6 +48,6 @@ def _hears(graph: nx.Graph) -> np.ndarray:
     """Who hears whom, bool (N, N), nodes in the order of the graph."""
     import networkx as nx
 
-    found: np.ndarray = nx.to_numpy_array(graph, weight=None) > 0
-    np.fill_diagonal(found, False)
-    return found
+    hears: np.ndarray = nx.to_numpy_array(graph, weight=None) > 0
+    np.fill_diagonal(hears, False)
+    return hears

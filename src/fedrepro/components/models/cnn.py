@@ -63,7 +63,7 @@ def cnn(
         if dropout:
             layers.append(Dropout(dropout))
     network = Network(image, (*layers, Affine(classes, bias)), "convolutional")
-    if min(layer.output(given)[-1] for layer, given, _ in network.places) < 1:
+    if min(layer.output(input_shape)[-1] for layer, input_shape, _ in network.places) < 1:
         raise FedreproError(
             f"model 'cnn' leaves nothing of images of {image[1]}×{image[2]} pixels: use fewer "
             "convolutions, a smaller kernel, or padding~same"

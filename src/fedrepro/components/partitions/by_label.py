@@ -42,8 +42,8 @@ def by_label(
             f"partition 'by_label': {clients} clients cannot divide {examples.classes} classes: "
             f"lower `clients` to {examples.classes}, or take partition 'one_class' or 'shards'"
         )
-    held = TABLE_4.get((examples.classes, clients)) or runs(examples.classes, clients)
-    return Owners(deal_classes(examples, held, rng), clients)
+    client_classes = TABLE_4.get((examples.classes, clients)) or runs(examples.classes, clients)
+    return Owners(deal_classes(examples, client_classes, rng), clients)
 
 
 def runs(classes: int, clients: int) -> list[range]:

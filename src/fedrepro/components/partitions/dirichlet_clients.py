@@ -66,5 +66,7 @@ def dirichlet_clients(
 def _shares(scores: np.ndarray, axis: int, logs: bool = False) -> np.ndarray:
     """exp(scores) divided by its sum along an axis, or the logarithm of it."""
     top = scores.max(axis=axis, keepdims=True)
-    found: np.ndarray = scores - top - np.log(np.exp(scores - top).sum(axis=axis, keepdims=True))
-    return found if logs else np.exp(found)
+    log_shares: np.ndarray = (
+        scores - top - np.log(np.exp(scores - top).sum(axis=axis, keepdims=True))
+    )
+    return log_shares if logs else np.exp(log_shares)

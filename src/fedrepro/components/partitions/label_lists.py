@@ -37,8 +37,8 @@ def label_lists(
     Errors: FedreproError for a list that is not of that form, repeats a class, or names one that
     the data do not have.
     """
-    held = [parse_list(text, examples.classes) for text in lists]
-    return Owners(deal_classes(examples, held, rng), len(held))
+    client_classes = [parse_list(text, examples.classes) for text in lists]
+    return Owners(deal_classes(examples, client_classes, rng), len(client_classes))
 
 
 def parse_list(text: str, classes: int) -> list[int]:
@@ -47,12 +47,12 @@ def parse_list(text: str, classes: int) -> list[int]:
     parts = text.split("-")
     if not all(part.isascii() and part.isdigit() for part in parts):
         raise FedreproError(f"{where} is not of the form 0-1-2: class numbers joined by -")
-    found = [int(part) for part in parts]
-    if len(set(found)) < len(found):
+    labels = [int(part) for part in parts]
+    if len(set(labels)) < len(labels):
         raise FedreproError(f"{where} names a class twice; name each once")
-    absent = [label for label in found if label >= classes]
+    absent = [label for label in labels if label >= classes]
     if absent:
         raise FedreproError(
             f"{where} names class {absent[0]}, but the data have the classes 0 to {classes - 1}"
         )
-    return found
+    return labels

@@ -35,10 +35,10 @@ def labels_each(
             f"partition 'labels_each': a client cannot hold {each} of {examples.classes} "
             f"classes: lower `each` to {examples.classes}"
         )
-    stream, held = rng.stream("partition-labels"), []
+    stream, client_classes = rng.stream("partition-labels"), []
     for client in range(clients):
         first = client % examples.classes
         others = [label for label in range(examples.classes) if label != first]
         drawn = stream.permutation(others)[: each - 1]
-        held.append([first, *map(int, drawn)])
-    return Owners(deal_classes(examples, held, rng), clients)
+        client_classes.append([first, *map(int, drawn)])
+    return Owners(deal_classes(examples, client_classes, rng), clients)

@@ -36,5 +36,5 @@ def one_class(
             f"{examples.classes} classes: set `clients` to at least {examples.classes}, or take "
             "partition 'by_label'"
         )
-    held = [[client % examples.classes] for client in range(clients)]
-    return Owners(deal_classes(examples, held, rng), clients)
+    client_classes = [[client % examples.classes] for client in range(clients)]
+    return Owners(deal_classes(examples, client_classes, rng), clients)

@@ -30,7 +30,7 @@ def checksum_of(data: bytes | memoryview) -> str:
 
 def checksum_of_file(path: Path | str, hole: int | None = None) -> str:
     """The checksum of a file's bytes; those of a checksum within it, at `hole`, are left out."""
-    found = xxhash.xxh3_64()
+    hasher = xxhash.xxh3_64()
     buffer = bytearray(CHUNK)
     view = memoryview(buffer)
     with open(path, "rb", buffering=0) as file:
@@ -40,9 +40,9 @@ def checksum_of_file(path: Path | str, hole: int | None = None) -> str:
             file.seek(start)
             left = stop - start
             while left > 0 and (got := file.readinto(view[: min(left, CHUNK)])):
-                found.update(view[:got])
+                hasher.update(view[:got])
                 left -= got
-    return f"{PREFIX}{found.hexdigest()}"
+    return f"{PREFIX}{hasher.hexdigest()}"
 
 
 def once(path: Path | str, what: str, compare: Callable[[], bool]) -> bool:
@@ -63,5 +63,5 @@ def forget() -> None:
 
 
 def _stamp(path: Path | str) -> Stamp:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -84,18 +84,18 @@ def saying_disk_errors(path: Path | str) -> Iterator[None]:
         yield
     except OSError as error:
         # what was read meanwhile lies elsewhere; a failed write has no name
-        said = disk_error(error, path) if _is_near(error.filename, Path(path).parent) else None
-        if said is None:
+        failure = disk_error(error, path) if _is_near(error.filename, Path(path).parent) else None
+        if failure is None:
             raise
-        raise said from error
+        raise failure from error
 
 
 def _is_near(name: str | None, folder: Path) -> bool:
     """Whether a name is in a folder, or is one that the folder lies in; none counts as in it."""
     if name is None:
         return True
-    found = Path(name)
-    return folder in (found, *found.parents) or found in folder.parents
+    path = Path(name)
+    return folder in (path, *path.parents) or path in folder.parents
 
 
 def _remove_orphans(path: Path) -> None:
@@ -141,8 +141,8 @@ def place_of(path: Path | str) -> str:
 
 def require_place(path: Path | str, written: str) -> None:
     """Refuse a file that was written at another place of a tree than where it lies."""
-    lies = place_of(path)
-    if lies and written and lies != written:
+    place = place_of(path)
+    if place and written and place != written:
         raise damaged(path, f"it was made as {written}")
 
 

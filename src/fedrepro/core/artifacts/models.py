@@ -70,9 +70,9 @@ class ModelWriter:
         """Models in their order; `tensors[name]` has the shape (models, *shape)."""
         columns = [trials, clients, examples, *([] if epochs is None else [epochs])]
         for i, place in enumerate(zip(*columns, strict=True)):
-            own = {name: value[i] for name, value in tensors.items()}
-            self.waiting.append((place, own))
-            most = ROW_GROUP_BYTES // max(1, sum(4 * value.size for value in own.values()))
+            model = {name: value[i] for name, value in tensors.items()}
+            self.waiting.append((place, model))
+            most = ROW_GROUP_BYTES // max(1, sum(4 * value.size for value in model.values()))
             if len(self.waiting) >= min(ROW_GROUP_CLIENTS, most):
                 self.flush()
 
@@ -81,7 +81,7 @@ class ModelWriter:
         import pyarrow as pa
 
         rows = [
-            (*place, name, value) for place, held in self.waiting for name, value in held.items()
+            (*place, name, value) for place, model in self.waiting for name, value in model.items()
         ]
         self.waiting = []
         if not rows:
@@ -143,21 +143,21 @@ def read_models(
             if row["trial"] in sizes:
                 sizes[row["trial"]][row["client"]] = row["examples"], row.get(EPOCHS)
                 shapes[row["trial"]].setdefault(row["tensor"], tuple(row["shape"]))
-    found = {}
+    models = {}
     for trial in trials:
         if not sizes[trial] or sorted(sizes[trial]) != list(range(len(sizes[trial]))):
             raise _missing(trial, paths)
-        own = [sizes[trial][client] for client in range(len(sizes[trial]))]
-        counts = np.array([examples for examples, _ in own], np.int64)
-        epochs = [done for _, done in own if done is not None]
+        by_client = [sizes[trial][client] for client in range(len(sizes[trial]))]
+        counts = np.array([examples for examples, _ in by_client], np.int64)
+        epochs = [done for _, done in by_client if done is not None]
         tensors = {
             name: np.empty((len(counts), *shape), np.float32)
             for name, shape in shapes[trial].items()
         }
-        stopped = np.array(epochs, np.int64) if len(epochs) == len(own) else None
-        found[trial] = TrialModels(counts, tensors, stopped)
-    _fill(found, paths)
-    return found
+        stopped = np.array(epochs, np.int64) if len(epochs) == len(by_client) else None
+        models[trial] = TrialModels(counts, tensors, stopped)
+    _fill(models, paths)
+    return models
 
 
 def _fill(found: Mapping[int, TrialModels], paths: Sequence[Path | str]) -> None:

@@ -124,9 +124,9 @@ def opened(path: Path | str) -> Iterator[None]:
 
 def check_table(path: Path | str, metadata: Mapping[bytes, bytes] | None, kind: str) -> None:
     """Refuse a table of another kind, version or place, and one of now without a checksum."""
-    found = (metadata or {}).get(b"fedrepro.kind", b"no fedrepro table").decode(errors="replace")
-    if found != kind:
-        raise FedreproError(f"{path} holds {found}, but {kind} was expected")
+    stored = (metadata or {}).get(b"fedrepro.kind", b"no fedrepro table").decode(errors="replace")
+    if stored != kind:
+        raise FedreproError(f"{path} holds {stored}, but {kind} was expected")
     _check_version(path, metadata or {})
 
 
@@ -153,30 +153,32 @@ def read_source(path: Path | str, kind: str | None = None) -> dict[str, Any]:
     else:
         check_table(path, metadata, kind)
     try:
-        found: dict[str, Any] = json.loads(metadata[b"fedrepro.provenance"])
+        provenance: dict[str, Any] = json.loads(metadata[b"fedrepro.provenance"])
     except (KeyError, ValueError) as error:
         raise damaged(path, "it does not say where it comes from") from error
-    return found
+    return provenance
 
 
 def require_source(path: Path | str, made: Mapping[str, str]) -> None:
     """Refuse a table whose provenance says another thing of any of these keys; it may be silent."""
-    found = read_source(path)
+    provenance = read_source(path)
     for key, wanted in made.items():
-        if found.get(key, wanted) != wanted:
-            raise damaged(path, f"it was made with {key} {found[key]}, not {wanted}")
+        if provenance.get(key, wanted) != wanted:
+            raise damaged(path, f"it was made with {key} {provenance[key]}, not {wanted}")
 
 
 def read_provenance(table: pa.Table) -> dict[str, Any]:
     """Errors: FedreproError for a table that does not say where it comes from."""
     try:
-        found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
+        provenance: dict[str, Any] = json.loads(
+            (table.schema.metadata or {})[b"fedrepro.provenance"]
+        )
     except (KeyError, ValueError) as error:
         raise FedreproError(
             "a table does not say where it comes from: it was made by another version, so delete "
             "what it belongs to and start again"
         ) from error
-    return found
+    return provenance
 
 
 # ----------------------------------------------------------------------- checksum of the whole
@@ -214,5 +216,5 @@ def _seal_at(path: Path | str) -> int | None:
         footer = min(int.from_bytes(file.read(4), "little"), LARGEST_FOOTER)
         start = max(0, size - END - footer)
         file.seek(start)
-        found = list(SEAL.finditer(file.read(footer)))
-    return start + found[-1].start(1) if found else None
+        seals = list(SEAL.finditer(file.read(footer)))
+    return start + seals[-1].start(1) if seals else None

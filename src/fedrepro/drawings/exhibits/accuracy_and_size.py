@@ -93,12 +93,12 @@ def groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[Group]:
 
 def shared_lines(groups: Sequence[Group], axis: Axis) -> str:
     """The sentence that says which methods share which line; empty if none do."""
-    said = [
+    parts = [
         f"{size_name(line, axis)}: {', '.join(m.label for m in members)}"
         for members, line in groups
         if len(members) > 1
     ]
-    return f"Shared lines in c. {'; '.join(said)}." if said else ""
+    return f"Shared lines in c. {'; '.join(parts)}." if parts else ""
 
 
 def _draw_sizes(axes: Axes, groups: Sequence[Group], axis: Axis, look: Mapping[str, Look]) -> None:

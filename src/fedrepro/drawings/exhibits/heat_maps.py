@@ -99,31 +99,31 @@ class HeatMaps(Figured):
         measure, rows = varied(exhibit, numbers)
         maps = maps_of(exhibit, measure, rows)
         shades = shades_of(exhibit.size)
-        pairs = [(shade, one) for shade in shades for one in maps]
+        pairs = [(shade, panel) for shade in shades for panel in maps]
         columns = len(maps) if len(maps) > 1 else len(shades)
-        tall = max(rows[one.up].nunique() for one in maps)
+        tall = max(rows[panel.up].nunique() for panel in maps)
         lines = len(pairs) // columns
         drawn = new_figure(0.85 + lines * (max(CELL * tall, 1.0) + 0.55) + 0.05)
         margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42}
         grid = grid_of(drawn, lines, columns, across=0.5, between=0.62, **margins)
         ranges = {shade: _range(rows, shade, maps) for shade in shades}
-        for axes, (shade, one) in zip(itertools.chain(*grid), pairs, strict=True):
-            means, spreads = (table_of(rows, shade, one, what) for what in ("mean", "sd"))
-            _draw(axes, means, spreads, shade, one, ranges[shade])
+        for axes, (shade, panel) in zip(itertools.chain(*grid), pairs, strict=True):
+            means, spreads = (table_of(rows, shade, panel, what) for what in ("mean", "sd"))
+            _draw(axes, means, spreads, shade, panel, ranges[shade])
         headings(drawn, exhibit)
         return drawn
 
 
 def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[Measure, pd.DataFrame]:
     """The method whose settings are shown, and its rows."""
-    found = [measure for measure in exhibit.measures if measure.show]
-    if len(found) != 1:
+    measures = [measure for measure in exhibit.measures if measure.show]
+    if len(measures) != 1:
         raise FedreproError(
-            f"{exhibit.key} maps the settings of one method, but {len(found)} of its methods "
+            f"{exhibit.key} maps the settings of one method, but {len(measures)} of its methods "
             "show every value of a parameter; name one (show: [...])"
         )
     rows = final(numbers)
-    return found[0], rows[rows["method"] == found[0].label]
+    return measures[0], rows[rows["method"] == measures[0].label]
 
 
 def maps_of(exhibit: Exhibit, measure: Measure, rows: pd.DataFrame) -> list[Map]:
@@ -145,20 +145,20 @@ def maps_of(exhibit: Exhibit, measure: Measure, rows: pd.DataFrame) -> list[Map]
 
 def table_of(rows: pd.DataFrame, shade: Shade, one: Map, what: str = "mean") -> pd.DataFrame:
     """The means of a map, or what else: a row per value upwards, a column per value across."""
-    own = select(rows, shade.metric, shade.split)
-    if own.empty:
+    cells = select(rows, shade.metric, shade.split)
+    if cells.empty:
         raise FedreproError(
             f"the metrics lack {shade.metric} on the {shade.split or 'whole'} split, which heat "
             "maps show; let the method evaluate it"
         )
     for key, value in one.held.items():
-        own = own[own[key].astype(float) == value]
-    return own.pivot(index=one.up, columns=one.across, values=what)
+        cells = cells[cells[key].astype(float) == value]
+    return cells.pivot(index=one.up, columns=one.across, values=what)
 
 
 def _range(rows: pd.DataFrame, shade: Shade, maps: Sequence[Map]) -> tuple[float, float]:
     """One colour scale for all maps of a metric; at least a point wide, or noise looks strong."""
-    tables = [table_of(rows, shade, one).to_numpy(float) for one in maps]
+    tables = [table_of(rows, shade, panel).to_numpy(float) for panel in maps]
     low = min(float(table.min()) for table in tables)
     high = max(float(table.max()) for table in tables)
     least = 0.01 if shade.metric == "accuracy" else 1.0
@@ -185,11 +185,11 @@ def _draw(
         spread = around[row, column]
         single = math.isnan(spread)
         height = row + (0.5 if single else 0.68)
-        said = shade.form.format(shade.scale * value)
-        axes.text(column + 0.5, height, said, fontsize=6.5, **look)
+        text = shade.form.format(shade.scale * value)
+        axes.text(column + 0.5, height, text, fontsize=6.5, **look)
         if not single:
-            said = f"± {shade.form.format(shade.scale * spread)}"
-            axes.text(column + 0.5, row + 0.25, said, fontsize=4.8, **look)
+            text = f"± {shade.form.format(shade.scale * spread)}"
+            axes.text(column + 0.5, row + 0.25, text, fontsize=4.8, **look)
 
 
 def name_axes(axes: Axes, table: pd.DataFrame, one: Map) -> None:

@@ -83,19 +83,19 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
     rows = select(numbers, "accuracy", "test")
     done = rows[rows[ROUND].notna()]
     last = float(done[ROUND].max()) if len(done) else 1.0
-    found: dict[str, Line] = {}
+    lines: dict[str, Line] = {}
     for measure in exhibit.measures:
-        own = done[done["method"] == measure.label]
-        if len(own):
-            found[measure.label] = line_of(own, own[ROUND].astype(float).tolist())
+        curve = done[done["method"] == measure.label]
+        if len(curve):
+            lines[measure.label] = line_of(curve, curve[ROUND].astype(float).tolist())
             continue
         level = final(rows)
         level = level[level["method"] == measure.label]
         if len(level):
             mean = float(level["mean"].iloc[0])
             start = 1.0 if last >= MANY else 0.0
-            found[measure.label] = Line([start, last], [mean, mean], [0.0, 0.0])
-    return found
+            lines[measure.label] = Line([start, last], [mean, mean], [0.0, 0.0])
+    return lines
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:

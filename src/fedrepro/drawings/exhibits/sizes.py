@@ -78,9 +78,9 @@ class Sizes(Along):
         stack = exhibit.measures[-1].label
         look: dict[str, Look] = {}
         spare = iter(CASES)
-        for case, own in lines_of_cases(exhibit, numbers).items():
-            whole = own.pop(stack)
-            for label, line in own.items():
+        for case, lines in lines_of_cases(exhibit, numbers).items():
+            whole = lines.pop(stack)
+            for label, line in lines.items():
                 name = ", ".join(filter(None, (label, case)))
                 look[name] = next(spare)
                 draw_lines(units, {name: line}, look, banded=[name])
@@ -90,7 +90,7 @@ class Sizes(Along):
         _finish(units, share, look[stack], exhibit.size)
         for axes in (units, share):
             along(axes, exhibit, numbers, self.x_label)
-        handles = [Line2D([], [], label=name, **one.line) for name, one in look.items()]
+        handles = [Line2D([], [], label=name, **style.line) for name, style in look.items()]
         legend(drawn, handles, 0.06, 2 if len(handles) > 4 else 1)
         headings(drawn, exhibit)
         return drawn
@@ -108,7 +108,7 @@ def _finish(units: Axes, share: Axes, stacked: Look, size: Size) -> None:
 def lines_of_cases(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, dict[str, Line]]:
     """case -> label -> size. The last method of the exhibit is all models side by side."""
     parts = {case: of_case(numbers, case) for case in cases(numbers)} or {"": numbers}
-    return {case: size_lines(exhibit, own) for case, own in parts.items()}
+    return {case: size_lines(exhibit, rows) for case, rows in parts.items()}
 
 
 def _share(line: Line, whole: Line) -> Line:
@@ -143,8 +143,8 @@ class AccuracyAgainstSize(Figured):
         margins = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.62 + LEGEND_ROW * rows}
         grid = grid_of(drawn, len(shown), len(values), across=0.38, between=0.42, **margins)
         for row, case in zip(grid, shown, strict=True):
-            own = of_case(numbers, case) if case else numbers
-            panels = [paths_of(exhibit, own[own[axis.key] == value]) for value in values]
+            selected = of_case(numbers, case) if case else numbers
+            panels = [paths_of(exhibit, selected[selected[axis.key] == value]) for value in values]
             means = [m for paths in panels for _, line in paths.values() for m in line.mean]
             seen = [m for m in means if max(means) - m <= REACH]
             for axes, value, paths in zip(row, values, panels, strict=True):
@@ -189,35 +189,35 @@ Path = tuple[list[float], Line]  # values of the shown parameter, and (size, acc
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     """label -> settings in order, with size and test accuracy of each that was not left out."""
     rows = final(numbers)
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for measure in exhibit.measures:
-        own = rows[rows["method"] == measure.label]
-        accuracy = select(own, "accuracy", "test").set_index("setting")
+        method_rows = rows[rows["method"] == measure.label]
+        accuracy = select(method_rows, "accuracy", "test").set_index("setting")
         size = exhibit.size
-        sizes = select(own, size.metric, "").set_index("setting")["mean"] * size.factor
+        sizes = select(method_rows, size.metric, "").set_index("setting")["mean"] * size.factor
         key = measure.show[0] if measure.show else None
         at = accuracy[key].astype(float).tolist() if key else []
-        found[measure.label] = at, line_of(accuracy, sizes.loc[accuracy.index].tolist())
-    return found
+        paths[measure.label] = at, line_of(accuracy, sizes.loc[accuracy.index].tolist())
+    return paths
 
 
 def _draw_paths(
     axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path], look: Mapping[str, Look]
 ) -> None:
-    there = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
-    if not there:
+    measures = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
+    if not measures:
         return
     axes.set_xscale("log")
     low = axes.get_ylim()[0]
-    single = {m.label: paths[m.label][1].mean[0] for m in there if not m.show}
+    single = {m.label: paths[m.label][1].mean[0] for m in measures if not m.show}
     lost = {label: mean for label, mean in single.items() if mean < low}
-    marks = [m for m in there if m.label in single.keys() - lost.keys() and not m.reference]
-    shown = [paths[measure.label] for measure in there if measure.show]
+    marks = [m for m in measures if m.label in single.keys() - lost.keys() and not m.reference]
+    shown = [paths[measure.label] for measure in measures if measure.show]
     values, named = shown[0] if shown else ([], Line([], [], []))
     ratios = {size / value for size, value in zip(named.x, values, strict=True)}
     # where settings are sizes, by a factor, the axis names them
     asked = sorted({x * min(ratios) for at, _ in shown for x in at} if len(ratios) == 1 else ())
-    for measure in there:
+    for measure in measures:
         line, style = paths[measure.label][1], dict(look[measure.label].line)
         if measure.show:
             line = broken(line, asked) if asked else line
@@ -233,7 +233,7 @@ def _draw_paths(
     if len(ratios) > 1:
         _name_values(axes, values, named)
     ends = list(axes.get_xlim())
-    levels = [single[m.label] for m in there if m.label in single and m.reference]
+    levels = [single[m.label] for m in measures if m.label in single and m.reference]
     around = [Line(ends, [level, level], [0.0, 0.0]) for level in levels]
     _name_lost(axes, lost, [*(line for _, line in paths.values()), *around])
     percent(axes)

@@ -151,20 +151,20 @@ def start_of(
     `fresh` of them. Gaussian noise of standard deviation noise_sd is added to all but the output
     bias, which is the global one. Source: supplement 4.2, streaming experiment.
     """
-    whole = posterior.network
+    network = posterior.network
     chosen = [
         subsample(layer.members[client], width, fresh, stream)
         for layer, width in zip(posterior.layers, widths, strict=True)
     ]
     rows: list[Ints] = [np.arange(posterior.inputs), *chosen]
-    columns: list[Ints] = [*chosen, np.arange(len(whole[-1]))]
-    sizes = (posterior.inputs, *widths, len(whole[-1]))
+    columns: list[Ints] = [*chosen, np.arange(len(network[-1]))]
+    sizes = (posterior.inputs, *widths, len(network[-1]))
     blocks: list[Array] = []
     for layer, (above, below) in enumerate(zip(rows, columns, strict=True)):
         weight = np.zeros(sizes[layer : layer + 2])
-        weight[: len(above), : len(below)] = whole[2 * layer][np.ix_(above, below)]
+        weight[: len(above), : len(below)] = network[2 * layer][np.ix_(above, below)]
         bias = np.full(sizes[layer + 1], variances.bias)
-        bias[: len(below)] = whole[2 * layer + 1][below]
+        bias[: len(below)] = network[2 * layer + 1][below]
         blocks += [weight, bias]
     noisy = [block + stream.normal(0.0, noise_sd, block.shape) for block in blocks[:-1]]
     return (*noisy, blocks[-1])

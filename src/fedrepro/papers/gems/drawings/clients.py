@@ -58,32 +58,32 @@ class AccuracyOfClients(Figured):
         from matplotlib.lines import Line2D
 
         rows = final(numbers)
-        drawn = new_figure(HEIGHT)
+        figure = new_figure(HEIGHT)
         margins = {"left": 0.48, "right": 0.12, "top": 0.72, "bottom": 0.8}
-        (panels,) = grid_of(drawn, 1, len(exhibit.measures), across=0.4, **margins)
-        for at, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
+        (panels,) = grid_of(figure, 1, len(exhibit.measures), across=0.4, **margins)
+        for index, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
             (key,) = measure.show
             _panel(axes, rows[rows["method"] == measure.label], key)
-            axes.set_title(f"{LETTERS[at]}  {measure.label}", loc="left")
+            axes.set_title(f"{LETTERS[index]}  {measure.label}", loc="left")
             axes.set_xlabel(name_of(key), labelpad=1)
         panels[0].set_ylabel("accuracy of the point at a client (%)", labelpad=2)
         handles = [
-            Line2D([], [], linestyle="", markersize=4, marker=marker, color=color, label=said)
-            for marker, color, said in MARKS
+            Line2D([], [], linestyle="", markersize=4, marker=marker, color=color, label=text)
+            for marker, color, text in MARKS
         ]
-        asked = Line2D([], [], color=BAR, linewidth=1.2, label="what a space asks for (ε)")
-        legend(drawn, [*handles, asked], 0.08, 1)
-        headings(drawn, exhibit)
-        return drawn
+        threshold = Line2D([], [], color=BAR, linewidth=1.2, label="what a space asks for (ε)")
+        legend(figure, [*handles, threshold], 0.08, 1)
+        headings(figure, exhibit)
+        return figure
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, key: str) -> None:
     bars = sorted(rows[key].astype(float).unique().tolist())
     for column, bar in enumerate(bars):
-        own = rows[rows[key].astype(float) == bar]
-        each = list(of_clients(own))
-        for j, values in enumerate(each):
-            middle = column + REACH * (2 * (j + 0.5) / len(each) - 1)
+        column_rows = rows[rows[key].astype(float) == bar]
+        by_client = list(of_clients(column_rows))
+        for j, values in enumerate(by_client):
+            middle = column + REACH * (2 * (j + 0.5) / len(by_client) - 1)
             for good, (marker, color, _) in zip((True, False), MARKS, strict=True):
                 shown = values[(values >= bar) == good]
                 axes.plot([middle] * len(shown), shown, marker, color=color, markersize=2.6)
@@ -96,7 +96,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, key: str) -> None:
 def of_clients(rows: pd.DataFrame) -> Iterator[np.ndarray]:
     """The accuracies at each client in turn, one for each trial."""
     for name in OF_CLIENTS:
-        own = select(rows, name, "")
-        if own.empty:
+        client_rows = select(rows, name, "")
+        if client_rows.empty:
             return
-        yield np.array([float(value) for value in str(own["by_trial"].iloc[0]).split()])
+        yield np.array([float(value) for value in str(client_rows["by_trial"].iloc[0]).split()])

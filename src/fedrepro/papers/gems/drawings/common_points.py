@@ -65,32 +65,32 @@ class CommonPoints(Figured):
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         measure, rows = varied(exhibit, numbers)
-        (one,) = maps_of(exhibit, measure, rows)
-        accuracy = dict(cells_of(table_of(rows, ACCURACY, one)))
-        met = table_of(rows, FOUND, one, "by_trial")
-        drawn = new_figure(1.4 + CELL * len(met))
-        grid = grid_of(drawn, 1, 1, left=0.62, right=0.4, top=0.62, bottom=0.5)
+        (heat_map,) = maps_of(exhibit, measure, rows)
+        accuracy = dict(cells_of(table_of(rows, ACCURACY, heat_map)))
+        met = table_of(rows, FOUND, heat_map, "by_trial")
+        figure = new_figure(1.4 + CELL * len(met))
+        grid = grid_of(figure, 1, 1, left=0.62, right=0.4, top=0.62, bottom=0.5)
         axes = grid[0][0]
-        name_axes(axes, met, one)
-        if (one.across, one.up) == FIRST_AND_OTHERS:
+        name_axes(axes, met, heat_map)
+        if (heat_map.across, heat_map.up) == FIRST_AND_OTHERS:
             axes.set_ylabel("ε of the other clients", labelpad=2)
         low, high = min(accuracy.values()), max(accuracy.values())
-        shown = axes.pcolormesh(_coloured(accuracy, met), cmap=COLOURS, vmin=low, vmax=high)
-        bar = drawn.colorbar(shown, ax=axes, pad=0.02, fraction=0.05)
+        mesh = axes.pcolormesh(_coloured(accuracy, met), cmap=COLOURS, vmin=low, vmax=high)
+        bar = figure.colorbar(mesh, ax=axes, pad=0.02, fraction=0.05)
         bar.set_label(ACCURACY.title)
         bar.ax.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.0f}")
-        for at, value in accuracy.items():
-            _say(axes, at, value, str(met.iat[at]), value - low < 0.55 * (high - low))
-        headings(drawn, exhibit)
-        return drawn
+        for cell, value in accuracy.items():
+            _say(axes, cell, value, str(met.iat[cell]), value - low < 0.55 * (high - low))
+        headings(figure, exhibit)
+        return figure
 
 
 def _coloured(accuracy: Cells, met: pd.DataFrame) -> np.ndarray:
     """The accuracies, NaN where there is a common point in no trial."""
     values: np.ndarray = np.full(met.shape, np.nan)
-    for at, value in accuracy.items():
-        if any(trials_of(str(met.iat[at]))):
-            values[at] = value
+    for cell, value in accuracy.items():
+        if any(trials_of(str(met.iat[cell]))):
+            values[cell] = value
     return values
 
 
@@ -102,15 +102,15 @@ def trials_of(by_trial: str) -> list[bool]:
 def _say(axes: Axes, at: tuple[int, int], value: float, by_trial: str, dark: bool) -> None:
     """The accuracy of a cell; below it in how many trials there is a common point, if in some."""
     middle, low = at[1] + 0.5, at[0]
-    look: dict[str, Any] = {"ha": "center", "va": "center"}
-    said = ACCURACY.form.format(ACCURACY.scale * value)
-    found = trials_of(by_trial)
-    if not any(found):
+    style: dict[str, Any] = {"ha": "center", "va": "center"}
+    text = ACCURACY.form.format(ACCURACY.scale * value)
+    trials = trials_of(by_trial)
+    if not any(trials):
         axes.plot(middle, low + 0.62, "x", color=CROSS, markersize=8, markeredgewidth=1.8)
-        axes.text(middle, low + 0.2, said, fontsize=5.5, **look)
+        axes.text(middle, low + 0.2, text, fontsize=5.5, **style)
         return
-    look["color"] = "white" if dark else "black"
-    every = all(found)
-    axes.text(middle, low + (0.5 if every else 0.66), said, fontsize=7, **look)
-    if not every:
-        axes.text(middle, low + 0.24, f"{sum(found)} of {len(found)}", fontsize=5.5, **look)
+    style["color"] = "white" if dark else "black"
+    always = all(trials)
+    axes.text(middle, low + (0.5 if always else 0.66), text, fontsize=7, **style)
+    if not always:
+        axes.text(middle, low + 0.24, f"{sum(trials)} of {len(trials)}", fontsize=5.5, **style)

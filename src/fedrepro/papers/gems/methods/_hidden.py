@@ -60,21 +60,21 @@ class LayerSpaces:
     @cached_property
     def units(self) -> Units:
         """All clients' units, one after another."""
-        owners = np.repeat(np.arange(len(self.own)), [one.units.shape[1] for one in self.own])
-        return Units(np.hstack([one.units for one in self.own]).T.astype(np.float64), owners)
+        owners = np.repeat(np.arange(len(self.own)), [client.units.shape[1] for client in self.own])
+        return Units(np.hstack([client.units for client in self.own]).T.astype(np.float64), owners)
 
     @cached_property
     def moved(self) -> list[Floats]:
         """Along each client's shared directions."""
-        each = zip(self.own, self.places, strict=True)
-        return [moves(one, self._draws(at), self.search.points) for one, at in each]
+        pairs = zip(self.own, self.places, strict=True)
+        return [moves(client, self._draws(place), self.search.points) for client, place in pairs]
 
     def radii(self, epsilon: float) -> list[Radius]:
         """Of the balls around all units."""
         if epsilon not in self.known:
-            found = [radius for j in range(len(self.own)) for radius in self._balls(j, epsilon)]
-            self.known[epsilon] = found
-            capped = sum(radius.capped for radius in found)
+            radii = [radius for j in range(len(self.own)) for radius in self._balls(j, epsilon)]
+            self.known[epsilon] = radii
+            capped = sum(radius.capped for radius in radii)
             if capped:
                 log.warning(
                     "%d balls of units of hidden layer %d reach r_max, %g, at epsilon_hidden %g: "
@@ -84,11 +84,13 @@ class LayerSpaces:
         return self.known[epsilon]
 
     def _balls(self, client: int, epsilon: float) -> list[Radius]:
-        own = self.own[client]
-        most = allowed(epsilon, len(own.inputs), self.deviation)
+        client_units = self.own[client]
+        most = allowed(epsilon, len(client_units.inputs), self.deviation)
         if self.draws == "shared":
-            return balls(own, self.moved[client], most, self.search)
-        return balls_of_fresh_draws(own, self._draws(self.places[client]), most, self.search)
+            return balls(client_units, self.moved[client], most, self.search)
+        return balls_of_fresh_draws(
+            client_units, self._draws(self.places[client]), most, self.search
+        )
 
     def _draws(self, place: Rng) -> np.random.Generator:
         return place.stream(f"gems-unit-directions-{self.layer}")
@@ -105,8 +107,8 @@ class LayerSpaces:
                 f"together have in hidden layer {self.layer + 1}; lower clusters"
             )
         if count not in self.grouped:
-            drawn = rng.stream(f"gems-clusters-{self.layer}")
-            labels = k_means(self.units.centres, count, RESTARTS, drawn)
+            generator = rng.stream(f"gems-clusters-{self.layer}")
+            labels = k_means(self.units.centres, count, RESTARTS, generator)
             self.grouped[count] = [np.flatnonzero(labels == k) for k in range(count)]
         return self.grouped[count]
 
@@ -128,21 +130,21 @@ class Merging:
     def joined(self) -> Joined:
         """The unit that stands for several; the authors' code asks for no proof that it may."""
         if self.search.as_published:
-            return lambda own: self.search.descend(own).point
+            return lambda spaces: self.search.descend(spaces).point
         return proven(self.search.descend) if self.search.point == "descent" else deepest
 
     def of(self, spaces: LayerSpaces, rng: Rng) -> Merged:
         """The common layer. Errors: FedreproError for too many clusters, or too few."""
-        parts = spaces.clusters(self.clusters, rng)
+        clusters = spaces.clusters(self.clusters, rng)
         if self.search.as_published:
-            parts = parts[1:]  # the authors' code passes over the first, whose units are lost
-        if not sum(map(len, parts)):
+            clusters = clusters[1:]  # the authors' code passes over the first, whose units are lost
+        if not sum(map(len, clusters)):
             raise FedreproError(
                 f"gems_neural: as_published leaves out the first cluster of units, and nothing is "
                 f"left of {self.clusters}; set clusters to 2 or more, or as_published to false"
             )
         radii = values(spaces.radii(self.epsilon))
-        return merged(spaces.units, radii, parts, self.grouping, self.joined)
+        return merged(spaces.units, radii, clusters, self.grouping, self.joined)
 
 
 @dataclass(frozen=True)
@@ -180,17 +182,17 @@ def common_layers(
     from weight0 on. Source: GEMS, section 3.2, steps 2 to 4.
     """
     tensors: dict[str, np.ndarray] = {}
-    inputs = [own.inputs for own in lowest.own]
+    inputs = [client.inputs for client in lowest.own]
     merged_layers, radii, sent, spaces = [], list[Radius](), Traffic(), lowest
     for layer in range(depth):
-        found = merging.of(spaces, rng)
+        common = merging.of(spaces, rng)
         if instead is not None:
-            found = instead(spaces, found)
-        merged_layers.append(found)
+            common = instead(spaces, common)
+        merged_layers.append(common)
         radii += spaces.radii(merging.epsilon)
-        sent += exchanged(spaces, found)
-        tensors |= tensors_of_layer(found.units.T, layer)
-        inputs = [outputs(given, found.units) for given in inputs]
+        sent += exchanged(spaces, common)
+        tensors |= tensors_of_layer(common.units.T, layer)
+        inputs = [outputs(client_inputs, common.units) for client_inputs in inputs]
         above = lowest_layers(trained(tensors, layer))
         if layer + 1 < depth:
             spaces = spaces.following(list(map(HiddenUnits, inputs, above)))
@@ -210,7 +212,7 @@ def _told(layers: Sequence[Merged], radii: Sequence[Radius]) -> dict[str, float]
 
 def exchanged(spaces: LayerSpaces, found: Merged) -> Traffic:
     """Each client sends its units and a radius for each, and receives the common layer."""
-    up = sum(own.units.size + own.units.shape[1] for own in spaces.own)
+    up = sum(client.units.size + client.units.shape[1] for client in spaces.own)
     clients = len(spaces.own)
     down = clients * found.units.size
     return Traffic(clients, clients, up * FLOAT_BYTES, down * FLOAT_BYTES)
@@ -218,6 +220,6 @@ def exchanged(spaces: LayerSpaces, found: Merged) -> Traffic:
 
 def outputs(inputs: Floats, layer: Array) -> Floats:
     """Of ReLU units (A, D + 1), biases last, on inputs (n, D): float32 (n, A)."""
-    held = layer.astype(np.float32)
-    found: Floats = np.maximum(inputs @ held[:, :-1].T + held[:, -1], 0)
-    return found
+    weights = layer.astype(np.float32)
+    activations: Floats = np.maximum(inputs @ weights[:, :-1].T + weights[:, -1], 0)
+    return activations

@@ -129,18 +129,18 @@ class Intersecting:
 
         If there is no common point, it is the last of the descent all the same.
         """
-        reached, proof = self.descend(spaces), certified(spaces)
-        point = reached.point if self.point == "descent" else proof.point
-        told = {
+        descent, proof = self.descend(spaces), certified(spaces)
+        point = descent.point if self.point == "descent" else proof.point
+        diagnostics = {
             "common_point": np.nan if proof.meet is None else proof.meet,
             "empty_spaces": spaces.empty.sum(),
             "objective": self.plain(spaces).value(point),
-            "descent_steps": reached.steps,
+            "descent_steps": descent.steps,
             "start_inside": spaces.holds(spaces.mean),
             "radius": spaces.radii.mean(),
             "reach": proof.largest,
         }
-        return point, {key: float(value) for key, value in told.items()}
+        return point, {key: float(value) for key, value in diagnostics.items()}
 
 
 @dataclass
@@ -160,8 +160,10 @@ class GoodEnough:
     @cached_property
     def kept(self) -> list[RightWithin]:
         """Along each client's shared directions."""
-        each = zip(self.models, self.places, strict=True)
-        return [right_within(own, _directions(at), self.search.points) for own, at in each]
+        pairs = zip(self.models, self.places, strict=True)
+        return [
+            right_within(model, _directions(place), self.search.points) for model, place in pairs
+        ]
 
     def radius(self, client: int, accuracy: float) -> Radius:
         """Of the space of a client's models with this accuracy."""
@@ -193,21 +195,21 @@ class GoodEnough:
         accuracies: of each client.
         """
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
-        own = Spaces(
+        spaces = Spaces(
             np.stack([model.centre.reshape(-1) for model in self.models]).astype(np.float64),
             np.array([radius.value for radius in radii]),
             np.stack([model.shape.reshape(-1) for model in self.models]).astype(np.float64),
             np.array([radius.empty for radius in radii]),
         )
-        point, told = search.point_of(own)
-        told["capped_spaces"] = float(sum(radius.capped for radius in radii))
-        found = point.reshape(self.models[0].centre.shape)
-        reached = [model.accuracy_at(found) for model in self.models]
+        point, diagnostics = search.point_of(spaces)
+        diagnostics["capped_spaces"] = float(sum(radius.capped for radius in radii))
+        common_model = point.reshape(self.models[0].centre.shape)
+        reached = [model.accuracy_at(common_model) for model in self.models]
         met = np.greater_equal(reached, accuracies)
-        told["clients_met"] = float(met.sum())
-        told |= dict(zip(OF_CLIENTS, reached, strict=False))
-        told |= dict(zip(RADII, own.radii.tolist(), strict=False))
-        return found, told
+        diagnostics["clients_met"] = float(met.sum())
+        diagnostics |= dict(zip(OF_CLIENTS, reached, strict=False))
+        diagnostics |= dict(zip(RADII, spaces.radii.tolist(), strict=False))
+        return common_model, diagnostics
 
 
 def _directions(place: Rng) -> np.random.Generator:
@@ -216,8 +218,8 @@ def _directions(place: Rng) -> np.random.Generator:
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
     """Each client's lowest layer, weights and as a last row biases: float32 (D + 1, K) each."""
-    each = zip(tensors["weight0"], tensors["bias0"], strict=True)
-    return [np.vstack(pair).astype(np.float32) for pair in each]
+    pairs = zip(tensors["weight0"], tensors["bias0"], strict=True)
+    return [np.vstack(pair).astype(np.float32) for pair in pairs]
 
 
 def tensors_of_layer(values: Array, layer: int) -> dict[str, np.ndarray]:

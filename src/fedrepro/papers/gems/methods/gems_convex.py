@@ -60,9 +60,9 @@ def good_enough(
 
 def _ellipsoid(inputs: Floats, centre: Floats, place: Rng, c_min: float, examples: int) -> Floats:
     """Relative radii from some of the inputs."""
-    drawn = place.stream("gems-fisher")
-    chosen = drawn.permutation(len(inputs))[:examples]
-    return relative_radii(information(inputs[chosen], centre, drawn), c_min)
+    generator = place.stream("gems-fisher")
+    chosen = generator.permutation(len(inputs))[:examples]
+    return relative_radii(information(inputs[chosen], centre, generator), c_min)
 
 
 @method(
@@ -112,15 +112,17 @@ def gems_convex(
     last one of the descent is measured, and the metrics say so. Source: GEMS, Algorithms 1 and 2,
     equations (1), (2), (4) and (5).
     """
-    bars = [epsilon] * clients.clients
+    accuracies = [epsilon] * clients.clients
     if epsilon_first is not None:
-        bars[0] = epsilon_first
-    found, told = prepared.common(bars, Intersecting(space, point, as_published, delta))
+        accuracies[0] = epsilon_first
+    weights, diagnostics = prepared.common(
+        accuracies, Intersecting(space, point, as_published, delta)
+    )
     return GlobalModel(
         clients.model,
-        tensors_of_layer(found, 0),
-        diagnostics=told,
-        traffic=_sent(clients.clients, found.size, space),
+        tensors_of_layer(weights, 0),
+        diagnostics=diagnostics,
+        traffic=_sent(clients.clients, weights.size, space),
     )
 
 

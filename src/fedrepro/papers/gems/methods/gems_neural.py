@@ -100,8 +100,8 @@ def lowest_spaces(
     assert info.clients is not None
     inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
     places = [rng.at(client=j) for j in range(clients.clients)]
-    own = list(map(HiddenUnits, inputs, lowest_layers(clients.tensors)))
-    return LayerSpaces(own, places, Bisection(r_max, delta, points), draws, deviation)
+    client_units = list(map(HiddenUnits, inputs, lowest_layers(clients.tensors)))
+    return LayerSpaces(client_units, places, Bisection(r_max, delta, points), draws, deviation)
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Retraining:
 
         Errors: FedreproError for a client whose training diverged.
         """
-        found = self.clients.train_heads(
+        heads = self.clients.train_heads(
             tensors,
             self.rng.at(round=layer),
             hidden=self.widths[layer + 1 :],
@@ -130,13 +130,13 @@ class Retraining:
             lr=self.lr,
             weight_sd=self.weight_sd,
         )
-        lost = ~np.isfinite(found["bias0"]).all(axis=1)
-        if lost.any():
+        diverged = ~np.isfinite(heads["bias0"]).all(axis=1)
+        if diverged.any():
             raise FedreproError(
-                f"gems_neural: what client {int(lost.argmax())} trains above the common hidden "
+                f"gems_neural: what client {int(diverged.argmax())} trains above the common hidden "
                 f"layer {layer + 1} diverged; lower head_lr, which is {self.lr:g}"
             )
-        return found
+        return heads
 
 
 @dataclass(frozen=True)
@@ -151,8 +151,8 @@ class AtRandom:
         """What stands in the place of `found`. Controls, so that what merging adds can be seen."""
         count, inputs = found.units.shape[0], found.units.shape[1] - 1
         if self.trained:
-            drawn = self.rng.stream(f"gems-random-units-{spaces.layer}")
-            chosen = np.sort(drawn.permutation(len(spaces.units.centres))[:count])
+            generator = self.rng.stream(f"gems-random-units-{spaces.layer}")
+            chosen = np.sort(generator.permutation(len(spaces.units.centres))[:count])
             return Merged(spaces.units.centres[chosen], 0, count, 0)
         from fedrepro.federation.clients import own_starts
         from fedrepro.training.settings import settings_of
@@ -205,19 +205,19 @@ def gems_neural(
     search = Intersecting("ball", point, as_published, delta)
     merging = Merging(epsilon_hidden, clusters, merge, search)
     layers = widths(clients.tensors)
-    trained = Retraining(info.clients, rng, layers, head_epochs, head_patience, head_lr, head_sd)
+    retraining = Retraining(info.clients, rng, layers, head_epochs, head_patience, head_lr, head_sd)
     instead = None if units == "merged" else AtRandom(info, rng, units == "drawn")
-    hidden = common_layers(prepared, len(layers), merging, trained, rng, instead)
+    hidden = common_layers(prepared, len(layers), merging, retraining, rng, instead)
     labels = [info.clients.validation(j)[1] for j in range(clients.clients)]
     models = map(Softmax, hidden.inputs, labels, hidden.heads, [BALL] * clients.clients)
-    judged = GoodEnough(list(models), prepared.places, prepared.search, draws)
-    found, told = judged.common([epsilon_final] * clients.clients, search)
-    tensors = hidden.tensors | tensors_of_layer(found, len(layers))
+    spaces = GoodEnough(list(models), prepared.places, prepared.search, draws)
+    head, diagnostics = spaces.common([epsilon_final] * clients.clients, search)
+    tensors = hidden.tensors | tensors_of_layer(head, len(layers))
     return GlobalModel(
         dense_spec(widths(tensors)),  # no dropout: what is above was trained without
         tensors,
-        diagnostics=told | hidden.told,
-        traffic=hidden.sent + _heads_sent(clients.clients, found.size),
+        diagnostics=diagnostics | hidden.told,
+        traffic=hidden.sent + _heads_sent(clients.clients, head.size),
         exchanges=len(layers) + 1,
     )
 

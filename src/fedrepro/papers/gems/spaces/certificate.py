@@ -63,18 +63,18 @@ def certified(spaces: Spaces) -> Certificate:
 
 def _of_points(spaces: Spaces) -> Certificate:
     """Where some space is a single point."""
-    at = int((spaces.radii == 0).argmax())
-    distances = spaces.distances(spaces.centres[at])
+    index = int((spaces.radii == 0).argmax())
+    distances = spaces.distances(spaces.centres[index])
     with np.errstate(divide="ignore", invalid="ignore"):
         factors = np.where(distances > 0, distances / spaces.radii, 0.0)
     t = float(factors.max())
-    weights = _one_of(len(factors), at)
-    return Certificate(t <= 1 + TOUCHING, spaces.centres[at], t, t, weights)
+    weights = _one_of(len(factors), index)
+    return Certificate(t <= 1 + TOUCHING, spaces.centres[index], t, t, weights)
 
 
 def _one_of(count: int, at: np.intp | int) -> Array:
-    found: Array = np.eye(count)[int(at)]
-    return found
+    weights: Array = np.eye(count)[int(at)]
+    return weights
 
 
 def least(centres: Array, scales: Array) -> tuple[Array, Array, float, float]:
@@ -85,21 +85,21 @@ def least(centres: Array, scales: Array) -> tuple[Array, Array, float, float]:
     """
     x = np.full(len(centres), 1 / len(centres))
     squares = scales**2
-    at = _at(x, centres, squares)
-    best = at
-    tau = max(float(np.ptp(at.values)), GAP)
+    current = _at(x, centres, squares)
+    best = current
+    tau = max(float(np.ptp(current.values)), GAP)
     for _ in range(STEPS):
-        if at.high < best.high:
-            best = at
-        if at.high - at.low <= GAP * max(1.0, at.high):
+        if current.high < best.high:
+            best = current
+        if current.high - current.low <= GAP * max(1.0, current.high):
             break
-        ahead, decrement = _newton(at, squares, tau)
+        ahead, decrement = _newton(current, squares, tau)
         if decrement < CENTRED * tau:
             tau *= SHRINK
             continue
-        at = _stepped(at, ahead, decrement, tau, centres, squares)
+        current = _stepped(current, ahead, decrement, tau, centres, squares)
     # where they meet to the last digit, rounding may put the lower one above
-    return best.point, at.weights, best.high, min(at.low, best.high)
+    return best.point, current.weights, best.high, min(current.low, best.high)
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ def _stepped(at: _At, ahead: Array, gain: float, tau: float, centres: Array, squ
     slack = 1e-14 * abs(at.low)  # rounding
     while True:
         x = at.weights + step * ahead
-        found = _at(x / x.sum(), centres, squares)
-        after = found.low + tau * np.log(found.weights).sum()
+        candidate = _at(x / x.sum(), centres, squares)
+        after = candidate.low + tau * np.log(candidate.weights).sum()
         if after >= before + 0.1 * step * gain - slack or step < 1e-12:
-            return found
+            return candidate
         step /= 2

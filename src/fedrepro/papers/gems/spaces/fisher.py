@@ -18,16 +18,16 @@ def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.
     """
     x = np.hstack([inputs, np.ones((len(inputs), 1))]).astype(np.float64)
     logits = x @ centre
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    shares /= shares.sum(axis=1, keepdims=True)
-    drawn = (shares.cumsum(axis=1) < rng.random((len(x), 1))).sum(axis=1)
-    errors = np.eye(centre.shape[1])[np.minimum(drawn, centre.shape[1] - 1)] - shares
-    found: np.ndarray = (x**2).T @ errors**2 / len(x)
-    return found
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    labels = (probabilities.cumsum(axis=1) < rng.random((len(x), 1))).sum(axis=1)
+    errors = np.eye(centre.shape[1])[np.minimum(labels, centre.shape[1] - 1)] - probabilities
+    fisher: np.ndarray = (x**2).T @ errors**2 / len(x)
+    return fisher
 
 
 def relative_radii(fisher: np.ndarray, least: float) -> Floats:
     """max(min_j F_j / F_i, least): 1 for the weight that matters least. Source: GEMS, eq. (5)."""
-    held = fisher + FLOOR
-    found: Floats = np.maximum(held.min() / held, least).astype(np.float32)
-    return found
+    raised = fisher + FLOOR
+    radii: Floats = np.maximum(raised.min() / raised, least).astype(np.float32)
+    return radii

@@ -41,8 +41,8 @@ class Softmax:
     @cached_property
     def logits(self) -> Floats:
         """Of the centre: (n, K)."""
-        found: Floats = self.with_ones @ self.centre
-        return found
+        logits: Floats = self.with_ones @ self.centre
+        return logits
 
     @property
     def accuracy(self) -> float:
@@ -65,8 +65,8 @@ class RightWithin:
     def accuracies(self, distance: float) -> np.ndarray:
         """Of the model so far along each direction: float64 (p,)."""
         right = (self.least <= distance) & (distance <= self.most)
-        found: np.ndarray = right.mean(axis=0)
-        return found
+        accuracies: np.ndarray = right.mean(axis=0)
+        return accuracies
 
 
 def right_within(given: Softmax, rng: np.random.Generator, points: int) -> RightWithin:
@@ -99,11 +99,11 @@ def proven_ball(given: Softmax, accuracy: float) -> Radius:
     squares = given.with_ones.astype(np.float64) ** 2
     shape = np.broadcast_to(given.shape.astype(np.float64), given.centre.shape)
     moved = squares @ shape**2  # of each logit: (n, K)
-    own = np.arange(len(given.labels)), given.labels
+    true_class = np.arange(len(given.labels)), given.labels
     logits = given.logits.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        reach = (logits[own][:, None] - logits) / np.sqrt(moved[own][:, None] + moved)
-    reach[own] = np.inf
+        reach = (logits[true_class][:, None] - logits) / np.sqrt(moved[true_class][:, None] + moved)
+    reach[true_class] = np.inf
     nearest = np.sort(reach.min(axis=1))[::-1]
     needed = max(1, int(np.ceil(accuracy * len(nearest) - 1e-9)))
     return Radius(max(0.0, float(nearest[needed - 1])))
@@ -117,8 +117,8 @@ def ball_of_fresh_draws(
         return EMPTY
 
     def good_enough(radius: float) -> bool:
-        drawn = _blocks(given, rng, search.points, FIRST)
-        return all((part.accuracies(radius) >= accuracy).all() for part in drawn)
+        blocks = _blocks(given, rng, search.points, FIRST)
+        return all((block.accuracies(radius) >= accuracy).all() for block in blocks)
 
     return bisected(good_enough, search)
 
@@ -129,8 +129,8 @@ def _blocks(
     """Some directions after another, at most so many at a time."""
     widest = max(given.centre.size, given.logits.size)
     block = max(1, min(most, BLOCK_FLOATS // widest))
-    for at in range(0, points, block):
-        yield _right_within(given, _moved(given, rng, min(block, points - at)))
+    for start in range(0, points, block):
+        yield _right_within(given, _moved(given, rng, min(block, points - start)))
 
 
 def _moved(given: Softmax, rng: np.random.Generator, points: int) -> Floats:
@@ -146,14 +146,14 @@ def _moved(given: Softmax, rng: np.random.Generator, points: int) -> Floats:
 
 def _right_within(given: Softmax, moved: Floats) -> RightWithin:
     """Right is where no other class has a larger logit: z_k + R d_k <= z_y + R d_y for all k."""
-    own = moved[given.labels, np.arange(len(given.labels))]
-    least = np.full(own.shape, -np.inf, np.float32)
-    most = np.full(own.shape, np.inf, np.float32)
-    ahead = given.logits[np.arange(len(own)), given.labels][:, None] - given.logits
+    true_moves = moved[given.labels, np.arange(len(given.labels))]
+    least = np.full(true_moves.shape, -np.inf, np.float32)
+    most = np.full(true_moves.shape, np.inf, np.float32)
+    margins = given.logits[np.arange(len(true_moves)), given.labels][:, None] - given.logits
     for k, other in enumerate(moved):
-        slope = other - own
+        slope = other - true_moves
         with np.errstate(divide="ignore", invalid="ignore"):
-            ends = ahead[:, k, None] / slope
+            ends = margins[:, k, None] / slope
         # of a class's distance to itself, 0 / 0, fmin and fmax take no notice
         np.fmin(most, np.where(slope >= 0, ends, np.inf), out=most)
         np.fmax(least, np.where(slope < 0, ends, -np.inf), out=least)

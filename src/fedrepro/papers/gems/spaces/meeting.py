@@ -31,13 +31,13 @@ class Spaces:
     @property
     def mean(self) -> Array:
         """Of the centres: (d,)."""
-        found: Array = self.centres.mean(axis=0)
-        return found
+        mean: Array = self.centres.mean(axis=0)
+        return mean
 
     def distances(self, point: Array) -> Array:
         """|(w - c_k) / s_k|: (K,)."""
-        found: Array = np.linalg.norm((point - self.centres) / self.shapes, axis=1)
-        return found
+        distances: Array = np.linalg.norm((point - self.centres) / self.shapes, axis=1)
+        return distances
 
     def holds(self, point: Array) -> bool:
         """Whether a point lies in all spaces."""

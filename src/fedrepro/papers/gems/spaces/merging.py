@@ -28,8 +28,8 @@ class Units:
         """Between any two, (N, N); copies of a unit are at 0."""
         from scipy.spatial.distance import cdist
 
-        found: Array = cdist(self.centres, self.centres)
-        return found
+        distances: Array = cdist(self.centres, self.centres)
+        return distances
 
 
 def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
@@ -55,17 +55,17 @@ def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) ->
     all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian product).
     """
     left = list(members)
-    found: Sets = []
+    sets: Sets = []
     while left:
         together: list[int] = []
-        held: set[int] = set()
+        clients: set[int] = set()
         for unit in left:
-            if owners[unit] not in held and meet[unit, together].all():
+            if owners[unit] not in clients and meet[unit, together].all():
                 together.append(unit)
-                held.add(int(owners[unit]))
+                clients.add(int(owners[unit]))
         left = [unit for unit in left if unit not in together]
-        found.append(together)
-    return found
+        sets.append(together)
+    return sets
 
 
 GROUPINGS: dict[str, Callable[[Sequence[int], npt.NDArray[np.bool_], Ints], Sets]] = {
@@ -116,14 +116,14 @@ def merged(
     for a set of balls, or None if they have no common point.
     """
     meet = units.distances <= radii[:, None] + radii
-    found: list[Array] = []
+    parts: list[Array] = []
     common = refused = 0
     for members in clusters:
         for together in GROUPINGS[grouping](members.tolist(), meet, units.owners):
-            own = units.centres[together]
-            one = joined(Spaces.balls(own, radii[together])) if len(together) > 1 else None
-            found.append(own if one is None else one[None])
-            common += one is not None
-            refused += one is None and len(together) > 1
-    layer = np.concatenate(found)
+            centres = units.centres[together]
+            point = joined(Spaces.balls(centres, radii[together])) if len(together) > 1 else None
+            parts.append(centres if point is None else point[None])
+            common += point is not None
+            refused += point is None and len(together) > 1
+    layer = np.concatenate(parts)
     return Merged(layer, common, len(layer) - common, refused)

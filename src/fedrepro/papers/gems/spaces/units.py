@@ -40,8 +40,8 @@ def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> Floats:
     """What a step of length 1 along new directions adds to pre-activations: float32 (p, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
-    found: Floats = normals @ layer.with_ones.T
-    return found
+    moved: Floats = normals @ layer.with_ones.T
+    return moved
 
 
 def allowed(epsilon: float, examples: int, deviation: Deviation) -> float:
@@ -82,8 +82,8 @@ def deviations(start: Floats, moved: Floats, radius: float) -> Floats:
     """
     apart = np.maximum(start + np.float32(radius) * moved, 0)
     apart -= np.maximum(start, 0)
-    found: Floats = np.sqrt(np.einsum("pn,pn->p", apart, apart))
-    return found
+    norms: Floats = np.sqrt(np.einsum("pn,pn->p", apart, apart))
+    return norms
 
 
 class _Pruned:

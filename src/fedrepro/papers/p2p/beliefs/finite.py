@@ -24,8 +24,8 @@ def uniform(shape: tuple[int, ...]) -> Array:
 def normalised(logs: Array) -> Array:
     """Beliefs that sum to one over the parameters."""
     most = logs.max(axis=-1, keepdims=True)
-    found: Array = logs - (most + np.log(np.exp(logs - most).sum(axis=-1, keepdims=True)))
-    return found
+    beliefs: Array = logs - (most + np.log(np.exp(logs - most).sum(axis=-1, keepdims=True)))
+    return beliefs
 
 
 def updated(beliefs: Array, likelihoods: Array) -> Array:
@@ -42,8 +42,8 @@ def averaged(weights: Array, beliefs: Array) -> Array:
     weights: (N, N), rows sum to one.
     """
     # one product for all repeats
-    found: Array = np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)
-    return found
+    mixed: Array = np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)
+    return mixed
 
 
 def consensus(weights: Array, beliefs: Array) -> Array:
@@ -56,7 +56,7 @@ def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
 
     A node that believes another as much has no estimate: ties are errors.
     """
-    own = beliefs[..., truth]
-    rivals = [beliefs[..., at] for at in range(beliefs.shape[-1]) if at != truth]
-    found: NDArray[Any] = own > np.maximum.reduce(rivals) + TIE
-    return found
+    true_belief = beliefs[..., truth]
+    rivals = [beliefs[..., other] for other in range(beliefs.shape[-1]) if other != truth]
+    right: NDArray[Any] = true_belief > np.maximum.reduce(rivals) + TIE
+    return right

@@ -32,8 +32,8 @@ class Information:
     @property
     def mean(self) -> Array:
         """mu, (..., N, d)."""
-        found = np.linalg.solve(self.precision, self.shift[..., None])[..., 0]
-        return found.astype(np.float64, copy=False)
+        mean = np.linalg.solve(self.precision, self.shift[..., None])[..., 0]
+        return mean.astype(np.float64, copy=False)
 
     @property
     def covariance(self) -> Array:
@@ -68,11 +68,11 @@ def expected_squared_error(means: Array, truth: Array, moments: Array, noise: fl
     moments: E[f f'] of new examples, (d, d). Exact: no test examples are drawn.
     """
     away = means - truth
-    found: Array = np.einsum("...d,de,...e->...", away, moments, away) + noise
-    return found
+    errors: Array = np.einsum("...d,de,...e->...", away, moments, away) + noise
+    return errors
 
 
 def believed_variance(covariances: Array, moments: Array, noise: float) -> Array:
     """The variance that a node believes its predictions have, E[f' Sigma f] + noise, (..., N)."""
-    found: Array = np.einsum("...de,de->...", covariances, moments) + noise
-    return found
+    variances: Array = np.einsum("...de,de->...", covariances, moments) + noise
+    return variances

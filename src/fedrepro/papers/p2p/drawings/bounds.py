@@ -65,32 +65,32 @@ class ErrorsAndBounds(Along):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         from matplotlib.lines import Line2D
 
-        shown = cases(numbers)
-        look = dict(zip(shown, CASES, strict=False))
-        several = [case for case in shown if of_case(numbers, case)[NODES].nunique() > 1]
-        one = [case for case in shown if case not in several]
-        rows = legend_rows(shown)
-        drawn = new_figure(HEIGHT + LEGEND_ROW * (rows - 2))
+        names = cases(numbers)
+        look = dict(zip(names, CASES, strict=False))
+        several = [case for case in names if of_case(numbers, case)[NODES].nunique() > 1]
+        single = [case for case in names if case not in several]
+        rows = legend_rows(names)
+        figure = new_figure(HEIGHT + LEGEND_ROW * (rows - 2))
         margins = {"left": 0.5, "right": 0.12, "top": 0.72, "bottom": 0.6 + LEGEND_ROW * rows}
-        ((errors, needed),) = grid_of(drawn, 1, 2, across=0.5, **margins)
-        _errors(errors, numbers, one, look)
+        ((errors, needed),) = grid_of(figure, 1, 2, across=0.5, **margins)
+        _errors(errors, numbers, single, look)
         errors.set_xlabel(self.x_label or "samples")
         _needed(needed, numbers, several, look)
-        handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
-        legend(drawn, list(handles), 0.08, rows)
-        headings(drawn, exhibit)
-        return drawn
+        handles = [Line2D([], [], label=case, **case_look.line) for case, case_look in look.items()]
+        legend(figure, list(handles), 0.08, rows)
+        headings(figure, exhibit)
+        return figure
 
 
 def _errors(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[str, Look]) -> None:
     """Errors against samples, with an upright line for each bound."""
     lines: dict[str, Line] = {}
     for case in shown:
-        own = of_case(numbers, case)
-        rounds = select(own[own[ROUND].notna()], "error", "")
+        case_rows = of_case(numbers, case)
+        rounds = select(case_rows[case_rows[ROUND].notna()], "error", "")
         lines[case] = line_of(rounds, rounds[ROUND].astype(float).tolist())
         for metric, style in STYLES.items():
-            for value in select(final(own), metric, "")["mean"]:
+            for value in select(final(case_rows), metric, "")["mean"]:
                 axes.axvline(value, color=look[case].colour, linestyle=style, linewidth=1.0)
     draw_lines(axes, lines, look, banded=set(lines))
     axes.set_title("a  Repeats in which a node is wrong (%)", loc="left")
@@ -104,8 +104,8 @@ def _needed(axes: Axes, numbers: pd.DataFrame, shown: Sequence[str], look: dict[
 
     lines: dict[str, Line] = {}
     for case in shown:
-        own = select(final(of_case(numbers, case)), NEEDED, "")
-        lines[case] = line_of(own, own[NODES].astype(float).tolist())
+        case_rows = select(final(of_case(numbers, case)), NEEDED, "")
+        lines[case] = line_of(case_rows, case_rows[NODES].astype(float).tolist())
     draw_lines(axes, lines, look, banded=set(lines))
     axes.set_title("b  Samples of a node until errors are rare", loc="left")
     axes.set_xlabel("nodes N")

@@ -65,12 +65,14 @@ class Confusion(Figured):
 
         Errors: FedreproError for a missing trial, or a group with a class that there is not.
         """
-        found = read_confusions(metrics)
-        own = found[(found["setting"] == setting) & (found["belief"] == measure.belief)]
-        own = own[own["client"] + 1 == measure.node]
-        each = []
+        confusions = read_confusions(metrics)
+        selected = confusions[
+            (confusions["setting"] == setting) & (confusions["belief"] == measure.belief)
+        ]
+        selected = selected[selected["client"] + 1 == measure.node]
+        by_trial = []
         for trial in range(trials):
-            rows = own[own["trial"] == trial]
+            rows = selected[selected["trial"] == trial]
             if rows.empty:
                 raise FedreproError(
                     f"{where}: {setting} should have what node {measure.node} confuses in each "
@@ -78,19 +80,21 @@ class Confusion(Figured):
                     "start again"
                 )
             counts = rows.pivot(index="label", columns="predicted", values="count").to_numpy()
-            each.append(shares(counts, self.groups, where))
-        return {(CONFUSION, split): [one[split] for one in each] for split in each[0]}
+            by_trial.append(shares(counts, self.groups, where))
+        return {
+            (CONFUSION, split): [by_split[split] for by_split in by_trial] for split in by_trial[0]
+        }
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        drawn = new_figure(HEIGHT)
+        figure = new_figure(HEIGHT)
         margins = {"left": 0.45, "right": 0.12, "top": 0.78, "bottom": 0.42}
-        (panels,) = grid_of(drawn, 1, len(exhibit.measures), across=0.45, **margins)
-        for at, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
+        (panels,) = grid_of(figure, 1, len(exhibit.measures), across=0.45, **margins)
+        for index, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
             _draw(axes, map_of(numbers, measure.label, exhibit.key))
-            axes.set_title(f"{LETTERS[at]}  {measure.label}", loc="left")
+            axes.set_title(f"{LETTERS[index]}  {measure.label}", loc="left")
         panels[0].set_ylabel("class")
-        headings(drawn, exhibit)
-        return drawn
+        headings(figure, exhibit)
+        return figure
 
 
 def read_confusions(metrics: Sequence[Path | str]) -> pd.DataFrame:
@@ -99,8 +103,8 @@ def read_confusions(metrics: Sequence[Path | str]) -> pd.DataFrame:
     import pandas as pd
 
     paths = [Path(path).with_name(FILE) for path in metrics]
-    found: pd.DataFrame = pd.concat([read_table(path, CONFUSION).to_pandas() for path in paths])
-    return found
+    table: pd.DataFrame = pd.concat([read_table(path, CONFUSION).to_pandas() for path in paths])
+    return table
 
 
 def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) -> dict[str, float]:
@@ -118,29 +122,29 @@ def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) 
                 f"{classes - 1}"
             )
         sets[name] = list(members)
-    found: dict[str, float] = {}
+    by_split: dict[str, float] = {}
     for true, rows in sets.items():
-        own = counts[rows]
-        whole = max(1, int(own.sum()))
+        class_counts = counts[rows]
+        total = max(1, int(class_counts.sum()))
         for taken, columns in sets.items():
-            found[f"{true} as {taken}"] = float(own[:, columns].sum() / whole)
-        found[f"{true} right"] = float(counts[rows, rows].sum() / whole)
-    return found
+            by_split[f"{true} as {taken}"] = float(class_counts[:, columns].sum() / total)
+        by_split[f"{true} right"] = float(counts[rows, rows].sum() / total)
+    return by_split
 
 
 def map_of(numbers: pd.DataFrame, label: str, where: str) -> np.ndarray:
     """Mean shares by class and predicted class, (K, K); groups are left to the csv."""
     rows = final(numbers)
     rows = rows[(rows["method"] == label) & (rows["metric"] == CONFUSION)]
-    found = {}
+    entries = {}
     for split, mean in zip(rows["split"], rows["mean"], strict=True):
         pair = CLASSES.fullmatch(split)
         if pair:
-            found[int(pair[1]), int(pair[2])] = float(mean)
-    if not found:
+            entries[int(pair[1]), int(pair[2])] = float(mean)
+    if not entries:
         raise FedreproError(f"{where}: there is nothing of what '{label}' confuses")
-    classes = 1 + max(label for label, _ in found)
-    return np.array([[found[i, j] for j in range(classes)] for i in range(classes)])
+    classes = 1 + max(label for label, _ in entries)
+    return np.array([[entries[i, j] for j in range(classes)] for i in range(classes)])
 
 
 def _draw(axes: Axes, shares: np.ndarray) -> None:

@@ -82,34 +82,38 @@ class AccuracyAndGraph(Along):
         look = dict(zip(dict.fromkeys(rows[GRAPH]), CASES, strict=False))
         labels = [measure.label for measure in exhibit.measures]
         lines = legend_rows([*look, *labels])
-        drawn = new_figure(HEIGHT + LEGEND_ROW * (lines - 2))
+        figure = new_figure(HEIGHT + LEGEND_ROW * (lines - 2))
         margins = {"left": 0.45, "right": 0.12, "top": 0.72, "bottom": 0.6 + LEGEND_ROW * lines}
-        grid = grid_of(drawn, 2, 2, across=0.45, between=0.72, **margins)
+        grid = grid_of(figure, 2, 2, across=0.45, between=0.72, **margins)
         _against_rounds(grid[0][0], rows[rows["method"] == labels[0]], look)
         grid[0][0].set_xlabel(self.x_label or "exchanges")
         ended = rows[rows[ROUND].isna()]
         for style, label in zip(DOTS, labels, strict=False):
-            own = ended[ended["method"] == label]
-            _against_nodes(grid[0][1], own, style, look)
+            method_rows = ended[ended["method"] == label]
+            _against_nodes(grid[0][1], method_rows, style, look)
             for axes, panel in zip(grid[1], PANELS, strict=True):
-                _dots(axes, panel, own, style, look)
-        handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
+                _dots(axes, panel, method_rows, style, look)
+        handles = [
+            Line2D([], [], label=case, **graph_look.line) for case, graph_look in look.items()
+        ]
         handles += [
             Line2D(
                 [], [], label=label, color="black", linestyle="", marker="o", markersize=5, **style
             )
             for label, style in zip(labels, DOTS, strict=False)
         ]
-        legend(drawn, list(handles), 0.08, lines)
-        headings(drawn, exhibit)
-        return drawn
+        legend(figure, list(handles), 0.08, lines)
+        headings(figure, exhibit)
+        return figure
 
 
 def placed(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
     """The numbers with the graph and the number of nodes of each case."""
-    there = {p.values[CASE]: p.scenario for p in exhibit.points if p.scenario and p.scenario.graph}
-    graphs = {case: s.graph.component.meta["title"] for case, s in there.items() if s.graph}
-    nodes = {case: float(s.clients) for case, s in there.items()}
+    scenarios = {
+        p.values[CASE]: p.scenario for p in exhibit.points if p.scenario and p.scenario.graph
+    }
+    graphs = {case: s.graph.component.meta["title"] for case, s in scenarios.items() if s.graph}
+    nodes = {case: float(s.clients) for case, s in scenarios.items()}
     return numbers.assign(**{GRAPH: numbers[CASE].map(graphs), NODES: numbers[CASE].map(nodes)})
 
 
@@ -119,10 +123,10 @@ def _against_rounds(axes: Axes, rows: pd.DataFrame, look: Mapping[str, Look]) ->
     counts = measured.groupby(NODES)[ROUND].nunique()
     enough = counts[counts >= CURVE]
     most = float((enough if len(enough) else counts).index.max())
-    own = measured[measured[NODES] == most]
+    largest = measured[measured[NODES] == most]
     lines = {}
-    for graph, found in own.groupby(GRAPH, sort=False):
-        lines[str(graph)] = line_of(found, found[ROUND].astype(float).tolist())
+    for graph, graph_rows in largest.groupby(GRAPH, sort=False):
+        lines[str(graph)] = line_of(graph_rows, graph_rows[ROUND].astype(float).tolist())
     draw_lines(axes, lines, look, banded=set(lines), markers=8)
     axes.set_title(f"a  Accuracy (%), {most:g} nodes", loc="left")
     percent(axes)
@@ -131,12 +135,14 @@ def _against_rounds(axes: Axes, rows: pd.DataFrame, look: Mapping[str, Look]) ->
 def _against_nodes(
     axes: Axes, rows: pd.DataFrame, style: dict[str, Any], look: Mapping[str, Look]
 ) -> None:
-    own = select(rows, "accuracy", "test")
+    accuracies = select(rows, "accuracy", "test")
     thin: dict[str, Any] = {"alpha": 0.6} if style["fillstyle"] == "none" else {}
-    for graph, found in own.groupby(GRAPH, sort=False):
-        line = line_of(found, found[NODES].tolist())
+    for graph, graph_rows in accuracies.groupby(GRAPH, sort=False):
+        line = line_of(graph_rows, graph_rows[NODES].tolist())
         axes.plot(line.x, line.mean, **_look(look[str(graph)], style), **thin)
-    nodes = sorted(set(own[NODES]) | set(axes.get_xticks() if axes.get_xscale() == "log" else ()))
+    nodes = sorted(
+        set(accuracies[NODES]) | set(axes.get_xticks() if axes.get_xscale() == "log" else ())
+    )
     axes.set_xscale("log", base=2)
     axes.set_xticks(nodes, [f"{value:g}" for value in nodes])
     axes.set_title("b  Accuracy (%) at the end", loc="left")
@@ -154,9 +160,9 @@ def _dots(
     """One number over another, a dot for each number of nodes."""
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
-    for graph, own in rows.groupby(GRAPH, sort=False):
-        y = select(own, panel.metric, "test")["mean"].tolist()
-        x = select(own, panel.along, "")["mean"].tolist()
+    for graph, graph_rows in rows.groupby(GRAPH, sort=False):
+        y = select(graph_rows, panel.metric, "test")["mean"].tolist()
+        x = select(graph_rows, panel.along, "")["mean"].tolist()
         axes.plot(x, y, **(_look(look[str(graph)], style) | {"linestyle": ""}))
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

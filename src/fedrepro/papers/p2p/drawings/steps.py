@@ -68,16 +68,19 @@ class NumbersAgainstSteps(Along):
         labels = [measure.label for measure in exhibit.measures]
         rows = legend_rows(labels) - 1
         added = LEGEND_ROW * (rows - 1)
-        drawn = new_figure(HEIGHT + added)
+        figure = new_figure(HEIGHT + added)
         margins = {"left": 0.5, "right": 0.12, "top": 0.72, "bottom": 0.75 + added}
-        (panels,) = grid_of(drawn, 1, len(self.metrics), across=0.5, **margins)
+        (panels,) = grid_of(figure, 1, len(self.metrics), across=0.5, **margins)
         lowest = []
-        for at, (axes, metric) in enumerate(zip(panels, self.metrics, strict=True)):
-            shown = {label: of_method(rounds, label, metric) for label in labels}
-            lines = {k: line_of(own, own[ROUND].astype(float).tolist()) for k, own in shown.items()}
+        for index, (axes, metric) in enumerate(zip(panels, self.metrics, strict=True)):
+            by_method = {label: of_method(rounds, label, metric) for label in labels}
+            lines = {
+                k: line_of(method_rows, method_rows[ROUND].astype(float).tolist())
+                for k, method_rows in by_method.items()
+            }
             draw_lines(axes, lines, look, banded=set(lines))
             title = known[metric].title
-            axes.set_title(f"{LETTERS[at]}  {title[0].upper()}{title[1:]}", loc="left")
+            axes.set_title(f"{LETTERS[index]}  {title[0].upper()}{title[1:]}", loc="left")
             along_steps(axes)
             axes.set_xlabel(self.x_label or "steps")
             if self.floor is not None:
@@ -85,9 +88,9 @@ class NumbersAgainstSteps(Along):
             lowest.append(axes.get_ylim())
         for axes in panels:  # one scale, so that errors and beliefs can be set side by side
             axes.set_ylim(min(low for low, _ in lowest), max(high for _, high in lowest))
-        legend(drawn, handles_of(exhibit.measures, look), 0.08, rows)
-        headings(drawn, exhibit)
-        return drawn
+        legend(figure, handles_of(exhibit.measures, look), 0.08, rows)
+        headings(figure, exhibit)
+        return figure
 
 
 def along_steps(axes: Axes) -> None:
@@ -102,5 +105,5 @@ def along_steps(axes: Axes) -> None:
 
 def of_method(rounds: pd.DataFrame, label: str, metric: str) -> pd.DataFrame:
     """Single rounds of a number that is measured on no split."""
-    own = select(rounds, metric, "")
-    return own[own["method"] == label]
+    metric_rows = select(rounds, metric, "")
+    return metric_rows[metric_rows["method"] == label]

@@ -75,10 +75,10 @@ def finite_beliefs(
     equally is wrong. Source: P2P, algorithm 1 and theorem 1.
     """
     weights = _weights(graph, rows, nodes, rng)
-    own = np.arange(nodes) % 2
-    bounds = _bounds(weights, own, delta)
+    bits = np.arange(nodes) % 2
+    bounds = _bounds(weights, bits, delta)
     last = steps or math.ceil(bounds["bound_corrected"])
-    errors = _errors(weights, _likelihoods(own), last, repeats, rng)
+    errors = _errors(weights, _likelihoods(bits), last, repeats, rng)
     due = [step for step in range(1, last + 1) if Measuring(None).is_due(step, last)]
     return Simulated(
         {step: {"error": float(errors[step - 1])} for step in due},
@@ -92,15 +92,15 @@ def finite_beliefs(
 
 
 def _weights(graph: Graph, rows: tuple[str, ...], nodes: int, rng: Rng) -> Array:
-    given = {"rows": list(rows)} if graph == "matrix" else {}
-    return weights_of(components("graph")[graph].spec(given), nodes, rng)
+    values = {"rows": list(rows)} if graph == "matrix" else {}
+    return weights_of(components("graph")[graph].spec(values), nodes, rng)
 
 
 def _likelihoods(own: np.ndarray) -> Array:
     """log l of a zero and of a one at each node under each parameter, (N, 2, M)."""
     ones = ONE[BITS[:, own]].T
-    found: Array = np.log(np.stack([1 - ones, ones], axis=1))
-    return found
+    logs: Array = np.log(np.stack([1 - ones, ones], axis=1))
+    return logs
 
 
 def _errors(weights: Array, likelihoods: Array, steps: int, repeats: int, rng: Rng) -> Array:
@@ -108,13 +108,13 @@ def _errors(weights: Array, likelihoods: Array, steps: int, repeats: int, rng: R
     nodes = np.arange(len(weights))
     draws = rng.stream("finite-beliefs")
     beliefs = uniform((repeats, len(weights), len(BITS)))
-    found = np.empty(steps)
+    shares = np.empty(steps)
     for step in range(steps):
         seen = (draws.random((repeats, len(weights))) < ONE[1]).astype(np.int64)
         # beliefs need not be normalised to be the same (P2P, section 5.2.1)
         beliefs = averaged(weights, beliefs + likelihoods[nodes, seen])
-        found[step] = 1 - learnt(beliefs, TRUTH).all(axis=-1).mean()
-    return found
+        shares[step] = 1 - learnt(beliefs, TRUTH).all(axis=-1).mean()
+    return shares
 
 
 def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
@@ -132,8 +132,10 @@ def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
 
 def _at_bounds(errors: Array, bounds: Mapping[str, float]) -> dict[str, float]:
     """How often a node is wrong at each bound that is within reach."""
-    at = {f"error_at_{name.removeprefix('bound_')}": math.ceil(n) for name, n in bounds.items()}
-    return {name: float(errors[n - 1]) for name, n in at.items() if n <= len(errors)}
+    samples = {
+        f"error_at_{name.removeprefix('bound_')}": math.ceil(n) for name, n in bounds.items()
+    }
+    return {name: float(errors[n - 1]) for name, n in samples.items() if n <= len(errors)}
 
 
 def _needed(errors: Array, delta: float) -> float:

@@ -68,13 +68,13 @@ def regression_beliefs(
     """
     weights, views = _network(cooperation, rows, rng)
     beliefs = Information.prior(PRIOR, len(THETA))
-    measuring, found = Measuring(every), {}
+    measuring, by_step = Measuring(every), {}
     for step, (features, noise) in enumerate(_examples(rng, steps, repeats, views), 1):
         targets = features @ THETA + noise
         beliefs = consensus(weights, observed(beliefs, features, targets, NOISE**2))
         if measuring.is_due(step, steps):
-            found[step] = _measured(beliefs)
-    return Simulated(found)
+            by_step[step] = _measured(beliefs)
+    return Simulated(by_step)
 
 
 def _network(cooperation: Cooperation, rows: tuple[str, ...], rng: Rng) -> tuple[Array, Array]:
@@ -100,9 +100,9 @@ def _measured(beliefs: Information) -> dict[str, float | np.ndarray]:
     """Means over repeats for each node."""
     means = beliefs.mean
     variance = NOISE**2
-    found = {
+    by_metric = {
         "squared_error": expected_squared_error(means, THETA, MOMENTS, variance),
         "believed_variance": believed_variance(beliefs.covariance, MOMENTS, variance),
         "parameter_error": ((means - THETA) ** 2).sum(axis=-1),
     }
-    return {name: values.mean(axis=0) for name, values in found.items()}
+    return {name: values.mean(axis=0) for name, values in by_metric.items()}

@@ -88,8 +88,8 @@ class VariationalConsensus:
                 f"method '{peers.method}' averages beliefs, and model '{peers.model.token}' has "
                 "none: take variational_mlp"
             )
-        one = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
-        start = {name: np.repeat(value, peers.count, axis=0) for name, value in one.items()}
+        initial = own_starts(peers.network, peers.settings, [rng.at(client=-1)])
+        start = {name: np.repeat(value, peers.count, axis=0) for name, value in initial.items()}
         return {"before": start, "memory": {} if self.keep_optimiser else None}
 
     def round(self, state: State, peers: Peers, info: ClientInfo, rng: Rng) -> tuple[State, Report]:
@@ -107,7 +107,7 @@ class VariationalConsensus:
         _require_finite(trained, rng)
         before = trained.tensors
         if self.spreads == "held":
-            roles = {name: one.role for name, one in peers.network.parameters.items()}
+            roles = {name: parameter.role for name, parameter in peers.network.parameters.items()}
             before = {
                 k: state["before"][k] if roles[k] == "spread" else v for k, v in before.items()
             }
@@ -158,20 +158,20 @@ class ConsensusOfMeans(VariationalConsensus):
 
 def heard(network: Network, weights: np.ndarray, tensors: Tensors, mix: Mix) -> dict[str, Any]:
     """Beliefs (N, *shape) of all nodes after an exchange; computed in float64, dtype as given."""
-    found = {}
+    beliefs = {}
     for name, parameter in network.parameters.items():
         if parameter.role == "spread":
             continue
         mean, spread = tensors[name], tensors[f"{name}_spread"]
         flat, width = mean.reshape(len(mean), -1), spread.reshape(len(mean), -1)
         means, spreads = np.empty_like(flat), np.empty_like(width)
-        for at in range(0, flat.shape[1], COLUMNS):
-            part = slice(at, at + COLUMNS)
-            means[:, part], deviation = mix(weights, flat[:, part], deviation_of(width[:, part]))
-            spreads[:, part] = spread_of(deviation)
-        found[name] = means.reshape(mean.shape)
-        found[f"{name}_spread"] = spreads.reshape(spread.shape)
-    return {name: found[name] for name in network.shapes}
+        for start in range(0, flat.shape[1], COLUMNS):
+            block = slice(start, start + COLUMNS)
+            means[:, block], deviation = mix(weights, flat[:, block], deviation_of(width[:, block]))
+            spreads[:, block] = spread_of(deviation)
+        beliefs[name] = means.reshape(mean.shape)
+        beliefs[f"{name}_spread"] = spreads.reshape(spread.shape)
+    return {name: beliefs[name] for name in network.shapes}
 
 
 def _require_finite(trained: Trained, rng: Rng) -> None:

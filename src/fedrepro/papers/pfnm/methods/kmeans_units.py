@@ -41,5 +41,5 @@ def kmeans_units(
         return None
     whole = joined(clients, info.label_counts, class_weights)
     draws = rng.stream("kmeans-units")
-    made = merged(whole, asked(clients, units), restarts, draws)
-    return GlobalModel(clients.model, tensors_of(made))
+    network = merged(whole, asked(clients, units), restarts, draws)
+    return GlobalModel(clients.model, tensors_of(network))

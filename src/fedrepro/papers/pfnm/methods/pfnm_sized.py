@@ -55,9 +55,9 @@ def pfnm_sized(
 
     def at(sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
         place = rng.at(call=order)
-        made = pfnm(clients, info, rng=place, sigma2=sigma2, sigma02=sigma02, gamma0=gamma0)
-        named = replace(made, diagnostics={**made.diagnostics, "solved_sigma2": sigma2})
-        return sum(widths(made.tensors)), named
+        model = pfnm(clients, info, rng=place, sigma2=sigma2, sigma02=sigma02, gamma0=gamma0)
+        named = replace(model, diagnostics={**model.diagnostics, "solved_sigma2": sigma2})
+        return sum(widths(model.tensors)), named
 
     return solved(at, sum(asked(clients, units)))
 
@@ -68,23 +68,23 @@ def solved(at: Matched, size: int) -> GlobalModel | None:
     if high > MOST:
         return None
     orders = range(ORDERS) if high > low else range(1)
-    each = (_bisected(at, size, low, high, order) for order in orders)
-    return next((made for made in each if made is not None), None)
+    models = (_bisected(at, size, low, high, order) for order in orders)
+    return next((model for model in models if model is not None), None)
 
 
 def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> GlobalModel | None:
     """The network of this size at the smallest sigma2 that bisection meets, or None."""
-    units, made = at(high, order)
-    found = made if units == size else None
-    while high > low * (NEAR if found is not None else ALIKE):
+    units, model = at(high, order)
+    fitting = model if units == size else None
+    while high > low * (NEAR if fitting is not None else ALIKE):
         middle = (low * high) ** 0.5
-        units, made = at(middle, order)
+        units, model = at(middle, order)
         if units > size:
             low = middle
         else:
             high = middle
-            found = made if units == size else found
-    return found
+            fitting = model if units == size else fitting
+    return fitting
 
 
 def _ends(at: Matched, size: int) -> tuple[float, float]:

@@ -107,11 +107,11 @@ class PfnmStreaming:
         Every client's weights go up, and what it starts the next step from comes down.
         """
         before = _posterior(state)
-        here = arriving(clients, before.step, self.rounds, rng)
+        arrived = arriving(clients, before.step, self.rounds, rng)
         epochs = clients.settings.epochs
         start = self._starts(before, clients, rng)
-        trained = here.train(start, rng, epochs=epochs).checked()
-        shares = class_shares(here.label_counts)
+        trained = arrived.train(start, rng, epochs=epochs).checked()
+        shares = class_shares(arrived.label_counts)
         after, _ = update(
             before,
             networks_of(trained.tensors),
@@ -135,15 +135,15 @@ class PfnmStreaming:
         from fedrepro.federation.clients import own_starts
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
-        own = own_starts(clients.network, clients.settings, places)
+        initial = own_starts(clients.network, clients.settings, places)
         if before is None or before.step == 0:
-            return own
-        drawn = [
+            return initial
+        by_client = [
             tensors_of(
                 start_of(
                     before,
                     j,
-                    widths(own),
+                    widths(initial),
                     self.variances,
                     self.fresh,
                     self.start_noise,
@@ -152,7 +152,7 @@ class PfnmStreaming:
             )
             for j in range(clients.count)
         ]
-        return {name: np.concatenate([one[name] for one in drawn]) for name in own}
+        return {name: np.concatenate([tensors[name] for tensors in by_client]) for name in initial}
 
 
 def _state(posterior: Posterior) -> State:

@@ -51,5 +51,5 @@ def unmatched(
     networks = networks_of(clients.tensors)
     biases = np.stack([network[-1] for network in networks])
     bias = output_bias(biases, shares, variances, hidden_layers(networks[0]))
-    each = [alone(n, share, variances) for n, share in zip(networks, shares, strict=True)]
-    return GlobalModel(clients.model, tensors_of(side_by_side(each, bias)))
+    by_client = [alone(n, share, variances) for n, share in zip(networks, shares, strict=True)]
+    return GlobalModel(clients.model, tensors_of(side_by_side(by_client, bias)))

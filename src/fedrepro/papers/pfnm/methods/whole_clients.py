@@ -58,11 +58,13 @@ def best_clients(
     differ this is no measure of how well it does on everybody's.
     """
     assert info.clients is not None
-    own = [
+    evaluations = [
         info.clients.evaluate({name: value[[j]] for name, value in clients.tensors.items()}, [j])
         for j in range(clients.clients)
     ]
-    order = np.argsort([-float(found.accuracy[0, 0]) for found in own], kind="stable")
+    order = np.argsort(
+        [-float(evaluation.accuracy[0, 0]) for evaluation in evaluations], kind="stable"
+    )
     return _beside(clients, info, order, units, class_weights)
 
 
@@ -76,12 +78,12 @@ def _beside(
     """The first clients of the order side by side, or None if whole clients cannot fill a size."""
     assert info.label_counts is not None
     pairs = zip(asked(clients, units), widths(clients.tensors), strict=True)
-    counts = {divmod(wanted, own) for wanted, own in pairs}
+    counts = {divmod(wanted, width) for wanted, width in pairs}
     count, rest = counts.pop()
     if counts or rest or count > clients.clients:
         return None
     chosen = np.sort(order[:count])
-    some = {name: value[chosen] for name, value in clients.tensors.items()}
-    models = LocalModels(clients.model, clients.shape, clients.classes, some)
+    tensors = {name: value[chosen] for name, value in clients.tensors.items()}
+    models = LocalModels(clients.model, clients.shape, clients.classes, tensors)
     whole = joined(models, info.label_counts[chosen], class_weights)
     return GlobalModel(clients.model, tensors_of(whole))

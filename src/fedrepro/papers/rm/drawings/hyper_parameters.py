@@ -88,20 +88,20 @@ class HyperParameters(Along):
         from matplotlib.lines import Line2D
 
         rounds = numbers[numbers[ROUND].notna()]
-        shown = cases(numbers)
-        look = dict(zip(shown, CASES, strict=False))
-        rows = legend_rows(shown) - 1
+        names = cases(numbers)
+        look = dict(zip(names, CASES, strict=False))
+        rows = legend_rows(names) - 1
         added = LEGEND_ROW * (rows - 1)
-        drawn = new_figure(HEIGHT + added)
+        figure = new_figure(HEIGHT + added)
         margins = {"left": 0.45, "right": 0.12, "top": 0.72, "bottom": 0.75 + added}
-        (panels,) = grid_of(drawn, 1, len(FOLLOWED), across=0.5, **margins)
+        (panels,) = grid_of(figure, 1, len(FOLLOWED), across=0.5, **margins)
         for axes, followed in zip(panels, FOLLOWED, strict=True):
             axes.set_xlabel(self.x_label or "communication rounds")
-            _draw(axes, followed, exhibit, {case: of_case(rounds, case) for case in shown}, look)
-        handles = [Line2D([], [], label=case, **own.line) for case, own in look.items()]
-        legend(drawn, list(handles), 0.08, rows)
-        headings(drawn, exhibit)
-        return drawn
+            _draw(axes, followed, exhibit, {case: of_case(rounds, case) for case in names}, look)
+        handles = [Line2D([], [], label=case, **case_look.line) for case, case_look in look.items()]
+        legend(figure, list(handles), 0.08, rows)
+        headings(figure, exhibit)
+        return figure
 
 
 def _draw(
@@ -115,11 +115,11 @@ def _draw(
     from matplotlib.ticker import MaxNLocator, NullLocator
 
     lines: dict[str, Line] = {}
-    for case, own in numbers.items():
-        measured = select(own, followed.metric, "")
+    for case, case_rows in numbers.items():
+        measured = select(case_rows, followed.metric, "")
         lines[case] = line_of(measured, measured[ROUND].astype(float).tolist())
         if followed.dots:
-            x, y = trials_of(select(own, followed.dots, ""))
+            x, y = trials_of(select(case_rows, followed.dots, ""))
             axes.scatter(x, y, s=3, color=look[case].colour, alpha=0.3, linewidths=0, zorder=1)
     draw_lines(axes, lines, look, banded=set(lines), markers=MARKERS)
     axes.set_title(followed.title, loc="left")
@@ -127,8 +127,8 @@ def _draw(
     if followed.log:
         axes.set_yscale("log")
     if followed.grid:
-        given = (measure.spec[followed.grid] for p in exhibit.points for measure in p.measures)
-        values = sorted({float(value) for listed in given for value in listed})
+        grids = (measure.spec[followed.grid] for p in exhibit.points for measure in p.measures)
+        values = sorted({float(value) for grid in grids for value in grid})
         axes.set_yticks(values, [f"{value:g}" for value in values])
         axes.yaxis.set_minor_locator(NullLocator())
 

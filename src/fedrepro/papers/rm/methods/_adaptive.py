@@ -60,8 +60,8 @@ class GridAxis:
         """Where they lie: float64 (n,), ascending."""
         x = np.arange(len(self.values)) if self.positions == "positions" else self._scaled
         gap = x - x.mean()
-        found: np.ndarray = gap / (2 * np.abs(gap).max())
-        return found
+        places: np.ndarray = gap / (2 * np.abs(gap).max())
+        return places
 
     @property
     def _scaled(self) -> np.ndarray:
@@ -89,8 +89,8 @@ class DiscreteGaussian:
         """Float64 (n,), normalised by log-sum-exp over the grid."""
         exponent = -0.5 * (self.points - self.mean) ** 2 @ np.exp(self.log_precision)
         exponent -= exponent.max()
-        found: np.ndarray = exponent - np.log(np.exp(exponent).sum())
-        return found
+        logs: np.ndarray = exponent - np.log(np.exp(exponent).sum())
+        return logs
 
     def draw(self, rng: Rng) -> int:
         """Which point, by its exact probability; the same at the same place of `rng`."""
@@ -116,8 +116,8 @@ def window_step(rewards: np.ndarray, scores: np.ndarray) -> np.ndarray:
 
     Source: RM, eq. (7), algorithm 1, line 18. Each score is that of the distribution that drew.
     """
-    found: np.ndarray = (rewards - rewards.mean()) @ scores
-    return found
+    step: np.ndarray = (rewards - rewards.mean()) @ scores
+    return step
 
 
 def reward_of(before: float, after: float) -> float:
@@ -167,7 +167,7 @@ class Search:
 
     def mean(self, state: dict[str, Any]) -> list[float]:
         """The mean in the hyper-parameters' own units."""
-        return [axis.real(at) for axis, at in zip(self.axes, state["mean"], strict=True)]
+        return [axis.real(place) for axis, place in zip(self.axes, state["mean"], strict=True)]
 
     def after(self, state: dict[str, Any], point: int, reward: float) -> dict[str, Any]:
         """The state after a round with the setting `point` and its reward.

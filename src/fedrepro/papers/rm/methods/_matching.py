@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from fedrepro.methods.scaffold import client_tensors
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
     from fedrepro.papers.rm.methods._representation import RepresentationMatching
+    from fedrepro.training.engine import Averaged
     from fedrepro.training.terms import Term, WeightTerm
 
 # what the term can give back the activations of
@@ -60,19 +61,32 @@ class MatchingRounds(FedAvg):
         require_matchable(clients.network)
         return {**super().init(clients, info, rng), "private": {}}
 
-    def lent(
+    def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: Rng
     ) -> dict[str, np.ndarray]:
-        """theta_i of the chosen clients; drawn by its number for one that was never chosen."""
+        """theta_i of the chosen clients, (chosen, *shape); drawn by its number for one that was
+        never chosen."""
         term = self.term()
-        each = [
+        by_client = [
             state["private"].get(str(j))
             or term.initial(clients.network, rng.at(client=j, round=-1))
             for j in chosen.tolist()
         ]
-        return {name: np.stack([one[name] for one in each]) for name in each[0]}
+        return {name: np.stack([tensors[name] for tensors in by_client]) for name in by_client[0]}
 
-    def kept(self, state: State, chosen: np.ndarray, private: dict[str, np.ndarray]) -> State:
-        """theta_i as trained by the chosen clients, and as they were of others that were."""
-        found = state["private"] | client_tensors(chosen, private)
-        return {**super().kept(state, chosen, private), "private": found}
+    def client_update(
+        self,
+        state: State,
+        chosen: np.ndarray,
+        share: np.ndarray,
+        clients: Clients,
+        rng: Rng,
+        **training: Any,
+    ) -> tuple[Averaged, State]:
+        """The chosen clients train their theta_i as well, and keep them; so do others theirs."""
+        private = self.private_tensors(state, chosen, clients, rng)
+        trained, _ = super().client_update(
+            state, chosen, share, clients, rng, private=private, **training
+        )
+        kept = state["private"] | client_tensors(chosen, trained.private)
+        return trained, {"private": kept}

@@ -57,22 +57,22 @@ class RepresentationMatching:
 
     def shapes(self, network: Network) -> dict[str, Shape]:
         """match0_weight, match0_bias, …: the tensors of f_1, f_2, …"""
-        found: dict[str, Shape] = {}
+        shapes: dict[str, Shape] = {}
         for j, parameters in enumerate(self._parameters(network)):
             for name, parameter in parameters.items():
-                found[f"match{j}_{name}"] = parameter.shape
-        return found
+                shapes[f"match{j}_{name}"] = parameter.shape
+        return shapes
 
     def initial(self, network: Network, rng: Rng) -> dict[str, np.ndarray]:
         """Tensors of the f_j to start from, uniform within ±1/√fan_in, float32."""
         generator = rng.stream("representation-matching")
-        found = {}
+        tensors = {}
         for j, parameters in enumerate(self._parameters(network)):
             for name, parameter in parameters.items():
                 limit = 1 / math.sqrt(parameter.fan_in)
                 values = generator.uniform(-limit, limit, parameter.shape)
-                found[f"match{j}_{name}"] = values.astype(np.float32)
-        return found
+                tensors[f"match{j}_{name}"] = values.astype(np.float32)
+        return tensors
 
     def loss(self, look: TermInputs) -> torch.Tensor:
         """(A,); no gradient goes through the received model or the positions of the pooling."""
@@ -84,29 +84,31 @@ class RepresentationMatching:
         total = look.x.new_zeros(len(look.x))
         shapes, kernels = activation_shapes(look.network), self._kernels(look.network)
         for j, (source, target) in enumerate(self.pairs(len(shapes))):
-            own = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
-            given, theirs = look.run.activations[source], received.activations[target]
+            tensors = {part: look.tensors[f"match{j}_{part}"] for part in ("weight", "bias")}
+            activation, theirs = look.run.activations[source], received.activations[target]
             pooled = look.run.pooled[source] if source > target else None
             share = look.weight / (math.prod(shapes[target]) if self.reduction == "mean" else 1)
             relu = 0 < target < len(shapes) - 1
-            one = look.run.convolution == "channels_last"
-            if pooled is not None and one:
-                found = pooled_gap(given, pooled, own["weight"], own["bias"], theirs, relu, share)
+            channels_last = look.run.convolution == "channels_last"
+            if pooled is not None and channels_last:
+                gap = pooled_gap(
+                    activation, pooled, tensors["weight"], tensors["bias"], theirs, relu, share
+                )
             else:
                 mapped = _map(shapes[source], shapes[target], kernels[source])
                 run = Pass(look.run.convolution, descend=look.run.descend)
-                back = mapped.forward(own, _unpooled(given, pooled), run)
+                back = mapped.forward(tensors, _unpooled(activation, pooled), run)
                 back = back.relu() if relu else back
                 back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
-                each = _squared_gap().apply(back.reshape(theirs.shape), theirs)
-                found = (each * share).sum(1)
-            total = total + found
+                gaps = _squared_gap().apply(back.reshape(theirs.shape), theirs)
+                gap = (gaps * share).sum(1)
+            total = total + gap
         return self.coefficient * total
 
     def _kernels(self, network: Network) -> list[int]:
         """The side of the convolution from each activation; one from a vector is not used."""
-        found = convolved_by(network)
-        return found if self.kernel is None else [self.kernel] * len(found)
+        kernels = convolved_by(network)
+        return kernels if self.kernel is None else [self.kernel] * len(kernels)
 
     def _parameters(self, network: Network) -> list[dict[str, Parameter]]:
         """Those of every f_j."""
@@ -144,25 +146,25 @@ def require_matchable(network: Network) -> None:
 
 def convolved_by(network: Network) -> list[int]:
     """The kernel of the last convolution before each activation of interest, 1 where none is."""
-    found, kernel = [1], 1
+    kernels, kernel = [1], 1
     for layer in network.layers:
         if isinstance(layer, Convolution2d):
             kernel = layer.kernel
         elif isinstance(layer, Relu):
-            found.append(kernel)
-    return [*found, kernel]
+            kernels.append(kernel)
+    return [*kernels, kernel]
 
 
 def activation_shapes(network: Network) -> list[Shape]:
     """Shapes of the activations of interest of one example, from the input to the logits."""
-    found = [network.shape]
-    for layer, given, _ in network.places:
+    shapes = [network.shape]
+    for layer, shape, _ in network.places:
         if isinstance(layer, Relu):
-            found.append(layer.output(given))
+            shapes.append(layer.output(shape))
         elif isinstance(layer, MaxPool):
-            found[-1] = layer.output(given)
-    last, given, _ = network.places[-1]
-    return [*found, last.output(given)]
+            shapes[-1] = layer.output(shape)
+    last, shape, _ = network.places[-1]
+    return [*shapes, last.output(shape)]
 
 
 def _map(source: Shape, target: Shape, kernel: int) -> Affine | Convolution2d:
@@ -239,22 +241,22 @@ def pooled_gap(
 
     (units, channels, kernel), (height, width) = weight.shape[1:4], theirs.shape[-2:]
     with torch.no_grad():
-        own, places, target = (_channels_last(part) for part in (value, pooled.argmax, theirs))
+        values, places, target = (_channels_last(part) for part in (value, pooled.argmax, theirs))
         # a value lays the kernel down turned round
         turned = weight[0].flip(-2, -1).permute(1, 2, 3, 0).flatten(1)
         floats = turned.shape[1]
         # torch's memory begins at whole vectors, NumPy's need not
         laid = torch.nn.functional.pad(turned, (0, -floats % TURN))
         room = [size + kernel - 1 for size in pooled.size]
-        image = own.new_empty(room[0], room[1] * units)
-        errors, below, moved = (torch.zeros_like(like) for like in (image, own, laid))
-        summed = own.new_zeros(width * units)
+        image = values.new_empty(room[0], room[1] * units)
+        errors, below, moved = (torch.zeros_like(like) for like in (image, values, laid))
+        summed = values.new_zeros(width * units)
         rows, columns = (
             _shared(size, kernel, side)
             for size, side in zip(pooled.size, (height, width), strict=True)
         )
         total = given_back(
-            own.numpy(),
+            values.numpy(),
             places.numpy(),
             pooled.size[1],
             laid.numpy(),
@@ -273,8 +275,8 @@ def pooled_gap(
             back.flip(-2, -1).unsqueeze(0),
             summed.view(width, units).sum(0).unsqueeze(0),
         )
-    known: torch.Tensor = _known().apply(float(total), gradients, value, weight, bias)
-    return known
+    gap: torch.Tensor = _known().apply(float(total), gradients, value, weight, bias)
+    return gap
 
 
 def _channels_last(images: torch.Tensor) -> torch.Tensor:

@@ -110,12 +110,12 @@ def _lift(
         v0, v1, v2, v3 = amount[m], amount[m + 1], amount[m + 2], amount[m + 3]
         d0 = d1 = d2 = d3 = amount.dtype.type(0)
         for s in range(strips):
-            here = s * apart
+            offset = s * apart
             w, g = weight[s * floats : (s + 1) * floats], moved[s * floats : (s + 1) * floats]
-            e0 = errors[first[m] + here : first[m] + here + floats]
-            e1 = errors[first[m + 1] + here : first[m + 1] + here + floats]
-            e2 = errors[first[m + 2] + here : first[m + 2] + here + floats]
-            e3 = errors[first[m + 3] + here : first[m + 3] + here + floats]
+            e0 = errors[first[m] + offset : first[m] + offset + floats]
+            e1 = errors[first[m + 1] + offset : first[m + 1] + offset + floats]
+            e2 = errors[first[m + 2] + offset : first[m + 2] + offset + floats]
+            e3 = errors[first[m + 3] + offset : first[m + 3] + offset + floats]
             for t in range(floats):
                 d0 += e0[t] * w[t]
                 d1 += e1[t] * w[t]
@@ -186,7 +186,7 @@ def _given_back(
     corner = np.empty((PLACES * cells, 2), np.int64)
     room = cells * (channels + PLACES * (TOGETHER - 1))
     which, amount = np.empty(room, np.int64), np.empty(room, value.dtype)
-    found = np.empty((PLACES, channels), np.int64)
+    by_place = np.empty((PLACES, channels), np.int64)
     patch = np.zeros(long, value.dtype)
     # long rows of a kernel are read where they lie, others put one behind another
     direct = row >= LONG
@@ -195,13 +195,13 @@ def _given_back(
     strips, floats, apart = (kernel, row, errors.shape[1]) if direct else (1, long, 0)
     seat = np.empty(errors.size, np.int64)
     first, cell = np.zeros(cells + TOGETHER, np.int64), np.empty(cells + TOGETHER, np.int64)
-    given, lifted = np.empty((2, cells + TOGETHER), value.dtype)
+    nonzero, lifted = np.empty((2, cells + TOGETHER), value.dtype)
     left, right, shift = columns
     total = value.dtype.type(0)
     for b in range(examples):
         if scale[b] == 0:  # a row that fills a minibatch up
             continue
-        count = _sort(value[b], places[b], width, begin, corner, which, amount, found)
+        count = _sort(value[b], places[b], width, begin, corner, which, amount, by_place)
         image[:] = 0
         for r in range(count):
             y, x = corner[r, 0], corner[r, 1] * units
@@ -241,9 +241,9 @@ def _given_back(
             n = 0
             for m in range(cells):
                 if values[m, c] != 0:
-                    first[n], given[n], cell[n] = seat[chosen[m, c]], values[m, c], m
+                    first[n], nonzero[n], cell[n] = seat[chosen[m, c]], values[m, c], m
                     n += 1
-            _lift(flat, first, given, n, strips, floats, apart, weight[c], moved[c], lifted)
+            _lift(flat, first, nonzero, n, strips, floats, apart, weight[c], moved[c], lifted)
             for m in range(n):
                 back[cell[m], c] = lifted[m]
     return total

@@ -111,7 +111,7 @@ class AdaptiveFedAvg(fedavg.FedAvg):
         search = state["search"]
         point = self.search.distribution(search).draw(rng)
         lr, steps = self.search.setting(point)
-        new = self.advanced(state, clients, info, rng, lr, round(steps)) or {}
+        new = self.apply(state, clients, info, rng, lr, round(steps)) or {}
         # beside the model each client is sent both hyper-parameters
         clients.ledger.sent(Traffic(bytes_down=2 * FLOAT_BYTES * clients.ledger.selected))
         loss = _server_loss(new["weights"], clients, info) if new else float("nan")
@@ -125,14 +125,14 @@ class AdaptiveFedAvg(fedavg.FedAvg):
             "loss": loss if np.isfinite(loss) else state["loss"],
         }
         mean_lr, mean_steps = self.search.mean(search)
-        told = {
+        metrics = {
             "mean_lr": mean_lr,
             "mean_steps": mean_steps,
             "sampled_lr": lr,
             "sampled_steps": steps,
             "reward": float(after["search"]["rewards"][-1]),
         }
-        return after, Report(told)
+        return after, Report(metrics)
 
 
 @method(
