@@ -371,6 +371,7 @@ def test_an_order_that_names_count_or_that_is_told_is_taken():
         (["average", "--labels", "counts.csv", "--out", "."], "cannot write .: it is a folder"),
         (["pfnm", "--set", "sigma2=1+gamma0~2"], "is more than one name=value"),
         (["pfnm", "--set", "gamma0~2+sigma2=1"], "is more than one name=value"),
+        (["pfnm", "--set", "sigma2e+0=1"], "is more than one name=value"),
         (["average", "--shape", "9" * 5000], "is not of the form 28,28"),
         (["average", "client0.pt"], "is given twice"),
         (["client0.pt"], "client0.pt is a file: name the method before it"),

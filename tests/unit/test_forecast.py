@@ -241,3 +241,8 @@ def test_data_whose_form_is_not_known_tell_nothing_of_others(workplace):  # noqa
     found = of("reports/paper/gems/table-9.csv")  # MNIST
     assert sum(found.unknown.values()) >= found.jobs["aggregate"] > 0
     assert not found.seconds["aggregate"]
+
+
+def test_data_that_the_server_has_are_prepared_too(workplace):  # noqa: F811
+    assert of("reports/paper/arena/1-mnist-skewed.html").jobs["prepare"] == 2  # and Fashion-MNIST
+    assert of("reports/paper/arena/1-cifar10-skewed.html").jobs["prepare"] == 1

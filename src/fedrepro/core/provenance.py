@@ -98,7 +98,7 @@ def _blob(content: bytes, kind: str) -> str:
 def _head() -> tuple[str, dict[str, str]]:
     """The last commit of the repository around the package, and its blobs of the package's files.
 
-    None if there is no repository, or one that does not track them: where a package is installed,
+    Empty if there is no repository, or one that does not track them: where a package is installed,
     any repository may lie around it.
     """
     try:

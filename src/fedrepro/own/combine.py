@@ -5,6 +5,7 @@ Nothing of the workflow is needed: no data set, no partition, no exhibit.
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -116,14 +117,17 @@ def run(
     return Combined(made, (*notes, *([doubt] if doubt else []), _made(made, out)))
 
 
+EXPONENT = re.compile(r"(?<=[0-9.])e\+(?=[0-9])")  # 1e+5, as other programs write it
+
+
 def _with_settings(method: str, settings: Sequence[str]) -> Spec:
     spec = read_token("method", method_named(method))
-    for written in settings:
-        setting = written.replace("e+", "e")  # 1e+5, as other programs write it
-        key, equals, text = setting.partition("=")
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        text = EXPONENT.sub("e", value)
         if not equals or not text:
             raise FedreproError(f"--set '{setting}' is not of the form name=value")
-        if set("+~") & set(setting):
+        if set("+~") & set(key + text):
             raise FedreproError(f"--set '{setting}' is more than one name=value; give each its own")
         # as a token, so that values are read and refused in the one place that does so
         read = read_token("method", f"{spec.name}+{key}~{text.replace(',', '@')}")

@@ -15,6 +15,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import STAGE_OF_TREE
 from fedrepro.data.prepared import PREPARED_FILES
 from fedrepro.planning.config import SCALES
+from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.fitting import doubts
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
@@ -126,7 +127,9 @@ def _no_target(target: str) -> FedreproError:
 def _data(plan: Plan, jobs: Sequence[PlannedJob], found: Forecast) -> None:
     """Preparing data sets and cutting them: seconds of start-up, so only their number counts."""
     scenarios = {(job.run.scenario, job.trials) for job in jobs if job.run.scenario}
-    folders = {plan.paths.dataset(scenario.dataset) for scenario, _ in scenarios}
+    datasets = {scenario.dataset for scenario, _ in scenarios}
+    datasets |= {data for job in jobs if (data := public_data_of(job.run.method))}
+    folders = {plan.paths.dataset(dataset) for dataset in datasets}
     found.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
     cuts = {
         plan.partition_file(scenario.dataset, scenario.partition, trials)

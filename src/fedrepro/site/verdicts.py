@@ -193,7 +193,7 @@ def beside(rows: Sequence[Mapping[str, str]]) -> str:
             colour = word_of_value(word).colour
             parts.append(
                 f'<circle class="{colour}" cx="{x(share):.1f}" cy="{y:g}" r="5">'
-                f"<title>{name}: {text}, {word}</title></circle>"
+                f"<title>{html_text(name)}: {text}, {word}</title></circle>"
             )
     parts.append(
         f'<text x="{x(1.0):.1f}" y="{high - 4:g}" text-anchor="middle">ours over print, a dot a '

@@ -234,7 +234,7 @@ class TrialRounds:
 
 
 def to_target(progress: Progress, target: float | None) -> Values:
-    """TrialRounds to the target accuracy, from the measured curve; inf if it was not reached."""
+    """Rounds to the target accuracy, from the measured curve; inf if it was not reached."""
     if target is None:
         return []
     curve = [
