@@ -77,7 +77,7 @@ def test_controls_predict_by_draws_with_the_accuracy_of_means_beside():
         for s in (1.0, 1.5)
     ]
     numbers, each = measure_alone(models, {"test": split}, draws)
-    found = {metric: value for metric, _, value in numbers}
+    found = {n.metric: n.value for n in numbers}
     right = [
         correct(model, split, Draws(Rng(0, client=j), 7)).mean() for j, model in enumerate(models)
     ]
@@ -87,10 +87,10 @@ def test_controls_predict_by_draws_with_the_accuracy_of_means_beside():
         np.mean([correct(model, split).mean() for model in models])
     )
     assert found["forward_passes"] == 7
-    one = {metric: value for metric, _, value in measure(models[0], {"test": split}, draws)}
+    one = {n.metric: n.value for n in measure(models[0], {"test": split}, draws)}
     assert one["accuracy"] == pytest.approx(correct(models[0], split, draws).mean())
     assert one["accuracy_of_means"] == pytest.approx(correct(models[0], split).mean())
-    by_means = {metric: value for metric, _, value in measure(models[0], {"test": split})}
+    by_means = {n.metric: n.value for n in measure(models[0], {"test": split})}
     assert by_means["accuracy"] == one["accuracy_of_means"]
     assert by_means["forward_passes"] == 1
 

@@ -325,7 +325,7 @@ def test_downpours_messages_are_the_clients_mean_gradients(given):
 
 def test_measures_of_one_model_and_of_clients_alone(given):
     numbers = measure(call("uniform_ensemble", given), {"train": as_split(given)})
-    found = {(m, s): v for m, s, v in numbers}
+    found = {(n.metric, n.split): n.value for n in numbers}
     assert found["hidden_units", None] == 4 * 8
     assert found["forward_passes", None] == 4
     assert found["parameters", None] == 4 * (FEATURES * 8 + 8 + 8 * CLASSES + CLASSES)
@@ -334,10 +334,13 @@ def test_measures_of_one_model_and_of_clients_alone(given):
     assert found["accuracy_clients", "train"] == np.mean([right[r].mean() for r in given.rows])
     # a client that holds none of the examples has no accuracy on them
     short = replace(as_split(given), rows=[given.rows[0], given.rows[1][:0]])
-    found = {(m, s): v for m, s, v in measure(call("uniform_ensemble", given), {"train": short})}
+    found = {
+        (n.metric, n.split): n.value
+        for n in measure(call("uniform_ensemble", given), {"train": short})
+    }
     assert found["accuracy_clients", "train"] == right[given.rows[0]].mean()
     numbers, alone = measure_alone(call("local", given), {"test": as_split(given)})
-    found = {(m, s): v for m, s, v in numbers}
+    found = {(n.metric, n.split): n.value for n in numbers}
     assert len(alone) == 4
     assert found["accuracy", "test"] == pytest.approx(np.mean(alone))
     assert found["accuracy_worst", "test"] == min(alone)

@@ -52,7 +52,7 @@ def test_accuracy_is_over_all_characters(split, weights):
     right = (logits.argmax(1) == after).numpy()
     model = GlobalModel(MODEL, weights)
     assert np.array_equal(correct(model, split), right)
-    numbers = {(metric, name): value for metric, name, value in measure(model, {"train": split})}
+    numbers = {(n.metric, n.split): n.value for n in measure(model, {"train": split})}
     assert numbers["accuracy", "train"] == right.mean()
     clients = [right[rows].mean() for rows in split.rows]
     assert numbers["accuracy_clients", "train"] == pytest.approx(np.mean(clients))

@@ -222,7 +222,8 @@ def as_split(given):
 
 def bytes_of(progress, path):
     """Everything that a trial comes to, times aside."""
-    save_state(path, {"state": packed(progress.state), "recorded": progress.recorded})
+    recorded = [tuple(number) for number in progress.recorded]
+    save_state(path, {"state": packed(progress.state), "recorded": recorded})
     return path.read_bytes()
 
 

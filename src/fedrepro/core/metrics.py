@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.params import render
@@ -146,9 +146,20 @@ def size_text(value: float, size: Size) -> str:
     return f"{number} {size.words}"
 
 
+class Number(NamedTuple):
+    """One measured number: of a round and a client, or of the end and of all where these are
+    None."""
+
+    metric: str
+    value: float
+    split: str | None = None
+    round: int | None = None
+    client: int | None = None
+
+
 @dataclass(frozen=True)
 class MetricRow:
-    """One measured number. `round` and `client` are None where they do not apply.
+    """The same as it stands in a file: `MetricRow(trial, method, *number)`.
 
     training: that of this row, where a job has several. tune: how its model was tuned, if it was,
     and repetition: on which sample of that size, counted from 0.

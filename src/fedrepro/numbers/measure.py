@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.api import GlobalModel, Traffic
+from fedrepro.core.metrics import Number
 from fedrepro.core.rng import Rng
 from fedrepro.networks.gates import gated
 from fedrepro.networks.network import Network
@@ -39,9 +40,6 @@ class EvaluationSplit:
     shape: tuple[int, ...]
     classes: int
     rows: Sequence[np.ndarray] = ()
-
-
-Values = list[tuple[str, str | None, float]]  # metric, split, value
 
 
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
@@ -87,22 +85,22 @@ def scores_of(
 
 def measure(
     model: GlobalModel, splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
-) -> Values:
+) -> list[Number]:
     """Accuracy on each split, sizes, and what the method reports of itself.
 
     With draws the accuracy of a variational network's means is told beside that of its draws.
     """
-    numbers: Values = []
+    numbers: list[Number] = []
     for name, split in splits.items():
         right = correct(model, split, draws)
-        numbers.append(("accuracy", name, float(right.mean())))
+        numbers.append(Number("accuracy", float(right.mean()), name))
         numbers += _by_means(model, name, split, draws)
         if split.rows:
             # a client may have been given none to validate with
             by_client = [float(right[rows].mean()) for rows in split.rows if len(rows)]
-            numbers.append(("accuracy_clients", name, float(np.mean(by_client))))
+            numbers.append(Number("accuracy_clients", float(np.mean(by_client)), name))
     numbers += size(model, next(iter(splits.values())), draws.samples if draws else 1)
-    numbers += [(name, None, value) for name, value in sorted(model.diagnostics.items())]
+    numbers += [Number(name, value) for name, value in sorted(model.diagnostics.items())]
     return numbers
 
 
@@ -110,7 +108,7 @@ def measure_alone(
     models: Sequence[GlobalModel],
     splits: Mapping[str, EvaluationSplit],
     draws: Draws | None = None,
-) -> tuple[Values, list[float]]:
+) -> tuple[list[Number], list[float]]:
     """Clients that predict by themselves: the mean and the worst, and each one's test accuracy."""
     test = splits["test"]
     places = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
@@ -118,23 +116,25 @@ def measure_alone(
         float(correct(model, test, client_draws).mean())
         for model, client_draws in zip(models, places, strict=True)
     ]
-    numbers: Values = [
-        ("accuracy", "test", float(np.mean(accuracies))),
-        ("accuracy_worst", "test", min(accuracies)),
+    numbers: list[Number] = [
+        Number("accuracy", float(np.mean(accuracies)), "test"),
+        Number("accuracy_worst", min(accuracies), "test"),
     ]
-    means = [v for model in models for _, _, v in _by_means(model, "test", test, draws)]
-    numbers += [("accuracy_of_means", "test", float(np.mean(means)))] if means else []
+    means = [number.value for model in models for number in _by_means(model, "test", test, draws)]
+    numbers += [Number("accuracy_of_means", float(np.mean(means)), "test")] if means else []
     return numbers + size(models[0], test, draws.samples if draws else 1), accuracies
 
 
-def _by_means(model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None) -> Values:
+def _by_means(
+    model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
+) -> list[Number]:
     """The accuracy with means for weights, where accuracy is that of draws."""
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
-    return [("accuracy_of_means", name, float(correct(model, split).mean()))]
+    return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
 
 
-def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> Values:
+def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
     """Parameters and forward passes of what predicts, and its hidden units if it has such.
 
     samples: draws that a variational network predicts by.
@@ -142,21 +142,21 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> Values
     network = network_of(model.model, split.shape, split.classes)
     units = network.hidden_units(model.tensors)
     passes = samples if network.kind == "variational" else 1
-    numbers: Values = [] if units is None else [("hidden_units", None, float(units))]
+    numbers: list[Number] = [] if units is None else [Number("hidden_units", float(units))]
     held = [*model.tensors.values(), *(model.gate or {}).values()]
     parameters = sum(value.size for value in held)
     return [
         *numbers,
-        ("parameters", None, float(parameters)),
-        ("forward_passes", None, float(model.networks * passes)),
+        Number("parameters", float(parameters)),
+        Number("forward_passes", float(model.networks * passes)),
     ]
 
 
-def communication(rounds: int, sent: Traffic) -> Values:
+def communication(rounds: int, sent: Traffic) -> list[Number]:
     """The cost of a run: its exchanges with the server, and all messages of them."""
     return [
-        ("rounds", None, float(rounds)),
-        ("messages", None, float(sent.messages_up + sent.messages_down)),
-        ("bytes_up", None, float(sent.bytes_up)),
-        ("bytes_down", None, float(sent.bytes_down)),
+        Number("rounds", float(rounds)),
+        Number("messages", float(sent.messages_up + sent.messages_down)),
+        Number("bytes_up", float(sent.bytes_up)),
+        Number("bytes_down", float(sent.bytes_down)),
     ]

@@ -177,7 +177,7 @@ def _at_once(item: Component, given: SmallProblem) -> dict[str, float]:
         values = measure(done.made, splits, draws)
     else:
         values, _ = measure_alone(done.made, splits, draws)
-    numbers = {metric: value for metric, _, value in [*values, *done.cost]}
+    numbers = {number.metric: number.value for number in [*values, *done.cost]}
     return numbers | {"seconds": done.server, "client_seconds": done.further.seconds}
 
 
@@ -193,9 +193,9 @@ def _in_rounds(item: Component, given: SmallProblem) -> dict[str, float]:
         progress = trial.run(Rng(0), keeper, rung=rounds)
     values = judge.at_end(progress, splits, Rng(0)).values
     numbers = {
-        metric: value
-        for at, metric, split, value in values
-        if at is None and split in (None, "test")
+        number.metric: number.value
+        for number in values
+        if number.client is None and number.split in (None, "test")
     }
     effort = {"seconds": progress.seconds - progress.client_seconds, "done": float(progress.done)}
     return numbers | effort | {"client_seconds": progress.client_seconds}
@@ -214,4 +214,4 @@ def _alone(given: SmallProblem) -> float:
         for j in range(given.models.clients)
     ]
     numbers, _ = measure_alone(models, {"test": given.test}, Draws(Rng(0)))
-    return next(value for metric, _, value in numbers if metric == "accuracy")
+    return next(number.value for number in numbers if number.metric == "accuracy")

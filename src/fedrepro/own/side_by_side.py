@@ -15,11 +15,12 @@ from fedrepro.api import GlobalModel, Made
 from fedrepro.core.artifacts import save_state, write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.metrics import Number
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component, Spec
 from fedrepro.numbers.costs import seen
-from fedrepro.numbers.measure import Draws, EvaluationSplit, Values, measure, measure_alone
+from fedrepro.numbers.measure import Draws, EvaluationSplit, measure, measure_alone
 from fedrepro.numbers.summary import csv_text
 from fedrepro.own.combine import applied, prepared_by
 from fedrepro.own.models import OwnFiles, OwnGround, read_ground
@@ -139,7 +140,7 @@ def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> 
     method = item.spec({k: list(v) for k, v in item.meta["grid"].items()} if chosen else {})
     settings = list(method.expand())
     costly, draws = prepared_by(ground, settings[0], seed), Draws(Rng(seed, 0))
-    best: tuple[float, Spec, Made, Values] | None = None
+    best: tuple[float, Spec, Made, list[Number]] | None = None
     seconds = at_clients = 0.0
     for setting in settings:
         done = applied(ground, setting, seed, costly)
@@ -149,7 +150,7 @@ def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> 
             best = score, setting, done.made, done.cost
     assert best is not None
     _, setting, made, cost = best
-    numbers = {metric: value for metric, _, value in cost}
+    numbers = {number.metric: number.value for number in cost}
     numbers |= _measured(made, ground, examples, draws)
     whole = sum(value.nbytes for value in ground.models.tensors.values())
     return AppliedMethod(
@@ -174,7 +175,7 @@ def _measured(made: Made, ground: OwnGround, examples: Examples, draws: Draws) -
         values = measure(made, {TEST: split}, draws)
     else:
         values, _ = measure_alone(made, {TEST: split}, draws)
-    return {metric: value for metric, _, value in values}
+    return {number.metric: number.value for number in values}
 
 
 def _accuracy(made: Made, ground: OwnGround, examples: Examples | None, draws: Draws) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Made, Traffic
 from fedrepro.core.artifacts import TrialModels, one_line, read_models, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import MetricRow, Table
+from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
@@ -34,7 +34,6 @@ from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import (
     Draws,
     EvaluationSplit,
-    Values,
     communication,
     measure,
     measure_alone,
@@ -99,7 +98,7 @@ def run(
 
 @dataclass(frozen=True)
 class Measured:
-    """A setting in one trial: its numbers, those of single clients by metric and split, seconds.
+    """A setting in one trial: its numbers, those of single clients last, and seconds.
 
     shares: what clients took and what the server took, with what was made once for several
     settings, as if for this one alone. tune, repetition: how what it made was tuned, if it was, and
@@ -107,8 +106,7 @@ class Measured:
     """
 
     setting: Spec
-    numbers: Values
-    alone: Mapping[tuple[str, str | None], Sequence[float]]
+    numbers: list[Number]
     seconds: float
     shares: tuple[float, float]
     tune: Spec | None = None
@@ -121,11 +119,7 @@ class Measured:
     def rows(self, trial: int) -> Iterator[MetricRow]:
         """All of it as rows of a table of metrics."""
         row = partial(MetricRow, trial, self.setting, tune=self.tune, repetition=self.repetition)
-        for metric, split, value in self.numbers:
-            yield row(metric, value, split)
-        for (metric, split), values in self.alone.items():
-            for client, value in enumerate(values):
-                yield row(metric, value, split, client=client)
+        yield from (row(*number) for number in self.numbers)
 
 
 def _trial(
@@ -145,15 +139,15 @@ def _trial(
     for setting in method.expand():
         done = worked(setting, local, info, rng, costly)
         made, cost = done.made, done.cost
-        outcome = _measured(made, splits, draws, models.epochs, cost)
-        yield Measured(setting, *outcome, done.seconds, (done.further.seconds, done.server))
+        numbers = _measured(made, splits, draws, models.epochs, cost)
+        yield Measured(setting, numbers, done.seconds, (done.further.seconds, done.server))
         for how in tune.expand() if tune else ():
             for repetition in range(tuning_of(how).repetitions):
                 began = time.perf_counter()
                 new = _tuned(made, how, repetition, own, settings_of(scenario.training))
                 seconds = time.perf_counter() - began
                 again = _measured(new, splits, draws, models.epochs, cost)
-                yield Measured(setting, *again, seconds, (0.0, seconds), how, repetition)
+                yield Measured(setting, again, seconds, (0.0, seconds), how, repetition)
 
 
 @dataclass(frozen=True)
@@ -168,7 +162,7 @@ class Worked:
     seconds: float
     server: float
     further: Spent
-    cost: Values
+    cost: list[Number]
 
 
 def worked(
@@ -210,7 +204,7 @@ def _worked(
     network = network_of(local.model, local.shape, local.classes)
     kind = setting.component.meta["kind"]
     cost = communication(*_sent(kind, local.clients, network, made, further))
-    cost += [("passes", None, further.passes)] if further.passes else []
+    cost += [Number("passes", further.passes)] if further.passes else []
     return Worked(made, ended - began, server, further, cost)
 
 
@@ -257,21 +251,22 @@ def _measured(
     splits: Mapping[str, EvaluationSplit],
     draws: Draws,
     epochs: np.ndarray | None,
-    cost: Values,
-) -> tuple[Values, dict[tuple[str, str | None], Sequence[float]]]:
-    """Numbers of what a method made, and those of single clients by metric and split.
+    cost: list[Number],
+) -> list[Number]:
+    """Numbers of what a method made, and those of single clients.
 
     epochs: (J,), after how many of them each client stopped, where they stop by themselves.
     """
     if made is None:
-        return [("left_out", None, 1.0)], {}
+        return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
-        return measure(made, splits, draws) + cost, {}
+        return measure(made, splits, draws) + cost
     numbers, each = measure_alone(made, splits, draws)
+    accuracies = [Number("accuracy", v, "test", client=j) for j, v in enumerate(each)]
     if epochs is None:
-        return numbers + cost, {("accuracy", "test"): each}
-    done = ("epochs", None, float(epochs.mean()))
-    return [*numbers, done, *cost], {("accuracy", "test"): each, ("epochs", None): epochs.tolist()}
+        return [*numbers, *cost, *accuracies]
+    done = [Number("epochs", v, client=j) for j, v in enumerate(epochs.tolist())]
+    return [*numbers, Number("epochs", float(epochs.mean())), *cost, *accuracies, *done]
 
 
 def _tuned(made: Made, tune: Spec, repetition: int, own: TrialData, settings: Settings) -> Made:

@@ -59,8 +59,8 @@ class GlobalJudge:
         """Its accuracy."""
         model = self.model(state)
         numbers = measure(model, splits, Draws(place, ALONG))
-        numbers = [number for number in numbers if number[0] == "accuracy"]
-        return RoundLook([(None, *number) for number in numbers], model.finite)
+        accuracies = [number for number in numbers if number.metric == "accuracy"]
+        return RoundLook(accuracies, model.finite)
 
     deciding = along
 
@@ -69,7 +69,7 @@ class GlobalJudge:
         model = self.model(run.state)
         numbers = measure(model, splits, Draws(place.at(round=run.done)))
         numbers += communication(run.exchanges, run.traffic)
-        return End([(None, *number) for number in numbers], _kept(model))
+        return End(numbers, _kept(model))
 
     def sent(self) -> Traffic:
         """What the clients counted."""

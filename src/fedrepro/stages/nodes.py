@@ -11,6 +11,7 @@ import numpy as np
 
 from fedrepro.api import BELIEFS, GlobalModel, Peer, Tensors, Traffic
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import Number
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.states import packed
@@ -27,7 +28,7 @@ from fedrepro.numbers.beliefs import (
 )
 from fedrepro.numbers.measure import ALONG, SAMPLES, EvaluationSplit, size
 from fedrepro.stages.progress import Progress
-from fedrepro.stages.rounds import End, LookValues, RoundLook, Splits
+from fedrepro.stages.rounds import End, RoundLook, Splits
 
 TEST = "test"
 FIRST, LAST = BELIEFS  # by which nodes are judged, and what they go on with
@@ -55,7 +56,7 @@ class NodeJudge:
     def along(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
         """Everything of both beliefs on test examples; accuracy before on the other splits."""
         held = self._held(state, place)
-        values: LookValues = []
+        values: list[Number] = []
         for name, tensors in held.items():
             scores = self._predicted(tensors, splits[TEST], ALONG, place)
             values += _told(self._numbers(tensors, scores), name)
@@ -71,7 +72,7 @@ class NodeJudge:
         """The same with accuracies of means, sizes and traffic; what nodes go on with and what they
         confuse is kept."""
         held = self._held(run.state, place.at(round=run.done))
-        values: LookValues = []
+        values: list[Number] = []
         confusions = {}
         for name, tensors in held.items():
             scores = self._predicted(tensors, splits[TEST], SAMPLES, place)
@@ -136,30 +137,30 @@ class NodeJudge:
 
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, place: Rng
-    ) -> LookValues:
+    ) -> list[Number]:
         """Accuracy before on splits other than test: of each node and of all of them, and of each
         on its own examples."""
-        values: LookValues = []
+        values: list[Number] = []
         for name, split in splits.items():
             if name == TEST:
                 continue
             scores = self._predicted(held[FIRST], split, samples, place)
             right = [class_scores.argmax(1) == asked for class_scores, asked in scores]
             each = [float(hits.mean()) for hits in right]
-            values += [(at, "accuracy", name, value) for at, value in enumerate(each)]
-            values.append((None, "accuracy", name, float(np.mean(right))))
+            values += [Number("accuracy", v, name, client=at) for at, v in enumerate(each)]
+            values.append(Number("accuracy", float(np.mean(right)), name))
             if split.rows:
                 answers = [hits.reshape(len(split.labels), -1) for hits in right]
                 pairs = zip(answers, split.rows, strict=True)
                 accuracies = [float(hits[rows].mean()) for hits, rows in pairs if len(rows)]
-                values.append((None, "accuracy_clients", name, float(np.mean(accuracies))))
+                values.append(Number("accuracy_clients", float(np.mean(accuracies)), name))
         return values
 
-    def _cost(self, run: Progress, split: EvaluationSplit) -> LookValues:
+    def _cost(self, run: Progress, split: EvaluationSplit) -> list[Number]:
         """What a node holds to predict, and what was sent over the graph."""
         belief = self.made.beliefs(run.state, self.clients)[FIRST]
         model = GlobalModel(self.clients.model, {name: value[:1] for name, value in belief.items()})
-        held = {metric: value for metric, _, value in size(model, split, SAMPLES)}
+        held = {number.metric: number.value for number in size(model, split, SAMPLES)}
         sent = run.traffic
         costs = {
             "rounds": run.exchanges,
@@ -170,7 +171,7 @@ class NodeJudge:
             "spectral_gap": round(1 - second_modulus(self.clients.weights), 12),
             "bytes_per_edge": sent.bytes_up / max(1, sent.messages_up),
         }
-        return [(None, metric, None, float(value)) for metric, value in (held | costs).items()]
+        return [Number(metric, float(value)) for metric, value in (held | costs).items()]
 
 
 def _node(tensors: Tensors, at: int) -> dict[str, np.ndarray]:
@@ -178,16 +179,18 @@ def _node(tensors: Tensors, at: int) -> dict[str, np.ndarray]:
     return {name: value[at] for name, value in tensors.items()}
 
 
-def _told(nodes: list[dict[str, float]], belief: str) -> LookValues:
+def _told(nodes: list[dict[str, float]], belief: str) -> list[Number]:
     """The numbers of each node, then those of all, on test examples."""
     each = [
-        (at, metric, belief, v) for at, numbers in enumerate(nodes) for metric, v in numbers.items()
+        Number(metric, value, belief, client=at)
+        for at, numbers in enumerate(nodes)
+        for metric, value in numbers.items()
     ]
-    return [*each, *((None, metric, belief, v) for metric, v in of_all(nodes).items())]
+    return [*each, *(Number(metric, value, belief) for metric, value in of_all(nodes).items())]
 
 
-def _headline(values: LookValues) -> Iterator[tuple[int | None, str, str | None, float]]:
+def _headline(values: list[Number]) -> Iterator[Number]:
     """The accuracies before once more, on split test."""
-    for client, metric, split, value in values:
-        if split == FIRST and metric in ("accuracy", "accuracy_worst"):
-            yield client, metric, TEST, value
+    for number in values:
+        if number.split == FIRST and number.metric in ("accuracy", "accuracy_worst"):
+            yield number._replace(split=TEST)

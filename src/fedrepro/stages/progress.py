@@ -12,14 +12,12 @@ from typing import Any
 from fedrepro.api import Traffic
 from fedrepro.core.artifacts import load_state, save_state
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import Number
 from fedrepro.core.racing import SPLIT
 from fedrepro.core.states import packed, unpacked
 from fedrepro.stages.common import say
 
 REACHED, DIVERGED = "reached", "diverged"  # why there are no further rounds
-
-# round, client (None: of all), metric, split, value
-RoundValues = list[tuple[int, int | None, str, str | None, float]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Progress:
 
     done: int
     state: dict[str, Any]
-    recorded: RoundValues = field(default_factory=list)
+    recorded: list[Number] = field(default_factory=list)
     seconds: float = 0.0
     client_seconds: float = 0.0
     each: list[float] = field(default_factory=list)
@@ -63,19 +61,22 @@ class Progress:
 
     def accuracy_at(self, rung: int) -> float:
         """On the examples that decide a race; NaN for a run that ended before in another way."""
-        key = (rung, None, "accuracy", SPLIT)
-        return next((row[4] for row in self.recorded if row[:4] == key), math.nan)
+        wanted = Number("accuracy", math.nan, SPLIT, rung)
+        found = (n.value for n in self.recorded if n._replace(value=math.nan) == wanted)
+        return next(found, math.nan)
 
     def packed(self) -> dict[str, Any]:
         """As plain data and tensors, for a checkpoint."""
         target = self.target and self.target.packed()
         state, traffic = packed(self.state), vars(self.traffic)
-        return {**vars(self), "state": state, "traffic": traffic, "target": target}
+        recorded = [tuple(number) for number in self.recorded]
+        plain = {"state": state, "traffic": traffic, "target": target, "recorded": recorded}
+        return {**vars(self), **plain}
 
     @staticmethod
     def unpacked(kept: Mapping[str, Any]) -> Progress:
         """The inverse of `packed`."""
-        recorded = [tuple(row) for row in kept["recorded"]]
+        recorded = [Number(*row) for row in kept["recorded"]]
         state, traffic = unpacked(kept["state"]), Traffic(**kept["traffic"])
         target = kept["target"] and Progress.unpacked(kept["target"])
         restored = {"recorded": recorded, "state": state, "traffic": traffic, "target": target}

@@ -17,41 +17,42 @@ import numpy as np
 from fedrepro.api import ClientInfo, Report, State, Traffic
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.measuring import Measuring, rounds_to_target
-from fedrepro.core.metrics import OF_ROUNDS, require_metric
+from fedrepro.core.metrics import OF_ROUNDS, Number, require_metric
 from fedrepro.core.racing import SPLIT, rungs
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.states import settled
 from fedrepro.federation.clients import Clients
-from fedrepro.numbers.measure import EvaluationSplit, Values
-from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress, RoundValues
+from fedrepro.numbers.measure import EvaluationSplit
+from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress
 
 # so many rounds in a row without an update that is finite end a run
 MOST_IDLE = 20
 
 Splits = Mapping[str, EvaluationSplit]
-# client (None: of all), metric, split, value
-LookValues = list[tuple[int | None, str, str | None, float]]
 
 
 @dataclass(frozen=True)
 class RoundLook:
     """What a state was measured for; finite: whether what predicts is."""
 
-    values: LookValues
+    values: list[Number]
     finite: bool
 
     def accuracy(self, split: str) -> float:
         """Of the whole on a split."""
-        key = (None, "accuracy", split)
-        return next(value for *place, value in self.values if tuple(place) == key)
+        return next(
+            number.value
+            for number in self.values
+            if (number.metric, number.split, number.client) == ("accuracy", split, None)
+        )
 
 
 @dataclass(frozen=True)
 class End:
     """What a run came to: numbers, its cost too, and plain data to keep of its last state."""
 
-    values: LookValues
+    values: list[Number]
     kept: Any
 
 
@@ -197,7 +198,7 @@ class TrialRounds:
         """The same with the accuracy that decides a race, where nothing else is measured."""
         deciding = {SPLIT: self.followed[SPLIT]}
         look = self.judge.deciding(progress.state, deciding, rng.at(round=progress.done))
-        values: RoundValues = [(progress.done, *value) for value in look.values]
+        values = [number._replace(round=progress.done) for number in look.values]
         ended = progress.ended or ("" if look.finite else DIVERGED)
         return replace(progress, recorded=progress.recorded + values, ended=ended)
 
@@ -207,20 +208,19 @@ class TrialRounds:
             require_metric(name, self.method)
         done = progress.done
         look = self.judge.along(progress.state, self.followed, rng.at(round=done))
-        numbers: Values = [(name, None, value) for name, value in sorted(report.metrics.items())]
-        numbers += self._account(progress)
-        recorded = progress.recorded + [(done, *value) for value in look.values]
-        recorded += [(done, None, *number) for number in numbers]
-        recorded += [
-            (done, client, name, None, float(values[client]))
+        reported = [Number(name, value) for name, value in sorted(report.metrics.items())]
+        of_clients = [
+            Number(name, float(values[client]), client=client)
             for name, values in sorted(report.clients.items())
             for client in np.flatnonzero(~np.isnan(values)).tolist()
         ]
+        numbers = [*look.values, *reported, *self._account(progress), *of_clients]
+        recorded = progress.recorded + [number._replace(round=done) for number in numbers]
         until = self.measuring.until
         reached = REACHED if until is not None and look.accuracy("test") >= until else ""
         return replace(progress, recorded=recorded, ended=reached if look.finite else DIVERGED)
 
-    def _account(self, progress: Progress) -> Values:
+    def _account(self, progress: Progress) -> list[Number]:
         """What the harness records of a round beside what the method reports."""
         ledger, sent = self.clients.ledger, progress.traffic
         values = (
@@ -230,17 +230,17 @@ class TrialRounds:
             sent.bytes_up,
             sent.bytes_down,
         )
-        return [(name, None, float(v)) for name, v in zip(OF_ROUNDS, values, strict=True)]
+        return [Number(name, float(v)) for name, v in zip(OF_ROUNDS, values, strict=True)]
 
 
-def to_target(progress: Progress, target: float | None) -> Values:
+def to_target(progress: Progress, target: float | None) -> list[Number]:
     """Rounds to the target accuracy, from the measured curve; inf if it was not reached."""
     if target is None:
         return []
     curve = [
-        (done, value)
-        for done, _, metric, split, value in progress.recorded
-        if (metric, split) == ("accuracy", "test")
+        (number.round, number.value)
+        for number in progress.recorded
+        if (number.metric, number.split) == ("accuracy", "test")
     ]
     rounds, accuracies = zip(*curve, strict=True)
-    return [("rounds_to_target", None, rounds_to_target(rounds, accuracies, target))]
+    return [Number("rounds_to_target", rounds_to_target(rounds, accuracies, target))]

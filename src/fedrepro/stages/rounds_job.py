@@ -14,7 +14,7 @@ import numpy as np
 
 from fedrepro.core.artifacts import write_table
 from fedrepro.core.measuring import Measuring
-from fedrepro.core.metrics import MetricRow, Table
+from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin, provenance, provenance_of, spent
 from fedrepro.core.racing import SPLIT, race, require_fits
 from fedrepro.core.rng import Rng
@@ -249,22 +249,16 @@ class Runner:
         trial, end, judge = self.rng.trial, run.outcome, self.rounds.judge
         came = judge.at_end(end, self.splits, self.rng)
         numbers = to_target(run, self.rounds.measuring.until)
-        numbers += [("stopped_at", None, float(stopped))] if stopped else []
-        values = [*came.values, *((None, *number) for number in numbers)]
-        places = [*run.recorded, *((None, *value) for value in values)]
-        rows = [self._row(*place) for place in places]
+        numbers += [Number("stopped_at", float(stopped))] if stopped else []
+        rows = [self._row(number) for number in (*run.recorded, *came.values, *numbers)]
         why = f", {end.ended}" if end.ended else ""
         name = "" if self.contender.number is None else f", {self.contender.name}"
         say(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
         return Finished(trial, self.contender, run.times, rows, None if stopped else came.kept)
 
-    def _row(
-        self, done: int | None, client: int | None, metric: str, split: str | None, value: float
-    ) -> MetricRow:
+    def _row(self, number: Number) -> MetricRow:
         contender = self.contender
-        return MetricRow(
-            self.rng.trial, contender.method, metric, value, split, done, client, contender.training
-        )
+        return MetricRow(self.rng.trial, contender.method, *number, contender.training)
 
 
 def meaning_of(
