@@ -128,6 +128,18 @@ def test_drawings_keep_their_picture_when_digits_go():
     assert lighter('<a id="b" x="0.12345"/><use href="#b"/>').startswith('<a id="n0" x="0.12"/>')
 
 
+def test_styles_that_repeat_are_classes_where_there_is_a_sheet():
+    line = '<path d="M0 0" style="fill: none; stroke: #111"/>'
+    lone = '<path d="M0 0" style="fill: #eee"/>'
+    svg = f"<svg><style>*{{stroke-linecap: butt}}</style>{line}{lone}{line}</svg>"
+    classed = '<path d="M0 0" class="s0"/>'
+    assert lighter(svg) == (
+        "<svg><style>*{stroke-linecap: butt}.s0{fill:none;stroke:#111}</style>"
+        f'{classed}<path d="M0 0" style="fill:#eee"/>{classed}</svg>\n'
+    )
+    assert lighter(f"<svg>{line}{line}</svg>").count("style=") == 2
+
+
 def test_letters_of_drawings_stay_where_they_are_under_shorter_names():
     space = ' xmlns:xlink="http://www.w3.org/1999/xlink"'
     letters = '<g id="{0}"/><use {1}href="#{0}"/>'

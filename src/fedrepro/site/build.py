@@ -206,7 +206,7 @@ def _trees(reports: Reports, found: Mapping[str, str]) -> list[tuple[str, list[s
 
 def _rooms() -> list[str]:
     """The rooms that others may want to call: general ones, and the arithmetic of papers."""
-    other = {"drawings", *(name.rpartition(".")[2] for name in KINDS.values())}
+    other = {"drawings", "exhibits", *(name.rpartition(".")[2] for name in KINDS.values())}
     folders = [folder for pack in packs().values() for folder in sorted(pack.iterdir())]
     rooms = [f for f in folders if (f / "__init__.py").is_file() and f.name not in other]
     return [*ROOMS, *(f"papers.{folder.parent.name}.{folder.name}" for folder in rooms)]

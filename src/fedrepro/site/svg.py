@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 # where places stand; the scale of a letter is none of them
 PLACES = re.compile(r' (?:d|x|y)="[^"]*"|translate\([^)]*\)')
@@ -10,7 +11,8 @@ LONG = re.compile(r"\d+\.\d{3,}")
 SPARE = re.compile(r"<metadata>.*?</metadata>|<!--.*?-->|<!DOCTYPE[^>]*>|<\?xml[^>]*>", re.DOTALL)
 ID, REFERENCE = re.compile(r' id="([^"]*)"'), re.compile(r"#([\w.-]+)")
 LINES, COMMAND = re.compile(r'(?<= d=")[^"]*'), re.compile(r"\s*([A-Za-z])\s*")
-STYLE, AFTER = re.compile(r' style="[^"]*"'), re.compile(r"(?<=[:;]) ")
+STYLE, AFTER = re.compile(r' style="([^"]*)"'), re.compile(r"(?<=[:;]) ")
+SHEET = "</style>"
 BETWEEN = re.compile(r">\s+<")
 LINK, SPACE = re.compile(r"\bxlink:href="), ' xmlns:xlink="http://www.w3.org/1999/xlink"'
 LETTER = re.compile(r'(<use href="[^"]*") transform="translate\(([-\d.]+) ([-\d.]+)\)"(?=/>)')
@@ -20,7 +22,7 @@ def lighter(svg: str) -> str:
     """The same picture with a third of its bytes, to a hundredth of a point.
 
     Left out are metadata, comments, names that nothing refers to, and spaces that say nothing;
-    other names are a letter and a number.
+    other names are a letter and a number. A style that several elements have is a class.
     """
     short = LINK.sub("href=", SPARE.sub("", svg))
     short = short if "xlink:" in short.replace(SPACE, "") else short.replace(SPACE, "")
@@ -32,8 +34,22 @@ def lighter(svg: str) -> str:
     short = PLACES.sub(lambda match: LONG.sub(_rounded, match[0]), short)
     short = LINES.sub(lambda match: COMMAND.sub(r"\1", match[0]), short)
     short = STYLE.sub(lambda match: AFTER.sub("", match[0]), short)
-    short = LETTER.sub(_placed, short)
+    short = LETTER.sub(_placed, _classed(short))
     return BETWEEN.sub("><", short).strip() + "\n"
+
+
+def _classed(svg: str) -> str:
+    """Styles that stand twice or more, in the drawing's own sheet, if it has one."""
+    counts = Counter(STYLE.findall(svg))
+    names = {style: f"s{n}" for n, style in enumerate(s for s in counts if counts[s] > 1)}
+    before, sheet, after = svg.partition(SHEET)
+    if not sheet:
+        return svg
+    classes = "".join(f".{name}{{{style}}}" for style, name in names.items())
+    after = STYLE.sub(
+        lambda match: f' class="{names[match[1]]}"' if match[1] in names else match[0], after
+    )
+    return before + classes + sheet + after
 
 
 def _rounded(found: re.Match[str]) -> str:
