@@ -103,6 +103,40 @@ TEN_CLIENTS = caption("ten clients' models")
 OTHER_CLIENTS = caption("the clients' models")
 
 
+LOCAL_TRAINING = text("""
+    Local training, chosen once for all scenarios: SGD, step size 0.01, momentum 0.9,
+    batches of 64, 10 epochs, as in NIID-Bench, and 30 epochs in FedFisher's grid, as in
+    its public code. Starts are uniform within one over the root of the inputs.""")
+
+
+def set_aside(examples: str) -> str:
+    return text(f"""
+    {examples} training examples are set aside at the clients, in proportion to what they
+    hold. The best client, FENS and every choice of a setting read these and nothing
+    else; the test set measures.""")
+
+
+TRIED = text("""
+    A method tries the settings that it declares, 8 at most, and the best mean over
+    trials on these examples is taken. One that declares none gains nothing by
+    them.""")
+COSTLY = text("""
+    K-FAC and FedLPA take 200 steps of conjugate gradients at most, where their solution
+    hardly moves any more, and RegMean++ tries four settings: each of its own asks all
+    clients again.""")
+DEALT = text("""
+    Dirichlet shares are drawn for each class over the clients, with the balance step of
+    NIID-Bench; two labels a client are dealt as there. Each trial has a partition of
+    its own.""")
+AT_THE_SERVER = text("""
+    FedDF's server has 10,000 unlabelled images of MNIST, or of Fashion-MNIST where the
+    clients have MNIST. No other data set here has the shape of CIFAR-10's, so it is
+    left out there.""")
+AUGMENTING = text("""
+    Clients that have CIFAR-10 train on crops and mirror images of it, as in FedFisher's
+    public code.""")
+
+
 def quick() -> ExhibitData:
     """What small scales have in the place of the defaults: digits and tiny networks."""
     few_steps = like(DIAGONAL, settings=[], steps=[20, 200])
@@ -138,35 +172,7 @@ def defaults() -> ExhibitData:
         sweep={"partition.clients": [10]},
         trials=5,
         methods=[*BOUNDS, *merges(), FEDDF, *ENSEMBLES],
-        notes=[
-            text("""
-                Local training, chosen once for all scenarios: SGD, step size 0.01, momentum 0.9,
-                batches of 64, 10 epochs, as in NIID-Bench, and 30 epochs in FedFisher's grid, as in
-                its public code. Starts are uniform within one over the root of the inputs."""),
-            text("""
-                5,000 training examples are set aside at the clients, in proportion to what they
-                hold. The best client, FENS and every choice of a setting read these and nothing
-                else; the test set measures."""),
-            text("""
-                A method tries the settings that it declares, 8 at most, and the best mean over
-                trials on these examples is taken. One that declares none gains nothing by
-                them."""),
-            text("""
-                K-FAC and FedLPA take 200 steps of conjugate gradients at most, where their solution
-                hardly moves any more, and RegMean++ tries four settings: each of its own asks all
-                clients again."""),
-            text("""
-                Dirichlet shares are drawn for each class over the clients, with the balance step of
-                NIID-Bench; two labels a client are dealt as there. Each trial has a partition of
-                its own."""),
-            text("""
-                FedDF's server has 10,000 unlabelled images of MNIST, or of Fashion-MNIST where the
-                clients have MNIST. No other data set here has the shape of CIFAR-10's, so it is
-                left out there."""),
-            text("""
-                Clients that have CIFAR-10 train on crops and mirror images of it, as in FedFisher's
-                public code."""),
-        ],
+        notes=[LOCAL_TRAINING, set_aside("5,000"), TRIED, COSTLY, DEALT, AT_THE_SERVER, AUGMENTING],
         at={"quick": quick(), "tiny": tiny()},
     )
 
@@ -311,6 +317,16 @@ def larger_network() -> ExhibitData:
             *ENSEMBLES,
         ],
         cases={"dirichlet-01": {"label": "larger network, Dirichlet 0.1", "partition": fewer}},
+        notes=[
+            LOCAL_TRAINING,
+            set_aside("2,000"),
+            TRIED,
+            text("""
+                K-FAC takes 5 or 20 steps of conjugate gradients and FedLPA 20, and RegMean++ has
+                one setting: each of its own asks all clients again."""),
+            DEALT,
+            AUGMENTING,
+        ],
     )
 
 

@@ -70,7 +70,8 @@ CHOSEN = [
     text("""E = 5 with C = 0.1 stands in tables 1 and 2 with different numbers (18 and 20, 206 and
         229, 339 and 179, 1100 and 1000): one run serves both."""),
     f"{WEIGHTS} One trial, as printed.",
-    "The other cells are those of table-2-cnn-50, table-1-cnn-rest and table-2-cnn-rest.",
+    text("""Cells of tables 1 and 2 stand in table-1-cnn, table-1-cnn-rest, table-2-cnn,
+        table-2-cnn-50 and table-2-cnn-rest."""),
 ]
 
 TABLE_1 = exhibit(

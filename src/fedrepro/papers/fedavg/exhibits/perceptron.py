@@ -178,8 +178,8 @@ def fedsgd_against_fedavg() -> ExhibitData:
             ),
         },
         notes=[
-            text("""The claims of the paper are judged by this exhibit, over ten trials: table 1 has
-                one, as printed, which decides nothing."""),
+            text("""The claims of the paper are judged by this exhibit, over ten trials at the
+                paper's size: table 1 has one, as printed, which decides nothing."""),
             text("""Unbalanced clients have labels alike and sizes that fall off as one over their
                 rank, from 50 examples on; the notes on the paper give no such partition."""),
             text("""Learning rates are constant, chosen from 0.05, 0.1, 0.2 and 0.4 (FedSGD: 0.1,

@@ -3,12 +3,22 @@ and what early stopping does to either."""
 
 from __future__ import annotations
 
-from fedrepro.papers.gems.exhibits.common import BASELINES, CIFAR, DIGITS, GEMS, HAM, NEURAL_GEMS
+from fedrepro.papers.gems.exhibits.common import (
+    BASELINES,
+    CIFAR,
+    DIGITS,
+    GEMS,
+    HAM,
+    NEURAL_GEMS,
+    NOTES_OF_ALL,
+    ON_MNIST,
+)
 from fedrepro.papers.gems.exhibits.logistic import GEMS_TUNED, MNIST_LOGISTIC, table_1
 from fedrepro.papers.gems.exhibits.networks import (
     ALL_LAST,
     CIFAR_NETWORKS,
     HAM_NETWORKS,
+    HEADS,
     NETWORK,
     NEURAL_LAST,
 )
@@ -41,6 +51,7 @@ def in_all() -> ExhibitData:
             What sentences on all of tables 1 and 2 are judged by. The runs are those of the tables.
         """),
         methods=table_1(MNIST_LOGISTIC)["methods"],
+        notes=[HEADS, *NOTES_OF_ALL],
         cases={
             "mnist-logistic": logistic,
             "cifar10-logistic": like(logistic, dataset=CIFAR, parameters={"epsilon": 0.2}),
@@ -79,5 +90,6 @@ def early_stopping() -> ExhibitData:
             "network-whole": like(network, label="network, 40 epochs", training=whole),
         },
         methods=[*BASELINES, GEMS, GEMS_TUNED],
+        notes=[HEADS, *ON_MNIST["notes"]],
         at={"paper": {"trials": 5}},
     )

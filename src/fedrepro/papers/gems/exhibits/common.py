@@ -56,6 +56,8 @@ SMALL: dict[str, ExhibitData] = {"quick": QUICK, "tiny": TINY}
 ON_MNIST = exhibit(notes=[MNIST_SPLIT, STOPPING, TUNING, SEARCH])  # the rest are the defaults
 ON_CIFAR = exhibit(dataset=CIFAR, notes=[LITE0, CIFAR_SPLIT, STOPPING, TUNING, SEARCH], at=SMALL)
 ON_HAM = exhibit(dataset=HAM, notes=[LESIONS, STOPPING, TUNING, SEARCH], at=SMALL)
+# of exhibits that set the three data sets side by side
+NOTES_OF_ALL = [LITE0, MNIST_SPLIT, CIFAR_SPLIT, LESIONS, STOPPING, TUNING, SEARCH]
 UNTUNED_NOTES = [MNIST_SPLIT, STOPPING, SEARCH]  # nothing is tuned, or not as TUNING says
 
 TWO: Entry = {"label": "J = 2", "partition": {"clients": 2}}

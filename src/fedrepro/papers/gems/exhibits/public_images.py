@@ -13,13 +13,10 @@ from fedrepro.papers.gems.exhibits.common import (
     GEMS,
     HAM,
     LOCAL,
-    MNIST_SPLIT,
     NEURAL_GEMS,
-    ON_MNIST,
+    NOTES_OF_ALL,
     QUICK,
-    STOPPING,
     TINY,
-    TUNING,
     UNTUNED_NOTES,
 )
 from fedrepro.papers.gems.exhibits.logistic import MNIST_LOGISTIC
@@ -78,13 +75,9 @@ def figure_3(logistic: ExhibitData, data: str = "") -> ExhibitData:
     )
 
 
-def figure_3_mnist() -> ExhibitData:
-    return exhibit(figure_3(MNIST_LOGISTIC), notes=[MNIST_SPLIT, STOPPING, TUNING, RAW_NOTE])
-
-
 def figure_3_panels() -> ExhibitData:
     return panels(
-        exhibit(figure_3(MNIST_LOGISTIC), notes=ON_MNIST["notes"]),
+        exhibit(figure_3(MNIST_LOGISTIC), notes=[RAW_NOTE, *NOTES_OF_ALL]),
         cases={
             "mnist": FIVE,
             "cifar10": like(FIVE, dataset=CIFAR, parameters={"epsilon": 0.2}),
@@ -107,7 +100,7 @@ def figure_4(networks: ExhibitData, data: str = "") -> ExhibitData:
 def figure_4_panels() -> ExhibitData:
     cifar, ham = CIFAR_NETWORKS["parameters"], HAM_NETWORKS["parameters"]
     return panels(
-        exhibit(figure_4(MNIST_NETWORKS), parameters={}),
+        exhibit(figure_4(MNIST_NETWORKS), parameters={}, notes=[RAW_NOTE, HEADS, *NOTES_OF_ALL]),
         cases={
             "mnist": like(FIVE, parameters=MNIST_NETWORKS["parameters"]),
             "cifar10": like(FIVE, dataset=CIFAR, model={"hidden": [100]}, parameters=cifar),

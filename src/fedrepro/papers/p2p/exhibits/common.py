@@ -45,8 +45,8 @@ LEARNING_NOTES = [
         the prior, the spread at the start, W for i.i.d. halves, which belief is measured. Adam
         0.001 with batches of 128, three minibatches between exchanges, as many at each node, 40
         epochs of half of the data, weights from one start with a spread of 0.015, prior N(0, 1),
-        and W of one half. They came from a search on validation examples with one seed, which
-        looked for nearness to the printed numbers.
+        and W of one half, where an exhibit does not vary them. They came from a search on
+        validation examples with one seed, which looked for nearness to the printed numbers.
     """),
     text("""
         Verdicts go by the belief before consensus, the only one that fits what the paper says of

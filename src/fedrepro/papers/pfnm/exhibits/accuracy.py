@@ -7,6 +7,7 @@ from __future__ import annotations
 from fedrepro.papers.pfnm.exhibits.common import (
     AS_IN_CODE,
     CHOSEN,
+    CHOSEN_DEEP,
     DEEP_PFNM,
     DOWNPOUR,
     HETEROGENEOUS,
@@ -126,7 +127,7 @@ ONE_SIGMA2 = text("""
     several.
 """)
 DEEP_PHOTOGRAPH_NOTES = [
-    CHOSEN,
+    CHOSEN_DEEP,
     ONE_SIGMA2,
     DOWNPOUR,
     AS_IN_CODE,
@@ -156,7 +157,7 @@ def figure_3a() -> ExhibitData:
         methods=[*DEEP_PFNM, *OTHERS],
         sweep=depths(10, [1, 2, 3, 4, 5, 6]),
         notes=[
-            CHOSEN,
+            CHOSEN_DEEP,
             ONE_SIGMA2,
             text("""
                 PFNM unmatched has sigma2 at 0.01, one for all points; what other values do to it is

@@ -75,10 +75,13 @@ OTHERS = [
     entry("majority", "majority class", reference=True),
 ]
 
-CHOSEN = text("""
+CHOSEN_DEEP = text("""
     sigma2 is chosen from a grid that the paper does not give, one value at each point, by the mean
-    training accuracy over all trials. The grid reaches to 10 because on heterogeneous MNIST the
-    largest value of a grid up to 1 was always chosen.
+    training accuracy over all trials.
+""")
+CHOSEN = text(f"""
+    {CHOSEN_DEEP} The grid reaches to 10 because on heterogeneous MNIST the largest value of a grid
+    up to 1 was always chosen.
 """)
 DOWNPOUR = text("""
     Downpour SGD: one Adam step of the master per client message, in random order, with the client's

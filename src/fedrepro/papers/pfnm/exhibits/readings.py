@@ -7,6 +7,7 @@ from __future__ import annotations
 from fedrepro.papers.pfnm.exhibits.common import (
     BOTH,
     CHOSEN,
+    CHOSEN_DEEP,
     D_SGD,
     DEEP_SIGMA2,
     DOWNPOUR,
@@ -133,7 +134,7 @@ def merging_and_posterior() -> ExhibitData:
                 The paper has one σ². Here the second sets the variance of the posterior means
                 alone; what merges is decided as before.
             """),
-            CHOSEN,
+            CHOSEN_DEEP,
         ],
         at={"quick": {"sweep": depths(10, [1, 2])}, "tiny": {"sweep": depths(4, [2]), "trials": 2}},
     )

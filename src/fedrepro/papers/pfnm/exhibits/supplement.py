@@ -7,6 +7,7 @@ from __future__ import annotations
 from fedrepro.papers.pfnm.exhibits.common import (
     AS_IN_CODE,
     CHOSEN,
+    CHOSEN_DEEP,
     CONCATENATION,
     D_SGD,
     DEEP_PFNM,
@@ -30,6 +31,14 @@ from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like,
 ALL_UNITS = like(CONCATENATION, "all clients' units")
 
 
+SIZES_NOTES = [
+    text("""
+        The networks are those of the accuracy figures; nothing is trained for this one.
+        Sizes on CIFAR-10 are in figures 2c, 2d, 3c and 3d.
+    """),
+]
+
+
 def s_figure_2a() -> ExhibitData:
     return exhibit(
         drawing="size",
@@ -42,13 +51,7 @@ def s_figure_2a() -> ExhibitData:
         partition=HOMOGENEOUS,
         methods=[pfnm_chosen(SIGMA2), ALL_UNITS],
         cases={"a": PANELS["a"], "b": PANELS["b"]},
-        notes=[
-            CHOSEN,
-            text("""
-                The networks are those of the accuracy figures; nothing is trained for this one.
-                Sizes on CIFAR-10 are in figures 2c, 2d, 3c and 3d.
-            """),
-        ],
+        notes=[CHOSEN, *SIZES_NOTES],
     )
 
 
@@ -63,6 +66,7 @@ def s_figure_2b() -> ExhibitData:
         """),
         sweep=depths(10, [1, 2, 3, 4, 5, 6]),
         methods=[*DEEP_PFNM, ALL_UNITS],
+        notes=[CHOSEN_DEEP, *SIZES_NOTES],
         at={"tiny": {"sweep": depths(4, [1, 2])}},
     )
 
