@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -74,6 +73,11 @@ class Judge(Protocol):
     @property
     def clients(self) -> Clients: ...
 
+    @property
+    def made(self) -> InRounds:
+        """The method with its parameters."""
+        ...
+
     def along(self, state: dict[str, Any], splits: Splits, place: Rng) -> RoundLook:
         """As rounds go by; place: of the round, for what predictions draw."""
         ...
@@ -106,11 +110,10 @@ class TrialRounds:
         """Those who take part."""
         return self.judge.clients
 
-    @cached_property
+    @property
     def made(self) -> InRounds:
         """The method with its parameters."""
-        made: InRounds = self.method.component.fn(**self.method.values)
-        return made
+        return self.judge.made
 
     def run(
         self, rng: Rng, keeper: Keeper, before: Progress | None = None, rung: int | None = None
