@@ -194,7 +194,7 @@ def test_parameters_have_ranges_and_stand_in_tokens():
 
 def test_matching_loads_no_torch():
     code = (
-        "import sys, fedrepro.cli.check\n"
+        "import sys, fedrepro.papers.pfnm.check\n"
         "from fedrepro.methods import concatenation, pfnm\n"
         "sys.exit('torch' in sys.modules)"
     )

@@ -29,10 +29,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-check_app = typer.Typer(
-    help="Replay recorded outputs of the papers' own code.", no_args_is_help=True
-)
-app.add_typer(check_app, name="check")
 draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
@@ -125,12 +121,19 @@ def exhibits(
         say(sentence)
 
 
-@check_app.command("pfnm")
-def check_pfnm(file: Annotated[Path, typer.Argument(help="recorded case, .npz")]) -> None:
-    """Replay the authors' matching: exit 0 if all agrees, 1 if not, 2 if it cannot be checked."""
-    from fedrepro.cli.check import run_check
+@app.command()
+def check(
+    paper: Annotated[str, typer.Argument(help="paper, such as pfnm")],
+    file: Annotated[Path, typer.Argument(help="recorded case, .npz")],
+) -> None:
+    """Replay recorded outputs of a paper's own code: exit 0 if all agrees, 1 if not, 2 if it cannot
+    be checked."""
+    from fedrepro.core.packs import checks
 
-    raise typer.Exit(run_check(file, typer.echo))
+    known = checks()
+    if paper not in known:
+        raise unknown("paper with a check", paper, known)
+    raise typer.Exit(known[paper](file, typer.echo))
 
 
 @app.command(

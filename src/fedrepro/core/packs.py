@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,16 @@ def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
 def exhibits_of(paper: str) -> Any:
     """What the Python of a paper's folder says that it shows: its `EXHIBITS`."""
     return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
+
+
+def checks() -> dict[str, Callable[[Path, Callable[[str], object]], int]]:
+    """Paper -> how recorded outputs of its authors' code are replayed: `run_check` of its check.py.
+
+    It is given a file and a way to print a line, and returns 0 if all agrees, 1 if not, 2 if it
+    cannot be checked.
+    """
+    papers = [paper for paper, folder in packs().items() if (folder / "check.py").is_file()]
+    return {paper: importlib.import_module(f"{PAPERS}.{paper}.check").run_check for paper in papers}
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:

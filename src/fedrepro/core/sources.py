@@ -47,7 +47,8 @@ OTHER = {
     "verdicts/": "judges",
 }
 PAPERS = "papers/"
-OF_PAPERS = ("__init__.py", "exhibits.py", "exhibits/")  # which paper it is, and what it shows
+# which paper it is, what it shows, and replaying its authors' code
+OF_PAPERS = ("__init__.py", "exhibits.py", "exhibits/", "check.py")
 # What lies there and computes all the same.
 COMPUTING = {
     "numbers/__init__.py": "is loaded with those below",

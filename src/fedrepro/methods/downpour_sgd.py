@@ -15,7 +15,6 @@ from fedrepro.api import ClientInfo, GlobalModel, Report, State, method
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._streams import arriving
 
 if TYPE_CHECKING:
     from fedrepro.federation.clients import Clients
@@ -101,45 +100,6 @@ class DownpourSgd:
         return GlobalModel(
             clients.model, Layout(clients.network.shapes).unpack(state["flat"].numpy())
         )
-
-
-@method(
-    "downpour_streaming",
-    kind="federated",
-    version=2,
-    needs={"rounds"},
-    models={"mlp"},
-    paper="pfnm",
-    label="D-SGD streaming",
-)
-class DownpourStreaming(DownpourSgd):
-    """Downpour SGD on data that arrive in steps: the master goes on from step to step.
-
-    A round of the harness is a step, in which there are several rounds of communication. The
-    paper names no number; 10 rounds of one epoch are what it takes without a stream.
-    Source: PFNM, supplement 4.2 (streaming).
-    """
-
-    def __init__(
-        self,
-        *,
-        steps: Annotated[int, Arg("parts in which each client's data arrive", least=1)] = 15,
-        rounds: Annotated[int, Arg("communication rounds in a step", "rounds", least=1)] = 10,
-        epochs: Epochs = 1,
-        messages: Messages = "sequential",
-    ) -> None:
-        super().__init__(rounds=rounds, epochs=epochs, messages=messages)
-        self.exchanges, self.rounds = rounds, steps
-
-    def round(
-        self, state: State, clients: Clients, info: ClientInfo, rng: Rng
-    ) -> tuple[State, Report]:
-        """All rounds of one step, on its part of the clients' data."""
-        step, first = rng.round, rng.round * self.exchanges
-        arrived = arriving(clients, step, self.rounds, rng)
-        for done in range(first, first + self.exchanges):
-            state, _ = super().round(state, arrived, info, rng.at(round=done))
-        return state, Report(exchanges=self.exchanges)
 
 
 def next_minibatches(clients: Clients, count: int, rng: Rng) -> Clients:

@@ -19,7 +19,6 @@ from fedrepro.core.spec import Arg
 from fedrepro.matching.assign import Rule
 from fedrepro.matching.networks import Variances, class_shares, networks_of, tensors_of
 from fedrepro.matching.sums import Atoms, Past
-from fedrepro.methods._streams import arriving
 from fedrepro.methods.pfnm import (
     BiasPrior,
     Gamma0,
@@ -30,6 +29,7 @@ from fedrepro.methods.pfnm import (
     visiting_orders,
 )
 from fedrepro.networks.dense import widths
+from fedrepro.papers.pfnm.methods._streams import arriving
 from fedrepro.papers.pfnm.streaming import Posterior, before_data, start_of, update
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import literal_matching as literal
 import numpy as np
 import pytest
 
-from fedrepro.cli.check import check_pfnm, run_check
 from fedrepro.cli.main import main
+from fedrepro.papers.pfnm.check import check_pfnm, run_check
 
-VECTORS = Path(__file__).parents[2].parent / "shared" / "vectors"
+VECTORS = Path(__file__).parents[3].parent / "shared" / "vectors"
 
 
 def recorded(
