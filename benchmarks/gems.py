@@ -189,7 +189,7 @@ class Trial:
         data = self.data.prepared
         test = examples_of(data, "test", "cpu")
         split = EvaluationSplit(test, data.labels("test"), data.shape, len(data.classes))
-        found = {name: value for name, _, value in measure(made, {"test": split})}
+        found = {number.metric: number.value for number in measure(made, {"test": split})}
         return {name: found[name] for name in ("accuracy", "hidden_units", "hidden_radius")}
 
     def radii(self) -> dict[str, float]:

@@ -110,7 +110,7 @@ def test_arithmetic_that_fails_is_a_row_that_failed(error, capsys):
     done = worked_with(error)
     assert not done.made.finite
     assert f"average failed: {type(error).__name__}, {error}" in capsys.readouterr().err
-    assert {name: value for name, _, value in done.cost}["rounds"] == 1
+    assert {number.metric: number.value for number in done.cost}["rounds"] == 1
 
 
 def test_a_mistake_in_a_method_stops():
@@ -141,13 +141,13 @@ def test_a_method_in_rounds(begun, done, told):
 
     class Judge:
         clients = given.clients
+        made = Forgetful()
 
     class Keeper:
         def load(self):
             return None
 
     method = components("method")["fedavg"].spec()
-    method = replace(method, component=replace(method.component, fn=lambda **_: Forgetful()))
     trial = TrialRounds(method, Judge(), given.info, None, {})
     with pytest.raises(FedreproError, match=told):
         trial.run(Rng(0), Keeper())

@@ -140,7 +140,10 @@ def finished() -> Path:
 SMALL = "reports/tiny/pfnm/figure-2b"
 LESS = """
     methods:
-      - {name: pfnm, label: PFNM, sigma2: [0.01, 0.1, 1.0], choose: pooled_train}
+      - name: pfnm
+        label: PFNM
+        sigma2: [0.01, 0.05, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0]
+        choose: pooled_train
       - {name: downpour_sgd, label: D-SGD, trials: 1, paired_with: PFNM}
     at: {tiny: {sweep: {partition.clients: [2]}}}
 """
