@@ -7,12 +7,21 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from test_workflow import ROOT, checkout, run
 
 pytestmark = pytest.mark.workflow
 PAGE = (ROOT / "docs/adding-a-paper.md").read_text(encoding="utf-8")
 FILES = re.findall(r"^`(src/[\w/.]+)`[^\n]*:\n\n```\w+\n(.*?)```", PAGE, re.M | re.S)
 COMMANDS = re.findall(r"^    \.venv/bin/snakemake (.*)$", PAGE, re.M)
+
+
+def test_the_python_of_the_page_says_what_its_yaml_says() -> None:
+    (said,) = (text for name, text in FILES if name.endswith("exhibits.yaml"))
+    (python,) = re.findall(r"^`exhibits\.py`[^\n]*:\n\n```python\n(.*?)```", PAGE, re.M | re.S)
+    made: dict[str, object] = {}
+    exec(python, made)
+    assert made["EXHIBITS"] == yaml.safe_load(said)
 
 
 def test_the_paper_of_the_page_is_drawn_and_judged(tmp_path: Path) -> None:
