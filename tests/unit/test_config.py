@@ -119,3 +119,24 @@ def test_a_missing_key_of_an_exhibit_says_where():
     file = ExhibitFile(paper="p", title="", source="", exhibits={"f": {"title": "x"}})
     with pytest.raises(FedreproError, match=r"config/exhibits/p.yaml, f at scale quick: the key"):
         file.settings("f", "quick")
+
+
+def test_python_of_a_paper_that_fails_hides_this_paper_alone(monkeypatch):
+    def broken(paper):
+        return {"paper": paper}["exhibits"]
+
+    monkeypatch.setattr("fedrepro.planning.config.exhibits_of", broken)
+    files = load_exhibits()
+    readable = {path.parent.name for path in ROOT.glob("src/fedrepro/papers/*/exhibits.yaml")}
+    assert set(files) == readable
+    for paper, unread in files.unread.items():
+        assert unread.headline  # who asks for the default set is told
+        with pytest.raises(FedreproError, match=r"\.py cannot be read \(KeyError: 'exhibits'\)"):
+            files[paper]
+
+
+def test_exhibits_as_yaml_say_the_same(tmp_path):
+    for paper, file in load_exhibits().items():
+        (tmp_path / f"{paper}.yaml").write_text(file.as_yaml(), encoding="utf-8")
+        again = load_exhibits(tmp_path)[paper]
+        assert again.model_dump() == file.model_dump()

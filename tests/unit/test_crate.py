@@ -47,6 +47,7 @@ def test_every_file_is_named_with_its_digest(crate):
     assert {
         "workflow/Snakefile",
         "src/fedrepro/papers/rm/exhibits/__init__.py",
+        "src/fedrepro/papers/rm/exhibits/printed.py",
         f"{RECORD}/paper/rm/claims.csv",
     } <= names
 

@@ -172,13 +172,21 @@ def _workflow(entities: _Entities, used: Set[str]) -> None:
 
 def _of_papers() -> list[Path]:
     """What the folders of papers tell the workflow: exhibits, printed values and claims."""
-    files = (exhibits_file, published_file, claims_file)
-    return [path for paper in packs() for file in files if (path := file(paper)).is_file()]
+    found = []
+    for paper in packs():
+        exhibits = exhibits_file(paper)
+        whole = exhibits.name == "__init__.py"
+        modules = sorted(exhibits.parent.glob("*.py")) if whole else [exhibits]
+        found += [*modules, published_file(paper), claims_file(paper)]
+    return [path for path in found if path.is_file()]
 
 
 def _place(path: Path) -> Path:
     """Where a file lies in the crate: as in the working folder, or as in the repository."""
-    return IN_REPOSITORY / path.parent.name / path.name if path.is_absolute() else path
+    for folder in packs().values():
+        if path.is_relative_to(folder):
+            return IN_REPOSITORY / path.relative_to(folder.parent)
+    return path
 
 
 def _parameter(entities: _Entities, name: str, kind: str) -> Any:
