@@ -21,7 +21,8 @@ from pathlib import Path
 import harness
 import yaml
 
-from fedrepro.planning.config import load_exhibits
+from fedrepro.core.packs import exhibits_of
+from fedrepro.planning.config import ExhibitFile
 
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 EXHIBIT = "pfnm/figure-2a"
@@ -108,7 +109,7 @@ def copy(folder: Path, trials: int) -> None:
     (folder / "config/config.yaml").write_text(yaml.safe_dump(config))
     paper, name = EXHIBIT.split("/")
     path = folder / f"config/exhibits/{paper}.yaml"
-    exhibits = yaml.safe_load(load_exhibits()[paper].as_yaml())
+    exhibits = yaml.safe_load(ExhibitFile.model_validate(exhibits_of(paper)).as_yaml())
     at = exhibits["exhibits"][name].setdefault("at", {}).setdefault("paper", {})
     at |= {"sweep": {"partition.clients": list(CLIENTS)}, "trials": trials}
     at |= {"trials_of": {"KD": trials}}

@@ -17,7 +17,7 @@ from fedrepro.cli import printing, put_on_path
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.planning.config import load_config, load_exhibits
+from fedrepro.planning.config import Config, load_config, load_exhibits
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -220,3 +220,17 @@ def test_errors_name_the_nearest_and_all_others():
     assert "did you mean 'n7'" in many
     assert many.endswith(" and 24 more")
     assert len(many) < 200
+
+
+def test_exhibits_of_a_paper_are_printed_as_a_file_to_change(monkeypatch, tmp_path, capsys):
+    """Also where the shell has made that file, empty, before the command begins."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "config/exhibits/pfnm.yaml"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    assert main(["exhibits", "--yaml", "pfnm"]) == 0
+    path.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert load_exhibits()["pfnm"].place == Path("config/exhibits/pfnm.yaml")
+    assert "pfnm/figure-2a" in Plan(Config(), load_exhibits(), "tiny").exhibits
+    assert main(["exhibits", "--yaml", "pfmn"]) == 2
+    assert "unknown paper 'pfmn': did you mean 'pfnm'" in capsys.readouterr().err

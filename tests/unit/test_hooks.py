@@ -74,10 +74,11 @@ def test_with_another_series_nothing_is_reached_for(monkeypatch, there):
 
 
 def test_parts_that_are_called_otherwise_are_left_alone():
-    bare = SimpleNamespace(dag=object(), scheduler=object(), persistence=object())
-    assert hooks.waiting_jobs(bare) == 0
-    assert not hooks.lift_limit(bare)
-    hooks.forget(bare, [Path("a")])
+    others = SimpleNamespace(dag=object(), scheduler=object(), persistence=object())
+    for bare in (others, SimpleNamespace()):
+        assert hooks.waiting_jobs(bare) == 0
+        assert not hooks.lift_limit(bare)
+        hooks.forget(bare, [Path("a")])
 
 
 def test_nothing_else_of_the_workflow_reaches_for_them():

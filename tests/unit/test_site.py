@@ -138,6 +138,8 @@ def test_styles_that_repeat_are_classes_where_there_is_a_sheet():
         f'{classed}<path d="M0 0" style="fill:#eee"/>{classed}</svg>\n'
     )
     assert lighter(f"<svg>{line}{line}</svg>").count("style=") == 2
+    classed = svg.replace(lone, '<g class="mine"/>')
+    assert lighter(classed).count("style=") == 2
 
 
 def test_letters_of_drawings_stay_where_they_are_under_shorter_names():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import MetricRow, Table
+from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.params import SAFE, read_signature, render_scalar
 from fedrepro.core.registry import DEV, KINDS, components, parse_token
 from fedrepro.core.spec import Arg, Component
@@ -333,3 +333,8 @@ def test_where_one_value_is_needed_a_list_is_refused_with_where_it_may_stand():
     with pytest.raises(FedreproError, match="'clients' lists several values, 2@3"):
         parse_token("partition", "iid+clients~2@3")
     assert parse_token("method", "pfnm+sigma2~0.1@1").swept == ("sigma2",)
+
+
+def test_a_row_takes_a_number_field_by_field():
+    names = [field.name for field in fields(MetricRow)]
+    assert names[2:8] == [*Number._fields, "training"]

@@ -28,8 +28,9 @@ from mirror import MIRROR, needs_mirror
 
 from fedrepro.cli import preload, preloaded
 from fedrepro.core.artifacts import read_models, read_table
+from fedrepro.core.packs import exhibits_of
 from fedrepro.data.prepared import load_prepared
-from fedrepro.planning.config import load_exhibits
+from fedrepro.planning.config import ExhibitFile
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -71,7 +72,8 @@ def own_exhibits(folder: Path) -> Path:
     """PFNM's exhibits as a file of this folder, to be changed: it goes before the paper's own."""
     path = folder / "config/exhibits/pfnm.yaml"
     if not path.exists():
-        path.write_text(load_exhibits()["pfnm"].as_yaml())
+        file = ExhibitFile.model_validate(exhibits_of("pfnm"))
+        path.write_text(file.as_yaml(), encoding="utf-8")
     return path
 
 

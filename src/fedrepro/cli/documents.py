@@ -60,8 +60,8 @@ signatures of the components; `fedrepro documents` writes it anew, and a test ho
 `config/config.yaml` says what to draw and how much one job does. The figures and tables of a paper
 stand in its folder, `src/fedrepro/papers/<paper>`: as data in `exhibits.yaml`, or as functions that
 return the same data, where many have much in common, in `exhibits.py` or `exhibits/`.
-`config/exhibits/<paper>.yaml` has those of a paper of yours. With the name of one of ours it goes
-before its own; `fedrepro exhibits --yaml gems` prints such a file, to begin with.
+`config/exhibits/<paper>.yaml` has those of a paper of yours. With the name of a paper of ours it
+takes the place of that paper's; `fedrepro exhibits --yaml gems` prints such a file, to begin with.
 All can be edited freely: a changed parameter makes new files and reruns only what depends on it.
 Single keys can be set on the command line:
 

@@ -2,7 +2,7 @@
 
 With another series, or where a part is called otherwise, nothing is reached for, and the workflow
 runs all the same: jobs start by themselves, Snakemake keeps its own pace, and what was put back
-after a failure is told out of date by its time alone.
+after a failure keeps its record beside its old time.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ def lift_limit(workflow: Any) -> bool:
     job that ended adds a look a second, at all jobs that wait and the sizes of their inputs. Here
     jobs wait for cores, and never for that limit.
     """
-    if not tested() or not hasattr(workflow.scheduler, "job_rate_limiter"):
+    scheduler: Any = getattr(workflow, "scheduler", None)
+    if not tested() or not hasattr(scheduler, "job_rate_limiter"):
         return False
-    workflow.scheduler.job_rate_limiter = None
+    scheduler.job_rate_limiter = None
     return True
 
 

@@ -103,13 +103,15 @@ def exhibits(
 ) -> None:
     """Every figure and table, with the command that makes it."""
     from fedrepro.numbers.about import command, command_of
+    from fedrepro.planning.config import load_exhibits
 
-    plan = planned(scale)
     if yaml:
-        if yaml not in plan.files:
-            raise unknown("paper", yaml, plan.files)
-        print(plan.files[yaml].as_yaml(), end="")
+        files = load_exhibits()  # without what `also` of the configuration adds
+        if yaml not in {**files, **files.unread}:
+            raise unknown("paper", yaml, {**files, **files.unread})
+        print(files[yaml].as_yaml(), end="")
         return
+    plan = planned(scale)
     for key, exhibit in plan.exhibits.items():
         say(f"{key}: {exhibit.settings.title}")
         say(f"    {command_of(exhibit, scale)}")
@@ -128,12 +130,11 @@ def check(
 ) -> None:
     """Replay recorded outputs of a paper's own code: exit 0 if all agrees, 1 if not, 2 if it cannot
     be checked."""
-    from fedrepro.core.packs import checks
+    from fedrepro.core.packs import check_of, with_check
 
-    known = checks()
-    if paper not in known:
-        raise unknown("paper with a check", paper, known)
-    raise typer.Exit(known[paper](file, typer.echo))
+    if paper not in with_check():
+        raise unknown("paper with a check", paper, with_check())
+    raise typer.Exit(check_of(paper)(file, typer.echo))
 
 
 @app.command(

@@ -147,8 +147,8 @@ def size_text(value: float, size: Size) -> str:
 
 
 class Number(NamedTuple):
-    """One measured number: of a round and a client, or of the end and of all where these are
-    None."""
+    """One measured number: on a split of examples or on none, of a round and a client, or of the
+    end and of all."""
 
     metric: str
     value: float

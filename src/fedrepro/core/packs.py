@@ -20,7 +20,7 @@ OWN_EXHIBITS = Path("config/exhibits")
 OWN_PUBLISHED = Path("config/published")
 OWN_FINDINGS = Path("docs/findings")
 PRINTED, CLAIMS, FINDINGS = "published.csv", "claims.yaml", "findings"
-EXHIBITS = ("exhibits.yaml", "exhibits.py", "exhibits/__init__.py")  # a paper has one of them
+EXHIBITS = ("exhibits.yaml", "exhibits/__init__.py", "exhibits.py")  # a paper has one of them
 
 
 def packs() -> dict[str, Path]:
@@ -49,6 +49,12 @@ def exhibits_file(paper: str) -> Path:
     return _file(paper, OWN_EXHIBITS / f"{paper}.yaml", *EXHIBITS)
 
 
+def exhibits_files(paper: str) -> list[Path]:
+    """The same with the modules beside it, where a paper has a folder of such."""
+    path = exhibits_file(paper)
+    return sorted(path.parent.glob("*.py")) if path.name == "__init__.py" else [path]
+
+
 def published_file(paper: str) -> Path:
     """What a paper printed."""
     return _file(paper, OWN_PUBLISHED / f"{paper}.csv", PRINTED)
@@ -61,7 +67,8 @@ def claims_file(paper: str) -> Path:
 
 def _file(paper: str, own: Path, *names: str) -> Path:
     folder = packs().get(paper)
-    if own.exists() or folder is None:
+    # an empty one is just being written, as by a shell that sends what we print into it
+    if folder is None or (own.exists() and own.stat().st_size):
         return own
     return next((_short(folder / name) for name in names if (folder / name).exists()), own)
 
@@ -83,14 +90,17 @@ def exhibits_of(paper: str) -> Any:
     return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
 
 
-def checks() -> dict[str, Callable[[Path, Callable[[str], object]], int]]:
-    """Paper -> how recorded outputs of its authors' code are replayed: `run_check` of its check.py.
+def with_check() -> list[str]:
+    """The papers that replay recorded outputs of their authors' code: those with a check.py."""
+    return [paper for paper, folder in packs().items() if (folder / "check.py").is_file()]
 
-    It is given a file and a way to print a line, and returns 0 if all agrees, 1 if not, 2 if it
-    cannot be checked.
-    """
-    papers = [paper for paper, folder in packs().items() if (folder / "check.py").is_file()]
-    return {paper: importlib.import_module(f"{PAPERS}.{paper}.check").run_check for paper in papers}
+
+def check_of(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
+    """`run_check` of its check.py: it is given a file and a way to print a line, and returns 0 if
+    all agrees, 1 if not, 2 if it cannot be checked."""
+    check: Callable[[Path, Callable[[str], object]], int]
+    check = importlib.import_module(f"{PAPERS}.{paper}.check").run_check
+    return check
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -10,9 +10,6 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import class_shares
-
-if TYPE_CHECKING:
-    pass
 
 
 @method("uniform_ensemble", kind="one_shot", paper="pfnm", label="U-Ens")

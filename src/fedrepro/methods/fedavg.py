@@ -131,10 +131,12 @@ class FedAvg:
         steps: int | None,
         private: dict[str, np.ndarray] | None = None,
     ) -> tuple[Averaged, State]:
-        """The chosen clients train from the global weights, and their models are averaged.
+        """The chosen clients train from the global weights, and their models are summed.
 
-        share: p_k, float64 (chosen,). private: tensors of their own, (chosen, *shape), that they
-        train too. Returns the average, and what the state keeps of the clients: nothing here.
+        chosen: int64 (n,). share: p_k, float64 (n,). lr, steps: None for the training's own.
+        private: tensors of their own, (n, *shape), that they train too. Returns their weighted sum
+        (tensors (1, *shape), and the weight that went in), and what the state keeps of the clients:
+        nothing here.
         """
         trained = clients.average(
             state["weights"],

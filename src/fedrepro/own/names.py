@@ -35,7 +35,11 @@ def _by_own_labels(known: set[str]) -> dict[str, str]:
 def _by_leaderboards(known: set[str]) -> dict[str, str]:
     """The same of what leaderboards call their methods."""
     boards = [file for file in load_exhibits().values() if file.boards]
-    entries = (entry for board in boards for entry in _entries([board.defaults, board.exhibits]))
+    entries = (
+        entry
+        for board in boards
+        for entry in _entries([board.defaults, board.also, board.exhibits])
+    )
     return {
         str(entry["label"]).lower(): entry["name"] for entry in entries if entry["name"] in known
     }

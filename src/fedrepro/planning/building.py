@@ -56,8 +56,11 @@ class PaperData(TypedDict):
 
 
 def exhibit(*others: ExhibitData, **own: Unpack[ExhibitData]) -> ExhibitData:
-    """An exhibit of these keys, and of those of others for what it does not say itself; the last
-    of them wins."""
+    """An exhibit of these keys, over those of others, of which the last wins.
+
+    A key is taken whole: `at`, `cases` and `parameters` of another are replaced, and not merged as
+    the defaults of a file are.
+    """
     merged: ExhibitData = {}
     for other in others:
         merged.update(other)

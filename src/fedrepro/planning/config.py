@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -270,7 +271,8 @@ class Unread:
 
     @property
     def headline(self) -> bool:
-        """Whether one of the default set seems to be among them."""
+        """Whether one of the default set seems to be among them; of Python, which may say it in
+        any of its modules, it always seems so."""
         try:
             text = self.path.read_text(encoding="utf-8", errors="replace")
             return self.path.suffix == ".py" or "headline: true" in text
@@ -322,7 +324,9 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
         wanted = [paper for paper in papers if paper in few] if few <= set(papers) else papers
         paths = {paper: exhibits_file(paper) for paper in wanted or papers}
     if not paths:
-        raise FedreproError(f"no exhibit files in {folder}; start in the root of the repository")
+        raise FedreproError(
+            f"no exhibit files in {folder or OWN_EXHIBITS}; start in the root of the repository"
+        )
     read: dict[str, ExhibitFile] = {}
     unread: dict[str, Unread] = {}
     for paper, path in paths.items():
@@ -372,8 +376,11 @@ def _load_python(path: Path, paper: str) -> Any:
     try:
         return exhibits_of(paper)
     except Exception as error:
-        message = f"{type(error).__name__}: {error}"
-        raise FedreproError(f"{path} cannot be read ({' '.join(message.split())})") from None
+        frames = traceback.extract_tb(error.__traceback__)
+        mine = [f for f in frames if Path(f.filename).is_relative_to(path.parent.absolute())]
+        where = f" in {Path(mine[-1].filename).name}, line {mine[-1].lineno}" if mine else ""
+        told = " ".join(f"{type(error).__name__}: {error}{where}".split())
+        raise FedreproError(f"{path} cannot be read ({told})") from None
 
 
 def _load_yaml(path: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import (
     IN_REPOSITORY,
     claims_file,
-    exhibits_file,
+    exhibits_files,
     packs,
     published_file,
 )
@@ -172,20 +172,19 @@ def _workflow(entities: _Entities, used: Set[str]) -> None:
 
 def _of_papers() -> list[Path]:
     """What the folders of papers tell the workflow: exhibits, printed values and claims."""
-    found = []
-    for paper in packs():
-        exhibits = exhibits_file(paper)
-        whole = exhibits.name == "__init__.py"
-        modules = sorted(exhibits.parent.glob("*.py")) if whole else [exhibits]
-        found += [*modules, published_file(paper), claims_file(paper)]
+    found = [
+        path
+        for paper in packs()
+        for path in (*exhibits_files(paper), published_file(paper), claims_file(paper))
+    ]
     return [path for path in found if path.is_file()]
 
 
 def _place(path: Path) -> Path:
     """Where a file lies in the crate: as in the working folder, or as in the repository."""
     for folder in packs().values():
-        if path.is_relative_to(folder):
-            return IN_REPOSITORY / path.relative_to(folder.parent)
+        if path.absolute().is_relative_to(folder):
+            return IN_REPOSITORY / path.absolute().relative_to(folder.parent)
     return path
 
 
@@ -210,10 +209,11 @@ def _run(entities: _Entities, files: ExhibitFiles, place: Path) -> None:
         results[suffix]["exampleOfWork"] = {"@id": "#parameter-exhibit"}
     description = f"Times, memory and digests of {key}"
     entities.file(Path(f"{files.base}{RUN}"), description, Path(f"{place}{RUN}"))
-    config = entities.crate.get(_place(exhibits_file(about["paper"]["name"])).as_posix())
+    declared = exhibits_files(about["paper"]["name"])
     objects = [_data(entities, data) for data in about["data"]]
     objects += [_sources(entities, origin) for origin in about["computed"]]
-    objects += [config] if config else []
+    places = [_place(path).as_posix() for path in declared]
+    objects += [file for place in places if (file := crate.get(place))]
     run = entities.add(
         f"#run-{key}", type="CreateAction", name=about["command"], instrument=crate.mainEntity,
         description=f"{about['title']}: {about['trials']} trials, seed {about['seed']}",

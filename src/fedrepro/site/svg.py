@@ -43,7 +43,7 @@ def _classed(svg: str) -> str:
     counts = Counter(STYLE.findall(svg))
     names = {style: f"s{n}" for n, style in enumerate(s for s in counts if counts[s] > 1)}
     before, sheet, after = svg.partition(SHEET)
-    if not sheet:
+    if not sheet or " class=" in after:
         return svg
     classes = "".join(f".{name}{{{style}}}" for style, name in names.items())
     after = STYLE.sub(

@@ -61,9 +61,13 @@ class Progress:
 
     def accuracy_at(self, rung: int) -> float:
         """On the examples that decide a race; NaN for a run that ended before in another way."""
-        wanted = Number("accuracy", math.nan, SPLIT, rung)
-        found = (n.value for n in self.recorded if n._replace(value=math.nan) == wanted)
-        return next(found, math.nan)
+        wanted = ("accuracy", SPLIT, rung, None)
+        values = (
+            number.value
+            for number in self.recorded
+            if (number.metric, number.split, number.round, number.client) == wanted
+        )
+        return next(values, math.nan)
 
     def packed(self) -> dict[str, Any]:
         """As plain data and tensors, for a checkpoint."""

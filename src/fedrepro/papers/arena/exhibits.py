@@ -241,6 +241,17 @@ def starts() -> ExhibitData:
         title="Clients of different starts on Fashion-MNIST",
         caption=caption("ten clients' models that started from weights of their own"),
         training={"shared_init": False},
+        notes=[
+            LOCAL_TRAINING,
+            set_aside("5,000"),
+            TRIED,
+            text("""
+                FedFisher (K-FAC) after matching takes 200 steps of conjugate gradients at most,
+                where its solution hardly moves any more: each of its settings asks all clients
+                again."""),
+            DEALT,
+            AT_THE_SERVER,
+        ],
         partition=DIRICHLET_01,
         methods=[*BOUNDS, *merged, FEDDF, *ENSEMBLES],
         cases={

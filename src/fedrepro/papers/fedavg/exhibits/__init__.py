@@ -2,8 +2,9 @@
 
 Rounds end at 1.5 times what the paper printed (the larger number where two tables print one
 setting), or where test accuracy reaches the target. `…-rest` holds the cells of a table that take
-more hours than there were: their runs are those of the table, so a setting that was computed there
-moves up by moving its line. findings.md says what was chosen and why.
+more hours than there were: their runs are those of the table, so a cell that was computed there
+moves by its entry going from one function to the other, and nothing is computed again. findings.md
+says what was chosen and why.
 """
 
 from __future__ import annotations

@@ -37,11 +37,17 @@ TUNING = text("""
     same for every method; the authors' code has 0.001 for local models. The text tunes all of a
     logistic model and the last layer of a network.
 """)
-SEARCH = text("""
-    Radii go up to 4000, and are searched to 0.01 with 500 points a surface, along the same
-    directions for every radius; the tested side is kept. Radii of ellipsoids go down to a tenth of
-    the largest. The numbers are those of the authors' code; the text gives none.
-""")
+
+
+def search(points: str) -> str:
+    return text(f"""
+        Radii go up to 4000, and are searched to 0.01 with {points} a surface, along the same
+        directions for every radius; the tested side is kept. Radii of ellipsoids go down to a tenth
+        of the largest. The numbers are those of the authors' code; the text gives none.
+    """)
+
+
+SEARCH = search("500 points")
 
 # At small scales digits stand in for every data set.
 QUICK = exhibit(dataset=DIGITS, training={"epochs": 20, "lr": 0.003}, parameters={"points": 100})

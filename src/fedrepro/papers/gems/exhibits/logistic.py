@@ -13,13 +13,16 @@ from fedrepro.papers.gems.exhibits.common import (
     GEMS,
     LESIONS,
     LOCAL,
+    MNIST_SPLIT,
     NUMBERS_OF_CLIENTS,
     ON_CIFAR,
     ON_HAM,
     ON_MNIST,
+    STOPPING,
     THREE,
     TWO,
     UNTUNED_NOTES,
+    search,
     tuned,
 )
 from fedrepro.planning.building import Entry, ExhibitData, entry, exhibit, like, text
@@ -127,6 +130,7 @@ def epsilon_and_p() -> ExhibitData:
             that all pass.
         """),
         methods=balls_and_ellipsoids([0.2, 0.4, 0.6, 0.8, 0.9, 0.95], [50, 500, 5000]),
+        notes=[MNIST_SPLIT, STOPPING, search("so many points")],
         at={"paper": {"trials": 5}, "tiny": {"methods": balls_and_ellipsoids([0.4, 0.9], [5, 50])}},
     )
 
@@ -158,6 +162,7 @@ def deepest_point() -> ExhibitData:
             like(GEMS_HIGH, "GEMS, ε = 0.9, deepest", point="deepest"),
         ],
         cases=NUMBERS_OF_CLIENTS,
+        notes=UNTUNED_NOTES,
         at={"paper": {"trials": 5}},
     )
 

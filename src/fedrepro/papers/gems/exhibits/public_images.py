@@ -151,6 +151,7 @@ def tuning_scope() -> ExhibitData:
             like(RAW, "Raw, 5 epochs", tune=tune, show=["lr"]),
             like(RAW, "Raw, up to 50 epochs", tune=longer, show=["lr"]),
         ],
+        notes=[HEADS, *UNTUNED_NOTES],
         at={"paper": {"trials": 5}},
     )
 

@@ -83,7 +83,11 @@ class MatchingRounds(FedAvg):
         rng: Rng,
         **training: Any,
     ) -> tuple[Averaged, State]:
-        """The chosen clients train their theta_i as well, and keep them; so do others theirs."""
+        """The chosen clients train their theta_i as well.
+
+        training: lr and steps. The state keeps {"private": client -> tensors}: theta_i of all that
+        were ever chosen.
+        """
         private = self.private_tensors(state, chosen, clients, rng)
         trained, _ = super().client_update(
             state, chosen, share, clients, rng, private=private, **training
