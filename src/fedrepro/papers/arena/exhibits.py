@@ -183,29 +183,24 @@ ON_CIFAR10 = exhibit(
 )
 
 
-def skewed(images: str, *on: ExhibitData) -> ExhibitData:
+SKEWED: dict[str, Entry] = {
+    "dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01},
+    "two-labels": {"label": "two labels a client", "partition": TWO_LABELS},
+}
+EVEN: dict[str, Entry] = {
+    "iid": {"label": "iid"},
+    "dirichlet-05": {"label": "Dirichlet 0.5", "partition": DIRICHLET_05},
+}
+
+
+def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
+    """kind: skewed or even, as its title says."""
     return exhibit(
         *on,
         scales=["paper"],
-        title=f"LeNet on {images}, ten clients, skewed",
+        title=f"LeNet on {images}, ten clients, {kind}",
         caption=TEN_CLIENTS,
-        cases={
-            "dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01},
-            "two-labels": {"label": "two labels a client", "partition": TWO_LABELS},
-        },
-    )
-
-
-def even(images: str, *on: ExhibitData) -> ExhibitData:
-    return exhibit(
-        *on,
-        scales=["paper"],
-        title=f"LeNet on {images}, ten clients, even",
-        caption=TEN_CLIENTS,
-        cases={
-            "iid": {"label": "iid"},
-            "dirichlet-05": {"label": "Dirichlet 0.5", "partition": DIRICHLET_05},
-        },
+        cases=cases,
     )
 
 
@@ -214,7 +209,7 @@ def fashion_mnist_skewed() -> ExhibitData:
     fewer = {"partition": FEWER_VALIDATE}
     small = exhibit(cases={"dirichlet-01": fewer, "two-labels": fewer})
     return exhibit(
-        skewed("Fashion-MNIST"),
+        ten_clients("Fashion-MNIST", "skewed", SKEWED),
         scales=["tiny", "quick", "paper"],
         at={"quick": exhibit(small, headline=True), "tiny": small},
     )
@@ -426,17 +421,17 @@ EXHIBITS = PaperData(
     defaults=defaults(),
     exhibits={
         "1-fashion-mnist-skewed": fashion_mnist_skewed(),
-        "1-fashion-mnist-even": even("Fashion-MNIST"),
+        "1-fashion-mnist-even": ten_clients("Fashion-MNIST", "even", EVEN),
         "1-starts": starts(),
         "1-perceptron": perceptron(),
         "1-fashion-mnist-clients": five_and_twenty_clients(),
         "1-fedfisher-fashion-mnist-01": fedfisher("Fashion-MNIST, 0.1", "own-01", 0.1),
         "1-fedfisher-fashion-mnist-005": fedfisher("Fashion-MNIST, 0.05", "own-005", 0.05),
         "1-fedfisher-fashion-mnist-02": fedfisher("Fashion-MNIST, 0.2", "own-02", 0.2),
-        "1-mnist-skewed": skewed("MNIST", ON_MNIST),
-        "1-mnist-even": even("MNIST", ON_MNIST),
-        "1-cifar10-skewed": skewed("CIFAR-10", ON_CIFAR10),
-        "1-cifar10-even": even("CIFAR-10", ON_CIFAR10),
+        "1-mnist-skewed": ten_clients("MNIST", "skewed", SKEWED, ON_MNIST),
+        "1-mnist-even": ten_clients("MNIST", "even", EVEN, ON_MNIST),
+        "1-cifar10-skewed": ten_clients("CIFAR-10", "skewed", SKEWED, ON_CIFAR10),
+        "1-cifar10-even": ten_clients("CIFAR-10", "even", EVEN, ON_CIFAR10),
         "1-fedfisher-cifar10": fedfisher_cifar10(),
         "1-cifar10-network": larger_network(),
         "rounds": rounds(),
