@@ -301,7 +301,7 @@ def _plan(options: Options) -> Any:
     changes = {"seed": options.seed, "granularity": job}
     config = read_config(load_config().model_dump() | changes, "the options of a stage")
     few = [options.exhibit] if "exhibit" in options else getattr(options, "exhibits", ())
-    files = load_exhibits(of=few)  # of others nothing is asked, and all take a second
+    files = load_exhibits(of=few)  # of others nothing is asked
     also = {paper: entries for paper, entries in config.also.items() if not few or paper in files}
     return Plan(config.model_copy(update={"also": also}), files, options.scale)
 
