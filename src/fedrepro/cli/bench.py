@@ -38,10 +38,10 @@ def overview() -> str:
     return "\n".join(lines)
 
 
-def run_benchmark(name: str, words: Sequence[str]) -> int:
+def run_benchmark(name: str, arguments: Sequence[str]) -> int:
     """Run one benchmark in its own process; its exit status is 1 if it misses a target."""
     require_clone()
     if name not in names():
         raise unknown("benchmark", name, names())
     script = FOLDER / f"{name}.py"
-    return subprocess.run([sys.executable, str(script), *words]).returncode
+    return subprocess.run([sys.executable, str(script), *arguments]).returncode

@@ -26,32 +26,32 @@ def check_method(
     raise typer.Exit(int(bool(failed)))
 
 
-def _show(found: CheckedMethod) -> None:
+def _show(checked: CheckedMethod) -> None:
     """Two tables: what it is and costs, and the checks."""
-    table = table_of("", f"{found.item.name}: {found.item.doc}")
-    for name, text in _rows(found):
+    table = table_of("", f"{checked.item.name}: {checked.item.doc}")
+    for name, text in _rows(checked):
         table.add_row(name, text)
     show(table)
     checks = table_of("check", "", "why not")
-    for text, why in found.findings:
+    for text, why in checked.findings:
         checks.add_row(text, "FAILS" if why else "passes", why)
     show(checks)
-    broken = sum(1 for _, why in found.findings if why)
+    broken = sum(1 for _, why in checked.findings if why)
     say(
-        f"{found.item.name}: fails {broken} of {len(found.findings)} checks"
+        f"{checked.item.name}: fails {broken} of {len(checked.findings)} checks"
         if broken
-        else f"{found.item.name}: passes all {len(found.findings)} checks"
+        else f"{checked.item.name}: passes all {len(checked.findings)} checks"
     )
 
 
-def _rows(found: CheckedMethod) -> list[tuple[str, str]]:
+def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
     """What it is, sees, sends and costs, a row each."""
     from fedrepro.api import NEEDS
     from fedrepro.core.kinds import METHOD_KINDS
     from fedrepro.numbers.costs import megabytes, times
     from fedrepro.own.small_problem import DIGITS
 
-    meta, numbers = found.item.meta, found.numbers
+    meta, numbers = checked.item.meta, checked.numbers
     needs = [f"{NEEDS[need]} ({need})" for need in sorted(meta["needs"]) if need in NEEDS]
     kind = METHOD_KINDS[meta["kind"]]
     inputs = ["the clients' weights"] if kind.with_data else ["no data: it draws its own"]
@@ -71,13 +71,13 @@ def _rows(found: CheckedMethod) -> list[tuple[str, str]]:
     server, clients = numbers["seconds"], numbers["client_seconds"]
     rows.append(("takes", f"{server:.3f} s at the server, {clients:.3f} s at all clients"))
     networks = f" in {numbers['forward_passes']:.0f} networks or draws"
-    per_client = models / 4 / found.clients
+    per_client = models / 4 / checked.clients
     size = (
         f"{numbers['parameters']:,.0f} parameters, "
         f"{times(numbers['parameters'], per_client)} a client's"
     )
     rows.append(("makes", size + (networks if numbers["forward_passes"] > 1 else "")))
-    after = f" after {found.rounds} rounds" if found.rounds else ""
+    after = f" after {checked.rounds} rounds" if checked.rounds else ""
     accuracy = (
         f"{100 * numbers['accuracy']:.1f} %{after}; clients alone {100 * numbers['alone']:.1f} %"
     )

@@ -91,7 +91,7 @@ def describe(
     written(file, out)
 
 
-def _stage(words: tuple[str, ...]) -> int:
+def _stage(arguments: tuple[str, ...]) -> int:
     from fedrepro.cli.stage import run_stage
 
-    return run_stage(words)
+    return run_stage(arguments)

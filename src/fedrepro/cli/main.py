@@ -18,30 +18,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _guarded(_there_or_here, sys.argv[1:] if argv is None else argv)
 
 
-def run_here(given: Sequence[str]) -> int:
+def run_here(arguments: Sequence[str]) -> int:
     """Run a stage or a command in this process."""
-    return _guarded(_here, given)
+    return _guarded(_here, arguments)
 
 
-def _guarded(run: Callable[[list[str]], int], given: Sequence[str]) -> int:
+def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
     """No command ends in a traceback: it is shown before the sentence where `--debug` is given."""
     interrupts: list[int] = []
     before = None
     try:
         before = _note_interrupts(interrupts)
-        status = run(list(given))
+        status = run(list(arguments))
         sys.stdout.flush()  # what cannot be written is said here, not when the interpreter ends
         return status
     except KeyboardInterrupt:
         return _stopped()
     except BrokenPipeError as error:
         if error.filename:
-            return _said(error, DEBUG in given)
+            return _said(error, DEBUG in arguments)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter's own last flush
         return NOBODY_READS
     except Exception as error:
         # libraries that are interrupted while they load raise errors of their own
-        return _stopped() if interrupts else _said(error, DEBUG in given)
+        return _stopped() if interrupts else _said(error, DEBUG in arguments)
     finally:
         if before is not None:
             import signal
@@ -85,23 +85,23 @@ def _said(error: Exception, debug: bool) -> int:
     return MENDABLE if sentence else FAULT
 
 
-def _there_or_here(given: list[str]) -> int:
+def _there_or_here(arguments: list[str]) -> int:
     # asked before anything else is imported: a job that is handed over costs no imports
-    if given[:1] == ["stage"] and "FEDREPRO_PRELOADED" in os.environ:
+    if arguments[:1] == ["stage"] and "FEDREPRO_PRELOADED" in os.environ:
         from fedrepro.cli.preloaded import run_preloaded
 
-        status = run_preloaded(given)
+        status = run_preloaded(arguments)
         if status is not None:
             return status
-    return _here(given)
+    return _here(arguments)
 
 
-def _here(given: list[str]) -> int:
+def _here(command: list[str]) -> int:
     from fedrepro.cli import name_configured
     from fedrepro.core import arithmetic
     from fedrepro.core.provenance import loaded
 
-    arguments = [argument for argument in given if argument != DEBUG]
+    arguments = [argument for argument in command if argument != DEBUG]
     if arguments[:1] == ["stage"]:
         arithmetic.named(arithmetic.of_words(arguments))
     loaded()  # what is stamped into files is what is loaded from here on

@@ -272,23 +272,25 @@ def _evaluated(models: list[Path], files: OwnFiles, confusion: bool) -> None:
         (_confusion if confusion else _classes)(evaluation)
 
 
-def _classes(one: Evaluation) -> None:
+def _classes(evaluation: Evaluation) -> None:
     """How many of each class a model gets right, in one line."""
     parts = (
-        f"{k}: {100 * share:.1f} %" for k, share in enumerate(one.right) if one.confusion[k].sum()
+        f"{k}: {100 * share:.1f} %"
+        for k, share in enumerate(evaluation.right)
+        if evaluation.confusion[k].sum()
     )
-    say(f"{one.name}, right of each class: {', '.join(parts)}")
+    say(f"{evaluation.name}, right of each class: {', '.join(parts)}")
 
 
-def _confusion(one: Evaluation) -> None:
+def _confusion(evaluation: Evaluation) -> None:
     """Rows are classes, columns what they are taken for."""
-    count = len(one.confusion)
+    count = len(evaluation.confusion)
     if count > MOST_CLASSES:
         raise FedreproError(
             f"a confusion matrix of {count} classes fits no terminal: leave out --confusion"
         )
-    say(f"{one.name}: examples of a class (row) taken for one (column)")
+    say(f"{evaluation.name}: examples of a class (row) taken for one (column)")
     table = table_of("", *map(str, range(count)))
-    for k, row in enumerate(one.confusion):
+    for k, row in enumerate(evaluation.confusion):
         table.add_row(str(k), *(str(number) if number else "·" for number in row))
     show(table)

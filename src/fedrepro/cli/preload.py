@@ -293,13 +293,13 @@ def run_job(request: Request, streams: list[int]) -> None:
         os._exit(code)
 
 
-def _run(words: list[str]) -> int:
+def _run(arguments: list[str]) -> int:
     from fedrepro.cli.main import run_here
     from fedrepro.stages.common import restart_clock
 
     restart_clock()
     try:
-        return run_here(words)
+        return run_here(arguments)
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else 1
     except BaseException:

@@ -22,9 +22,9 @@ HEADER = 8
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_preloaded(words: Sequence[str]) -> int | None:
+def run_preloaded(arguments: Sequence[str]) -> int | None:
     """The exit status of the stage, or None if it has to run in this process."""
-    if sys.platform != "linux" or not suits(words):
+    if sys.platform != "linux" or not suits(arguments):
         return None
     with socket.socket(socket.AF_UNIX) as channel:
         try:
@@ -32,7 +32,7 @@ def run_preloaded(words: Sequence[str]) -> int | None:
             if not is_of_this_user(channel):  # a name is free again when the far end is gone
                 return None
             socket.send_fds(channel, [b"\0"], [0, 1, 2])
-            channel.sendall(request(words))
+            channel.sendall(request(arguments))
             if channel.recv(1) != STARTED:
                 return None
         except OSError:
@@ -57,13 +57,13 @@ def is_of_this_user(channel: socket.socket) -> bool:
     return int.from_bytes(credentials[4:8], sys.byteorder) == os.getuid()
 
 
-def suits(words: Sequence[str]) -> bool:
+def suits(arguments: Sequence[str]) -> bool:
     """Whether a preloaded process can run this stage as it would run alone.
 
     The numerical libraries read their number of threads once, when they are loaded, and a GPU is
     not shared with a process that forks.
     """
-    options = {name: value for name, value in zip(words, words[1:], strict=False)}  # noqa: C416, RUF007
+    options = {name: value for name, value in zip(arguments, arguments[1:], strict=False)}  # noqa: C416, RUF007
     return options.get("--threads", "1") == "1" and options.get("--device", "cpu") == "cpu"
 
 
@@ -77,15 +77,20 @@ def identity(digest: str, branches: str) -> str:
     return f"{sys.prefix}:{branches}:{sources.PACKAGE}:{digest}"
 
 
-def request(words: Sequence[str]) -> bytes:
+def request(arguments: Sequence[str]) -> bytes:
     """A job as bytes: its length, then fields that end with a zero byte."""
     mask = os.umask(0)
     os.umask(mask)
-    branches = arithmetic.named(arithmetic.of_words(words))
+    branches = arithmetic.named(arithmetic.of_words(arguments))
     variables = [key + b"=" + value for key, value in os.environb.items()]
     job_identity = identity(sources.digest(sources.on_disk()), branches)
-    fields = [os.fsencode(job_identity), os.fsencode(os.getcwd()), b"%d" % mask, b"%d" % len(words)]
-    fields += [os.fsencode(word) for word in words] + variables
+    fields = [
+        os.fsencode(job_identity),
+        os.fsencode(os.getcwd()),
+        b"%d" % mask,
+        b"%d" % len(arguments),
+    ]
+    fields += [os.fsencode(word) for word in arguments] + variables
     body = b"\0".join(fields)
     return len(body).to_bytes(HEADER, "big") + body
 

@@ -26,6 +26,6 @@ def wide() -> bool:
     return not console.is_terminal or console.width >= ROOM
 
 
-def say(words: str) -> None:
+def say(line: str) -> None:
     """Print a line, which the terminal wraps itself, so that what is copied from it is whole."""
-    console.print(words, soft_wrap=True)
+    console.print(line, soft_wrap=True)

@@ -63,38 +63,42 @@ def recommend(
         _in_rounds(rounds, exchanges)
 
 
-def _found(found: Recommendation) -> None:
+def _found(recommendation: Recommendation) -> None:
     """The nearest scenarios, what to take there, and what it takes."""
     say("Nearest in the leaderboard:")
-    for number, scenario in enumerate(found.scenarios, 1):
+    for number, scenario in enumerate(recommendation.scenarios, 1):
         say(f"  {number}  {scenario}")
-    if found.doublings:
-        far = ": they say little of it" if found.doublings >= FAR else ""
-        say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
-    heads = [str(number) for number in range(1, len(found.scenarios) + 1)]
+    if recommendation.doublings:
+        far = ": they say little of it" if recommendation.doublings >= FAR else ""
+        say(
+            f"Their clients and alpha are {recommendation.doublings:.1f} doublings "
+            f"from your case{far}."
+        )
+    heads = [str(number) for number in range(1, len(recommendation.scenarios) + 1)]
     table = table_of("class", "method", "score", "95 %", *heads, "sent", "asked")
-    for entry in found.choices:
+    for entry in recommendation.choices:
         sent, asked = entry.costs["bytes_up"], entry.costs["exchanges"]
         _row(table, entry, entry.kind, f"{sent:.1f} ×", f"{asked:.0f}")
-    shown = {choice.method for choice in found.choices}
-    for entry in found.lines:
+    shown = {choice.method for choice in recommendation.choices}
+    for entry in recommendation.lines:
         if entry.method not in shown:
             _row(table, entry, "to compare", "", "")
     show(table)
-    if not found.choices:
+    if not recommendation.choices:
         say("No method of the leaderboard makes do with that.")
-    for entry in found.choices:
+    for entry in recommendation.choices:
         if isinstance(sent := entry.costs.get("clients_also_send"), str):
             say(f"{entry.method}: clients also send {sent}.")
         elif "client and class" in str(entry.costs.get("sees")):
             say(f"{entry.method}: clients also send how many examples of each class they have.")
-    for name, count in found.partly.items():
+    for name, count in recommendation.partly.items():
         say(
-            f"{name} has no place: it was run in {count} of these {len(found.scenarios)} scenarios."
+            f"{name} has no place: it was run in {count} of these "
+            f"{len(recommendation.scenarios)} scenarios."
         )
-    if found.best_client_leads:
+    if recommendation.best_client_leads:
         say("The best client alone, by validation, has a higher score than every one model above.")
-    for entry in found.more:
+    for entry in recommendation.more:
         say(
             f"With more exchanges {entry.method} has a score of {entry.score:.2f}. It asks "
             f"{entry.costs['exchanges']:.0f} times and takes {entry.costs['bytes_up']:.1f} times "
@@ -111,16 +115,16 @@ def _networks(count: object) -> str:
     return "one network predicts" if count == 1 else f"{count:.0f} networks predict"
 
 
-def _row(table: Table, one: Taken, kind: str, *costs: str) -> None:
+def _row(table: Table, taken: Taken, kind: str, *costs: str) -> None:
     from fedrepro.numbers.board import VERIFIED
 
-    by_others = one.costs.get("computed") == VERIFIED
+    by_others = taken.costs.get("computed") == VERIFIED
     table.add_row(
         kind,
-        f"{one.method} ({VERIFIED})" if by_others else one.method,
-        f"{one.score:.2f}",
-        f"{one.low:.2f} to {one.high:.2f}",
-        *("–" if math.isnan(share) else f"{100 * share:.1f}" for share in one.accuracy),
+        f"{taken.method} ({VERIFIED})" if by_others else taken.method,
+        f"{taken.score:.2f}",
+        f"{taken.low:.2f} to {taken.high:.2f}",
+        *("–" if math.isnan(share) else f"{100 * share:.1f}" for share in taken.accuracy),
         *costs,
     )
 

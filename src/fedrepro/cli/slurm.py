@@ -106,14 +106,16 @@ def _runs(prefix: str, folder: str) -> dict[str, int]:
     return {name: names.count(name) for name in names}
 
 
-def _ask(*words: str) -> subprocess.CompletedProcess[str]:
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
     """A command of SLURM; what is not there, or does not answer, fails with a word on it."""
     try:
-        return subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE)
+        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     except OSError as error:
-        return subprocess.CompletedProcess(words, 1, "", f"{words[0]}: {error.strerror}")
+        return subprocess.CompletedProcess(command, 1, "", f"{command[0]}: {error.strerror}")
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(words, 1, "", f"{words[0]}: no answer in {PATIENCE} s")
+        return subprocess.CompletedProcess(
+            command, 1, "", f"{command[0]}: no answer in {PATIENCE} s"
+        )
 
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:

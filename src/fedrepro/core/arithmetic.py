@@ -88,9 +88,9 @@ def taken() -> str:
     return _taken
 
 
-def of_words(words: Iterable[str]) -> str:
+def of_words(command: Iterable[str]) -> str:
     """The arithmetic that the words of a stage ask for: portable unless they say otherwise."""
-    arguments = list(words)
+    arguments = list(command)
     at = arguments.index(OPTION) + 1 if OPTION in arguments else len(arguments)
     return arguments[at] if at < len(arguments) else PORTABLE
 

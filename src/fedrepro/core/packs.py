@@ -65,12 +65,12 @@ def claims_file(paper: str) -> Path:
     return _file(paper, OWN_PUBLISHED / f"{paper}.yaml", CLAIMS)
 
 
-def _file(paper: str, own: Path, *names: str) -> Path:
+def _file(paper: str, file: Path, *names: str) -> Path:
     folder = packs().get(paper)
     # an empty one is just being written, as by a shell that sends what we print into it
-    if folder is None or (own.exists() and own.stat().st_size):
-        return own
-    return next((_short(folder / name) for name in names if (folder / name).exists()), own)
+    if folder is None or (file.exists() and file.stat().st_size):
+        return file
+    return next((_short(folder / name) for name in names if (folder / name).exists()), file)
 
 
 def _short(path: Path) -> Path:

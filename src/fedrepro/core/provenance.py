@@ -111,11 +111,11 @@ def _head() -> tuple[str, dict[str, str]]:
     return commit, blobs
 
 
-def _git(*words: str) -> str:
+def _git(*arguments: str) -> str:
     """What git prints, asked in the folder of the package: paths are relative to it."""
     environment = {key: value for key, value in os.environ.items() if key not in FOREIGN}
     return subprocess.run(
-        ["git", *words],
+        ["git", *arguments],
         cwd=sources.PACKAGE,
         env=environment,
         capture_output=True,
@@ -213,14 +213,14 @@ def file_of(component: Component) -> str:
     return f"{component.version} {digest}"
 
 
-def origins(found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The different origins of some files and of what they were computed from, in a fixed order.
 
     Files of before there were digests have fewer keys.
     """
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
-        for source in found
+        for source in sources
         for entry in (source, *source.get("behind", ()))
     ]
     texts = {json.dumps(entry, sort_keys=True) for entry in entries if entry}

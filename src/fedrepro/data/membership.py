@@ -166,7 +166,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
     return _table(np.concatenate(parts, axis=1) if parts else np.empty((4, 0), int), provenance)
 
 
-def _table(rows: np.ndarray, found: Mapping[str, Any]) -> pa.Table:
+def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
     """rows: int64 (4, n) as `_rows` gives them."""
     import pyarrow as pa
 
@@ -180,7 +180,7 @@ def _table(rows: np.ndarray, found: Mapping[str, Any]) -> pa.Table:
             "index": pa.array(index, pa.int32()),
         }
     )
-    return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(found)})
+    return table.replace_schema_metadata({"fedrepro.provenance": json.dumps(provenance)})
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:

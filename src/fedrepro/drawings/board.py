@@ -137,19 +137,19 @@ def _dot(axes: Axes, x: float, y: float, look: Look, size: float) -> None:
     axes.plot(x, y, look.marker, color=look.colour, markersize=size, zorder=4, **edge)
 
 
-def _place(one: pd.Series) -> str:
-    if one["group"] != one["group"]:
+def _place(standing: pd.Series) -> str:
+    if standing["group"] != standing["group"]:
         return "no rank"
-    low, high = int(one["rank_low"]), int(one["rank_high"])
+    low, high = int(standing["rank_low"]), int(standing["rank_high"])
     ranks = f"rank {low}" if low == high else f"rank {low} to {high}"
-    return f"group {int(one['group'])}, {ranks}"
+    return f"group {int(standing['group'])}, {ranks}"
 
 
-def _lines(axes: Axes, board: Mapping[str, Any], own: Frame) -> None:
+def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
     """The baseline, the ceiling, and the method to beat where it has a score."""
     axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
     axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
-    line = own[(own["method"] == board["line"]) & own["score"].notna()]
+    line = rows[(rows["method"] == board["line"]) & rows["score"].notna()]
     if len(line):
         score = float(line["score"].iloc[0])
         axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
@@ -203,11 +203,11 @@ def _ticks(values: pd.Series) -> tuple[list[float], list[str]]:
     return ticks, [f"{value:g}" for value in ticks]
 
 
-def _frontier(axes: Axes, own: Frame) -> None:
+def _frontier(axes: Axes, rows: Frame) -> None:
     best = -math.inf
     xs: list[float] = []
     ys: list[float] = []
-    for _, row in own.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
+    for _, row in rows.sort_values(["bytes_up", "score"], ascending=[True, False]).iterrows():
         if row["score"] > best:
             xs += [row["bytes_up"]] * (2 if xs else 1)
             ys += [best, row["score"]] if ys else [row["score"]]

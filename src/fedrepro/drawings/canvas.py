@@ -289,13 +289,13 @@ def trials_text(*counts: int) -> str:
 
 def draw_lines(
     axes: Axes,
-    found: Mapping[str, Line],
+    lines: Mapping[str, Line],
     look: Mapping[str, Look],
     banded: Collection[str],
     markers: int = 0,
 ) -> None:
     """Lines with bands of one sd. markers: at most so many on a line, 0 for one at each value."""
-    for label, line in found.items():
+    for label, line in lines.items():
         style = look[label]
         if label in banded and any(line.sd):
             strength = 0.13 if style.marker else 0.07

@@ -107,32 +107,32 @@ def _number(value: float) -> str:
     return f"{value:.4g}" if value > NONE else "0"
 
 
-def render(given: GraphMap, suffixes: Sequence[str] = (".svg", ".png")) -> dict[str, bytes]:
+def render(graph: GraphMap, suffixes: Sequence[str] = (".svg", ".png")) -> dict[str, bytes]:
     """The drawing by suffix; the same bytes for the same graph."""
     with rules():
-        drawn = figure(given)
-        return {suffix: image_of(drawn, suffix, given.title) for suffix in suffixes}
+        drawn = figure(graph)
+        return {suffix: image_of(drawn, suffix, graph.title) for suffix in suffixes}
 
 
-def figure(given: GraphMap) -> Figure:
+def figure(graph: GraphMap) -> Figure:
     """The drawing; call it within `rules()`."""
     from matplotlib.figure import Figure
 
     drawn = Figure(figsize=(WIDTH, HEIGHT))
     nodes = drawn.add_axes((0.02, 0.03, 0.44, 0.8))
     matrix = drawn.add_axes((0.56, 0.12, 0.37, 0.37 * WIDTH / HEIGHT))
-    _draw_nodes(nodes, given)
-    _draw_matrix(matrix, given.weights)
-    drawn.text(0.012, 1 - 0.15 / HEIGHT, given.title, fontsize=9, va="center", parse_math=False)
+    _draw_nodes(nodes, graph)
+    _draw_matrix(matrix, graph.weights)
+    drawn.text(0.012, 1 - 0.15 / HEIGHT, graph.title, fontsize=9, va="center", parse_math=False)
     drawn.text(
-        0.012, 1 - 0.33 / HEIGHT, given.subtitle, va="center", color="#444444", parse_math=False
+        0.012, 1 - 0.33 / HEIGHT, graph.subtitle, va="center", color="#444444", parse_math=False
     )
     return drawn
 
 
-def _draw_nodes(axes: Axes, given: GraphMap) -> None:
+def _draw_nodes(axes: Axes, graph: GraphMap) -> None:
     """Edges below, discs and numbers above them."""
-    weights, places, count = given.weights, given.places, len(given.weights)
+    weights, places, count = graph.weights, graph.places, len(graph.weights)
     axes.set(xlim=(-0.16, 1.16), ylim=(-0.16, 1.16), aspect="equal")
     axes.set_axis_off()
     unlike = not np.allclose(weights, weights.T)

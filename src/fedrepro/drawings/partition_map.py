@@ -95,11 +95,11 @@ def map_of(
     )
 
 
-def render(given: PartitionMap, suffixes: Sequence[str] = (".svg", ".png")) -> dict[str, bytes]:
+def render(partition: PartitionMap, suffixes: Sequence[str] = (".svg", ".png")) -> dict[str, bytes]:
     """The drawing by suffix; the same bytes for the same partition."""
     with rules():
-        drawn = figure(given)
-        return {suffix: image_of(drawn, suffix, given.title) for suffix in suffixes}
+        drawn = figure(partition)
+        return {suffix: image_of(drawn, suffix, partition.title) for suffix in suffixes}
 
 
 def words(skew: Skew) -> str:
@@ -133,18 +133,18 @@ def client_order(counts: np.ndarray) -> tuple[np.ndarray, str]:
     return np.lexsort((-purity, counts.argmax(axis=1))), "by main class"
 
 
-def figure(given: PartitionMap) -> Figure:
+def figure(partition: PartitionMap) -> Figure:
     """The drawing; call it within `rules()`."""
     from matplotlib.figure import Figure
 
-    order, ordered = client_order(given.counts)
-    counts = given.counts[order]
+    order, ordered = client_order(partition.counts)
+    counts = partition.counts[order]
     body = min(max(ROW * len(counts), 0.5), MOST_HEIGHT)
     written = body / len(counts) >= READABLE
-    foot = FOOT + {0: 0.0, 30: SLANTED, 90: UPRIGHT}[_slant(given.classes)]
+    foot = FOOT + {0: 0.0, 30: SLANTED, 90: UPRIGHT}[_slant(partition.classes)]
     height = HEAD + body + foot
     drawn = Figure(figsize=(WIDTH, height))
-    ratios = [4.0, 1.2, 1.2] if given.noise is None else [3.1, 1.2, 1.2, 1.2]
+    ratios = [4.0, 1.2, 1.2] if partition.noise is None else [3.1, 1.2, 1.2, 1.2]
     grid = drawn.add_gridspec(
         2,
         len(ratios),
@@ -159,8 +159,8 @@ def figure(given: PartitionMap) -> Figure:
     )
     shares = drawn.add_subplot(grid[1, 0])
     whole = drawn.add_subplot(grid[0, 0], sharex=shares)
-    _draw_map(shares, counts, given.classes)
-    if written and len(given.classes) <= CELLS_NAMED:
+    _draw_map(shares, counts, partition.classes)
+    if written and len(partition.classes) <= CELLS_NAMED:
         _write_counts(shares, counts)
     _draw_whole(whole, counts)
     _clients_axis(shares, len(counts), ordered)
@@ -168,15 +168,15 @@ def figure(given: PartitionMap) -> Figure:
         Column("examples", counts.sum(axis=1).astype(float), BAR, "{:.0f}"),
         Column("distance from all", distances(counts), FAR, "{:.2f}", most=1.0),
     ]
-    if given.noise is not None:
-        columns.append(Column("noise variance", given.noise[order], NOISE, "{:.2g}"))
+    if partition.noise is not None:
+        columns.append(Column("noise variance", partition.noise[order], NOISE, "{:.2g}"))
     for at, column in enumerate(columns, start=1):
         draw = _draw_bars if written else _draw_profile
         draw(drawn.add_subplot(grid[1, at], sharey=shares), column)
     _key(drawn, height)
-    drawn.text(0.012, 1 - 0.15 / height, given.title, fontsize=9, va="center", parse_math=False)
+    drawn.text(0.012, 1 - 0.15 / height, partition.title, fontsize=9, va="center", parse_math=False)
     drawn.text(
-        0.012, 1 - 0.33 / height, given.subtitle, va="center", color="#444444", parse_math=False
+        0.012, 1 - 0.33 / height, partition.subtitle, va="center", color="#444444", parse_math=False
     )
     return drawn
 

@@ -59,10 +59,10 @@ def gamma(n: int, kind: type[np.floating[Any]]) -> float:
     return n * unit / (1 - n * unit)
 
 
-def share_of_bound(found: Array, left: Array, right: Array, rounded: float = 0.0) -> float:
+def share_of_bound(computed: Array, left: Array, right: Array, rounded: float = 0.0) -> float:
     """The largest error of a product as a share of what float32 may be off; infinite for NaN.
 
-    found: (r, c); left: (r, n); right: (n, c). rounded: unit roundoff to which a device shortens
+    computed: (r, c); left: (r, n); right: (n, c). rounded: unit roundoff to which a device shortens
     the factors first. The product to compare with is summed in float64 by numpy itself, without any
     BLAS; it may be off by a γₙ of its own, as may the sum of absolute values.
     """
@@ -72,7 +72,7 @@ def share_of_bound(found: Array, left: Array, right: Array, rounded: float = 0.0
     shortened = (1 + rounded) ** 2
     relative = shortened - 1 + gamma(n, np.float32) * shortened
     exact_gamma = gamma(n, np.float64)
-    share = np.max(np.abs(found - exact) / ((relative + exact_gamma) * sums / (1 - exact_gamma)))
+    share = np.max(np.abs(computed - exact) / ((relative + exact_gamma) * sums / (1 - exact_gamma)))
     return float(share) if np.isfinite(share) else np.inf
 
 

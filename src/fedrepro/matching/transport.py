@@ -74,12 +74,12 @@ def barycentre(
     return points, plans
 
 
-def _carried(own: Array, points: Array) -> Array:
-    """The cheapest way from equal masses at `own` to equal masses at `points`; rows sum to one."""
+def _carried(origins: Array, points: Array) -> Array:
+    """The cheapest way from equal masses at origins to equal masses at points; rows sum to one."""
     # loaded here: planning lists the methods, and must not wait for it
     from ot.lp import emd
 
-    costs = (own**2).sum(1)[:, None] - 2 * own @ points.T + (points**2).sum(1)
-    masses = np.full(len(own), 1.0 / len(own)), np.full(len(points), 1.0 / len(points))
-    plan: Array = emd(*masses, np.maximum(costs, 0.0)) * len(own)
+    costs = (origins**2).sum(1)[:, None] - 2 * origins @ points.T + (points**2).sum(1)
+    masses = np.full(len(origins), 1.0 / len(origins)), np.full(len(points), 1.0 / len(points))
+    plan: Array = emd(*masses, np.maximum(costs, 0.0)) * len(origins)
     return plan

@@ -106,17 +106,19 @@ def dense(
     )
 
 
-def divergence(wanted: torch.Tensor, given: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """Mean over examples of KL(softmax(wanted/T) || softmax(given/T)); logits (B, K)."""
-    return _divergences(wanted / temperature, given / temperature).mean()
+def divergence(
+    wanted: torch.Tensor, logits: torch.Tensor, temperature: float = 1.0
+) -> torch.Tensor:
+    """Mean over examples of KL(softmax(wanted/T) || softmax(logits/T)); logits (B, K)."""
+    return _divergences(wanted / temperature, logits / temperature).mean()
 
 
-def _divergences(wanted: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
-    """KL(softmax(wanted) || softmax(given)) of each example (B,); logits (B, K)."""
+def _divergences(wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+    """KL(softmax(wanted) || softmax(logits)) of each example (B,); logits (B, K)."""
     import torch
 
-    log_wanted, log_given = torch.log_softmax(wanted, dim=1), torch.log_softmax(given, dim=1)
-    return (exponential(log_wanted) * (log_wanted - log_given)).sum(dim=1)
+    log_wanted, log_logits = torch.log_softmax(wanted, dim=1), torch.log_softmax(logits, dim=1)
+    return (exponential(log_wanted) * (log_wanted - log_logits)).sum(dim=1)
 
 
 class _Generator:
@@ -171,10 +173,10 @@ def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: in
     return (mean / (1 - beta1**step)) / (root(square / (1 - beta2**step)) + SMALL)
 
 
-def _apart(theirs: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+def _apart(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
     """Mean over all examples of the divergence where the two predict other classes."""
-    differ = (theirs.argmax(dim=1) != own.argmax(dim=1)).to(theirs.dtype)
-    return (differ * _divergences(theirs, own)).mean()
+    differ = (theirs.argmax(dim=1) != ours.argmax(dim=1)).to(theirs.dtype)
+    return (differ * _divergences(theirs, ours)).mean()
 
 
 def _student(network: Network, tensors: Mapping[str, torch.Tensor]) -> Logits:

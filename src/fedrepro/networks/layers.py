@@ -111,7 +111,7 @@ class Layer(Protocol):
         ...
 
     def forward(
-        self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor: ...
 
 
@@ -142,10 +142,10 @@ class Plain:
         return shape
 
 
-def _affine(own: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+def _affine(tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     """x @ weight + bias, if there is one: (A, B, *shape) to (A, B, units)."""
-    weight = own["weight"]
-    bias = own["bias"] if "bias" in own else weight.new_zeros(len(weight), weight.shape[-1])
+    weight = tensors["weight"]
+    bias = tensors["bias"] if "bias" in tensors else weight.new_zeros(len(weight), weight.shape[-1])
     return affine(x.flatten(2), weight, bias)
 
 
@@ -166,12 +166,14 @@ class Affine:
         """(units,)."""
         return (self.units,)
 
-    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor:
         """(A, B, *shape) to (A, B, units)."""
         if run.descend is None or not self.biased:
-            return _affine(own, x)
+            return _affine(tensors, x)
         out: torch.Tensor = descending().apply(
-            x.flatten(2), own["weight"], own["bias"], run.descend
+            x.flatten(2), tensors["weight"], tensors["bias"], run.descend
         )
         return out
 
@@ -231,14 +233,16 @@ class Variational:
         """(units,)."""
         return (self.units,)
 
-    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor:
         """(A, B, *shape) to (A, B, units); one draw of the weights per model."""
         from torch.nn.functional import softplus
 
-        drawn = {name: own[name] for name in ("weight", "bias")}
+        drawn = {name: tensors[name] for name in ("weight", "bias")}
         if run.noise is not None:
             for name, mean in drawn.items():
-                deviation = softplus(own[f"{name}_spread"])
+                deviation = softplus(tensors[f"{name}_spread"])
                 drawn[name] = mean + deviation * run.noise.normal(mean)
         return _affine(drawn, x)
 
@@ -246,7 +250,9 @@ class Variational:
 class Relu(Plain):
     """max(x, 0); not in place, because x may be a view, whose gradient would be copied."""
 
-    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor:
         """Shapes as given."""
         out = x.relu()
         run.record(out)
@@ -259,7 +265,9 @@ class Dropout(Plain):
 
     rate: float
 
-    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor:
         """Shapes as given."""
         if run.noise is None or not self.rate:
             return x
@@ -287,16 +295,18 @@ class Convolution2d:
         grown = 2 * self.padding - self.kernel + 1
         return (self.channels, shape[1] + grown, shape[2] + grown)
 
-    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor:
         """(A, B, C, H, W) to (A, B, channels, H', W')."""
         import torch
         from torch.nn.functional import conv2d
 
         models = len(x)
         if run.convolution == "unfolded" and models > 1:
-            maps = convolved(x, own["weight"], self.padding)
-            return maps + own["bias"][:, None, :, None, None] if self.biased else maps
-        inputs, weight = beside(x), own["weight"].flatten(0, 1)
+            maps = convolved(x, tensors["weight"], self.padding)
+            return maps + tensors["bias"][:, None, :, None, None] if self.biased else maps
+        inputs, weight = beside(x), tensors["weight"].flatten(0, 1)
         if run.convolution == "channels_last":
             inputs = inputs.contiguous(memory_format=torch.channels_last)
             if inputs.shape[1] == 1:
@@ -305,7 +315,7 @@ class Convolution2d:
                 _, _, height, width = inputs.shape
                 inputs = inputs.as_strided(inputs.shape, (height * width, 1, width, 1))
             weight = weight.contiguous(memory_format=torch.channels_last)
-        bias = own["bias"].flatten() if self.biased else None
+        bias = tensors["bias"].flatten() if self.biased else None
         out = conv2d(inputs, weight, bias, padding=self.padding, groups=models)
         return apart(out, models)
 
@@ -317,7 +327,9 @@ class MaxPool(Plain):
         """(channels, height // 2, width // 2)."""
         return (shape[0], shape[1] // 2, shape[2] // 2)
 
-    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor:
         """(A, B, C, H, W) to (A, B, C, H // 2, W // 2)."""
         from torch.nn.functional import max_pool2d
 

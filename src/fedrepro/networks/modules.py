@@ -95,7 +95,7 @@ class OwnModule:
         """(classes,)."""
         return (self.classes,)
 
-    def forward(self, own: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
+    def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         """(A, B, *shape) to (A, B, classes)."""
         import torch
 
@@ -104,17 +104,19 @@ class OwnModule:
         seeds = [None] * len(x) if run.noise is None else run.noise.seeds(len(x))
         if len(x) > 1 and self.together:
             with _seeded(seeds[0], x.device):
-                stacked: torch.Tensor = torch.vmap(self.logits, randomness="different")({**own}, x)
+                stacked: torch.Tensor = torch.vmap(self.logits, randomness="different")(
+                    {**tensors}, x
+                )
             return stacked
         logits = []
         for model, seed in enumerate(seeds):
             with _seeded(seed, x.device):
                 logits.append(
-                    self.logits({name: value[model] for name, value in own.items()}, x[model])
+                    self.logits({name: value[model] for name, value in tensors.items()}, x[model])
                 )
         return torch.stack(logits)
 
-    def logits(self, own: Tensors, x: torch.Tensor) -> torch.Tensor:
+    def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
         """Of one model: tensors (*shape) by name and x (B, *shape) to (B, classes)."""
         import torch
 
@@ -122,7 +124,7 @@ class OwnModule:
             name: value.to(x.device, x.dtype if value.is_floating_point() else value.dtype)
             for name, value in self.module.named_buffers()
         }
-        logits: torch.Tensor = torch.func.functional_call(self.module, {**own, **buffers}, (x,))
+        logits: torch.Tensor = torch.func.functional_call(self.module, {**tensors, **buffers}, (x,))
         return logits
 
     @cached_property

@@ -33,13 +33,15 @@ class Embedding:
         """(T, size)."""
         return (*shape, self.size)
 
-    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor:
         """(A, B, T) to (A, B, T, size)."""
         import torch
         from torch.nn.functional import embedding
 
         first = torch.arange(len(x), device=x.device) * self.codes
-        return embedding(x.long() + first[:, None, None], own["table"].flatten(0, 1))
+        return embedding(x.long() + first[:, None, None], tensors["table"].flatten(0, 1))
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,9 @@ class EachPosition:
         """(units,), of each position."""
         return shape[1:]
 
-    def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
+    def forward(
+        self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
+    ) -> torch.Tensor:
         """(A, B, T, units) to (A, B·T, units)."""
         return x.flatten(1, 2)
 

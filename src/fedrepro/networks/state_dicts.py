@@ -244,17 +244,17 @@ def _follows(above: StoredLayer, below: StoredLayer) -> bool:
     return inputs == outputs and bool(below.weight.ndim == above.weight.ndim)
 
 
-def _require_one_order(found: list[StoredLayer], where: str) -> None:
+def _require_one_order(layers: list[StoredLayer], where: str) -> None:
     """Refuse an order that shapes leave open, unless the names count the layers in that order."""
-    shapes = [layer.weight.shape for layer in found]
+    shapes = [layer.weight.shape for layer in layers]
     for shape, count in Counter(shapes).items():
-        same = [layer.name for layer in found if layer.weight.shape == shape]
+        same = [layer.name for layer in layers if layer.weight.shape == shape]
         if count > 1 and not _counted(same):
             raise _open_order(same, where)
-    orders = _orders(found)
+    orders = _orders(layers)
     next(orders)
-    if any(orders) and not _counted([layer.name for layer in found]):
-        raise _open_order([layer.name for layer in found], where)
+    if any(orders) and not _counted([layer.name for layer in layers]):
+        raise _open_order([layer.name for layer in layers], where)
 
 
 def _open_order(names: Sequence[str], where: str) -> FedreproError:
@@ -272,7 +272,7 @@ def _counted(names: Sequence[str]) -> bool:
     return all(earlier < later for earlier, later in pairwise(numbers))
 
 
-def _orders(found: Sequence[StoredLayer]) -> Iterator[bool]:
+def _orders(layers: Sequence[StoredLayer]) -> Iterator[bool]:
     """Once for every order of different shapes in which the layers fit together."""
 
     def from_here(last: StoredLayer | None, left: list[StoredLayer]) -> Iterator[bool]:
@@ -285,16 +285,16 @@ def _orders(found: Sequence[StoredLayer]) -> Iterator[bool]:
             tried.add(layer.weight.shape)
             yield from from_here(layer, left[:place] + left[place + 1 :])
 
-    return from_here(None, list(found))
+    return from_here(None, list(layers))
 
 
 # ----------------------------------------------------------------------------- clients and model
 
 
 def _require_same(
-    own: Sequence[StoredLayer], where: str, first: Sequence[StoredLayer], there: str
+    layers: Sequence[StoredLayer], where: str, first: Sequence[StoredLayer], there: str
 ) -> None:
-    for layer, other in zip(own, first, strict=False):
+    for layer, other in zip(layers, first, strict=False):
         if layer.biased != other.biased:
             without = where if other.biased else there
             raise FedreproError(
@@ -307,9 +307,9 @@ def _require_same(
                 f"{there} has '{other.name}' of shape {other.weight.shape}; only networks of one "
                 "architecture are combined"
             )
-    if len(own) != len(first):
+    if len(layers) != len(first):
         raise FedreproError(
-            f"{where} has {len(own)} layers and {there} {len(first)}; only networks of one "
+            f"{where} has {len(layers)} layers and {there} {len(first)}; only networks of one "
             "architecture are combined"
         )
 

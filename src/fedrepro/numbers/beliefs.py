@@ -28,10 +28,10 @@ WORST: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def predicted(
-    network: Network, own: Tensors, split: EvaluationSplit, samples: int, place: Rng
+    network: Network, belief: Tensors, split: EvaluationSplit, samples: int, place: Rng
 ) -> tuple[np.ndarray, np.ndarray]:
     """Class scores (n, K) and what was asked, int64 (n,), of one node's belief."""
-    return _asked(network, split, predict_belief(network, own, split.examples, samples, place))
+    return _asked(network, split, predict_belief(network, belief, split.examples, samples, place))
 
 
 def _asked(
@@ -64,19 +64,19 @@ def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
     return float(np.abs(gaps).sum() / len(labels))
 
 
-def accuracy_of_means(network: Network, own: Tensors, split: EvaluationSplit) -> float:
+def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit) -> float:
     """Accuracy of the network whose weights are the means of a belief."""
-    means = {name: value[None] for name, value in own.items()}
+    means = {name: value[None] for name, value in belief.items()}
     scores, labels = _asked(network, split, probabilities(network, means, None, split.examples))
     return float((scores.argmax(1) == labels).mean())
 
 
-def spreads(network: Network, own: Tensors) -> dict[str, float]:
+def spreads(network: Network, belief: Tensors) -> dict[str, float]:
     """Quantiles over all weights of their standard deviations; none of a network without."""
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
         return {}
-    deviations = np.concatenate([np.logaddexp(0, own[name].ravel()) for name in names])
+    deviations = np.concatenate([np.logaddexp(0, belief[name].ravel()) for name in names])
     quantiles = np.quantile(deviations, list(QUANTILES.values()))
     return dict(zip(QUANTILES, quantiles.tolist(), strict=True))
 

@@ -104,8 +104,8 @@ class Ground:
         """Those that have a score, in the order of the exhibits."""
         return [scene for scene, gap in self.gaps.items() if gap >= self.board.least_gap]
 
-    def _base(self, found: Mapping[str, Reached]) -> np.ndarray:
-        return found[self.board.baseline].accuracy
+    def _base(self, reached: Mapping[str, Reached]) -> np.ndarray:
+        return reached[self.board.baseline].accuracy
 
     def scores(self, scene: Scene, label: str) -> np.ndarray:
         """The score of a method in each trial, (T,)."""
@@ -189,12 +189,12 @@ def _require_data(board: Board, part: ExhibitFiles) -> None:
 
 def _tell(
     methods: dict[tuple[str, str], Method],
-    found: Mapping[Scene, Mapping[str, Reached]],
+    scenes: Mapping[Scene, Mapping[str, Reached]],
     part: ExhibitFiles,
     computed: str = HERE,
 ) -> None:
     """Note what an exhibit says of its methods, where no other has said it."""
-    for scene, by_label in found.items():
+    for scene, by_label in scenes.items():
         for description in part.about["methods"]:
             key = scene.starts, description["label"]
             if description["label"] in by_label and key not in methods:

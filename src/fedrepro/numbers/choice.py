@@ -80,12 +80,12 @@ def candidates(
 
 
 def criterion_of(
-    own: pd.DataFrame, series: Series, choice: Choice, setting: Setting, trials: int, where: str
+    rows: pd.DataFrame, series: Series, choice: Choice, setting: Setting, trials: int, where: str
 ) -> Sequence[float]:
     """What a setting is chosen by, a value per trial. Errors: FedreproError if metrics lack it."""
     key = choice.metric, choice.split
     at_end = choice.over == "end"
-    values = series.get(key, ()) if at_end else _over_rounds(own, choice, trials)
+    values = series.get(key, ()) if at_end else _over_rounds(rows, choice, trials)
     if choice.over in TOGETHER and series.get(key):  # one that diverged in the end is out as well
         values = [value + 0 * end for value, end in zip(values, series[key], strict=True)]
     if not values:
@@ -98,9 +98,9 @@ def criterion_of(
     return values
 
 
-def _at_last_rung(own: pd.DataFrame, race: int) -> pd.DataFrame:
+def _at_last_rung(rows: pd.DataFrame, race: int) -> pd.DataFrame:
     """The rows of the last rung that a setting came to in all trials."""
-    due = own[own["round"].isin(rungs(race))]
+    due = rows[rows["round"].isin(rungs(race))]
     trials = due.groupby("round")["trial"].nunique()
     last_rung: pd.DataFrame = due[due["round"] == trials.index[trials == trials.max()].max()]
     return last_rung
@@ -117,10 +117,10 @@ def _shared_rounds(rows: Iterable[pd.DataFrame], choice: Choice) -> float:
     return min(last, default=math.inf)
 
 
-def _over_rounds(own: pd.DataFrame, choice: Choice, trials: int) -> Sequence[float]:
+def _over_rounds(rows: pd.DataFrame, choice: Choice, trials: int) -> Sequence[float]:
     """One value per trial from its curve; none if a trial has no curve."""
-    wanted = (own["metric"] == choice.metric) & (own["split"] == choice.split)
-    done = own[wanted & ~is_final(own)].sort_values(["trial", "round"], kind="stable")
+    wanted = (rows["metric"] == choice.metric) & (rows["split"] == choice.split)
+    done = rows[wanted & ~is_final(rows)].sort_values(["trial", "round"], kind="stable")
     curves = [
         list(zip(group["round"].astype(float), group["value"].astype(float), strict=True))
         for group in (done[done["trial"] == trial] for trial in range(trials))

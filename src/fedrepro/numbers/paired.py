@@ -149,14 +149,14 @@ def _difference(
     )
 
 
-def verdict(found: Sequence[PairedDifference], metric: str) -> str:
+def verdict(differences: Sequence[PairedDifference], metric: str) -> str:
     """What the differences come to, in a sentence."""
-    one, other = found[0].labels
+    one, other = differences[0].labels
     better = all_metrics()[metric].better or 1
-    signs = [row.sign * better for row in found]
+    signs = [row.sign * better for row in differences]
     words = ("better", "worse") if all_metrics()[metric].better else ("larger", "smaller")
     return (
-        f"{one} is {words[0]} than {other} at {signs.count(1)} of {len(found)} points, "
+        f"{one} is {words[0]} than {other} at {signs.count(1)} of {len(differences)} points, "
         f"{words[1]} at {signs.count(-1)}, and not told apart at {signs.count(0)} (95 % intervals "
         "of the paired difference, each point by itself)"
     )

@@ -143,12 +143,12 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
         open_to = open_to[[_with_models(row) for row in open_to.to_dict("records")]]
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
 
-    def taken(own: pd.DataFrame, groups: Iterable[int]) -> list[Taken]:
-        scores = _scores(there[there["method"].isin(own.index)], near)
+    def taken(rows: pd.DataFrame, groups: Iterable[int]) -> list[Taken]:
+        scores = _scores(there[there["method"].isin(rows.index)], near)
         chosen = [
             standing for standing in standings(scores, names, Rng(0)) if standing.group in groups
         ]
-        costs = {str(name): row for name, row in own.to_dict("index").items()}
+        costs = {str(name): row for name, row in rows.to_dict("index").items()}
         return [
             Taken(
                 str(costs[standing.method]["class"]),

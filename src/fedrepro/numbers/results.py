@@ -136,10 +136,10 @@ def _is_there(exhibit: Exhibit, folder: Path) -> bool:
 
 
 def _add(
-    rows: dict[tuple[str, ...], dict[str, Any]], exhibit: Exhibit, own: Sequence[dict[str, Any]]
+    rows: dict[tuple[str, ...], dict[str, Any]], exhibit: Exhibit, added: Sequence[dict[str, Any]]
 ) -> None:
     """Numbers that several exhibits show stand once: those that are equal in every trial."""
-    for row in own:
+    for row in added:
         key = tuple(map(str, row.values()))  # a missing sd is no number, and equals none
         entry = rows.setdefault(key, {**row, "exhibits": exhibit.key})
         shown = entry["exhibits"].split()
@@ -225,19 +225,19 @@ class ScenarioRows:
     rows: tuple[tuple[str, ...], ...]
 
 
-def common(found: Results) -> list[str]:
+def common(results: Results) -> list[str]:
     """What is the same in every row, a line each: `dataset: digits`."""
-    table = found.table
+    table = results.table
     same = [name for name in SCENARIO if table[name].nunique() == 1]
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
 
-def blocks(found: Results) -> Iterator[ScenarioRows]:
+def blocks(results: Results) -> Iterator[ScenarioRows]:
     """The table in pieces that a terminal is wide enough for, a scenario after another.
 
     Rows of a scenario keep the order of the table, and scenarios that of their first rows.
     """
-    table, place = found.table, [*SCENARIO, "clients"]
+    table, place = results.table, [*SCENARIO, "clients"]
     differ = [name for name in place if table[name].nunique() > 1]
     wide = "metric" not in table
     by_scenario: dict[tuple[object, ...], list[dict[Any, Any]]] = {}
@@ -290,5 +290,5 @@ def _number(value: float, digits: int = 6) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}g}"
 
 
-def as_csv(found: Results) -> str:
-    return csv_text(found.table)
+def as_csv(results: Results) -> str:
+    return csv_text(results.table)

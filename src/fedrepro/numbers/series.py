@@ -85,9 +85,9 @@ def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
-def end_series(own: pd.DataFrame, token: str, trials: int, where: str) -> Series:
+def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
     """Values over the first trials of every metric that one setting ended with."""
-    last = own[is_final(own)]
+    last = rows[is_final(rows)]
     if last.empty:
         raise FedreproError(
             f"{where}: the metrics hold nothing of {token}; delete them and start again"
@@ -95,16 +95,16 @@ def end_series(own: pd.DataFrame, token: str, trials: int, where: str) -> Series
     return by_metric(last, token, trials, where)
 
 
-def by_metric(own: pd.DataFrame, token: str, trials: int, where: str) -> Series:
+def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
     """(metric, split) -> a value per trial; every trial must be there, once.
 
     A setting that a method left out in some trial has nothing but in which trials it did.
     """
-    left_out = set(own.loc[own["metric"] == LEFT_OUT, "trial"])
+    left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
     if left_out:
         return {(LEFT_OUT, ""): [float(trial in left_out) for trial in range(trials)]}
     groups: dict[tuple[str, str], dict[str, list[float]]] = {}
-    columns = (own[name].tolist() for name in ("metric", "split", "trial", "value"))
+    columns = (rows[name].tolist() for name in ("metric", "split", "trial", "value"))
     for metric, split, trial, value in zip(*columns, strict=True):
         group = groups.setdefault((metric, split), {"trial": [], "value": []})
         group["trial"].append(trial)

@@ -162,13 +162,13 @@ def _cell(value: Value) -> Any:
 
 
 def _round_rows(
-    own: pd.DataFrame, setting: Setting, trials: int, where: str
+    rows: pd.DataFrame, setting: Setting, trials: int, where: str
 ) -> Iterator[dict[str, Any]]:
     """The numbers of single rounds; none for a method that has no rounds."""
-    own = own[~is_final(own) & ~own["metric"].isin(OF_ROUNDS)]
-    for done in sorted({int(value) for value in own["round"]}):
+    rows = rows[~is_final(rows) & ~rows["metric"].isin(OF_ROUNDS)]
+    for done in sorted({int(value) for value in rows["round"]}):
         series = by_metric(
-            own[own["round"] == done], setting.token, trials, f"{where}, round {done}"
+            rows[rows["round"] == done], setting.token, trials, f"{where}, round {done}"
         )
         for row in _number_rows(series, setting):
             yield {ROUND: done, **row}

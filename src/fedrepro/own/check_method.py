@@ -129,24 +129,24 @@ def problem_for(item: Component) -> SmallProblem:
     return digits_problem(model, pooled="partition" in scenario, **training)
 
 
-def _tried(run: Callable[..., Any], item: Component, given: SmallProblem | None) -> str:
+def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
     """Why it does not hold; empty where it does."""
     try:
-        run(item, given)
+        run(item, problem)
     except (Broken, FedreproError) as error:
         return str(error)
     except Exception as error:  # a stranger's code may raise anything
         message = f"{type(error).__name__}: {error}{_place(error, item.file)}"
-        return message + _undeclared(item, given) if "None" in str(error) else message
+        return message + _undeclared(item, problem) if "None" in str(error) else message
     return ""
 
 
-def _undeclared(item: Component, given: SmallProblem | None) -> str:
+def _undeclared(item: Component, problem: SmallProblem | None) -> str:
     """What the file reads of `info` and its method does not ask for, so that it is None."""
-    if given is None:
+    if problem is None:
         return ""
     read = dict.fromkeys(re.findall(r"\binfo\.(\w+)", Path(item.file).read_text(encoding="utf-8")))
-    handed = allowed(given.info, item)
+    handed = allowed(problem.info, item)
     none = [f"info.{name}" for name in read if getattr(handed, name, item) is None]
     return f"; {none[0]} is None where `needs` does not declare it" if none else ""
 
@@ -161,18 +161,18 @@ def _place(error: Exception, file: str) -> str:
     return f" ({os.path.basename(file)}, line {lines[-1]})" if lines else ""
 
 
-def _at_once(item: Component, given: SmallProblem) -> dict[str, float]:
+def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
     """Accuracy, sizes, messages and seconds of a one-shot method or a control."""
-    info, rng = allowed(given.info, item), Rng(0)
+    info, rng = allowed(problem.info, item), Rng(0)
     spec = item.spec()
     done = worked(
-        spec, given.models, info, rng, Prepare(item.meta["prepare"], given.models, info, rng)
+        spec, problem.models, info, rng, Prepare(item.meta["prepare"], problem.models, info, rng)
     )
     if done.made is None:
         raise FedreproError("it has no model of these clients (None)")
     if not all(model.finite for model in each(done.made)):
         raise FedreproError("its model has weights that are not finite")
-    draws, splits = Draws(rng), {"test": given.test}
+    draws, splits = Draws(rng), {"test": problem.test}
     if isinstance(done.made, GlobalModel):
         values = measure(done.made, splits, draws)
     else:
@@ -181,11 +181,11 @@ def _at_once(item: Component, given: SmallProblem) -> dict[str, float]:
     return numbers | {"seconds": done.server, "client_seconds": done.further.seconds}
 
 
-def _in_rounds(item: Component, given: SmallProblem) -> dict[str, float]:
+def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
     """The same of some rounds, after which it is measured."""
-    spec, clients = item.spec(), watched(item, given.clients)
+    spec, clients = item.spec(), watched(item, problem.clients)
     judge = _judge(spec, clients)
-    info, splits = allowed(given.info, item), {"test": given.test}
+    info, splits = allowed(problem.info, item), {"test": problem.test}
     trial = TrialRounds(spec, judge, info, Measuring.parse("auto"), splits)
     rounds = min(trial.made.rounds, MOST_ROUNDS)
     with temporary_folder() as folder:
@@ -206,12 +206,12 @@ def _judge(spec: Spec, clients: Any) -> Judge:
     return NodeJudge(spec, clients) if on_graph else GlobalJudge(spec, clients)
 
 
-def _alone(given: SmallProblem) -> float:
+def _alone(problem: SmallProblem) -> float:
     """The mean accuracy of the clients' own models."""
-    tensors = given.models.tensors
+    tensors = problem.models.tensors
     models = [
-        GlobalModel(given.models.model, {name: value[[j]] for name, value in tensors.items()})
-        for j in range(given.models.clients)
+        GlobalModel(problem.models.model, {name: value[[j]] for name, value in tensors.items()})
+        for j in range(problem.models.clients)
     ]
-    numbers, _ = measure_alone(models, {"test": given.test}, Draws(Rng(0)))
+    numbers, _ = measure_alone(models, {"test": problem.test}, Draws(Rng(0)))
     return next(number.value for number in numbers if number.metric == "accuracy")

@@ -126,11 +126,11 @@ def each(made: Made) -> list[GlobalModel]:
     return [made] if isinstance(made, GlobalModel) else list(made)
 
 
-def scores_of(model: GlobalModel, given: SmallProblem) -> torch.Tensor:
+def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
     """Class probabilities of the training examples, (N, K)."""
-    network = network_of(model.model, given.models.shape, given.models.classes)
+    network = network_of(model.model, problem.models.shape, problem.models.classes)
     try:
-        return probabilities(network, model.tensors, model.weights, given.clients.data.examples)
+        return probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
     except (RuntimeError, ValueError) as error:
         forms = {name: np.shape(value) for name, value in model.tensors.items()}
         raise Broken(f"its networks cannot predict, with tensors of shapes {forms}") from error
@@ -139,7 +139,7 @@ def scores_of(model: GlobalModel, given: SmallProblem) -> torch.Tensor:
 # ----------------------------------------------------------------------------------------- checks
 
 
-def says_what_it_is(item: Component, given: SmallProblem | None = None) -> None:
+def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
     """Needs that there are, a label, a first line, and that it is measured on test examples."""
     meta = item.meta
     strange = sorted(meta["needs"] - set(NEEDS))
@@ -149,7 +149,7 @@ def says_what_it_is(item: Component, given: SmallProblem | None = None) -> None:
     hold("test" in meta["evaluate"], "it is not measured on test examples: put test in `evaluate`")
 
 
-def tries_settings(item: Component, given: SmallProblem | None = None) -> None:
+def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
     """What its grid has are settings, few enough, and the default is one of them."""
     grid = item.meta["grid"]
     settings = list(item.spec({key: list(values) for key, values in grid.items()}).expand())
@@ -157,27 +157,27 @@ def tries_settings(item: Component, given: SmallProblem | None = None) -> None:
     hold(item.spec() in settings, "its grid leaves the default setting out")
 
 
-def predicts(item: Component, given: SmallProblem) -> None:
+def predicts(item: Component, problem: SmallProblem) -> None:
     """Finite probabilities from what it declares, and numbers whose meaning is known."""
-    made = made_of(item, _copied(given.models), allowed(given.info, item), {})
-    known, shape = set(metrics_of(item.spec())), (len(given.labels), given.models.classes)
+    made = made_of(item, _copied(problem.models), allowed(problem.info, item), {})
+    known, shape = set(metrics_of(item.spec())), (len(problem.labels), problem.models.classes)
     for model in each(made):
-        scores = scores_of(model, given)
+        scores = scores_of(model, problem)
         hold(
             tuple(scores.shape) == shape, f"its predictions are {tuple(scores.shape)}: not {shape}"
         )
         hold(bool(torch.isfinite(scores).all()), "its predictions are no finite numbers")
         if model.weights is not None:
-            due = (model.networks, given.models.classes)
+            due = (model.networks, problem.models.classes)
             hold(model.weights.shape == due, f"its weights are {model.weights.shape}, not {due}")
             hold(np.allclose(model.weights.sum(0), 1), "the weights of a class do not add up to 1")
         _known({*model.diagnostics}, known, "its diagnostics")
 
 
-def repeats(item: Component, given: SmallProblem) -> None:
+def repeats(item: Component, problem: SmallProblem) -> None:
     """The same bytes at the second call, and models of clients that stay as they are."""
-    before, models = given.models.tensors, _copied(given.models)
-    info = allowed(given.info, item)
+    before, models = problem.models.tensors, _copied(problem.models)
+    info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
     changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
     hold(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
@@ -187,18 +187,18 @@ def repeats(item: Component, given: SmallProblem) -> None:
         hold(not differing, f"a second call makes another {differing[:1]}: draw from rng.stream")
 
 
-def reports(item: Component, given: SmallProblem) -> None:
+def reports(item: Component, problem: SmallProblem) -> None:
     """A round with what is declared, numbers whose meaning is known, and a model that predicts."""
-    made, clients, info = _begun(item, given)
+    made, clients, info = _begun(item, problem)
     state, report = made.round(made.init(clients, info, Rng(0)), clients, info, Rng(0).at(round=0))
     _reported(item, report, clients)
-    scores = scores_of(made.model(state, clients), given)
+    scores = scores_of(made.model(state, clients), problem)
     hold(bool(torch.isfinite(scores).all()), "its predictions are no finite numbers")
 
 
-def believes(item: Component, given: SmallProblem) -> None:
+def believes(item: Component, problem: SmallProblem) -> None:
     """The same on a graph: both beliefs of every node, float32 and finite, before and after."""
-    made, peers, info = _begun(item, given)
+    made, peers, info = _begun(item, problem)
     begun = made.init(peers, info, Rng(0))
     state, report = made.round(begun, peers, info, Rng(0).at(round=0))
     _reported(item, report, peers)
@@ -216,9 +216,9 @@ def believes(item: Component, given: SmallProblem) -> None:
             hold(types == {"float32"}, f"weights of a belief are {', '.join(sorted(types))}")
 
 
-def goes_on(item: Component, given: SmallProblem) -> None:
+def goes_on(item: Component, problem: SmallProblem) -> None:
     """A round changes nothing that it is given, and goes on alike from a state that was saved."""
-    made, clients, info = _begun(item, given)
+    made, clients, info = _begun(item, problem)
     with temporary_folder() as folder:
         path = folder / "state.pt"
 
@@ -243,7 +243,7 @@ def goes_on(item: Component, given: SmallProblem) -> None:
             state = after
 
 
-def simulates(item: Component, given: SmallProblem | None = None) -> None:
+def simulates(item: Component, problem: SmallProblem | None = None) -> None:
     """Numbers whose meaning is known, the same at the second call."""
     spec = item.spec()
     first, second = (item.make(Simulated, rng=Rng(0), **spec.values) for _ in range(2))
@@ -258,9 +258,9 @@ def _copied(models: LocalModels) -> LocalModels:
     return replace(models, tensors={name: value.copy() for name, value in models.tensors.items()})
 
 
-def _begun(item: Component, given: SmallProblem) -> tuple[Any, Any, ClientInfo]:
+def _begun(item: Component, problem: SmallProblem) -> tuple[Any, Any, ClientInfo]:
     """A method in rounds, its clients, and what it is told."""
-    return item.fn(), watched(item, given.clients), allowed(given.info, item)
+    return item.fn(), watched(item, problem.clients), allowed(problem.info, item)
 
 
 def _reported(item: Component, report: Report, clients: Clients) -> None:

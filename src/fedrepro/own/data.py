@@ -118,17 +118,19 @@ def _whole(name: str) -> int | None:
     return int(number) if number.is_integer() else None
 
 
-def _examples(path: Path, own: OwnExamples, places: Mapping[str, int], form: DataForm) -> Examples:
-    shape, wanted = own.x.shape[1:], form.shape
+def _examples(
+    path: Path, examples: OwnExamples, places: Mapping[str, int], form: DataForm
+) -> Examples:
+    shape, wanted = examples.x.shape[1:], form.shape
     flat = len(shape) == 1 or len(wanted) == 1
     if math.prod(shape) != math.prod(wanted) or not (flat or _bare(shape) == _bare(wanted)):
         raise FedreproError(
             f"{path} has examples of shape {_times(shape)}, and the networks take "
             f"{_times(wanted)}: give them as the networks were trained on them"
         )
-    inputs = own.x.reshape(len(own.x), -1).astype(np.float32) / np.float32(form.divide)
-    number = np.array([places[name] for name in own.classes], np.int64)
-    return Examples(tensor_of(inputs), tensor_of(number[own.y]))
+    inputs = examples.x.reshape(len(examples.x), -1).astype(np.float32) / np.float32(form.divide)
+    number = np.array([places[name] for name in examples.classes], np.int64)
+    return Examples(tensor_of(inputs), tensor_of(number[examples.y]))
 
 
 def _bare(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -45,12 +45,12 @@ def _by_leaderboards(known: set[str]) -> dict[str, str]:
     }
 
 
-def _entries(found: Any) -> Iterator[dict[str, Any]]:
+def _entries(node: Any) -> Iterator[dict[str, Any]]:
     """All entries with a name and a label."""
-    if isinstance(found, dict):
-        if isinstance(found.get("name"), str) and "label" in found:
-            yield found
-        found = list(found.values())
-    if isinstance(found, list):
-        for part in found:
+    if isinstance(node, dict):
+        if isinstance(node.get("name"), str) and "label" in node:
+            yield node
+        node = list(node.values())
+    if isinstance(node, list):
+        for part in node:
             yield from _entries(part)

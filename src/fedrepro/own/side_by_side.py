@@ -186,10 +186,10 @@ def _accuracy(made: Made, ground: OwnGround, examples: Examples | None, draws: D
 # -------------------------------------------------------------------------------------- written
 
 
-def as_frame(found: AllOfThem) -> pd.DataFrame:
+def as_frame(comparison: AllOfThem) -> pd.DataFrame:
     """The table with every column; the methods that could not be applied at the end, with why."""
     rows = []
-    for entry in (*found.applied, *found.left_out):
+    for entry in (*comparison.applied, *comparison.left_out):
         row = {
             "method": entry.item.name,
             "label": entry.label,
@@ -209,21 +209,21 @@ def as_frame(found: AllOfThem) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def as_csv_text(found: AllOfThem) -> str:
+def as_csv_text(comparison: AllOfThem) -> str:
     """`as_frame` as csv."""
-    return csv_text(as_frame(found))
+    return csv_text(as_frame(comparison))
 
 
-def _write(found: AllOfThem, ground: OwnGround, out: Path) -> None:
+def _write(comparison: AllOfThem, ground: OwnGround, out: Path) -> None:
     """The folder, whole or not at all: a model of each method that makes one, and the table."""
     part = out.with_name(f".{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     try:
-        for entry in found.applied:
+        for entry in comparison.applied:
             state = _state(entry.made, ground)
             if state is not None:
                 save_state(part / f"{entry.item.name}.pt", state)
-        write_text(part / TABLE, as_csv_text(found))
+        write_text(part / TABLE, as_csv_text(comparison))
         part.rename(out)
     finally:
         shutil.rmtree(part, ignore_errors=True)

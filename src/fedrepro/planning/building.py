@@ -55,7 +55,7 @@ class PaperData(TypedDict):
     exhibits: Mapping[str, ExhibitData]
 
 
-def exhibit(*others: ExhibitData, **own: Unpack[ExhibitData]) -> ExhibitData:
+def exhibit(*others: ExhibitData, **keys: Unpack[ExhibitData]) -> ExhibitData:
     """An exhibit of these keys, over those of others, of which the last wins.
 
     A key is taken whole: `at`, `cases` and `parameters` of another are replaced, and not merged as
@@ -64,7 +64,7 @@ def exhibit(*others: ExhibitData, **own: Unpack[ExhibitData]) -> ExhibitData:
     merged: ExhibitData = {}
     for other in others:
         merged.update(other)
-    merged.update(own)
+    merged.update(keys)
     return merged
 
 
@@ -78,6 +78,6 @@ def like(other: Entry, label: str = "", /, **changes: Any) -> Entry:
     return {**other, **({"label": label} if label else {}), **changes}
 
 
-def text(words: str) -> str:
+def text(sentence: str) -> str:
     """A sentence that was written over several lines, in one."""
-    return " ".join(line.strip(" ") for line in words.strip(" \n").split("\n"))
+    return " ".join(line.strip(" ") for line in sentence.strip(" \n").split("\n"))

@@ -247,14 +247,14 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
     return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
 
 
-def _drawing(given: Any, where: str) -> Drawing:
+def _drawing(drawing: Any, where: str) -> Drawing:
     """The drawing that an exhibit names, with its options."""
-    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+    if not isinstance(drawing, Mapping) or not isinstance(drawing.get("name"), str):
         raise FedreproError(
             f"{where}: drawing must be a name, or {{name: ...}} with options beside it, not "
-            f"{shown(given)}"
+            f"{shown(drawing)}"
         )
-    options, known = dict(given), components(DRAWING)
+    options, known = dict(drawing), components(DRAWING)
     name = options.pop("name")
     if name not in known:
         raise unknown(DRAWING, name, known, where)

@@ -99,19 +99,19 @@ class StageJob:
     out: str
 
 
-def jobs_before(plan: Plan, found: EntryRun, root: str, mirror: str) -> Iterator[StageJob]:
+def jobs_before(plan: Plan, entry: EntryRun, root: str, mirror: str) -> Iterator[StageJob]:
     """The stages whose results a run is computed from, in their order: data, who holds what, local
     models. They are the same for every method.
 
     root: folder that the plan's paths are named from here. mirror: folder with copies of raw files.
     """
-    run = found.run
+    run = entry.run
     if run.scenario is None:
         return
     for spec in filter(None, (run.scenario.dataset, public_data_of(run.method))):
         yield from _data_jobs(plan, spec, root, mirror)
-    data, members = _inputs(plan, found, root)
-    seed, trials = str(plan.config.seed), str(found.trials)
+    data, members = _inputs(plan, entry, root)
+    seed, trials = str(plan.config.seed), str(entry.trials)
     same = ("--data", data, "--trials", trials, "--seed", seed)
     yield StageJob(
         ("partition", "--partition", run.scenario.partition.token, *same, "--out", members), members
@@ -119,7 +119,7 @@ def jobs_before(plan: Plan, found: EntryRun, root: str, mirror: str) -> Iterator
     if METHOD_KINDS[run.method.component.meta["kind"]].in_rounds:
         return
     pieces = plan.client_pieces(run.scenario)
-    for clients, path in zip(pieces, plan.model_files(run.scenario, found.trials), strict=True):
+    for clients, path in zip(pieces, plan.model_files(run.scenario, entry.trials), strict=True):
         out = f"{root}/{path}"
         made = (*_scenario(run), "--members", members, *same, "--clients", str(clients))
         times = out.replace("local.parquet", "timings.parquet")
@@ -135,25 +135,25 @@ def _data_jobs(plan: Plan, dataset: Spec, root: str, mirror: str) -> Iterator[St
 
 
 def job_of(
-    plan: Plan, found: EntryRun, root: str, out: str, measured: tuple[set[str], set[str]]
+    plan: Plan, entry: EntryRun, root: str, out: str, measured: tuple[set[str], set[str]]
 ) -> StageJob:
     """The stage that computes a run: the only one for which the method is there.
 
     out: folder for what it writes. measured: splits on which its file has final values, and such of
     single rounds, beside those that the plan asks for.
     """
-    run, method = found.run, found.run.method
+    run, method = entry.run, entry.run.method
     kind = METHOD_KINDS[method.component.meta["kind"]]
     metrics = f"{out}/metrics.parquet"
-    command = [kind.stage, "--method", method.token, "--trials", str(found.trials)]
+    command = [kind.stage, "--method", method.token, "--trials", str(entry.trials)]
     command += ["--seed", str(plan.config.seed), "--out", metrics]
     command += ["--timings", f"{out}/timings.parquet"]
     if run.scenario is None:
         return StageJob(tuple(command), metrics)
-    data, members = _inputs(plan, found, root)
+    data, members = _inputs(plan, entry, root)
     command += [*_scenario(run), "--data", data, "--members", members]
     for option, planned, more in zip(
-        ("--evaluate", "--follow"), plan.splits_at(found.path), measured, strict=True
+        ("--evaluate", "--follow"), plan.splits_at(entry.path), measured, strict=True
     ):
         splits = sorted({*planned, *more})
         command += (
@@ -167,7 +167,7 @@ def job_of(
         return StageJob(tuple(command), metrics)
     command += [
         "--local",
-        *(f"{root}/{path}" for path in plan.model_files(run.scenario, found.trials)),
+        *(f"{root}/{path}" for path in plan.model_files(run.scenario, entry.trials)),
     ]
     public = public_data_of(method)
     command += ["--public", f"{root}/{plan.paths.dataset(public)}"] if public else []
@@ -175,11 +175,11 @@ def job_of(
     return StageJob(tuple(command), metrics)
 
 
-def _inputs(plan: Plan, found: EntryRun, root: str) -> tuple[str, str]:
+def _inputs(plan: Plan, entry: EntryRun, root: str) -> tuple[str, str]:
     """The folder of the data, and the file of who holds what."""
-    scenario = found.run.scenario
+    scenario = entry.run.scenario
     assert scenario is not None
-    members = plan.partition_file(scenario.dataset, scenario.partition, found.trials)
+    members = plan.partition_file(scenario.dataset, scenario.partition, entry.trials)
     return f"{root}/{plan.paths.dataset(scenario.dataset)}", f"{root}/{members}"
 
 

@@ -99,13 +99,13 @@ class ChoiceEntry(Strict):
 
     @model_validator(mode="before")
     @classmethod
-    def _raced(cls, given: Any) -> Any:
+    def _raced(cls, written: Any) -> Any:
         """`race` says what is taken over rounds."""
-        if not isinstance(given, dict) or given.get("race") is None:
-            return given
-        if given.get("over", RACE) != RACE:
+        if not isinstance(written, dict) or written.get("race") is None:
+            return written
+        if written.get("over", RACE) != RACE:
             raise ValueError("a race chooses at rounds of its own; leave out `over`, or `race`")
-        return {"metric": "accuracy", "split": SPLIT, **given, "over": RACE}
+        return {"metric": "accuracy", "split": SPLIT, **written, "over": RACE}
 
     @model_validator(mode="after")
     def _decided(self) -> Self:

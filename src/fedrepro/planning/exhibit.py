@@ -258,7 +258,7 @@ def _measured(scenario: Scenario, measure: Measure, where: str) -> Iterator[tupl
 
 
 def _runs(
-    own: Scenario, measure: Measure, group: Sequence[Setting], where: str
+    usual: Scenario, measure: Measure, group: Sequence[Setting], where: str
 ) -> Iterator[tuple[Setting, Run]]:
     """The runs of settings that one is chosen from.
 
@@ -266,11 +266,17 @@ def _runs(
     """
     if measure.races:
         method, changes = raced(group, where)
-        scenario = replace(own, training=_training(own.training, measure, changes, where))
+        scenario = replace(
+            usual,
+            training=_training(usual.training, measure, changes, where),
+        )
         yield from ((setting, Run(scenario, method, measure.measured(group))) for setting in group)
         return
     for setting in group:
-        scenario = replace(own, training=_training(own.training, measure, setting.training, where))
+        scenario = replace(
+            usual,
+            training=_training(usual.training, measure, setting.training, where),
+        )
         alone = in_rounds(setting.method)
         yield (
             setting,
@@ -283,14 +289,14 @@ def _runs(
 def _training(
     usual: Spec,
     measure: Measure,
-    own: Mapping[str, Any] | Iterable[tuple[str, Any]],
+    of_settings: Mapping[str, Any] | Iterable[tuple[str, Any]],
     where: str,
 ) -> Spec:
     """The local training of settings: the scenario's, with what the method changes of it."""
     if not measure.training:
         return usual
     entry = ComponentEntry.model_validate({"name": usual.name, **usual.values})
-    changes = {**measure.training, **dict(own)}
+    changes = {**measure.training, **dict(of_settings)}
     return spec_of("training", entry.changed(changes), where, sweep=measure.races)
 
 

@@ -36,36 +36,37 @@ def require_kind(measure: Measure, scenario: Scenario | None, where: str) -> Non
         )
 
 
-def require_fitting(measure: Measure, given: Scenario, own: Scenario, where: str) -> None:
+def require_fitting(measure: Measure, scenario: Scenario, changed: Scenario, where: str) -> None:
     """Errors: FedreproError with the first reason why a method cannot work in a scenario.
 
-    given: that of the point; own: the same with what the method sets itself.
+    scenario: that of the point; changed: the same with what the method sets itself.
     """
-    _check_model(measure.spec, given, where)
-    _check_training(measure.spec, own, where)
-    _check_population(measure, given, own, where)
-    _check_start(measure.spec, own, where)
+    _check_model(measure.spec, scenario, where)
+    _check_training(measure.spec, changed, where)
+    _check_population(measure, scenario, changed, where)
+    _check_start(measure.spec, changed, where)
     public_data_of(measure.spec)
-    _check_graph(measure.spec, own, where)
-    _check_validation(measure, own, where)
-    _check_aside(measure, own.partition, where)
+    _check_graph(measure.spec, changed, where)
+    _check_validation(measure, changed, where)
+    _check_aside(measure, changed.partition, where)
     for setting in measure.settings:
         if in_rounds(setting.method):
             _check_made(setting.method, f"{where}: '{measure.label}'")
 
 
-def _check_population(measure: Measure, given: Scenario, own: Scenario, where: str) -> None:
+def _check_population(measure: Measure, scenario: Scenario, changed: Scenario, where: str) -> None:
     """Errors: FedreproError for clients that there cannot be, or that a method of other clients
     would be compared with."""
     try:
-        population = population_of(given.dataset, given.partition)
+        population = population_of(scenario.dataset, scenario.partition)
     except FedreproError as error:
         raise FedreproError(f"{where}: {error}") from None
-    if population and own.partition != given.partition:
+    if population and changed.partition != scenario.partition:
         raise FedreproError(
-            f"{where}: '{measure.label}' divides what the data set keeps by '{own.partition.token}'"
-            f", which is of {population.made.kept} of these {population.clients} clients: leave it "
-            f"out, or let the data set keep all of them, as clients: {population.clients}"
+            f"{where}: '{measure.label}' divides what the data set keeps by "
+            f"'{changed.partition.token}', which is of {population.made.kept} of these "
+            f"{population.clients} clients: leave it out, or let the data set keep all of them, as "
+            f"clients: {population.clients}"
         )
 
 

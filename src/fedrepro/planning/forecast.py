@@ -124,18 +124,18 @@ def _no_target(target: str) -> FedreproError:
     )
 
 
-def _data(plan: Plan, jobs: Sequence[PlannedJob], found: Forecast) -> None:
+def _data(plan: Plan, jobs: Sequence[PlannedJob], forecast: Forecast) -> None:
     """Preparing data sets and cutting them: seconds of start-up, so only their number counts."""
     scenarios = {(job.run.scenario, job.trials) for job in jobs if job.run.scenario}
     datasets = {scenario.dataset for scenario, _ in scenarios}
     datasets |= {data for job in jobs if (data := public_data_of(job.run.method))}
     folders = {plan.paths.dataset(dataset) for dataset in datasets}
-    found.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
+    forecast.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
     cuts = {
         plan.partition_file(scenario.dataset, scenario.partition, trials)
         for scenario, trials in scenarios
     }
-    found.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
+    forecast.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
 
 
 def _training(plan: Plan, jobs: Sequence[PlannedJob]) -> Iterator[tuple[Scenario, int, int]]:

@@ -244,12 +244,12 @@ def _by_label(measures: Sequence[Measure], where: str) -> dict[str, Measure]:
     return by_label
 
 
-def _require_same_form(usual: Measure, own: Measure, case: str, where: str) -> None:
+def _require_same_form(usual: Measure, other: Measure, case: str, where: str) -> None:
     """A method that a case has in the place of another is drawn as the other is."""
     for what in ("show", "reference"):
-        if getattr(usual, what) != getattr(own, what):
+        if getattr(usual, what) != getattr(other, what):
             raise FedreproError(
-                f"{where}: method '{own.label}' of case '{case}' has another `{what}` than in "
+                f"{where}: method '{other.label}' of case '{case}' has another `{what}` than in "
                 "the other cases; give it a label of its own"
             )
 

@@ -41,8 +41,8 @@ class Pair:
         )
 
 
-def _counts(found: Sequence[int]) -> str:
-    return " or ".join(map(str, found))
+def _counts(numbers: Sequence[int]) -> str:
+    return " or ".join(map(str, numbers))
 
 
 def pairs_of(measures: Sequence[Any], trials: Sequence[Trials]) -> dict[str, Pair]:

@@ -122,12 +122,12 @@ class Plan:
                 self.without[f"{file.paper}/{name}", _called(entry)] = error
         return exhibit
 
-    def _require_used(self, file: ExhibitFile, own: Mapping[str, Exhibit]) -> None:
+    def _require_used(self, file: ExhibitFile, exhibits: Mapping[str, Exhibit]) -> None:
         """A method of `also` that fits no exhibit is a mistake in all of them."""
-        for entry in file.also if own else ():
-            errors = [self.without.get((key, _called(entry))) for key in own]
+        for entry in file.also if exhibits else ():
+            errors = [self.without.get((key, _called(entry))) for key in exhibits]
             if None not in errors:
-                self.broken |= {key: error for key in own if (error := errors[0])}
+                self.broken |= {key: error for key in exhibits if (error := errors[0])}
 
     @property
     def mistakes(self) -> list[str]:

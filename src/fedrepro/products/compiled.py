@@ -121,8 +121,8 @@ def _tile_of(
     """
     width = columns.literal_value
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        _, rows, length, *matrices = given
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _, rows, length, *matrices = arguments
         pointers, strides = [], []
         for value in matrices:
             data, at, *steps = cgutils.unpack_tuple(builder, value)
@@ -291,8 +291,8 @@ def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: A
     begin + a_0 b_0 + a_1 b_1 + …, added in this order, each rounded once.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        address, *matrices, size = given
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        address, *matrices, size = arguments
         values: list[Any] = []
         for kind, value in zip(signature.args[1:5], matrices, strict=True):
             array, at, *strides = cgutils.unpack_tuple(builder, value)
@@ -313,8 +313,8 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
     if not a == b == c:
         raise TypingError(f"fma takes three numbers of one type, not {a}, {b} and {c}")
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        return builder.fma(*given)
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
 
     return a(a, b, c), generate
 
@@ -414,9 +414,9 @@ def _softplus_of(x: Any) -> Function:
 def _high_of(typing: Any, a: Any, b: Any) -> Any:
     """The upper 64 bits of a product of two uint64."""
 
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = ir.IntType(128)
-        whole = builder.mul(*(builder.zext(factor, wide) for factor in given))
+        whole = builder.mul(*(builder.zext(factor, wide) for factor in arguments))
         return builder.trunc(builder.lshr(whole, ir.Constant(wide, 64)), ir.IntType(64))
 
     return types.uint64(types.uint64, types.uint64), generate

@@ -28,10 +28,10 @@ BY_MKL = frozenset(
 )
 
 
-def by_mkl(operator: str, words: Sequence[object]) -> bool:
+def by_mkl(operator: str, arguments: Sequence[object]) -> bool:
     """Whether torch's operator, with these arguments on the CPU, goes by MKL's vector functions."""
     of_half = operator in ("aten::pow", "aten::pow_") and any(
-        exponent == 0.5 for exponent in words[1:2]
+        exponent == 0.5 for exponent in arguments[1:2]
     )
     return operator in BY_MKL or of_half
 

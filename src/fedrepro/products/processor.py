@@ -17,9 +17,9 @@ FLUSHED = 0x8040  # bits of the register: of results, and of operands
 
 
 def _fetch(typing: Any, array: Any, at: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, given[0]).data
-        place = builder.bitcast(builder.gep(data, [given[1]]), ir.IntType(8).as_pointer())
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(8).as_pointer())
         number = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
         ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
@@ -43,7 +43,7 @@ def _mode(builder: Any, name: str, place: Any) -> None:
 
 
 def _flush(typing: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         place = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
         if X86:
             _mode(builder, "st", place)
@@ -57,9 +57,9 @@ def _flush(typing: Any) -> Any:
 
 
 def _restore(typing: Any, before: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, given: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         if X86:
-            _mode(builder, "ld", cgutils.alloca_once_value(builder, given[0]))
+            _mode(builder, "ld", cgutils.alloca_once_value(builder, arguments[0]))
         return context.get_dummy_value()
 
     return types.void(types.uint32), generate

@@ -95,14 +95,14 @@ Show = Callable[[Query, str], str]  # what was asked, and the answer -> what sta
 def filled(text: str, record: Path, show: Show | None = None) -> str:
     """A page with all its numbers asked anew of a record; links stay, or are what `show` makes."""
 
-    def answer(found: re.Match[str]) -> str:
-        query = _query(found)
+    def answer(match: re.Match[str]) -> str:
+        query = _query(match)
         of_table = "{" in query.question or query.question.startswith("row ")
         reply = query.text if of_table else _told(query, record)
         if show:
             return show(query, reply)
-        whole, begin = found[0], found.start()
-        return whole[: found.start("text") - begin] + reply + whole[found.end("text") - begin :]
+        whole, begin = match[0], match.start()
+        return whole[: match.start("text") - begin] + reply + whole[match.end("text") - begin :]
 
     lines, heads = text.split("\n"), None
     for number, line in enumerate(lines):
@@ -120,8 +120,8 @@ def without_links(text: str) -> str:
     return LINK.sub(lambda match: match["text"], text)
 
 
-def _query(found: re.Match[str]) -> Query:
-    return Query(found["text"], found["file"], " ".join(found["question"].split()))
+def _query(match: re.Match[str]) -> Query:
+    return Query(match["text"], match["file"], " ".join(match["question"].split()))
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:

@@ -115,11 +115,11 @@ def _there(about: Mapping[str, Any]) -> str:
     return html_text(text)
 
 
-def _table(shown: ShownBoard, starts: str, own: Any) -> str:
+def _table(shown: ShownBoard, starts: str, methods: Any) -> str:
     line = shown.about["board"]["line"]
     heads = [head.format(line=line) for head in HEADS]
     heads += ["Computed"] if "computed" in shown.table else []
-    rows = [_row(shown, starts, row) for row in own.to_dict("records")]
+    rows = [_row(shown, starts, row) for row in methods.to_dict("records")]
     name = f"{shown.key}, clients of {starts}"
     return wide(data_table(heads, rows, name), name)
 
@@ -153,10 +153,10 @@ def _computed(word: str) -> str:
     return "here" if word == HERE else f"<b>{word}</b>" if word == VERIFIED else f"<i>{word}</i>"
 
 
-def _handed(own: Any) -> str:
+def _handed(methods: Any) -> str:
     """What each method is handed, and what its clients send beside models, in a fold."""
     items = []
-    for row in own.to_dict("records"):
+    for row in methods.to_dict("records"):
         sent = _text(row["clients_also_send"])
         more = f" Clients also send: {sent}." if sent else ""
         items.append(f"<li><b>{_text(row['method'])}</b>: {_text(row['sees'])}.{more}</li>")

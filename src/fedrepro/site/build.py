@@ -158,48 +158,48 @@ def _answers(
     return answers
 
 
-def _paper(paper: Paper, folder: Path, found: Contents) -> set[str]:
+def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
     """The pages of a paper beside its own, and its files; the keys of exhibits with a chart."""
     if "values" in pages.below(paper):
-        found.pages[f"papers/{paper.name}-values.md"] = pages.values_page(paper)
+        contents.pages[f"papers/{paper.name}-values.md"] = pages.values_page(paper)
     for board in paper.boards:
         for suffix in board.about["files"]:
             if not suffix.endswith(".png"):
-                found.copies[f"shown/{board.key}{suffix}"] = folder / f"{board.key}{suffix}"
-    found.pages[f"papers/{paper.name}-made.md"] = pages.made_page(paper)
+                contents.copies[f"shown/{board.key}{suffix}"] = folder / f"{board.key}{suffix}"
+    contents.pages[f"papers/{paper.name}-made.md"] = pages.made_page(paper)
     charts = set()
     for shown in paper.exhibits.values():
         suffixes = (".csv", ".choice.csv", ".printed.csv" if shown.is_table else ".svg")
         for suffix in suffixes:
-            found.copies[f"shown/{shown.key}{suffix}"] = folder / f"{shown.key}{suffix}"
+            contents.copies[f"shown/{shown.key}{suffix}"] = folder / f"{shown.key}{suffix}"
         spec = chart(shown)
         if spec:
             text = json.dumps(spec, separators=(",", ":"))
-            found.static[f"charts/{shown.key}.js"] = (
+            contents.static[f"charts/{shown.key}.js"] = (
                 f"fedreproChart({json.dumps(shown.key)},{text});\n"
             )
             charts.add(shown.key)
     return charts
 
 
-def _trees(reports: Reports, found: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     """The navigation: captions with their pages."""
-    guides = sorted(n for n in found if n.startswith("docs/") and n.count("/") == 1)
+    guides = sorted(n for n in pages if n.startswith("docs/") and n.count("/") == 1)
     of = {True: "Leaderboards", False: "Papers"}
     trees = [
         (caption, [f"papers/{p.name}" for p in reports.papers if bool(p.boards) == has_boards])
         for has_boards, caption in of.items()
     ]
-    details = [name for name in found if name.startswith(FINDINGS)]
-    data = [name for name in DATA if name in found]
-    drawn = ["drawings"] if "drawings.md" in found else []
+    details = [name for name in pages if name.startswith(FINDINGS)]
+    data = [name for name in DATA if name in pages]
+    drawn = ["drawings"] if "drawings.md" in pages else []
     trees += [
         ("Findings in detail", details),
         ("Methods", ["methods/index"]),
         ("Data and partitions", [*data, *drawn]),
         ("Reproduce", ["reproduce"]),
         ("Guides", [name for name in guides if name not in data]),
-        ("Reference", [n for n in ("config/README.md", "api/index.md") if n in found]),
+        ("Reference", [n for n in ("config/README.md", "api/index.md") if n in pages]),
     ]
     return [(caption, [n.removesuffix(".md") for n in names]) for caption, names in trees if names]
 
@@ -236,13 +236,13 @@ def _api() -> dict[str, str]:
     return texts | {"api/index.md": text}
 
 
-def _add_static(found: Contents, charts: set[str]) -> None:
+def _add_static(contents: Contents, charts: set[str]) -> None:
     package = resources.files("fedrepro.site")
     for name in (STYLE, "site.js"):
-        found.static[name] = (package / name).read_text(encoding="utf-8")
-    found.static["tables.js"] = _tables_script()
+        contents.static[name] = (package / name).read_text(encoding="utf-8")
+    contents.static["tables.js"] = _tables_script()
     if charts:
-        found.static["vega.js"] = vega_script()
+        contents.static["vega.js"] = vega_script()
 
 
 def _tables_script() -> str:

@@ -60,10 +60,10 @@ class Guides:
         """
         up = "../" * (len(page.parts) - 1)
 
-        def link(found: re.Match[str]) -> str:
-            label, target = found.groups()
+        def link(match: re.Match[str]) -> str:
+            label, target = match.groups()
             if re.match(r"[a-z]+:|#", target):
-                return found[0]
+                return match[0]
             file, hash_sign, part = target.partition("#")
             place = (self.root / path.parent / file).resolve()
             if not place.is_relative_to(self.root.resolve()) or not place.exists():
@@ -84,10 +84,10 @@ class Guides:
         return MARKDOWN.sub(link, text)
 
 
-def copied(own: str) -> str:
+def copied(path: str) -> str:
     """Where the copy of a file of the repository lies: as text, which any browser shows."""
-    shown = own.endswith((".csv", ".json", ".svg", ".png", ".txt"))
-    return f"files/{own}" if shown else f"files/{own}.txt"
+    shown = path.endswith((".csv", ".json", ".svg", ".png", ".txt"))
+    return f"files/{path}" if shown else f"files/{path}.txt"
 
 
 def _plain(said: str) -> str:

@@ -52,11 +52,11 @@ def _classed(svg: str) -> str:
     return before + classes + sheet + after
 
 
-def _rounded(found: re.Match[str]) -> str:
-    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
+def _rounded(match: re.Match[str]) -> str:
+    return f"{float(match[0]):.2f}".rstrip("0").rstrip(".")
 
 
-def _placed(found: re.Match[str]) -> str:
+def _placed(match: re.Match[str]) -> str:
     """A letter by its place: what `translate` does in three times the bytes."""
-    x, y = (f' {axis}="{value}"' for axis, value in zip("xy", found.groups()[1:], strict=True))
-    return found[1] + x + (y if float(found[3]) else "")
+    x, y = (f' {axis}="{value}"' for axis, value in zip("xy", match.groups()[1:], strict=True))
+    return match[1] + x + (y if float(match[3]) else "")

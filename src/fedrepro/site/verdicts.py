@@ -79,9 +79,9 @@ def word_of_value(verdict: str) -> Word:
     return PRINTED.get(verdict, UNKNOWN)
 
 
-def counted(words: Sequence[str], known: Mapping[str, Word]) -> dict[str, int]:
+def counted(verdicts: Sequence[str], known: Mapping[str, Word]) -> dict[str, int]:
     """Verdict -> how many, in the order of `known`."""
-    counts = Counter(words)
+    counts = Counter(verdicts)
     return {
         word: counts[word] for word in (*known, *sorted(set(counts) - set(known))) if counts[word]
     }

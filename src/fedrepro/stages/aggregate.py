@@ -125,16 +125,16 @@ class Measured:
 def _trial(
     scenario: Scenario,
     method: Spec,
-    own: TrialData,
+    data: TrialData,
     models: TrialModels,
     evaluate: Sequence[str],
     tune: Spec | None,
     public: Path | None,
 ) -> Iterator[Measured]:
     """Every setting of a method in one trial, and after each what comes of tuning it."""
-    local, info = handed(scenario, method, own, models, public)
-    meta, rng = method.component.meta, own.rng
-    splits = own.splits(dict.fromkeys((*meta["evaluate"], *evaluate)))
+    local, info = handed(scenario, method, data, models, public)
+    meta, rng = method.component.meta, data.rng
+    splits = data.splits(dict.fromkeys((*meta["evaluate"], *evaluate)))
     costly, draws = Prepare(meta["prepare"], local, info, rng), Draws(rng)
     for setting in method.expand():
         done = worked(setting, local, info, rng, costly)
@@ -144,7 +144,7 @@ def _trial(
         for how in tune.expand() if tune else ():
             for repetition in range(tuning_of(how).repetitions):
                 began = time.perf_counter()
-                new = _tuned(made, how, repetition, own, settings_of(scenario.training))
+                new = _tuned(made, how, repetition, data, settings_of(scenario.training))
                 seconds = time.perf_counter() - began
                 again = _measured(new, splits, draws, models.epochs, cost)
                 yield Measured(setting, again, seconds, (0.0, seconds), how, repetition)
@@ -269,11 +269,11 @@ def _measured(
     return [*numbers, Number("epochs", float(epochs.mean())), *cost, *accuracies, *done]
 
 
-def _tuned(made: Made, tune: Spec, repetition: int, own: TrialData, settings: Settings) -> Made:
+def _tuned(made: Made, tune: Spec, repetition: int, data: TrialData, settings: Settings) -> Made:
     """What a method made after training on one of the samples, at no further cost of messages."""
-    how, place = tuning_of(tune), own.rng.at(call=repetition + 1)
-    sample = own.public_sample(how.examples, repetition)
-    shape, classes = own.prepared.shape, len(own.prepared.classes)
+    how, place = tuning_of(tune), data.rng.at(call=repetition + 1)
+    sample = data.public_sample(how.examples, repetition)
+    shape, classes = data.prepared.shape, len(data.prepared.classes)
     after = partial(
         tuned, sample=sample, shape=shape, classes=classes, how=how, settings=settings, rng=place
     )
@@ -302,7 +302,7 @@ def _sent(
 def handed(
     scenario: Scenario,
     method: Spec,
-    own: TrialData,
+    data: TrialData,
     models: TrialModels,
     public: Path | None = None,
 ) -> tuple[LocalModels, ClientInfo]:
@@ -311,24 +311,24 @@ def handed(
     public: see `run`. Errors: FedreproError for a method that needs its inputs, where there is none
     or with examples of another shape.
     """
-    shape, classes = own.prepared.shape, len(own.prepared.classes)
+    shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
     asked = method.component.meta["needs"] & AT_CLIENTS
-    clients = own.clients(scenario, method, models.tensors) if asked else None
-    info = own.info(method, scenario.training, clients)
+    clients = data.clients(scenario, method, models.tensors) if asked else None
+    info = data.info(method, scenario.training, clients)
     if "start" in method.component.meta["needs"]:
         network, settings = (
             network_of(scenario.model, shape, classes),
             settings_of(scenario.training),
         )
-        info = replace(info, start=own_starts(network, settings, [own.rng]))
+        info = replace(info, start=own_starts(network, settings, [data.rng]))
     if "public_inputs" in method.component.meta["needs"]:
         if public is None:
             raise FedreproError(
                 f"method '{method.name}' has inputs of another data set at the server, and none is "
                 "given here (--public)"
             )
-        inputs = unlabelled(load_prepared(public), shape, f"method '{method.name}'", own.rng)
+        inputs = unlabelled(load_prepared(public), shape, f"method '{method.name}'", data.rng)
         info = replace(info, public_inputs=inputs)
     return local, info
 

@@ -108,28 +108,28 @@ def _text(value: Any) -> str:
 
 
 def _made(
-    one: Chosen, plan: Plan, device: str, inputs: list[dict[str, Any]]
+    choice: Chosen, plan: Plan, device: str, inputs: list[dict[str, Any]]
 ) -> Iterator[tuple[int, GlobalModel, int]]:
     """Trial, model and number of classes; what was read is noted in `inputs`."""
-    scenario, seed = one.scenario, plan.config.seed
+    scenario, seed = choice.scenario, plan.config.seed
     data = Path(plan.paths.dataset(scenario.dataset))
-    other = public_data_of(one.setting)
+    other = public_data_of(choice.setting)
     elsewhere = Path(plan.paths.dataset(other)) if other else None
-    for block in plan.blocks(one.trials):
+    for block in plan.blocks(choice.trials):
         partition = Path(plan.partition_file(scenario.dataset, scenario.partition, block))
         prepared = prepared_for(scenario, data, partition)
         files = plan.model_files(scenario, block)
-        trials = [trial for trial in block if trial < one.trials]
+        trials = [trial for trial in block if trial < choice.trials]
         models = read_models(files, trials, {"path": scenario.folder, "data": prepared.checksum})
         read: list[Path | str] = [partition, *files]
         inputs += [prepared.info["provenance"], *map(provenance_of, read)]
         for trial in trials:
             rng = Rng(seed, trial)
             trial_data = TrialData(prepared, members_of(scenario, partition, trial), rng, device)
-            local, info = handed(scenario, one.setting, trial_data, models[trial], elsewhere)
-            costly = Prepare(one.setting.component.meta["prepare"], local, info, rng)
-            values = {**one.setting.values, **costly(one.setting)}
-            model = one.setting.component.fn(local, info, rng=rng, **values)
+            local, info = handed(scenario, choice.setting, trial_data, models[trial], elsewhere)
+            costly = Prepare(choice.setting.component.meta["prepare"], local, info, rng)
+            values = {**choice.setting.values, **costly(choice.setting)}
+            model = choice.setting.component.fn(local, info, rng=rng, **values)
             if model is not None:  # the method has none of these clients
                 yield trial, model, local.classes
 

@@ -162,9 +162,9 @@ class TrialData:
         return self.held if made else examples_of(self.prepared, "train", self.device)
 
     def clients(
-        self, scenario: Scenario, method: Spec, own: Mapping[str, np.ndarray] | None = None
+        self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """The clients, who do what the method declared; own: the models that they trained."""
+        """The clients, who do what the method declared; trained: the models that they trained."""
         return Clients(
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
@@ -172,7 +172,7 @@ class TrialData:
             data=ClientData(self.held, self.members.train, *self.validated),
             method=method.name,
             needs=method.component.meta["needs"],
-            own=own,
+            own=trained,
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:

@@ -21,16 +21,16 @@ from fedrepro.stages.rounds import End, RoundLook, Splits
 from fedrepro.stages.rounds_job import RoundsInputs, run_rounds, write_metrics
 
 
-def run(given: RoundsInputs, model: Path) -> None:
+def run(inputs: RoundsInputs, model: Path) -> None:
     """Run every trial to its last round; a killed run goes on from its last checkpoint.
 
     In a race method and training may stand for several settings, which it lets stop. model: the
     file of what predicts at the end, without what the server or a client remembers beside it.
     """
-    made = run_rounds(given, judge_of)
+    made = run_rounds(inputs, judge_of)
     models = {result.key: result.kept for result in made.finished if result.kept is not None}
     save_state(model, {"provenance": made.source, "trials": models})
-    write_metrics(given, made)
+    write_metrics(inputs, made)
 
 
 def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> GlobalJudge:

@@ -17,17 +17,17 @@ from fedrepro.stages.nodes import NodeJudge
 from fedrepro.stages.rounds_job import FinishedJob, RoundsInputs, run_rounds, write_metrics
 
 
-def run(given: RoundsInputs, confusion: Path, nodes: Path) -> None:
+def run(inputs: RoundsInputs, confusion: Path, nodes: Path) -> None:
     """Run every trial to its last round; a killed run goes on from its last checkpoint.
 
     In a race method and training may stand for several settings, which it lets stop. confusion:
     table of who takes which class for which at the end. nodes: file of what each node goes on with.
     """
-    made = run_rounds(given, judge_of)
+    made = run_rounds(inputs, judge_of)
     kept = {result.key: result.kept["nodes"] for result in made.finished if result.kept is not None}
     save_state(nodes, {"provenance": made.source, "trials": kept})
     write_table(confusion, _confusions(made), "confusion", made.source)
-    write_metrics(given, made)
+    write_metrics(inputs, made)
 
 
 def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> NodeJudge:

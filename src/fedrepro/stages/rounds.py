@@ -191,8 +191,8 @@ class TrialRounds:
             raise self._wrong(step, state, "a dict")
         return settled(state, before)
 
-    def _wrong(self, step: str, found: object, due: str) -> FedreproError:
-        what = "nothing" if found is None else f"a {type(found).__name__}"
+    def _wrong(self, step: str, returned: object, due: str) -> FedreproError:
+        what = "nothing" if returned is None else f"a {type(returned).__name__}"
         return FedreproError(
             f"`{step}` of method '{self.method.name}' returns {what}: let it return {due}"
         )

@@ -64,22 +64,22 @@ class FinishedJob:
     source: Mapping[str, Any]
 
 
-def run_rounds(given: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
+def run_rounds(inputs: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
     """Run every trial to its last round, and write timings; a killed run goes on from its last
     checkpoint, which lies beside `out` until `write_metrics`."""
-    scenario, method, trials = given.scenario, given.method, given.trials
-    prepared = prepared_for(scenario, given.data, given.partition)
-    where = device_of(given.device)
-    specs, measuring = (*scenario.specs, method), given.measuring
-    follow = tuple(dict.fromkeys((*given.follow, *([SPLIT] if measuring.race else []))))
+    scenario, method, trials = inputs.scenario, inputs.method, inputs.trials
+    prepared = prepared_for(scenario, inputs.data, inputs.partition)
+    where = device_of(inputs.device)
+    specs, measuring = (*scenario.specs, method), inputs.measuring
+    follow = tuple(dict.fromkeys((*inputs.follow, *([SPLIT] if measuring.race else []))))
     meaning = meaning_of(specs, prepared.checksum, measuring, follow, where)
-    measured = dict.fromkeys((*method.component.meta["evaluate"], *given.evaluate))
+    measured = dict.fromkeys((*method.component.meta["evaluate"], *inputs.evaluate))
 
     # settings that race take turns at all trials, others finish one after another
     @lru_cache(maxsize=len(trials) if measuring.race else 1)
     def data_of(trial: int) -> TrialData:
-        members = members_of(scenario, given.partition, trial)
-        return TrialData(prepared, members, Rng(given.seed, trial), where)
+        members = members_of(scenario, inputs.partition, trial)
+        return TrialData(prepared, members, Rng(inputs.seed, trial), where)
 
     job = RoundsJob(
         scenario,
@@ -88,14 +88,14 @@ def run_rounds(given: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
         measuring,
         follow,
         tuple(measured),
-        lambda name: Keeper(checkpoints(given.out) / name, meaning, given.checkpoint_seconds),
+        lambda name: Keeper(checkpoints(inputs.out) / name, meaning, inputs.checkpoint_seconds),
     )
     finished = job.run(contenders_of(scenario, method, measuring.race), list(trials))
     source = provenance(
-        given.seed,
+        inputs.seed,
         specs=specs,
         device=where,
-        inputs=[prepared.info["provenance"], provenance_of(given.partition)],
+        inputs=[prepared.info["provenance"], provenance_of(inputs.partition)],
         path=f"{scenario.folder}/{method.token}",
         data=prepared.checksum,
         stand_in=prepared.stand_in,
@@ -105,17 +105,17 @@ def run_rounds(given: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
         "method": [result.contender.name for result in finished],
         **{name: [result.times[name] for result in finished] for name in finished[0].times},
     }
-    write_table(given.timings, columns, "timings", source | spent())
+    write_table(inputs.timings, columns, "timings", source | spent())
     return FinishedJob(finished, source)
 
 
-def write_metrics(given: RoundsInputs, made: FinishedJob) -> None:
+def write_metrics(inputs: RoundsInputs, made: FinishedJob) -> None:
     """The last file of a job: with it the checkpoints go."""
-    table = Table(given.scenario.specs)
+    table = Table(inputs.scenario.specs)
     for result in made.finished:
         table.add(result.rows)
-    write_table(given.out, table.arrow(), "metrics", made.source)
-    shutil.rmtree(checkpoints(given.out), ignore_errors=True)
+    write_table(inputs.out, table.arrow(), "metrics", made.source)
+    shutil.rmtree(checkpoints(inputs.out), ignore_errors=True)
 
 
 def checkpoints(out: Path) -> Path:

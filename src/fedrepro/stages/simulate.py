@@ -41,14 +41,14 @@ def run(method: Spec, trials: TrialBlock, seed: int, out: Path, timings: Path) -
     write_table(out, table.arrow(), "metrics", source)
 
 
-def _rows(trial: int, setting: Spec, found: Simulated) -> Iterator[MetricRow]:
+def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
     """Single steps, and what the last of them and the whole simulation ended with."""
-    if not found.rounds:
+    if not simulated.rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; give it one at least")
-    for step, numbers in found.rounds.items():
+    for step, numbers in simulated.rounds.items():
         yield from _numbers(trial, setting, numbers, step)
-    yield from _numbers(trial, setting, found.rounds[max(found.rounds)], None)
-    yield from _numbers(trial, setting, found.ended, None)
+    yield from _numbers(trial, setting, simulated.rounds[max(simulated.rounds)], None)
+    yield from _numbers(trial, setting, simulated.ended, None)
 
 
 def _numbers(trial: int, setting: Spec, numbers: Numbers, step: int | None) -> Iterator[MetricRow]:

@@ -219,18 +219,18 @@ def _require_comparable(archive: Path, sources: Sequence[dict[str, Any]]) -> Non
 # ------------------------------------------------------------------------------ computing again
 
 
-def _differs(plan: Plan, one: EntryRun, submitted: Submitted, work: Path, here: Here) -> str:
+def _differs(plan: Plan, entry: EntryRun, submitted: Submitted, work: Path, here: Here) -> str:
     """Compute a run again; empty if the bytes of its metrics agree, or how they differ."""
-    theirs = _table(submitted.folder, one.path)
+    theirs = _table(submitted.folder, entry.path)
     measured = _splits(theirs, FINAL), _splits(theirs, IN_ROUND)
-    for job in jobs_before(plan, one, str(work), load_config().mirror_folder()):
+    for job in jobs_before(plan, entry, str(work), load_config().mirror_folder()):
         if not Path(job.out).exists():
             here.stage(job.words)
     out = work / "out"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     _copy_compiled(out / "compiled")
-    job = job_of(plan, one, str(work), str(out), measured)
+    job = job_of(plan, entry, str(work), str(out), measured)
     env = {
         outside.NAMED: str(work / submitted.entry.file),
         "NUMBA_CACHE_DIR": str(out / "compiled"),
@@ -241,17 +241,17 @@ def _differs(plan: Plan, one: EntryRun, submitted: Submitted, work: Path, here: 
             by=here.by, folder=work, write=[out], seconds=here.seconds, env=env,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"{one.path}: it was not done after {here.seconds / 60:.0f} minutes"
+        return f"{entry.path}: it was not done after {here.seconds / 60:.0f} minutes"
     if ended.returncode:
-        return f"{one.path}: it fails here: {isolated.last_words(ended)}"
+        return f"{entry.path}: it fails here: {isolated.last_words(ended)}"
     ours = _table(out, "metrics.parquet")
-    source, theirs_source = read_source(job.out), _source(submitted.folder, one.path)
+    source, theirs_source = read_source(job.out), _source(submitted.folder, entry.path)
     odd = [key for key in TOLD if source.get(key) != theirs_source.get(key)]
     if odd:
-        return f"{one.path}: its {odd[0]} is another here"
+        return f"{entry.path}: its {odd[0]} is another here"
     if _bytes(ours) == _bytes(theirs):
         return ""
-    return f"{one.path}: {_first(ours, theirs)}{_versions(source, theirs_source)}"
+    return f"{entry.path}: {_first(ours, theirs)}{_versions(source, theirs_source)}"
 
 
 def _copy_compiled(place: Path) -> None:

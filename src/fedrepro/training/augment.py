@@ -39,11 +39,11 @@ def kinds(key: int, rows: np.ndarray) -> np.ndarray:
     return (numbers % np.uint64(KINDS)).astype(np.int64)
 
 
-def _mixed(words: np.ndarray) -> np.ndarray:
-    words = words * np.uint64(0x9E3779B97F4A7C15)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = words ^ (words >> np.uint64(31))
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    bits = bits * np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: np.ndarray = bits ^ (bits >> np.uint64(31))
     return mixed
 
 

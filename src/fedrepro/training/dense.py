@@ -45,11 +45,11 @@ def steps() -> ModuleType:
     return found
 
 
-def _said(*given: Any) -> int:
+def _said(*arguments: Any) -> int:
     """Take the steps, and say so in the log if they had to be compiled for this machine first."""
     train = steps().train
     known, began = len(train.stats.cache_misses), time.perf_counter()
-    right: int = train(*given)
+    right: int = train(*arguments)
     if len(train.stats.cache_misses) > known:
         log.info("training was compiled for this machine: %.0f s", time.perf_counter() - began)
     return right

@@ -45,21 +45,21 @@ class Recorder:
         self.graphs: dict[int, Graph] = {}
         self.pool: Any = None
 
-    def step(self, take: Take, given: Tensors) -> torch.Tensor:
+    def step(self, take: Take, minibatch: Tensors) -> torch.Tensor:
         """One step: logits (A, B, K), in memory of their own.
 
         take: what is to be given to a step, tensors (A, …) on the GPU, to its logits. All else that
         it reads and writes stays where it is.
         """
-        models = len(given[0])
+        models = len(minibatch[0])
         if models not in self.graphs:
             # libraries choose their kernels in a step that is not recorded
             if self.taken[models] < BEFORE:
                 self.taken[models] += 1
-                return take(*given)
-            self.graphs[models] = Graph(take, given, self.pool)
+                return take(*minibatch)
+            self.graphs[models] = Graph(take, minibatch, self.pool)
             self.pool = self.graphs[models].graph.pool()
-        return self.graphs[models].play(given)
+        return self.graphs[models].play(minibatch)
 
 
 class Graph:
@@ -68,23 +68,23 @@ class Graph:
     pool: memory that graphs share for what lies between their first kernel and their last.
     """
 
-    def __init__(self, take: Take, given: Tensors, pool: Any) -> None:
+    def __init__(self, take: Take, minibatch: Tensors, pool: Any) -> None:
         import torch
 
-        self.given = tuple(value.clone() for value in given)
+        self.given = tuple(value.clone() for value in minibatch)
         self.graph = torch.cuda.CUDAGraph()
         collecting = gc.isenabled()
         gc.disable()  # memory of other graphs must not be given back while one is recorded
         try:
-            with torch.cuda.device(given[0].device), torch.cuda.graph(self.graph, pool=pool):
+            with torch.cuda.device(minibatch[0].device), torch.cuda.graph(self.graph, pool=pool):
                 self.logits = take(*self.given)
         finally:
             if collecting:
                 gc.enable()
 
-    def play(self, given: Tensors) -> torch.Tensor:
+    def play(self, minibatch: Tensors) -> torch.Tensor:
         """Take the step on other minibatches."""
-        for buffer, value in zip(self.given, given, strict=True):
+        for buffer, value in zip(self.given, minibatch, strict=True):
             buffer.copy_(value)
         self.graph.replay()
         return self.logits.clone()

@@ -151,12 +151,12 @@ def forward(net: Net, weights: Array, rows: int, room: Room, activations: Array,
 
 
 @inner
-def affine(by: int, weights: Array, of: Any, rows: int, given: Any, out: Any) -> None:
-    """out (rows, m) = bias + given (rows, n) @ weight; of: where the map begins, n and m."""
+def affine(by: int, weights: Array, of: Any, rows: int, inputs: Any, out: Any) -> None:
+    """out (rows, m) = bias + inputs (rows, n) @ weight; of: where the map begins, n and m."""
     at, n, m = of
     width = padded_to(m)
     bias, weight = (weights, at + n * width, 0), (weights, at, width)
-    product(by, out, bias, (given[0], given[1], given[2], 1), weight, (rows, n, width))
+    product(by, out, bias, (inputs[0], inputs[1], inputs[2], 1), weight, (rows, n, width))
 
 
 @inner
@@ -272,15 +272,17 @@ def masked(net: Net, n: int, rows: int, under: int, room: Room) -> None:
 
 @inner
 def learn(
-    by: int, to: Array, add: bool, of: Any, rows: int, given: Any, errors: Any, zeros: Array
+    by: int, to: Array, add: bool, of: Any, rows: int, inputs: Any, errors: Any, zeros: Array
 ) -> None:
-    """Write or add givenᵀ @ errors where a map is in `to`, and the sums of the errors at its bias.
+    """Write or add inputsᵀ @ errors where a map is in `to`, and the sums of the errors at its bias.
 
     `to` are the weights themselves where errors hold the step of plain descent.
     """
     (at, n, _), (values, first, width) = of, errors
     begin = (to, at, width) if add else (zeros, 0, 0)
-    product(by, (to, at, width), begin, (given[0], given[1], 1, given[2]), errors, (n, rows, width))
+    product(
+        by, (to, at, width), begin, (inputs[0], inputs[1], 1, inputs[2]), errors, (n, rows, width)
+    )
     bias = to[at + n * width : at + n * width + width]
     if not add:
         bias[:] = 0

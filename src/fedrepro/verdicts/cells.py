@@ -152,21 +152,21 @@ class Numbers:
         """Where the method gave no model, as the exhibit says."""
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
-    def due(self, method: str, found: Sequence[int]) -> list[int]:
+    def due(self, method: str, measured: Sequence[int]) -> list[int]:
         """Rounds up to the last one found that should have been measured, and were not."""
         every = self.every.get(method)
-        if every is None or not found:
+        if every is None or not measured:
             return []
-        measuring, last = Measuring.parse(str(every)), max(found)
+        measuring, last = Measuring.parse(str(every)), max(measured)
         due = {done for done in range(1, last + 1) if measuring.is_due(done, last)}
-        return sorted(due - set(found))
+        return sorted(due - set(measured))
 
     def place(self, row: Mapping[Any, Any]) -> Place:
         return {key: row[key] for key in self.columns if _given(row[key])}
 
-    def expected(self, method: str, own: Sequence[Place]) -> list[Place]:
+    def expected(self, method: str, places: Sequence[Place]) -> list[Place]:
         """Every place that a method should have; from its own places where no grid is known."""
-        grid = self.grid.get(method) or _values(own)
+        grid = self.grid.get(method) or _values(places)
         return [
             dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
         ]
@@ -224,14 +224,14 @@ def through(places: Sequence[Place], where: Mapping[str, Wanted]) -> list[Place]
     return kept
 
 
-def _allowed(found: set[Any], wanted: Wanted) -> set[Any]:
+def _allowed(values: set[Any], wanted: Wanted) -> set[Any]:
     if isinstance(wanted, Range):
-        return {v for v in found if _number(v) and wanted.least <= v <= wanted.most}
+        return {v for v in values if _number(v) and wanted.least <= v <= wanted.most}
     if isinstance(wanted, str):
-        ordered = sorted(found, key=order)
+        ordered = sorted(values, key=order)
         return set(ordered[-1:] if wanted == "last" else ordered[:1])
     texts = {text(value) for value in wanted}
-    return {value for value in found if text(value) in texts}
+    return {value for value in values if text(value) in texts}
 
 
 def beside(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
@@ -278,10 +278,10 @@ def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[Place, lis
 
 
 def absent(
-    expected: Sequence[Place], found: Sequence[Place], where: Mapping[str, Wanted]
+    expected: Sequence[Place], present_places: Sequence[Place], where: Mapping[str, Wanted]
 ) -> list[Place]:
     """The expected places that `where` lets through and that are not among those found."""
-    present = {_key(place, sorted(place)) for place in found}
+    present = {_key(place, sorted(place)) for place in present_places}
     return [p for p in through(expected, where) if _key(p, sorted(p)) not in present]
 
 

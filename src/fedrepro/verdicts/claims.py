@@ -92,54 +92,56 @@ def load_claims(path: Path) -> ClaimFile:
     return file
 
 
-def in_full(given: Any, where: str) -> Any:
+def in_full(content: Any, where: str) -> Any:
     """A claim file as read, with the bounds that its head has for a word in every check of it.
 
     What is not of the form of a claim file stays as it is, for the types to refuse.
     """
-    if not isinstance(given, dict) or not isinstance(given.get("claims"), list):
-        return given
-    rules = given.get("rules")
+    if not isinstance(content, dict) or not isinstance(content.get("claims"), list):
+        return content
+    rules = content.get("rules")
     words = rules.get("words") if isinstance(rules, dict) else None
     known = words if isinstance(words, dict) else {}
-    claims = [_claim_in_full(claim, known, where) for claim in given["claims"]]
-    return given | {"claims": claims}
+    claims = [_claim_in_full(claim, known, where) for claim in content["claims"]]
+    return content | {"claims": claims}
 
 
-def _claim_in_full(claim: Any, words: Mapping[str, Any], where: str) -> Any:
+def _claim_in_full(claim: Any, bounds_of_words: Mapping[str, Any], where: str) -> Any:
     if not isinstance(claim, dict):
         return claim
     full = dict(claim)
     if isinstance(claim.get("checks"), list):
-        full["checks"] = _checks_in_full(claim["checks"], words, f"{where}, {claim.get('id')}")
+        full["checks"] = _checks_in_full(
+            claim["checks"], bounds_of_words, f"{where}, {claim.get('id')}"
+        )
     if isinstance(claim.get("readings"), dict):
         full["readings"] = {
-            name: _checks_in_full(checks, words, f"{where}, {claim.get('id')}")
+            name: _checks_in_full(checks, bounds_of_words, f"{where}, {claim.get('id')}")
             for name, checks in claim["readings"].items()
         }
     return full
 
 
-def _checks_in_full(checks: Any, words: Mapping[str, Any], where: str) -> Any:
+def _checks_in_full(checks: Any, bounds_of_words: Mapping[str, Any], where: str) -> Any:
     if not isinstance(checks, Sequence) or isinstance(checks, str):
         return checks
-    return [_check_in_full(check, words, where) for check in checks]
+    return [_check_in_full(check, bounds_of_words, where) for check in checks]
 
 
-def _check_in_full(check: Any, words: Mapping[str, Any], where: str) -> Any:
+def _check_in_full(check: Any, bounds_of_words: Mapping[str, Any], where: str) -> Any:
     if not isinstance(check, dict) or SHOWS not in check:
         return check
     word = check[SHOWS]
-    if word not in words:
+    if word not in bounds_of_words:
         raise unknown(
-            "word", str(word), words, f"{where}; the head of the file has them in `words`"
+            "word", str(word), bounds_of_words, f"{where}; the head of the file has them in `words`"
         )
-    if not isinstance(words[word], dict):
+    if not isinstance(bounds_of_words[word], dict):
         return check
-    doubled = set(words[word]) & set(check)
+    doubled = set(bounds_of_words[word]) & set(check)
     if doubled:
         raise FedreproError(
             f"{where}: a check shows '{word}' and has a bound of its own ({', '.join(doubled)}); "
             "leave out one of them"
         )
-    return check | words[word]
+    return check | bounds_of_words[word]

@@ -183,11 +183,11 @@ def _more(count: int) -> str:
     return f"{count} more trial{'s' if count > 1 else ''}"
 
 
-def _judge(found: _Found, ways: int, rules: Rules) -> Judged:
-    if found.missing:
-        verdict: Verdict = "incomplete" if found.run else "not run"
-        return Judged(found.check, verdict, missing=found.missing)
-    return decide(found.check, found.statements, ways, rules, found.stand_ins)
+def _judge(outcome: _Found, ways: int, rules: Rules) -> Judged:
+    if outcome.missing:
+        verdict: Verdict = "incomplete" if outcome.run else "not run"
+        return Judged(outcome.check, verdict, missing=outcome.missing)
+    return decide(outcome.check, outcome.statements, ways, rules, outcome.stand_ins)
 
 
 def decide(
@@ -259,15 +259,25 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
     return Finding(statement, outside, verdict, kept, broken)
 
 
-def keeps(check: Bounds, found: Interval) -> bool:
+def keeps(check: Bounds, interval: Interval) -> bool:
     """Whether a whole interval keeps the bounds."""
-    ends = {"above": found.low, "at_least": found.low, "below": found.high, "at_most": found.high}
+    ends = {
+        "above": interval.low,
+        "at_least": interval.low,
+        "below": interval.high,
+        "at_most": interval.high,
+    }
     return all(_KEEPS[key](ends[key], bound) for key, bound in check.bounds.items())
 
 
-def breaks(check: Bounds, found: Interval) -> bool:
+def breaks(check: Bounds, interval: Interval) -> bool:
     """Whether a whole interval breaks one of the bounds."""
-    ends = {"above": found.high, "at_least": found.high, "below": found.low, "at_most": found.low}
+    ends = {
+        "above": interval.high,
+        "at_least": interval.high,
+        "below": interval.low,
+        "at_most": interval.low,
+    }
     return any(not _KEEPS[key](ends[key], bound) for key, bound in check.bounds.items())
 
 
@@ -285,19 +295,19 @@ def margin(check: Bounds, value: float) -> float:
     return min(value - b if key in LOWER else b - value for key, b in check.bounds.items())
 
 
-def _needed(check: Bounds, found: Finding) -> int | None:
+def _needed(check: Bounds, finding: Finding) -> int | None:
     """About how many trials would decide a point, if its values and scatter stayed as they are.
 
     Found by repeating the trials there are. None for what is no mean over trials, and beyond
     MOST_TIMES as many.
     """
-    statement = found.statement
+    statement = finding.statement
     if not isinstance(statement, Contrasts):
         return None
 
     def decides(times: int) -> bool:
         more = statement.repeated(times)
-        inside, outside = more.interval(found.kept), more.interval(found.broken)
+        inside, outside = more.interval(finding.kept), more.interval(finding.broken)
         return keeps(check, inside) or breaks(check, outside)
 
     enough = next((times for times in _doubled() if decides(times)), None)

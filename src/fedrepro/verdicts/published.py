@@ -121,12 +121,12 @@ def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
     )
 
 
-def _reasoned(row: Mapping[str, str], key: str, words: Sequence[str], where: str) -> str:
+def _reasoned(row: Mapping[str, str], key: str, known_words: Sequence[str], where: str) -> str:
     """A word, one of these if there are any, and after a colon the reason."""
     text = row.get(key, "")
     word, _, reason = text.partition(": ")
-    if text and (not reason or (words and word not in words)):
-        known = f"one of {', '.join(words)}" if words else "an exhibit"
+    if text and (not reason or (known_words and word not in known_words)):
+        known = f"one of {', '.join(known_words)}" if known_words else "an exhibit"
         raise FedreproError(f"{where}: '{key}' is '{text}'; write {known}, a colon and the reason")
     if word == CLAIM and check_of(text) is None:
         raise FedreproError(f"{where}: '{key}' is '{text}'; write it as in '{CLAIM}: C1, check 2'")

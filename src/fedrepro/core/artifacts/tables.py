@@ -130,8 +130,8 @@ def check_table(path: Path | str, metadata: Mapping[bytes, bytes] | None, kind: 
     _check_version(path, metadata or {})
 
 
-def _check_version(path: Path | str, given: Mapping[bytes, bytes]) -> None:
-    version = given.get(b"fedrepro.schema", b"none").decode(errors="replace")
+def _check_version(path: Path | str, metadata: Mapping[bytes, bytes]) -> None:
+    version = metadata.get(b"fedrepro.schema", b"none").decode(errors="replace")
     if version not in (str(SCHEMA_VERSION), str(BEFORE_CHECKSUMS)):
         raise FedreproError(
             f"{path} was written with schema version {version}, this fedrepro reads "
@@ -139,7 +139,7 @@ def _check_version(path: Path | str, given: Mapping[bytes, bytes]) -> None:
         )
     if version == str(SCHEMA_VERSION) and not _sealed(path):
         raise damaged(path, "its checksum is missing")
-    require_place(path, given.get(b"fedrepro.place", b"").decode())
+    require_place(path, metadata.get(b"fedrepro.place", b"").decode())
 
 
 def read_source(path: Path | str, kind: str | None = None) -> dict[str, Any]:

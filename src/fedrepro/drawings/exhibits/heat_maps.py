@@ -143,7 +143,7 @@ def maps_of(exhibit: Exhibit, measure: Measure, rows: pd.DataFrame) -> list[Map]
     ]
 
 
-def table_of(rows: pd.DataFrame, shade: Shade, one: Map, what: str = "mean") -> pd.DataFrame:
+def table_of(rows: pd.DataFrame, shade: Shade, heat_map: Map, what: str = "mean") -> pd.DataFrame:
     """The means of a map, or what else: a row per value upwards, a column per value across."""
     cells = select(rows, shade.metric, shade.split)
     if cells.empty:
@@ -151,9 +151,9 @@ def table_of(rows: pd.DataFrame, shade: Shade, one: Map, what: str = "mean") -> 
             f"the metrics lack {shade.metric} on the {shade.split or 'whole'} split, which heat "
             "maps show; let the method evaluate it"
         )
-    for key, value in one.held.items():
+    for key, value in heat_map.held.items():
         cells = cells[cells[key].astype(float) == value]
-    return cells.pivot(index=one.up, columns=one.across, values=what)
+    return cells.pivot(index=heat_map.up, columns=heat_map.across, values=what)
 
 
 def _range(rows: pd.DataFrame, shade: Shade, maps: Sequence[Map]) -> tuple[float, float]:
@@ -170,12 +170,12 @@ def _draw(
     table: pd.DataFrame,
     spreads: pd.DataFrame,
     shade: Shade,
-    one: Map,
+    heat_map: Map,
     limits: tuple[float, float],
 ) -> None:
     axes.pcolormesh(table.to_numpy(float), cmap=COLOURS, vmin=limits[0], vmax=limits[1])
-    name_axes(axes, table, one)
-    title = f"{shade.title}; {one.heading}" if one.heading else shade.title
+    name_axes(axes, table, heat_map)
+    title = f"{shade.title}; {heat_map.heading}" if heat_map.heading else shade.title
     axes.set_title(title, loc="left", fontsize=7)
     around = dict(cells_of(spreads))
     for (row, column), value in cells_of(table):
@@ -192,14 +192,14 @@ def _draw(
             axes.text(column + 0.5, row + 0.25, text, fontsize=4.8, **look)
 
 
-def name_axes(axes: Axes, table: pd.DataFrame, one: Map) -> None:
+def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
     """A value at each row and column, and what they are of."""
     axes.grid(False)
     axes.set_xticks([at + 0.5 for at in range(table.shape[1])], [f"{v:g}" for v in table.columns])
     axes.set_yticks([at + 0.5 for at in range(table.shape[0])], [f"{v:g}" for v in table.index])
     axes.tick_params(length=0)
-    axes.set_xlabel(name_of(one.across), labelpad=1)
-    axes.set_ylabel(name_of(one.up), labelpad=2)
+    axes.set_xlabel(name_of(heat_map.across), labelpad=1)
+    axes.set_ylabel(name_of(heat_map.up), labelpad=2)
 
 
 def cells_of(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:

@@ -142,8 +142,8 @@ class _Arrays:
         except AttributeError:  # a single array has no `files`
             raise self.error("a single array, not an .npz file") from None
 
-    def error(self, words: str) -> FedreproError:
-        return FedreproError(f"{self.path}: {words}")
+    def error(self, sentence: str) -> FedreproError:
+        return FedreproError(f"{self.path}: {sentence}")
 
     def __contains__(self, name: str) -> bool:
         return name in self.arrays

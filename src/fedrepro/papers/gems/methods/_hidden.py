@@ -112,9 +112,9 @@ class LayerSpaces:
             self.grouped[count] = [np.flatnonzero(labels == k) for k in range(count)]
         return self.grouped[count]
 
-    def following(self, own: Sequence[HiddenUnits]) -> LayerSpaces:
+    def following(self, units: Sequence[HiddenUnits]) -> LayerSpaces:
         """Those of the layer above, with these units."""
-        return replace(self, own=own, layer=self.layer + 1, known={}, grouped={})
+        return replace(self, own=units, layer=self.layer + 1, known={}, grouped={})
 
 
 @dataclass(frozen=True)
@@ -210,11 +210,11 @@ def _told(layers: Sequence[Merged], radii: Sequence[Radius]) -> dict[str, float]
     }
 
 
-def exchanged(spaces: LayerSpaces, found: Merged) -> Traffic:
+def exchanged(spaces: LayerSpaces, merged: Merged) -> Traffic:
     """Each client sends its units and a radius for each, and receives the common layer."""
     up = sum(client.units.size + client.units.shape[1] for client in spaces.own)
     clients = len(spaces.own)
-    down = clients * found.units.size
+    down = clients * merged.units.size
     return Traffic(clients, clients, up * FLOAT_BYTES, down * FLOAT_BYTES)
 
 

@@ -147,9 +147,9 @@ class AtRandom:
     rng: Rng
     trained: bool
 
-    def __call__(self, spaces: LayerSpaces, found: Merged) -> Merged:
-        """What stands in the place of `found`. Controls, so that what merging adds can be seen."""
-        count, inputs = found.units.shape[0], found.units.shape[1] - 1
+    def __call__(self, spaces: LayerSpaces, merged: Merged) -> Merged:
+        """What stands in the place of `merged`. Controls, so that what merging adds can be seen."""
+        count, inputs = merged.units.shape[0], merged.units.shape[1] - 1
         if self.trained:
             generator = self.rng.stream(f"gems-random-units-{spaces.layer}")
             chosen = np.sort(generator.permutation(len(spaces.units.centres))[:count])

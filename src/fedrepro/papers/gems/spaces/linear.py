@@ -69,24 +69,24 @@ class RightWithin:
         return accuracies
 
 
-def right_within(given: Softmax, rng: np.random.Generator, points: int) -> RightWithin:
+def right_within(model: Softmax, rng: np.random.Generator, points: int) -> RightWithin:
     """Along directions drawn from the surface of radius 1. Source: GEMS, Algorithm 2, line 6.
 
     On an ellipsoid a point is shape * g / |g|, with g standard normal (appendix A).
     """
-    parts = list(_blocks(given, rng, points, points))
+    parts = list(_blocks(model, rng, points, points))
     least, most = (np.hstack([getattr(part, end) for part in parts]) for end in ("least", "most"))
     return RightWithin(least, most)
 
 
-def ball(kept: RightWithin, given: Softmax, accuracy: float, search: Bisection) -> Radius:
+def ball(kept: RightWithin, model: Softmax, accuracy: float, search: Bisection) -> Radius:
     """The space of this accuracy, every radius along the same directions."""
-    if given.accuracy < accuracy:
+    if model.accuracy < accuracy:
         return EMPTY
     return bisected(lambda r: bool((kept.accuracies(r) >= accuracy).all()), search)
 
 
-def proven_ball(given: Softmax, accuracy: float) -> Radius:
+def proven_ball(model: Softmax, accuracy: float) -> Radius:
     """A radius within which every model has this accuracy: nothing is drawn.
 
     By Cauchy and Schwarz a model at distance R moves no logit further from another than R times
@@ -94,13 +94,13 @@ def proven_ball(given: Softmax, accuracy: float) -> Radius:
     is that of the last example that has to. It is no more than the true one, which may be larger
     because one model does not move all examples at once.
     """
-    if given.accuracy < accuracy:
+    if model.accuracy < accuracy:
         return EMPTY
-    squares = given.with_ones.astype(np.float64) ** 2
-    shape = np.broadcast_to(given.shape.astype(np.float64), given.centre.shape)
+    squares = model.with_ones.astype(np.float64) ** 2
+    shape = np.broadcast_to(model.shape.astype(np.float64), model.centre.shape)
     moved = squares @ shape**2  # of each logit: (n, K)
-    true_class = np.arange(len(given.labels)), given.labels
-    logits = given.logits.astype(np.float64)
+    true_class = np.arange(len(model.labels)), model.labels
+    logits = model.logits.astype(np.float64)
     with np.errstate(invalid="ignore"):
         reach = (logits[true_class][:, None] - logits) / np.sqrt(moved[true_class][:, None] + moved)
     reach[true_class] = np.inf
@@ -110,46 +110,46 @@ def proven_ball(given: Softmax, accuracy: float) -> Radius:
 
 
 def ball_of_fresh_draws(
-    given: Softmax, rng: np.random.Generator, accuracy: float, search: Bisection
+    model: Softmax, rng: np.random.Generator, accuracy: float, search: Bisection
 ) -> Radius:
     """The same with directions drawn anew for each radius, up to the first that fails."""
-    if given.accuracy < accuracy:
+    if model.accuracy < accuracy:
         return EMPTY
 
     def good_enough(radius: float) -> bool:
-        blocks = _blocks(given, rng, search.points, FIRST)
+        blocks = _blocks(model, rng, search.points, FIRST)
         return all((block.accuracies(radius) >= accuracy).all() for block in blocks)
 
     return bisected(good_enough, search)
 
 
 def _blocks(
-    given: Softmax, rng: np.random.Generator, points: int, most: int
+    model: Softmax, rng: np.random.Generator, points: int, most: int
 ) -> Iterator[RightWithin]:
     """Some directions after another, at most so many at a time."""
-    widest = max(given.centre.size, given.logits.size)
+    widest = max(model.centre.size, model.logits.size)
     block = max(1, min(most, BLOCK_FLOATS // widest))
     for start in range(0, points, block):
-        yield _right_within(given, _moved(given, rng, min(block, points - start)))
+        yield _right_within(model, _moved(model, rng, min(block, points - start)))
 
 
-def _moved(given: Softmax, rng: np.random.Generator, points: int) -> Floats:
+def _moved(model: Softmax, rng: np.random.Generator, points: int) -> Floats:
     """What a step of length 1 along new directions adds to the logits: (K, n, points)."""
-    rows, classes = given.centre.shape
+    rows, classes = model.centre.shape
     normals = rng.standard_normal((classes, rows, points), np.float32)
     lengths = np.sqrt(np.einsum("krp,krp->p", normals, normals))
-    normals *= given.shape.T[:, :, None]
-    moved: Floats = given.with_ones @ normals
+    normals *= model.shape.T[:, :, None]
+    moved: Floats = model.with_ones @ normals
     moved /= lengths
     return moved
 
 
-def _right_within(given: Softmax, moved: Floats) -> RightWithin:
+def _right_within(model: Softmax, moved: Floats) -> RightWithin:
     """Right is where no other class has a larger logit: z_k + R d_k <= z_y + R d_y for all k."""
-    true_moves = moved[given.labels, np.arange(len(given.labels))]
+    true_moves = moved[model.labels, np.arange(len(model.labels))]
     least = np.full(true_moves.shape, -np.inf, np.float32)
     most = np.full(true_moves.shape, np.inf, np.float32)
-    margins = given.logits[np.arange(len(true_moves)), given.labels][:, None] - given.logits
+    margins = model.logits[np.arange(len(true_moves)), model.labels][:, None] - model.logits
     for k, other in enumerate(moved):
         slope = other - true_moves
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -28,14 +28,14 @@ from fedrepro.papers.p2p.exhibits.common import (
 from fedrepro.planning.building import ExhibitData, entry, exhibit, like, text
 
 
-def exchanging_every(steps: int, words: str, case: Case) -> Case:
+def exchanging_every(steps: int, period: str, case: Case) -> Case:
     """A case with so many minibatches between two exchanges.
 
     It runs for 20 epochs of 234 minibatches and is measured about once an epoch.
     """
     return {
         **case,
-        "label": f"{case['label']}, {words}",
+        "label": f"{case['label']}, {period}",
         "parameters": {"steps": steps, "rounds": 20 * 234 // steps},
         "measure_every": 234 // steps,
     }

@@ -96,9 +96,9 @@ def _weights(graph: Graph, rows: tuple[str, ...], nodes: int, rng: Rng) -> Array
     return weights_of(components("graph")[graph].spec(values), nodes, rng)
 
 
-def _likelihoods(own: np.ndarray) -> Array:
+def _likelihoods(samples: np.ndarray) -> Array:
     """log l of a zero and of a one at each node under each parameter, (N, 2, M)."""
-    ones = ONE[BITS[:, own]].T
+    ones = ONE[BITS[:, samples]].T
     logs: Array = np.log(np.stack([1 - ones, ones], axis=1))
     return logs
 

@@ -37,13 +37,13 @@ def _sort(
     corner: Array,
     which: Array,
     amount: Array,
-    found: Array,
+    nonzero: Array,
 ) -> Any:
     """Sort the values of one example that are not zero by the place that they go back to.
 
     value, places: (h, w, C). Returns how many places there are; that of r has its (row, column) in
     corner[r], and channels which[begin[r] : begin[r + 1]] with these amounts, filled up by
-    amounts of zero. found: room, (places of a window, C).
+    amounts of zero. nonzero: room, (places of a window, C).
     """
     height, across, channels = value.shape
     count = np.zeros(PLACES, np.int64)
@@ -57,7 +57,7 @@ def _sort(
                     place = places[i, j, c] - first
                     lower = place >= width
                     at = place - lower * (width - WINDOW)
-                    found[at, count[at]] = c
+                    nonzero[at, count[at]] = c
                     count[at] += 1
             for at in range(PLACES):
                 if count[at] == 0:
@@ -66,7 +66,7 @@ def _sort(
                 corner[r, 0], corner[r, 1] = WINDOW * i + at // WINDOW, WINDOW * j + at % WINDOW
                 r += 1
                 for m in range(count[at]):
-                    which[n], amount[n] = found[at, m], value[i, j, found[at, m]]
+                    which[n], amount[n] = nonzero[at, m], value[i, j, nonzero[at, m]]
                     n += 1
                 while n % TOGETHER:
                     which[n], amount[n] = 0, 0
