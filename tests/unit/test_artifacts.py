@@ -120,6 +120,19 @@ def test_equal_tables_have_equal_bytes(tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
+def test_a_table_for_a_repository_is_the_same_in_fewer_bytes(tmp_path):
+    rng = np.random.default_rng(0)
+    table = {"trial": np.repeat(np.arange(20), 500), "value": rng.choice(rng.random(500), 10000)}
+    for name, kept in (("usual", False), ("kept", True)):
+        write_table(tmp_path / f"{name}.parquet", table, "metrics", {}, kept=kept)
+    usual, kept = (
+        read_table(tmp_path / f"{name}.parquet", "metrics") for name in ("usual", "kept")
+    )
+    assert kept.replace_schema_metadata().equals(usual.replace_schema_metadata())
+    sizes = [(tmp_path / f"{name}.parquet").stat().st_size for name in ("kept", "usual")]
+    assert 2 * sizes[0] < sizes[1]
+
+
 def test_local_models_come_back_by_trial_and_client(tmp_path):
     tensors = some_models(tmp_path / "m.parquet")
     found = read_models([tmp_path / "m.parquet"], [0, 1])

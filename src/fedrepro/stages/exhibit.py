@@ -45,6 +45,6 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     shown = exhibit.settings.drawing.files(exhibit, described, every)
     source = {key: described[key] for key in SOURCE}
 
-    write_table(f"{out_base}.metrics.parquet", tidy(exhibit, rows), "metrics", source)
+    write_table(f"{out_base}.metrics.parquet", tidy(exhibit, rows), "metrics", source, kept=True)
     write_exhibit(f"{out_base}", described, texts | shown)
     say(f"{exhibit.key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")

@@ -118,7 +118,8 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
     tokens = {setting.method.token for measure in measures for setting in measure.settings}
     kept = table.filter(pc.is_in(table["method"], pa.array(sorted(tokens))))
     if len(kept) < len(table):
-        write_table(path, kept.replace_schema_metadata(), "metrics", read_provenance(table))
+        plain, source = kept.replace_schema_metadata(), read_provenance(table)
+        write_table(path, plain, "metrics", source, kept=True)
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:

@@ -43,12 +43,16 @@ def write_table(
     table: pa.Table | Mapping[str, Any],
     kind: str,
     provenance: Mapping[str, Any],
+    kept: bool = False,
 ) -> None:
-    """A table of this kind as parquet, with schema version and provenance in its metadata."""
+    """A table of this kind as parquet, with schema version and provenance in its metadata.
+
+    kept: it goes into a repository; a quarter of the bytes where values repeat, and slower.
+    """
     import pyarrow as pa
 
     table = table if isinstance(table, pa.Table) else pa.table(dict(table))
-    with parquet(path, table.schema, kind, provenance) as add:
+    with parquet(path, table.schema, kind, provenance, kept=kept) as add:
         add(table)
 
 
@@ -59,6 +63,7 @@ def parquet(
     kind: str,
     provenance: Mapping[str, Any],
     compressed: bool = True,
+    kept: bool = False,
 ) -> Iterator[Callable[[pa.Table], None]]:
     """A function that appends tables of this schema to a file, each as row groups of its own."""
     import pyarrow as pa
@@ -76,8 +81,11 @@ def parquet(
             temporary,
             schema,
             compression="zstd" if compressed else "none",
-            use_dictionary=_columns(schema, pa.types.is_string),
-            use_byte_stream_split=compressed and _columns(schema, pa.types.is_floating),
+            compression_level=19 if kept else None,
+            use_dictionary=kept or _columns(schema, pa.types.is_string),
+            use_byte_stream_split=compressed
+            and not kept
+            and _columns(schema, pa.types.is_floating),
         ) as writer:
             yield lambda table: writer.write_table(table.replace_schema_metadata(metadata))
             writer.add_key_value_metadata({KEY: UNKNOWN})
