@@ -43,6 +43,7 @@ EXHIBITS = PaperData(
         "rates-cnn": convolutional.rates_to_the_end(),
         "rates-cnn-pixels": convolutional.rates_in_two_ranges(),
         "table-2-lstm": lstm.table_2(),
+        "table-2-lstm-roles": lstm.table_2_roles(),
         "table-3": cifar10.table_3(),
         "figure-2": convolutional.figure_2(),
         "figure-2-non-iid": convolutional.figure_2_non_iid(),
