@@ -7,6 +7,7 @@ from typing import Any
 from fedrepro.planning.building import Entry, entry, like, text
 
 MNIST = entry("mnist")
+CENTRED = like(MNIST, features="centred")  # pixels from −0.5 to 0.5
 IID = entry("iid", clients=100, validation=500)
 SHARDS = like(IID, name="shards")
 
@@ -17,6 +18,9 @@ TINY_SHARDS = like(SHARDS, **TINY_CLIENTS)
 
 WHOLE = {"batch_size": None}  # B = ∞: a minibatch is all that a client has
 RATES = [0.05, 0.1, 0.2]
+
+# how a learning rate is chosen where none is stopped early
+SECOND_HALF = {"metric": "accuracy", "split": "server_validation", "over": "half"}
 
 SMALL_CNN = {"channels": [4, 8], "kernel": 3, "hidden": [32]}
 SMALL_RATES = [0.1, 0.2]  # at the small scales
@@ -34,7 +38,7 @@ def case(label: str, **changes: Any) -> dict[str, Any]:
 
 TWO_RANGES = {
     "as-stored": case("pixels 0 to 1"),
-    "centred": case("pixels −0.5 to 0.5", dataset=like(MNIST, features="centred")),
+    "centred": case("pixels −0.5 to 0.5", dataset=CENTRED),
 }
 
 

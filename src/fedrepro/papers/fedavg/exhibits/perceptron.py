@@ -9,6 +9,7 @@ from fedrepro.papers.fedavg.exhibits.common import (
     IID,
     QUICK_CLIENTS,
     QUICK_SHARDS,
+    SECOND_HALF,
     SHARDS,
     SMALL_RATES,
     TINY_CLIENTS,
@@ -31,9 +32,6 @@ SHARDS_INF = {0.0: 6417, 0.1: 2694, 0.2: 2292}
 
 WHOLE_RATES = [0.1, 0.3, 0.5]  # where B = ∞
 FIVE_RATES = [0.1, 0.147, 0.215, 0.316, 0.464]
-
-# how a learning rate is chosen where none is stopped early
-SECOND_HALF = {"metric": "accuracy", "split": "server_validation", "over": "half"}
 
 
 def table_1() -> ExhibitData:
