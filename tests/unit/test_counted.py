@@ -64,6 +64,7 @@ def test_what_is_apart_is_not_among_the_judged_and_scatter_is_counted_both_ways(
         printed("worse", trials="1"),
         printed("reproduced", apart="calibrated: by hand"),
         printed("reproduced", note="printed again: table 1"),
+        printed("worse", note="judged in table-1-iid-10"),
         printed("not run", unbounded=""),
         printed("set-up open", trials="1"),
     ]

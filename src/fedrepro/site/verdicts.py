@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedrepro.drawings.tables import html_text
-from fedrepro.verdicts.published import AGAIN
+from fedrepro.verdicts.published import AGAIN, ELSEWHERE
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,12 @@ def counted(verdicts: Sequence[str], known: Mapping[str, Word]) -> dict[str, int
 
 
 def of_values(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
-    """How many printed quantities have each verdict; one that is printed again counts once."""
-    return counted([verdict_of(row) for row in rows if not row["note"].startswith(AGAIN)], PRINTED)
+    """How many printed quantities have each verdict.
+
+    What is printed again counts once, and what is judged in another exhibit there.
+    """
+    once = [row for row in rows if not row["note"].startswith((AGAIN, ELSEWHERE))]
+    return counted([verdict_of(row) for row in once], PRINTED)
 
 
 def verdict_of(row: Mapping[str, str]) -> str:

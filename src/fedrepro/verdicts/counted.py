@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fedrepro.verdicts.judging import CONFIDENCE
 from fedrepro.verdicts.printed import DIFFERENT, OPEN
-from fedrepro.verdicts.published import AGAIN, check_of
+from fedrepro.verdicts.published import AGAIN, ELSEWHERE, check_of
 from fedrepro.verdicts.set_up import ANOTHER
 
 Row = Mapping[str, str]
@@ -65,7 +65,11 @@ def _alone(row: Row) -> bool:
 
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
-    """Sentences on how many printed values there are and what became of them."""
+    """Sentences on how many printed values there are and what became of them.
+
+    What is judged in another exhibit is counted there alone.
+    """
+    rows = [row for row in rows if not row["note"].startswith(ELSEWHERE)]
     distinct = [row for row in rows if not row["note"].startswith(AGAIN)]
     if not distinct:
         return []

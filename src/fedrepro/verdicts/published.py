@@ -22,6 +22,8 @@ COLUMNS = (*NEEDED, "tolerance", "apart", "set_up")
 SETTING = "setting"
 # how the note of a number begins that the paper has printed before: quantities are counted once
 AGAIN = "printed again"
+# how the note of a number begins that stands beside ours here and is judged in another exhibit
+ELSEWHERE = "judged in"
 # what is counted apart from what can fail, each with its reason after a colon; what others got from
 # an author's code is no printed value, and a number of a sentence is what its claim looks at
 CLAIM = "claim"
