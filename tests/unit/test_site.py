@@ -7,7 +7,7 @@ import hashlib
 import io
 import re
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import once
 import pytest
@@ -65,6 +65,16 @@ def altered(folder: Path, key: str, method: str, place: dict[str, str], mean: fl
     run = read_json(folder / f"{key}.run.json")
     run["files"][".csv"] = hashlib.sha256(path.read_bytes()).hexdigest()
     write_json(folder / f"{key}.run.json", run)
+
+
+def test_a_guide_leads_to_pages_and_to_copies_of_what_is_none(tmp_path):
+    guides = Guides(ROOT, tmp_path)
+    path = PurePosixPath("docs/data.md")
+    asked = "[keys](../config/README.md#drawings), [tests](tests.md), [file](../config/config.yaml)"
+    pages, _, file = guides.linked(asked, path, path).rpartition(", ")
+    assert pages == "[keys](../config/README.md#drawings), [tests](tests.md)"
+    assert file == '<a href="../files/config/config.yaml.txt">file</a>'
+    assert guides.copies == {"config/config.yaml"}
 
 
 def test_an_altered_metric_changes_sentence_bar_and_cell(tmp_path):
