@@ -280,5 +280,4 @@ def equal_epochs() -> ExhibitData:
             "three-whole": like(THREE, "J = 3, 40 epochs", training={"patience": 0}),
         },
         notes=ON_MNIST["notes"],
-        at={"paper": {"trials": 10}},
     )

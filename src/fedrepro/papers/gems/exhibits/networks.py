@@ -250,5 +250,4 @@ def random_units() -> ExhibitData:
             **NUMBERS_OF_CLIENTS,
             "two": like(TWO, parameters=in_tuples(0.01), methods=[rule_of_code]),
         },
-        at={"paper": {"trials": 5, "cases": {"five": {"trials": 10}}}},
     )

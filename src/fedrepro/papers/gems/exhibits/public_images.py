@@ -213,5 +213,4 @@ def equal_steps_networks() -> ExhibitData:
             like(RAW, "Raw, as in the code", tune=code),
         ],
         notes=[HEADS, *UNTUNED_NOTES],
-        at={"paper": {"trials": 10}},
     )
