@@ -315,6 +315,20 @@ def browser():
         found.close()
 
 
+def test_a_figure_of_several_leads_to_their_csv_which_hold_all_its_numbers(site):
+    _require_own(site)
+    page = (site / "papers/pfnm.html").read_text(encoding="utf-8")
+    names = re.findall(r'href="\.\./shown/(pfnm/figure-2[a-d]\.csv)">figure-2[a-d]</a>', page)
+    assert names == [f"pfnm/figure-2{letter}.csv" for letter in "abcd"]
+    assert not (site / "shown/pfnm/figure-2.csv").exists()
+
+    def means(path: Path) -> list[str]:
+        return sorted(row["mean"] for row in csv.DictReader(io.StringIO(path.read_text())))
+
+    whole = means(RECORD / "paper/pfnm/figure-2.csv")
+    assert whole == sorted(mean for name in names for mean in means(site / "shown" / name))
+
+
 def test_the_site_is_small_and_asks_for_nothing_from_elsewhere(site):
     _require_own(site)  # it may be written again
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 25 * 2**20

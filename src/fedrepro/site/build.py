@@ -169,8 +169,8 @@ def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
     contents.pages[f"papers/{paper.name}-made.md"] = pages.made_page(paper)
     charts = set()
     for shown in paper.exhibits.values():
-        suffixes = (".csv", ".choice.csv", ".printed.csv" if shown.is_table else ".svg")
-        for suffix in suffixes:
+        numbers = [] if shown.name in paper.parts else [".csv"]
+        for suffix in (*numbers, ".choice.csv", ".printed.csv" if shown.is_table else ".svg"):
             contents.copies[f"shown/{shown.key}{suffix}"] = folder / f"{shown.key}{suffix}"
         spec = chart(shown)
         if spec:

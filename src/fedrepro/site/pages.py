@@ -268,10 +268,16 @@ def _exhibit(paper: Paper, shown: Shown, with_chart: bool) -> list[str]:
             "</div><noscript>This needs JavaScript; the csv has all numbers.</noscript></details>",
             "",
         ]
+    numbers = f'<a href="{at}.csv">numbers, csv</a>'
+    if shown.name in paper.parts:
+        links = (
+            f'<a href="../shown/{paper.name}/{n}.csv">{n}</a>' for n in paper.parts[shown.name]
+        )
+        numbers = f"numbers, csv: {', '.join(links)}"
     beside = f'<a href="{at}.printed.csv">beside print, csv</a> · ' if shown.is_table else ""
     lines += [
         f"<details><summary>What it shows, and its files</summary><p>{html_text(about['caption'])}"
-        f'</p><p class="small"><a href="{at}.csv">numbers, csv</a> · {beside}'
+        f'</p><p class="small">{numbers} · {beside}'
         f'<a href="{at}.choice.csv">settings tried, csv</a> · '
         f'<a href="{paper.name}-made.html#{shown.name}">how it was made</a></p></details>',
         "",

@@ -160,6 +160,18 @@ class Paper:
         )
         return list(dict.fromkeys(filter(None, sentences)))
 
+    @cached_property
+    def parts(self) -> dict[str, list[str]]:
+        """Figure -> others that hold all of its numbers between them, one for each of its cases."""
+        rows = {name: _rows(shown.numbers) for name, shown in self.exhibits.items()}
+        parts: dict[str, list[str]] = {}
+        for name, whole in rows.items():
+            within = [other for other, some in rows.items() if some < whole]
+            held = set().union(*(rows[other] for other in within))
+            if held == whole and not self.exhibits[name].is_table:
+                parts[name] = within
+        return {name: [one for one in within if one not in parts] for name, within in parts.items()}
+
     def printed_of(self, exhibit: str) -> list[Row]:
         return [row for row in self.printed if row["exhibit"] == exhibit and row["mean"]]
 
@@ -205,6 +217,16 @@ def _shown(folder: Path, key: str, scale: str) -> Shown:
         for row in csv.DictReader(io.StringIO(text, newline=""))
     ]
     return Shown(key, files, shown.numbers, rows)
+
+
+def _rows(numbers: pd.DataFrame) -> set[tuple[tuple[str, Any], ...]]:
+    """Each row as its columns that hold something, whatever case it is of."""
+    columns = [name for name in numbers.columns if name != "case"]
+    values = numbers[columns].itertuples(index=False, name=None)
+    return {
+        tuple((name, one) for name, one in zip(columns, row, strict=True) if pd.notna(one))
+        for row in values
+    }
 
 
 def _paper(folder: Path, name: str, exhibits: Mapping[str, Shown]) -> Paper:
