@@ -11,8 +11,8 @@ DIGITS = entry("digits", validation=1000)
 
 MNIST_SPLIT = text("""
     MNIST has 50,000 training and 5,000 validation examples of its 60,000, and all 10,000 test
-    images. The paper tests on 5,000 and does not say which: the first and last 5,000 of MNIST
-    differ by 7.5 points.
+    images. The paper tests on 5,000 and does not say which: the first 5,000 of MNIST are harder
+    than the last.
 """)
 CIFAR_SPLIT = text("""
     CIFAR-10 has 45,000 training and 5,000 validation examples of its 50,000, and all 10,000 test
