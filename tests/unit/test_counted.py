@@ -10,7 +10,14 @@ import pandas as pd
 import pytest
 
 from fedrepro.numbers.summary import read_csv
-from fedrepro.verdicts.counted import by_chance, claim_counts, printed_counts, reasons, word_of
+from fedrepro.verdicts.counted import (
+    by_chance,
+    claim_counts,
+    printed_counts,
+    reasons,
+    settled_counts,
+    word_of,
+)
 from fedrepro.verdicts.set_up import moved, settled
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +62,20 @@ def test_a_number_of_a_sentence_is_what_a_check_of_its_claim_looks_at():
     assert reasons(row) == "share of Global; the number that C1 looks at"
     for claims in ([], [[check]], [[check, check | {"value": ""}]]):
         assert settled(row, {}.get, claims) == row
+
+
+def test_what_waits_is_not_settled_and_what_is_judged_elsewhere_counts_there():
+    words = ("reproduced", "stand-in", "set-up open", "not run", "not run")
+    rows = [*map(printed, words), printed("worse", note="judged in table-1-iid")]
+    claims = [[{"verdict": word}] for word in ("holds", "depends", "undecided", "no verdict")]
+    assert settled_counts(rows, claims) == {
+        "printed values": 5,
+        "settled": 2,
+        "set-up open": 1,
+        "not run": 2,
+        "claims that a run can test": 3,
+        "decided": 2,
+    }
 
 
 def test_what_is_apart_is_not_among_the_judged_and_scatter_is_counted_both_ways():

@@ -31,7 +31,7 @@ from fedrepro.record.sentences import LINK, filled
 from fedrepro.site.claims import deciding
 from fedrepro.site.pages import name_of
 from fedrepro.site.verdicts import of_claims, picture
-from fedrepro.verdicts.counted import claim_counts, printed_counts, reasons, word_of
+from fedrepro.verdicts.counted import claim_counts, printed_counts, reasons, settled_counts, word_of
 from fedrepro.verdicts.judging import WHOLE, Verdict
 from fedrepro.verdicts.published import PrintedValue, read_published
 from fedrepro.verdicts.set_up import settled
@@ -84,6 +84,7 @@ def documents() -> dict[Path, str]:
     parts: list[tuple[Path, str, Callable[[], str]]]
     parts = [(Path("docs/performance.md"), FROM, recorded_costs)]
     parts += [(Path("docs/methods.md"), FROM, method_table)]
+    parts += [(Path("docs/claims.md"), FROM, how_much)]
     pages = findings()
     for claims in sorted(RECORD.glob(f"paper/*/{CLAIMS}")):
         if page := pages.get(claims.parent.name):
@@ -191,6 +192,21 @@ def counts(claims: Path) -> str:
     rows = [row for _, row in _printed_rows(paper)]
     bullets = [printed_counts(rows), claim_counts(_claims(claims))]
     return "\n".join(f"- {' '.join(sentences)}" for sentences in bullets if sentences) + "\n"
+
+
+def how_much() -> str:
+    """A table of how much of each paper has an answer, and of all together."""
+    drawn = {path.parent.name: path for path in sorted(RECORD.glob(f"paper/*/{CLAIMS}"))}
+    by_paper = {
+        name_of(paper): settled_counts([row for _, row in _printed_rows(paper)], _claims(path))
+        for paper, path in drawn.items()
+    }
+    heads = list(next(iter(by_paper.values()), {}))
+    together = {head: sum(counted[head] for counted in by_paper.values()) for head in heads}
+    lines = {**by_paper, "all": together}
+    return _table(
+        ["paper", *heads], [(name, *map(str, one.values())) for name, one in lines.items()]
+    )
 
 
 def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:

@@ -101,6 +101,23 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
     return sentences
 
 
+def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
+    """How many values and claims of a paper there are, and how many have an answer.
+
+    A value that is printed twice counts twice, and one that is judged in another exhibit there.
+    """
+    words = [row["verdict"] for row in rows if not row["note"].startswith(ELSEWHERE)]
+    verdicts = [checks[0]["verdict"] for checks in claims]
+    waiting = {"set-up open": words.count(OPEN), "not run": words.count("not run")}
+    return {
+        "printed values": len(words),
+        "settled": len(words) - sum(waiting.values()),
+        **waiting,
+        "claims that a run can test": sum(word != "no verdict" for word in verdicts),
+        "decided": sum(word in DECIDED for word in verdicts),
+    }
+
+
 def _several(rows: Iterable[Row]) -> str:
     counts = Counter(
         row["verdict"] + (" in one trial" if _alone(row) else "") for row in rows
