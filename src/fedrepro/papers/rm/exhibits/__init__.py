@@ -66,6 +66,7 @@ EXHIBITS = PaperData(
         "figure-3-keywords": printed.figure_3_keywords(),
         "matching-source": ablations.matching_source(),
         "entropy-term": ablations.entropy_term(),
+        "schedules": ablations.schedules(),
         "learned-or-drawn": ablations.learned_or_drawn(),
         "grid-layout": ablations.grid_layout(),
         "sensitivity": ablations.sensitivity(),

@@ -37,6 +37,8 @@ HALF_ONE_CLASS: Cases = {
 }
 BOTH_ONE_CLASS: Cases = FULL_ONE_CLASS | HALF_ONE_CLASS
 
+SCHEDULES = {20: 20, 30: 10}  # SGD steps of iid clients on MNIST, in the first round and the last
+
 ACCURACIES = entry("table", rows=["case"], columns=["method"], sizes=False, best="row")
 
 REDUCED = "40 of 600 rounds, one of four cells"
@@ -103,11 +105,15 @@ def tuned(method: Entry) -> Entry:
     return like(method, training={"lr": [0.3, 0.1]}, choose="race")
 
 
+def stepping(steps: dict[int, int]) -> list[Entry]:
+    """A setting for each number of SGD steps in the first round -> in the last."""
+    return [{"steps": first, "last_steps": last} for first, last in steps.items()]
+
+
 def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
     """The rows of tables 1 to 3; for iid clients the methods with a fixed schedule race over their
     SGD steps as well. steps: in the first round -> in the last."""
-    settings = [{"steps": first, "last_steps": last} for first, last in steps.items()]
-    raced = [like(method, settings=settings, choose="race") for method in fixed]
+    raced = [like(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
         "full-iid": {"label": "C = 1.0, iid", "methods": raced},
         **FULL_ONE_CLASS,
@@ -127,7 +133,7 @@ def table_1() -> ExhibitData:
             which a share C takes part in a round. Means over trials, with one standard deviation.
             Bold: the best of a row."""),
         methods=[FA, WD, RM_AH, RM, AH],
-        cases=cells([FA, WD, RM], {20: 20, 30: 10}),
+        cases=cells([FA, WD, RM], SCHEDULES),
         notes=[
             text("""Training examples of which the server holds 500: for the rewards of AH and for
                 races. The test set measures and never chooses."""),
