@@ -162,7 +162,7 @@ class Paper:
 
     @cached_property
     def parts(self) -> dict[str, list[str]]:
-        """Figure -> others that hold all of its numbers between them, one for each of its cases."""
+        """Figure -> others that hold all of its numbers between them."""
         rows = {name: _rows(shown.numbers) for name, shown in self.exhibits.items()}
         parts: dict[str, list[str]] = {}
         for name, whole in rows.items():

@@ -93,7 +93,7 @@ def schedules() -> ExhibitData:
         },
         notes=[
             LINE_14,
-            "One trial, that of the races: it says what they dropped, and no more.",
+            "The first of the three trials by which table-1 races: a hint at what races drop.",
         ],
         trials=1,
     )
