@@ -18,7 +18,7 @@ from fedrepro.verdicts.counted import (
     settled_counts,
     word_of,
 )
-from fedrepro.verdicts.set_up import moved, settled
+from fedrepro.verdicts.set_up import settled, towards, varied
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper"
@@ -140,31 +140,46 @@ def numbers(*means, rounds=()):
 
 
 def by(frame, set_up="rates, case=a: no rate"):
-    return moved(set_up, "FA", "rounds_to_target", "", {"rates": frame}.get)
+    return varied(set_up, "FA", "rounds_to_target", "", {"rates": frame}.get)
 
 
-def test_a_move_is_the_largest_less_the_smallest_of_the_rows_that_are_named():
-    assert by(numbers(40.0, 94.0, 60.0)) == 54.0
-    assert by(numbers(40.0, 94.0), "rates, case=*: no rate") == 54.0
+def test_settings_are_the_rows_that_are_named_if_there_are_two():
+    assert by(numbers(40.0, 94.0, 60.0)) == [40.0, 94.0, 60.0]
+    assert by(numbers(40.0, 94.0), "rates, case=*: no rate") == [40.0, 94.0]
     assert by(numbers(40.0, 94.0), "rates, case=b: no rate") is None
+    assert by(numbers(40.0, 94.0), "rates, method=FA*: no rate") == [40.0, 94.0]
+    assert by(numbers(40.0, 94.0), "rates, method=RM: no rate") is None
     assert by(numbers(40.0)) is None
     assert by(None) is None
 
 
 def test_what_was_not_reached_counts_as_the_rounds_that_were_run():
-    assert by(numbers(40.0, math.inf, rounds=(41.0, 130.0))) == 90.0
+    assert by(numbers(40.0, math.inf, rounds=(41.0, 130.0))) == [40.0, 130.0]
     assert by(numbers(40.0, math.inf)) is None
 
 
+def test_a_move_begins_at_our_setting_and_goes_towards_print():
+    assert towards([60.0, 40.0, 94.0], 40.0, -50.0) == 54.0
+    assert towards([60.0, 40.0, 94.0], 41.0, -50.0) == 34.0
+    assert towards([60.0, 40.0, 94.0], 41.0, 20.0) == 20.0
+    assert towards([60.0, 94.0], 58.0, 20.0) == 0.0
+
+
 @pytest.mark.parametrize(
-    ("ours", "word"), [(40.0, "another set-up"), (30.0, "better"), (140.0, "worse")]
+    ("ours", "word"), [(40.0, "another set-up"), (30.0, "better"), (90.0, "another set-up")]
 )
 def test_a_difference_is_another_set_ups_if_the_setting_moves_the_number_by_more(ours, word):
     row = printed("set-up open", method="FA", metric="rounds_to_target", split="")
-    row |= {"set_up": "rates, case=a: no rate", "difference": f"{ours - 87}"}
+    row |= {"set_up": "rates, case=a: no rate", "mean": f"{ours}", "difference": f"{ours - 87}"}
     found = settled(row, {"rates": numbers(40.0, 90.0)}.get)
     assert (found["verdict"], found["unbounded"]) == (word, word)
     assert settled(row, {}.get) == row
+
+
+def test_a_setting_that_moves_the_number_away_from_print_is_not_the_cause():
+    row = printed("set-up open", method="FA", metric="rounds_to_target", split="")
+    row |= {"set_up": "rates, case=a: no rate", "mean": "92", "difference": "5"}
+    assert settled(row, {"rates": numbers(90.0, 140.0)}.get)["verdict"] == "worse"
 
 
 def test_verdicts_that_are_said_to_have_changed_are_those_of_the_record():
@@ -191,11 +206,15 @@ def test_how_far_settings_are_said_to_move_numbers_is_in_the_record():
     def exhibits(paper):
         return lambda name: read_csv((RECORD / paper / f"{name}.csv").read_text())
 
-    for paper, set_up, method, told in (
-        ("gems", "early-stopping, case=logistic*", "GEMS", "moves them by {} points"),
-        ("gems", "early-stopping, case=logistic*", "Averaged", "moves them by {} points"),
-        ("p2p", "defaults, case=case (a)*", "node 2", "and prior move it by {} points"),
-        ("p2p", "defaults, case=unbalanced*", "node 2", "epochs moves it by {} points"),
+    for paper, name, case, method, told in (
+        ("gems", "table-5-mnist", "J = 5", "GEMS", "moves them by {} points"),
+        ("gems", "table-5-mnist", "J = 5", "Averaged", "moves them by {} points"),
+        ("gems", "table-5-mnist", "J = 2", "GEMS", "moves it by {} points"),
+        ("p2p", "table-accuracy", "case (a)", "node 2", "and prior move it by {} points"),
+        ("p2p", "table-accuracy", "unbalanced", "node 2", "epochs moves it by {} points"),
     ):
-        by_ = moved(f"{set_up}: so", method, "accuracy", "test", exhibits(paper))
+        rows = pd.read_csv(RECORD / paper / f"{name}.printed.csv")
+        row = rows[(rows["case"] == case) & (rows["method"] == method)].iloc[0]
+        known = varied(row["set_up"], method, "accuracy", "test", exhibits(paper))
+        by_ = towards(known, row["mean"], row["difference"])
         assert told.format(f"{100 * by_:.1f}") in text

@@ -1,8 +1,8 @@
 """What a table alone cannot know of a printed value: other set-ups, and numbers of sentences.
 
 A printed value may name an exhibit in which such a setting varies (`set_up` in its
-published.csv). If that moves the number by more than ours is away from print, ours is of another
-set-up; if it moves it by less, ours is better or worse; until the exhibit is there, that is open.
+published.csv). If that moves the number towards print by more than ours is away from it, ours is of
+another set-up; if by less, ours is better or worse; until the exhibit is there, that is open.
 
 A number that is printed in a sentence, such as a mean over tables, is what a check of a claim looks
 at; ours is the value of that check.
@@ -39,11 +39,12 @@ def settled(row: Mapping[str, str], exhibits: Exhibits, claims: Claims = ()) -> 
         return fields | _of_a_sentence(row, claims)
     if not row.get("set_up") or OPEN not in (row["verdict"], row["unbounded"]):
         return fields
-    shift = moved(row["set_up"], row["method"], row["metric"], row["split"], exhibits)
-    if shift is None:
+    numbers = varied(row["set_up"], row["method"], row["metric"], row["split"], exhibits)
+    if not numbers:
         return fields
     away = float(row["difference"])
-    word = ANOTHER if shift > abs(away) else direction(row["metric"], away)
+    nearer = towards(numbers, float(row["mean"]), away) > abs(away)
+    word = ANOTHER if nearer else direction(row["metric"], away)
     return fields | {key: word for key in ("verdict", "unbounded") if row[key] == OPEN}
 
 
@@ -65,8 +66,20 @@ def _of_a_sentence(row: Mapping[str, str], claims: Claims) -> dict[str, str]:
     return measured | {"verdict": word, "unbounded": word}
 
 
-def moved(set_up: str, method: str, metric: str, split: str, exhibits: Exhibits) -> float | None:
-    """The largest less the smallest number of the settings; None if there are not two of them.
+def towards(numbers: Sequence[float], ours: float, away: float) -> float:
+    """How far other settings than ours move a number towards print.
+
+    numbers: one a setting; that with our own number is ours, or else the first, which may have
+    other trials or examples than the table. away: ours less printed.
+    """
+    here = next((number for number in numbers if math.isclose(number, ours)), numbers[0])
+    return max(here - number if away > 0 else number - here for number in numbers)
+
+
+def varied(
+    set_up: str, method: str, metric: str, split: str, exhibits: Exhibits
+) -> list[float] | None:
+    """The number of each setting; None if there are not two of them.
 
     What was not reached counts as the rounds that were run, which it takes at least.
     """
@@ -76,8 +89,7 @@ def moved(set_up: str, method: str, metric: str, split: str, exhibits: Exhibits)
     if numbers is None:
         return None
     numbers = final(numbers)
-    numbers = numbers[numbers["method"] == method]
-    for key, text in cell_of(cell, f"set_up '{named}'").items():
+    for key, text in ({"method": method} | cell_of(cell, f"set_up '{named}'")).items():
         fits = [same(value, text) or fnmatchcase(str(value), text) for value in numbers[key]]
         numbers = numbers.loc[fits]
     known = select(numbers, metric, split)["mean"].to_numpy(float)
@@ -89,4 +101,4 @@ def moved(set_up: str, method: str, metric: str, split: str, exhibits: Exhibits)
     ]
     if len(values) < 2 or not all(map(math.isfinite, values)):
         return None
-    return float(max(values) - min(values))
+    return values
