@@ -40,7 +40,7 @@ def test_verdicts_of_one_trial_and_those_counted_apart_look_different():
 def test_reasons_are_the_note_the_part_and_the_set_up():
     given = {"note": "as printed", "apart": "nearly fixed: so", "set_up": "rates, case=a: no rate"}
     told = "as printed; nearly fixed: so; no rate, "
-    assert reasons(printed("worse", **given)) == f"{told}which moves it by less (rates)"
+    assert reasons(printed("worse", **given)) == f"{told}which does not move it that far (rates)"
     assert reasons(printed("set-up open", **given)) == f"{told}and rates shows what it moves"
     assert reasons(printed("reproduced", **given)) == told.removesuffix("; no rate, ")
 

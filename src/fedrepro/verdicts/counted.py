@@ -21,11 +21,11 @@ JUDGED = ("reproduced", *DIFFERENT, ANOTHER)
 DECIDED = ("holds", "refuted", "depends")
 BY_TRIALS = (*DECIDED, "undecided")
 SEVERAL = {"holds": "hold", "depends": "depend"}
-BY_LESS = "{}, which moves it by less ({})"
+NOT_SO_FAR = "{}, which does not move it that far ({})"
 SET_UP = {
     OPEN: "{}, and {} shows what it moves",
-    ANOTHER: "{}, which moves it by more ({})",
-    **dict.fromkeys(DIFFERENT, BY_LESS),
+    ANOTHER: "{}, which moves it that far ({})",
+    **dict.fromkeys(DIFFERENT, NOT_SO_FAR),
 }
 LABELS = {
     "exact": "Exact, since they are counts",
