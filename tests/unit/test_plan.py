@@ -133,6 +133,15 @@ def test_matching_or_size_shares_all_but_the_pruned_networks():
     assert {run.method.name for run in own} == {"pruned_concatenation"}
 
 
+def test_a_swept_switch_stands_in_tables_as_in_a_token():
+    balance = {"partition.balance": [True, False]}
+    files = changed(drawing="table", partition={"name": "dirichlet", "clients": 3}, sweep=balance)
+    assert [point.values for point in Plan(Config(), files, "tiny").exhibit("pfnm/x").points] == [
+        {"balance": "true"},
+        {"balance": "false"},
+    ]
+
+
 def test_a_swept_method_in_rounds_has_a_run_for_each_setting():
     exhibit = plan("paper").exhibit("pfnm/s-figure-3b")
     streams = [run for run in exhibit.runs if run.method.name == "pfnm_streaming"]

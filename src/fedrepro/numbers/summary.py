@@ -198,6 +198,11 @@ def csv_text(frame: pd.DataFrame) -> str:
     return str(frame.to_csv(index=False, float_format="%.10g", lineterminator="\n"))
 
 
+def csv_value(value: Any) -> str:
+    """A swept value of a point, or of a row that was read, as it stands in a csv."""
+    return f"{value:.10g}" if isinstance(value, int | float) else str(value)
+
+
 def read_csv(text: str) -> pd.DataFrame:
     """A frame back from `csv_text`; only an empty field is a missing number."""
     texts = dict.fromkeys(("method", "metric", "split", "setting", "parameter", "value"), str)

@@ -11,6 +11,7 @@ from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import STAGE_OF_TREE
 from fedrepro.numbers.series import mean, sd
+from fedrepro.numbers.summary import csv_value
 from fedrepro.planning.brought import at_hand
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.paths import FolderPieces, TrialBlock
@@ -141,14 +142,14 @@ def method_times(
     import pandas as pd
 
     chosen = {
-        (*(_text(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
+        (*(csv_value(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
         for row in numbers.to_dict("records")
     }
     tables = {run: _timings(paths) for run, paths in files.items()}
     rows: list[dict[str, Any]] = []
     for point in exhibit.points:
         for measure in point.measures:
-            token = chosen.get((*map(_text, point.values.values()), measure.label))
+            token = chosen.get((*map(csv_value, point.values.values()), measure.label))
             setting = next((s for s in measure.settings if s.token == token), None)
             if setting is None:
                 continue
@@ -160,11 +161,6 @@ def method_times(
                 if len(seconds) == trials:
                     rows.append(place | _series(metric, seconds))
     return pd.DataFrame(rows, columns=list(numbers.columns))
-
-
-def _text(value: Any) -> str:
-    """A value of a point as numbers and csv have it."""
-    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def _timings(metrics: Sequence[str]) -> dict[str, list[dict[str, Any]]]:

@@ -348,12 +348,12 @@ def _parts(
 
 
 def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The swept values as they stand in tables: a list as in a token, 50@50."""
+    """The swept values as they stand in tables: a list and a switch as in a token, 50@50, true."""
     shown = {}
     for kind, swept in values.items():
         for key, value in swept.items():
             full = parts[kind][key] if kind in parts else value
-            shown[key] = render(full) if isinstance(full, tuple) else value
+            shown[key] = render(full) if isinstance(full, tuple | bool) else value
     return shown
 
 

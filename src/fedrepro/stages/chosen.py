@@ -28,6 +28,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import shorten
 from fedrepro.numbers.files import open_exhibit
+from fedrepro.numbers.summary import csv_value
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
@@ -90,7 +91,7 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
 def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
     """What the numbers of an exhibit were measured of: each one-shot method's setting, by point."""
     for place, point in enumerate(exhibit.points):
-        at = {key: _text(value) for key, value in point.values.items()}
+        at = {key: csv_value(value) for key, value in point.values.items()}
         point_rows = [row for row in rows if {key: row[key] for key in at} == at]
         shown = {(row["method"], row["setting"]) for row in point_rows}
         for (label, setting), run in point.runs.items():
@@ -99,12 +100,6 @@ def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
             if known and run.scenario and run.method.component.meta["kind"] == "one_shot":
                 trials, scenario = point.trials[label], run.scenario
                 yield Chosen(place, at, label, setting.method, setting.token, scenario, trials)
-
-
-def _text(value: Any) -> str:
-    """A swept value as it stands in a csv."""
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{value:.10g}" if plain else str(value)
 
 
 def _made(

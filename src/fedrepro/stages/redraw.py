@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -36,7 +35,7 @@ from fedrepro.numbers.files import (
     write_exhibit,
 )
 from fedrepro.numbers.pairing import COLUMNS, with_pairs
-from fedrepro.numbers.summary import csv_text, leading_columns, read_csv
+from fedrepro.numbers.summary import csv_text, csv_value, leading_columns, read_csv
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.drawing import final
 from fedrepro.planning.plan import Exhibit, Plan
@@ -125,11 +124,11 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
     """The methods and points of the config, with as many trials; others are left out."""
     recorded = {
-        (*(_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
+        (*(csv_value(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")
     }
     wanted = {
-        (*map(_text, point.values.values()), label): trials
+        (*map(csv_value, point.values.values()), label): trials
         for point in exhibit.points
         for label, trials in point.trials.items()
     }
@@ -140,10 +139,6 @@ def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
             f"config, of {', '.join(other) or 'all'}; make it anew with: "
             f"{command_of(exhibit, scale)}"
         )
-
-
-def _text(value: Any) -> str:
-    return f"{value:.10g}" if isinstance(value, int | float) else str(value)
 
 
 def _paired(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
