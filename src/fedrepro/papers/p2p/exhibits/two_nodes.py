@@ -8,6 +8,8 @@ from fedrepro.papers.p2p.exhibits.common import (
     ALONE_2,
     FOUR_CASES,
     ON_A_GRAPH,
+    QUICK,
+    TINY,
     TWO_NODES,
     TWO_NODES_A,
     TWO_NODES_B,
@@ -33,6 +35,7 @@ def table_accuracy() -> ExhibitData:
         """),
         methods=[ALONE_1, ALONE_2, *ON_A_GRAPH, ALL_DATA],
         cases=FOUR_CASES,
+        at={"paper": {"cases": {"iid": {"trials": 10}}}, "quick": QUICK, "tiny": TINY},
     )
 
 
