@@ -35,7 +35,7 @@ PRINTED = {
     "worse": Word("▼", "bad", "Ours is worse than printed by more than the tolerance."),
     "differs": Word("≠", "bad", "Ours differs by more than the tolerance; neither is better."),
     "another set-up": Word(
-        "◇", "violet", "A setting that the paper does not give moves the number by more than this."
+        "◇", "violet", "A setting that the paper does not give moves ours that far towards print."
     ),
     "set-up open": Word(
         "?", "amber", "A setting that the paper does not give may explain the difference."
