@@ -24,7 +24,7 @@ from fedrepro.core.artifacts import write_json, write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import findings
 from fedrepro.numbers.files import sha256_of
-from fedrepro.record.sentences import without_links
+from fedrepro.record.sentences import in_words, without_links
 from fedrepro.verdicts.table import COLUMNS
 
 ROOT = Path(__file__).parents[2]
@@ -200,3 +200,16 @@ def test_no_page_that_is_written_by_hand_is_long():
         lines = [line for line in text.splitlines() if not line.startswith("|")]
         assert sum(len(line.split()) for line in lines) <= 1500, path
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize(
+    ("value", "like", "told"),
+    [
+        (-0.02, "0.1", "0.0"),
+        (-1234.4, "−0", "−1,234"),
+        (0.3, "+0.0", "+0.3"),
+        (1234.0, "100", "1,234"),
+    ],
+)
+def test_a_number_is_written_as_the_one_before_it(value, like, told):
+    assert in_words(value, like) == told

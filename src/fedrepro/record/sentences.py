@@ -205,7 +205,7 @@ def in_words(value: float, like: str) -> str:
     whole, point, digits = like.partition(".")
     sign = "+" if like.startswith("+") else ""
     comma = "," if "," in like or len(whole) < 4 else ""
-    formatted = f"{value:{sign}{comma}.{len(digits) if point else 0}f}"
+    formatted = f"{value:{sign}z{comma}.{len(digits) if point else 0}f}"
     return formatted.replace("-", "−") if like.startswith("−") else formatted
 
 

@@ -104,7 +104,7 @@ def interval_bytes() -> ExhibitData:
 
 
 def spreads(case: str, title: str) -> ExhibitData:
-    """What the Bayesian part does, a case an exhibit; bounds stand in claims.yaml (Q18, Q19)."""
+    """What spreads are worth, a case an exhibit; bounds stand in claims.yaml (Q18, Q19)."""
     return exhibit(
         TWO_NODES,
         drawing=table(["method"], ["case"]),
