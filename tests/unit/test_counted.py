@@ -16,6 +16,7 @@ from fedrepro.verdicts.counted import (
     printed_counts,
     reasons,
     settled_counts,
+    trials_to_decide,
     word_of,
 )
 from fedrepro.verdicts.set_up import settled, towards, varied
@@ -43,6 +44,29 @@ def test_reasons_are_the_note_the_part_and_the_set_up():
     assert reasons(printed("worse", **given)) == f"{told}which does not move it that far (rates)"
     assert reasons(printed("set-up open", **given)) == f"{told}and rates shows what it moves"
     assert reasons(printed("reproduced", **given)) == told.removesuffix("; no rate, ")
+
+
+def one(verdict, needed="", value="0.2", bound="above 0.1", reading=""):
+    found = {"check_verdict": verdict, "trials_needed": needed, "value": value, "bound": bound}
+    return found | {"reading": reading}
+
+
+@pytest.mark.parametrize(
+    ("checks", "trials"),
+    [
+        ([one("undecided", "6"), one("undecided", "54")], 54),  # both have to hold
+        ([one("undecided", "54"), one("undecided", "6", "0.05")], 6),  # one that is refuted will do
+        ([one("undecided", "6"), one("undecided", "54", "-0.5", "at least -0.2 and below 0")], 54),
+        ([one("undecided", "6"), one("undecided")], None),
+        ([one("undecided", "6", "0.05"), one("undecided")], 6),
+        ([one("undecided", "6"), one("holds")], 6),
+        ([one("refuted"), one("undecided", "6")], None),  # decided as it is
+        ([one("holds", reading="a"), one("undecided", "6", "0.05", reading="b")], 6),  # depends
+        ([one("not run"), one("undecided", "6")], None),
+    ],
+)
+def test_a_claim_takes_the_trials_that_decide_all_of_it(checks, trials):
+    assert trials_to_decide(checks) == trials
 
 
 def test_a_number_of_a_sentence_is_what_a_check_of_its_claim_looks_at():

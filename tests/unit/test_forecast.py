@@ -95,6 +95,17 @@ def test_a_recorded_run_stands_in(workplace):  # noqa: F811
     assert found.seconds["federate"] == pytest.approx(7.0)
 
 
+def test_a_recorded_run_of_fewer_trials_took_as_much_less(workplace):  # noqa: F811
+    path = Path(f"reports/record/tiny/{KEY}.run.json")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"seconds": {"federate": 7.0}}))
+    trials = Plan(Config(), load_exhibits(), "tiny").exhibit(KEY).settings.trials
+    path.with_name(path.name.replace(".run", "")).write_text(json.dumps({"trials": 1}))
+    assert trials > 1
+    found = of(f"reports/tiny/{KEY}.svg")
+    assert found.seconds["federate"] == pytest.approx(7.0 * trials)
+
+
 def test_a_record_without_seconds_tells_nothing(workplace):  # noqa: F811
     path = Path(f"reports/record/tiny/{KEY}.run.json")
     path.parent.mkdir(parents=True)

@@ -31,7 +31,14 @@ from fedrepro.record.sentences import LINK, filled
 from fedrepro.site.claims import deciding
 from fedrepro.site.pages import name_of
 from fedrepro.site.verdicts import of_claims, picture
-from fedrepro.verdicts.counted import claim_counts, printed_counts, reasons, settled_counts, word_of
+from fedrepro.verdicts.counted import (
+    claim_counts,
+    printed_counts,
+    reasons,
+    settled_counts,
+    trials_to_decide,
+    word_of,
+)
 from fedrepro.verdicts.judging import WHOLE, Verdict
 from fedrepro.verdicts.published import PrintedValue, read_published
 from fedrepro.verdicts.set_up import settled
@@ -216,8 +223,8 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
     """
     row = deciding(checks)
     label = f" ({row['label']})" if row["label"] else ""
-    needed = row["trials_needed"] if row["verdict"] == "undecided" else ""
-    more = f" (about {float(needed):.0f} trials would decide)" if needed else ""
+    needed = trials_to_decide(checks)
+    more = f" (about {needed} trials would decide)" if needed else ""
     note = f" ({row['note']})" if row["note"] else ""
     head = row["claim"], row["says"], row["verdict"] + label + note + more
     if not row["check"]:

@@ -283,8 +283,14 @@ class Rates:
             if on_a_gpu(run) != (self.plan.config.device == "cuda"):
                 took = None
             whole = 0.0 if took is None else self._whole(exhibit, stage)
-            self.records[key] = whole, took or 0.0
+            self.records[key] = whole * self._recorded_share(exhibit), took or 0.0
         return self.records[key]
+
+    def _recorded_share(self, exhibit: Exhibit) -> float:
+        """Trials of the recorded run for each that an exhibit has now, by what all cases have."""
+        path = Path(f"reports/record/{self.plan.scale}/{exhibit.key}.json")
+        then = read_json_of(path, {"trials": int})["trials"] if path.exists() else None
+        return float(then or exhibit.settings.trials) / exhibit.settings.trials
 
     def _whole(self, exhibit: Exhibit, stage: str) -> float:
         """The size of all work of a stage that an exhibit takes."""

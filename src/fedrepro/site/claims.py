@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 
 from fedrepro.drawings.tables import html_text
 from fedrepro.site.verdicts import CLAIMS, word_of_claim
+from fedrepro.verdicts.counted import BOUND
 from fedrepro.verdicts.judging import CONFIDENCE
 
 Check = Mapping[str, str]
-BOUND = re.compile(r"(above|at least|below|at most) (-?[\d.]+(?:e-?\d+)?)")
 LABELS = {
     "exact": "a count, and exact",
     "identity": "follows from how the method is defined",

@@ -8,10 +8,12 @@ are counted apart.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
-from fedrepro.verdicts.judging import CONFIDENCE
+from fedrepro.verdicts.judging import CONFIDENCE, LOWER, WHOLE, Verdict, verdict_of_readings
 from fedrepro.verdicts.printed import DIFFERENT, OPEN
 from fedrepro.verdicts.published import AGAIN, ELSEWHERE, check_of
 from fedrepro.verdicts.set_up import ANOTHER
@@ -21,6 +23,7 @@ JUDGED = ("reproduced", *DIFFERENT, ANOTHER)
 DECIDED = ("holds", "refuted", "depends")
 BY_TRIALS = (*DECIDED, "undecided")
 SEVERAL = {"holds": "hold", "depends": "depend"}
+BOUND = re.compile(r"(above|at least|below|at most) (-?[\d.]+(?:e-?\d+)?)")
 NOT_SO_FAR = "{}, which does not move it that far ({})"
 SET_UP = {
     OPEN: "{}, and {} shows what it moves",
@@ -116,6 +119,35 @@ def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict
         "claims that a run can test": sum(word != "no verdict" for word in verdicts),
         "decided": sum(word in DECIDED for word in verdicts),
     }
+
+
+def trials_to_decide(checks: Sequence[Row]) -> int | None:
+    """About how many trials would decide a claim, given as the rows of its checks.
+
+    Each check is taken to come out as its value lies now. None for a claim that is decided, or that
+    no number of trials is known to decide.
+    """
+
+    def after(row: Row, trials: int) -> Verdict:
+        if row["trials_needed"] and float(row["trials_needed"]) <= trials:
+            return "holds" if _inside(row) else "refuted"
+        return cast(Verdict, row["check_verdict"])
+
+    def decided(trials: int) -> bool:
+        readings: dict[str, list[Verdict]] = {}
+        for row in checks:
+            readings.setdefault(row["reading"], []).append(after(row, trials))
+        whole = [WHOLE["every"](verdicts) for verdicts in readings.values()]
+        return verdict_of_readings(whole) in DECIDED
+
+    known = sorted({int(float(row["trials_needed"])) for row in checks if row["trials_needed"]})
+    return None if decided(0) else next(filter(decided, known), None)
+
+
+def _inside(row: Row) -> bool:
+    value = float(row["value"])
+    sides = [(word.replace(" ", "_") in LOWER, float(n)) for word, n in BOUND.findall(row["bound"])]
+    return all(value >= bound if lower else value <= bound for lower, bound in sides)
 
 
 def _several(rows: Iterable[Row]) -> str:
