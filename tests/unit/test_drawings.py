@@ -273,6 +273,13 @@ def written(name):
     return table
 
 
+def test_data_that_are_prepared_in_two_ways_are_named_once():
+    base = Path(__file__).parents[2] / "reports/record/paper/fedavg/rates-cnn-pixels"
+    about, numbers = read_json(f"{base}.json"), read_csv(Path(f"{base}.csv").read_text())
+    assert [data["title"] for data in about["data"]] == ["MNIST", "MNIST"]
+    assert held(about, numbers) == "MNIST · 2 trials"
+
+
 def test_the_page_has_a_table_in_the_place_of_a_figure():
     draw(plan(), "pfnm/erratum-options")
     made = page_of("erratum-options")

@@ -139,7 +139,7 @@ def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
 
     What is less than in the paper comes last. Of measured times the machine stands for trials.
     """
-    titles = ", ".join(data["title"] for data in about["data"])
+    titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
     lone = {key: cell_text(distinct[0]) for key, distinct in values.items() if len(distinct) == 1}
     lone.pop(CASE, None)
