@@ -280,6 +280,13 @@ def test_data_that_are_prepared_in_two_ways_are_named_once():
     assert held(about, numbers) == "MNIST · 2 trials"
 
 
+def test_a_case_with_more_trials_than_others_is_counted():
+    base = Path(__file__).parents[2] / "reports/record/paper/p2p/table-accuracy"
+    about, numbers = read_json(f"{base}.json"), read_csv(Path(f"{base}.csv").read_text())
+    assert held(about, numbers) == "Fashion-MNIST · 5 or 10 trials"
+    assert held(about, numbers[numbers["trials"] == 5]).endswith(" · 5 trials")
+
+
 def test_the_page_has_a_table_in_the_place_of_a_figure():
     draw(plan(), "pfnm/erratum-options")
     made = page_of("erratum-options")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import exhibits_file
 from fedrepro.drawings.style import RULES, TEXT, Look
-from fedrepro.drawings.words import text_width
+from fedrepro.drawings.words import text_width, trials_text
 from fedrepro.planning.drawing import CASE, final
 from fedrepro.planning.plan import Exhibit, Measure
 
@@ -281,10 +281,6 @@ def data_title(exhibit: Exhibit) -> str:
     """What data an exhibit is about; a simulation has its own."""
     titles = [p.scenario.dataset.component.meta["title"] for p in exhibit.points if p.scenario]
     return ", ".join(dict.fromkeys(titles)) or "Simulation"
-
-
-def trials_text(*counts: int) -> str:
-    return f"{' or '.join(map(str, counts))} {'trial' if counts == (1,) else 'trials'}"
 
 
 def draw_lines(

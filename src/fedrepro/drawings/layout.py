@@ -16,6 +16,7 @@ import pandas as pd
 
 from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
 from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextCell, TextTable
+from fedrepro.drawings.words import trials_text
 from fedrepro.numbers.pairing import BESIDE, as_shown
 from fedrepro.numbers.series import select
 from fedrepro.planning.drawing import final
@@ -143,7 +144,7 @@ def held(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
     lone = {key: cell_text(distinct[0]) for key, distinct in values.items() if len(distinct) == 1}
     lone.pop(CASE, None)
-    trials = "1 trial" if about["trials"] == 1 else f"{about['trials']} trials"
+    trials = trials_text(*sorted(set(numbers["trials"].astype(int))))
     if arrangement_of(about).metric in TIMES:
         trials = f"measured on {' and '.join(machines(about))}"
     reduced = about["settings"].get("reduced")

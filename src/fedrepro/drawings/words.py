@@ -1,4 +1,4 @@
-"""How wide words are in figures, and lines that fit."""
+"""How wide words are in figures, lines that fit, and numbers of trials in words."""
 
 from __future__ import annotations
 
@@ -40,3 +40,8 @@ def wrapped(text: str, size: float, room: float) -> list[str]:
         else:
             lines.append(word)
     return lines
+
+
+def trials_text(*counts: int) -> str:
+    """5 trials, or of several numbers of them: 5 or 10 trials."""
+    return f"{' or '.join(map(str, counts))} {'trial' if counts == (1,) else 'trials'}"
