@@ -157,6 +157,12 @@ def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811
     said = capsys.readouterr().out
     assert "hours of one core" in said
     assert "no measurement yet" in said
+    assert "a time that is not known" in said
+    path = Path(f"reports/record/tiny/{KEY}.run.json")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"seconds": {"federate": 36_000.0}}))
+    assert main(["plan", f"reports/tiny/{KEY}.svg", "--cores", "4"]) == 0
+    assert "at least 10.00 hours of one core or 2.50 hours on 4" in capsys.readouterr().out
     assert main(["plan", "reports/quick/rm/sensitivity.html"]) == 0
     assert "note: rm/sensitivity: where trials is 1, 5 are computed" in capsys.readouterr().out
     assert main(["plan", "reports/paper/x"]) == 2

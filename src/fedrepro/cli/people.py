@@ -184,9 +184,11 @@ def plan(
         table.add_row(stage, str(jobs), "–" if hours is None else f"{hours / 3600:.2f}")
     show(table)
     total = sum(estimate.jobs.values())
+    took = f"{_long(estimate.hours)} of one core or {_long(estimate.hours / cores)} on {cores}"
+    if estimate.unknown:
+        took = f"at least {took}" if estimate.hours else "a time that is not known"
     say(
-        f"{total} jobs at scale {scale}, {_long(estimate.hours)} of one core or "
-        f"{_long(estimate.hours / cores)} on {cores}, "
+        f"{total} jobs at scale {scale}, {took}, "
         f"and {estimate.bytes / 2**30:.2f} GiB of local models"
     )
     for source, jobs in estimate.sources.items():
