@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
@@ -28,7 +28,7 @@ from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
 from fedrepro.record.sentences import LINK, filled
-from fedrepro.site.claims import deciding
+from fedrepro.site.claims import deciding, of_readings
 from fedrepro.site.pages import name_of
 from fedrepro.site.verdicts import of_claims, picture
 from fedrepro.verdicts.counted import (
@@ -39,7 +39,6 @@ from fedrepro.verdicts.counted import (
     trials_to_decide,
     word_of,
 )
-from fedrepro.verdicts.judging import WHOLE, Verdict
 from fedrepro.verdicts.published import PrintedValue, read_published
 from fedrepro.verdicts.set_up import settled
 
@@ -229,25 +228,13 @@ def _verdict(checks: list[dict[str, str]]) -> tuple[str, ...]:
     head = row["claim"], row["says"], row["verdict"] + label + note + more
     if not row["check"]:
         return *head, row["reason"], "", "", ""
-    readings: dict[str, list[dict[str, str]]] = {}
-    for check in checks:
-        readings.setdefault(check["reading"], []).append(check)
-    verdicts = {name: _whole(reading) for name, reading in readings.items()}
-    if len(set(verdicts.values())) > 1:
-        decided = {name: deciding(reading, verdicts[name]) for name, reading in readings.items()}
-        parts = [
-            f"{name}: {verdicts[name]}, {_looked_at(decisive)}"
-            for name, decisive in decided.items()
-        ]
-        numbers = [_measured(decisive) or "–" for decisive in decided.values()]
-        bounds = dict.fromkeys(decisive["bound"] for decisive in decided.values())
-        return *head, "; ".join(parts), "; ".join(numbers), "; ".join(bounds), row["fixed"]
-    return *head, _looked_at(row), _measured(row), row["bound"], row["fixed"]
-
-
-def _whole(checks: list[dict[str, str]]) -> str:
-    """What the checks of one reading come to."""
-    return WHOLE["every"]([cast(Verdict, row["check_verdict"]) for row in checks])
+    decided = of_readings(checks)
+    parts = [
+        f"{told}, {_looked_at(one)}" if told else _looked_at(one) for told, one in decided.items()
+    ]
+    numbers = [_measured(one) or ("–" if told else "") for told, one in decided.items()]
+    bounds = dict.fromkeys(one["bound"] for one in decided.values())
+    return *head, "; ".join(parts), "; ".join(numbers), "; ".join(bounds), row["fixed"]
 
 
 def _looked_at(row: Mapping[str, str]) -> str:

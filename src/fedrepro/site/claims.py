@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from fedrepro.drawings.tables import html_text
 from fedrepro.site.verdicts import CLAIMS, word_of_claim
 from fedrepro.verdicts.counted import BOUND
-from fedrepro.verdicts.judging import CONFIDENCE
+from fedrepro.verdicts.judging import CONFIDENCE, WHOLE, Verdict
 
 Check = Mapping[str, str]
 LABELS = {
@@ -49,14 +50,35 @@ def deciding(checks: Sequence[Check], verdict: str = "") -> Check:
     return (agreeing or [row for row in checks if row["missing"]] or checks)[0]
 
 
+def of_readings(checks: Sequence[Check]) -> dict[str, Check]:
+    """Each reading with its verdict, as "one start: refuted", and the check that decides it.
+
+    Where all of them say the same, or there is but one, the one that decides the claim, under "".
+    """
+    readings: dict[str, list[Check]] = {}
+    for row in checks:
+        readings.setdefault(row["reading"], []).append(row)
+    verdicts = {
+        name: WHOLE["every"]([cast(Verdict, row["check_verdict"]) for row in rows])
+        for name, rows in readings.items()
+    }
+    if len(set(verdicts.values())) < 2:
+        return {"": deciding(checks)}
+    return {
+        f"{name}: {verdicts[name]}": deciding(rows, verdicts[name])
+        for name, rows in readings.items()
+    }
+
+
 def _claim(checks: Sequence[Check]) -> str:
-    head, shown = checks[0], deciding(checks)
+    head = checks[0]
     notes = [LABELS.get(head["label"], ""), head["note"]]
     if head["fixed"] == "after":
         notes.append("its bound was written when first numbers were there")
     remark = f"({'; '.join(filter(None, notes))})" if any(notes) else ""
     more = "".join(f"<li>{_check(row)}</li>" for row in checks if row["check"])
-    number = _looked_at(shown) if shown["check"] else ""
+    shown = of_readings(checks).items() if head["check"] else ()
+    number = "".join(_looked_at(row, reading) for reading, row in shown)
     return (
         f'<div class="claim" id="{html_text(head["claim"].lower())}">'
         f"<p><b>{html_text(head['claim'])}</b> {html_text(head['says'])}"
@@ -68,11 +90,13 @@ def _claim(checks: Sequence[Check]) -> str:
     )
 
 
-def _looked_at(row: Check) -> str:
+def _looked_at(row: Check, reading: str) -> str:
+    told = f"<i>{html_text(reading)}</i><br>" if reading else ""
     quantity = html_text(f"{row['check'].removesuffix(': ' + row['bound']).rpartition(', ')[0]}")
     at = html_text(row["at"] or (f"missing: {row['missing']}" if row["missing"] else "not run"))
     return (
-        f'<div class="interval-row">{drawing(row)}<p>{quantity} <span class="soft">({at})</span>: '
+        f'<div class="interval-row">{drawing(row)}<p>{told}{quantity} '
+        f'<span class="soft">({at})</span>: '
         f"<b>{html_text(interval(row)) or 'not run'}</b>, asked for: "
         f"{html_text(row['bound'])}</p></div>"
     )
