@@ -75,6 +75,13 @@ def test_another_word_is_portable_and_warned_of(unnamed):
         assert arithmetic.named(None, unnamed(AVX2)) == "portable"
 
 
+def test_the_warning_can_be_printed_whatever_the_word(unnamed):
+    # an argument that is no UTF-8 comes with surrogates, which no terminal and no log takes
+    with pytest.warns(UserWarning, match="portable is taken") as warned:
+        arithmetic.named("\udcff")
+    assert str(warned[0].message).isprintable()
+
+
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     own = {k: v for k, v in os.environ.items() if k not in (*NAMES, "FEDREPRO_NAMED")}
     return subprocess.run(

@@ -52,7 +52,7 @@ def named(arithmetic: str | None = None, cpu: str = "/proc/cpuinfo") -> str:
     global _taken  # libraries read their variables once for a process as well
     wish = arithmetic or os.environ.get(WISH) or PORTABLE
     if wish not in BRANCHES:
-        _warn(f"arithmetic is portable or native, not '{wish}': portable is taken")
+        _warn(f"arithmetic is portable or native, not {wish!r}: portable is taken")
         wish = PORTABLE
     features = flags(cpu)
     branches = dict(BRANCHES[wish]) if features >= NEEDED else {}
