@@ -8,7 +8,7 @@ from typing import cast
 
 from fedrepro.drawings.tables import html_text
 from fedrepro.site.verdicts import CLAIMS, word_of_claim
-from fedrepro.verdicts.counted import BOUND
+from fedrepro.verdicts.counted import BOUND, by_reading
 from fedrepro.verdicts.judging import CONFIDENCE, WHOLE, Verdict
 
 Check = Mapping[str, str]
@@ -55,9 +55,7 @@ def of_readings(checks: Sequence[Check]) -> dict[str, Check]:
 
     Where all of them say the same, or there is but one, the one that decides the claim, under "".
     """
-    readings: dict[str, list[Check]] = {}
-    for row in checks:
-        readings.setdefault(row["reading"], []).append(row)
+    readings = by_reading(checks)
     verdicts = {
         name: WHOLE["every"]([cast(Verdict, row["check_verdict"]) for row in rows])
         for name, rows in readings.items()

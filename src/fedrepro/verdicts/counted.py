@@ -121,6 +121,14 @@ def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict
     }
 
 
+def by_reading(checks: Sequence[Row]) -> dict[str, list[Row]]:
+    """The checks of a claim, of each reading of it by themselves."""
+    readings: dict[str, list[Row]] = {}
+    for row in checks:
+        readings.setdefault(row["reading"], []).append(row)
+    return readings
+
+
 def trials_to_decide(checks: Sequence[Row]) -> int | None:
     """About how many trials would decide a claim, given as the rows of its checks.
 
@@ -134,10 +142,10 @@ def trials_to_decide(checks: Sequence[Row]) -> int | None:
         return cast(Verdict, row["check_verdict"])
 
     def decided(trials: int) -> bool:
-        readings: dict[str, list[Verdict]] = {}
-        for row in checks:
-            readings.setdefault(row["reading"], []).append(after(row, trials))
-        whole = [WHOLE["every"](verdicts) for verdicts in readings.values()]
+        whole = [
+            WHOLE["every"]([after(row, trials) for row in rows])
+            for rows in by_reading(checks).values()
+        ]
         return verdict_of_readings(whole) in DECIDED
 
     known = sorted({int(float(row["trials_needed"])) for row in checks if row["trials_needed"]})
