@@ -502,6 +502,52 @@ def test_a_single_model_is_taken_as_it_is(here):
     Path("alone.pt").unlink()
 
 
+def test_a_method_that_fails_costs_its_own_row_alone(here, monkeypatch):
+    def broken(clients, info, *, rng):
+        return {}["no such key"]
+
+    known = dict(components("method"))
+    some = {name: known[name] for name in ("average", "uniform_ensemble")}
+    some["average"] = replace(known["average"], fn=broken)
+    monkeypatch.setattr("fedrepro.own.side_by_side.components", lambda _: some)
+    status, out, err = said_by([*ALL, *ON, *DATA])
+    assert status == 0, err
+    (why,) = re.findall(r"^not applied: average failed: (.*)$", out, re.M)
+    assert "fault of the program (KeyError: 'no such key', test_side_by_side.py line" in why
+    assert "U-Ens" in out
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
+    here, monkeypatch, biased
+):
+    """One model comes back as it is from what matches units; nothing is a fault of the program."""
+    monkeypatch.setattr("fedrepro.own.side_by_side.components", shortened)
+    count = 1 if biased else 3
+    paths = [Path(f"client{j}.pt") for j in range(count)]
+    if not biased:
+        for j, path in enumerate(paths):
+            state = torch.load(path, weights_only=True)
+            paths[j] = Path(f"bare{j}.pt")
+            torch.save({k: v for k, v in state.items() if k.endswith("weight")}, paths[j])
+    beside = {"validation": [Path("validation.npz")], "public": Path("validation.npz")}
+    files = OwnFiles(
+        paths,
+        data=[Path(f"client{j}.npz") for j in range(count)],
+        evaluate=Path("test.npz"),
+        one_start=True,
+        **beside,
+    )
+    ground, examples, _ = read_ground(files)
+    found = {entry.item.name: entry for entry in entries(ground, examples)}
+    assert not [entry.why for entry in found.values() if "fault" in entry.why]
+    if biased:
+        matched = found["c2m3"].made.tensors
+        assert all(np.array_equal(matched[k], v) for k, v in ground.models.tensors.items())
+    else:
+        assert "GEMS merges units with their biases" in found["gems_neural"].why
+
+
 def test_a_write_that_fails_leaves_no_folder(here, monkeypatch):
     some = {"average": components("method")["average"]}
     monkeypatch.setattr("fedrepro.own.side_by_side.components", lambda _: some)

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedrepro.api import GlobalModel, Made
 from fedrepro.core.artifacts import save_state, write_text
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.metrics import Number
 from fedrepro.core.registry import components
@@ -129,8 +128,11 @@ def entries(ground: OwnGround, examples: Examples, seed: int = 0) -> Iterator[Ap
             continue
         try:
             yield _best(item, ground, examples, seed)
-        except (FedreproError, np.linalg.LinAlgError) as error:
+        except FedreproError as error:
             yield AppliedMethod(item, f"failed: {error}")
+        except Exception as error:  # a fault of one method costs its own row alone
+            why = sentence_for(error) or f"by a fault of the program ({arose(error)})"
+            yield AppliedMethod(item, f"failed: {why}")
         say(item.name)
 
 
