@@ -110,8 +110,8 @@ def run_all(files: OwnFiles, out: Path | None = None, seed: int = 0) -> AllOfThe
     ground, examples, notes = read_ground(files)
     assert examples is not None
     methods = tuple(entries(ground, examples, seed))
-    doubts = [ground.doubt(entry.item) for entry in methods if not entry.why]
-    comparison = AllOfThem(methods, (*notes, *filter(None, doubts)))
+    doubts = [doubt for entry in methods if not entry.why for doubt in ground.doubts(entry.item)]
+    comparison = AllOfThem(methods, (*notes, *dict.fromkeys(doubts)))
     if out is not None:
         _write(comparison, ground, out)
     return comparison
@@ -131,7 +131,7 @@ def entries(ground: OwnGround, examples: Examples, seed: int = 0) -> Iterator[Ap
         except FedreproError as error:
             yield AppliedMethod(item, f"failed: {error}")
         except Exception as error:  # a fault of one method costs its own row alone
-            why = sentence_for(error) or f"by a fault of the program ({arose(error)})"
+            why = str(sentence_for(error) or "") or f"by a fault of the program ({arose(error)})"
             yield AppliedMethod(item, f"failed: {why}")
         say(item.name)
 
