@@ -83,7 +83,7 @@ def require_target(
 def require_unread(path: Path | str, read: Iterable[Path | str]) -> None:
     """Refuse to write a file or folder that the same command reads, by whatever name."""
     for other in read:
-        with contextlib.suppress(OSError):  # what is not there cannot be lost
+        with contextlib.suppress(OSError, ValueError):  # what is not there cannot be lost
             if os.path.samefile(path, other):
                 same = "" if Path(path) == Path(other) else f", which is {other},"
                 raise FedreproError(
