@@ -18,12 +18,13 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.kinds import METHOD_KINDS
+from fedrepro.core.kinds import METHOD_KINDS, STATE
 from fedrepro.core.metrics import METRICS, Metric
 from fedrepro.core.registry import read_token, register
 from fedrepro.core.rng import Rng
@@ -155,7 +156,8 @@ class LocalModels:
 
     shape: of one example; classes: outputs of the models. Models of one's own also carry what
     came with them, which no method is handed: label_counts, int64 (J, K), and what their state
-    dicts call the layers.
+    dicts call the layers. widths: hidden units of each client's layers where these differ; tensors
+    are then as wide as the widest, with units of zeros behind a client's own.
     """
 
     model: Spec
@@ -164,6 +166,7 @@ class LocalModels:
     tensors: Mapping[str, np.ndarray]
     label_counts: np.ndarray | None = None
     layers: tuple[str, ...] | None = None
+    widths: tuple[tuple[int, ...], ...] | None = None
 
     @staticmethod
     def from_state_dicts(
@@ -187,12 +190,23 @@ class LocalModels:
         stacked = module.stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
         counts = module.checked_counts(label_counts, len(state_dicts), stacked.classes)
         return LocalModels(
-            stacked.model, stacked.shape, stacked.classes, stacked.tensors, counts, stacked.layers
+            stacked.model,
+            stacked.shape,
+            stacked.classes,
+            stacked.tensors,
+            counts,
+            stacked.layers,
+            stacked.widths,
         )
 
     @property
     def clients(self) -> int:
         return len(next(iter(self.tensors.values())))
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of all models together, as clients send them."""
+        return _numbers(self.tensors, self.widths)
 
 
 @dataclass(frozen=True)
@@ -249,7 +263,8 @@ class GlobalModel:
     numbers that become metrics, of METRICS or declared by the method. traffic: all that a one-shot
     method sent, if it is not every client's model once and what `Clients` counted. exchanges: those
     of all clients with the server, if they are not one, and one more for what clients did beside.
-    layers: what the clients' state dicts call the layers, if the models came as such.
+    layers: what the clients' state dicts call the layers, if the models came as such. widths: of
+    each network as of `LocalModels`, where they differ.
     """
 
     model: Spec
@@ -261,6 +276,15 @@ class GlobalModel:
     layers: tuple[str, ...] | None = None
     ties: Rng | None = None
     gate: Mapping[str, np.ndarray] | None = None
+    widths: tuple[tuple[int, ...], ...] | None = None
+
+    @property
+    def parameters(self) -> int:
+        """Trained numbers of all networks and the gate together."""
+        form = self.model.component.meta.get(STATE)
+        buffers = form.varying if form else ()
+        trained = {name: value for name, value in self.tensors.items() if name not in buffers}
+        return _numbers(trained, self.widths) + sum(v.size for v in (self.gate or {}).values())
 
     @property
     def networks(self) -> int:
@@ -288,8 +312,22 @@ class GlobalModel:
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
         """The same for each of the m networks."""
         dicts: list[dict[str, Any]]
-        dicts = import_module(STATE_DICTS).unstack(self.model, self.tensors, layers or self.layers)
+        dicts = import_module(STATE_DICTS).unstack(
+            self.model, self.tensors, layers or self.layers, self.widths
+        )
         return dicts
+
+
+def _numbers(
+    tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
+) -> int:
+    """Numbers of all networks, without the units that stand for none."""
+    if widths is None:
+        return sum(value.size for value in tensors.values())
+    ends = tensors["weight0"].shape[1], tensors[f"weight{len(widths[0])}"].shape[2]
+    biased = "bias0" in tensors
+    sizes = ((ends[0], *own, ends[1]) for own in widths)
+    return sum((a + biased) * b for each in sizes for a, b in pairwise(each))
 
 
 State = dict[str, Any]
@@ -375,6 +413,7 @@ def method(
     sends: str = "",
     one_start: bool | Literal["better"] = False,
     grid: Mapping[str, Sequence[Any]] | None = None,
+    any_width: bool = False,
 ) -> Callable[[F], F]:
     """Decorator: registers a method.
 
@@ -388,7 +427,8 @@ def method(
     becomes `prepared`. sends: what clients send beside their models, in a phrase; it belongs to the
     need `client_answers`. one_start: whether it combines only models that trained from the same
     start; "better": others too, and a note is told of them. grid: values of its parameters that a
-    comparison may try, BUDGET settings at most. Errors: FedreproError for a need that there is not,
+    comparison may try, BUDGET settings at most. any_width: whether it combines perceptrons of
+    different widths (`LocalModels.widths`). Errors: FedreproError for a need that there is not,
     for answers without that phrase, and for a larger grid.
     """
     if kind not in METHOD_KINDS:
@@ -429,4 +469,5 @@ def method(
         one_start=one_start is True or "start" in needs,
         better_of_one_start=one_start == "better",
         grid=dict(grid or {}),
+        any_width=any_width,
     )

@@ -437,7 +437,7 @@ REFUSED = {
     "turned around": ([without(TWO, "a.weight") | {"a.weight": torch.ones(6, 5)}],
                       "stored as (in, out): transpose it"),
     "no bias": ([without(TWO, "a.bias")], "'a' has no bias"),
-    "other shape": ([TWO, layers((4, 6), (3, 4))], "state dict 1: layer 'a'"),
+    "other shape": ([TWO, layers((5, 7), (3, 5))], "state dict 1: layer 'a'"),
     "other depth": ([TWO, layers((5, 6))], "has 1 layers and state dict 0 2"),
     "other names": ([TWO, layers((5, 6), (3, 5), names="xy")], "has 'a' of shape (5, 6)"),
     "order": ([layers((3, 5), (5, 6))], "'a' gives 3 numbers and 'b' takes 6"),

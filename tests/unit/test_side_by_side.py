@@ -371,6 +371,9 @@ def odd(here):
     Path("bare.csv").write_text("a,b\n1,2\n")
     Path("data.txt").write_text("1")
     torch.save(nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).state_dict(), "slim.pt")
+    torch.save(
+        nn.Sequential(nn.Linear(63, 32), nn.ReLU(), nn.Linear(32, 10)).state_dict(), "short.pt"
+    )
     torch.save({"fc.weight": torch.ones(10, 64), "fc.bias": torch.ones(10)}, "flat.pt")
     spoiled = torch.load("client0.pt", weights_only=True)
     spoiled["0.bias"][3] = torch.nan
@@ -402,7 +405,7 @@ FAULTS = {
     "a pipe of arrays": ([*ALL, "--evaluate", "pipe.npz"], "cannot read pipe.npz: it is a pipe"),
     "a folder": ([*ALL, "--evaluate", "there"], "neither .csv nor .npz"),
     "missing model": ([*ALL, "gone.pt", *ON], "gone.pt is missing"),
-    "other shapes": ([*ALL, "slim.pt", *ON], "only networks of one architecture"),
+    "other shapes": ([*ALL, "short.pt", *ON], "only networks of one architecture"),
     "other keys": ([*ALL, "flat.pt", *ON], "only networks of one architecture"),
     "not a number": ([*ALL, "spoiled.pt", *ON], "'0.bias' has a number that is not finite"),
     "other start": ([*ALL, *ON, "--start", "slim.pt"], "only networks of one architecture"),

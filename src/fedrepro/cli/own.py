@@ -21,7 +21,7 @@ ALL = "all"
 MOST_CLASSES = 30  # of a confusion matrix that is printed
 
 Model = Annotated[
-    str | None, typer.Option(help="token of the architecture, if it has convolutions")
+    str | None, typer.Option(help="token of the architecture: of convolutions, or a @module")
 ]
 ShapeText = Annotated[str | None, typer.Option(help="of one example, such as 1,28,28")]
 Layers = Annotated[

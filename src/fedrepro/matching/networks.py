@@ -60,10 +60,13 @@ class Variances:
         return noise
 
 
-def networks_of(tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
+def networks_of(
+    tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
+) -> list[UnitArrays]:
     """The networks of J clients, float64, from stacked tensors weight0 (J, D, L), bias0, ...
 
-    Errors: FedreproError for networks without biases, which are part of a unit here.
+    widths: hidden units of each client, lowest layer first, where tensors hold more. Errors:
+    FedreproError for networks without biases, which are part of a unit here.
     """
     names = tensor_names(len(tensors))
     if set(names) != set(tensors):
@@ -72,7 +75,20 @@ def networks_of(tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
             "biases: train them with bias: true, or take weight_matching, ot_fusion or c2m3"
         )
     stacked = [np.asarray(tensors[name], dtype=np.float64) for name in names]
-    return list(zip(*stacked, strict=True))
+    networks: list[UnitArrays] = list(zip(*stacked, strict=True))
+    if widths is None:
+        return networks
+    return [_narrowed(network, own) for network, own in zip(networks, widths, strict=True)]
+
+
+def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
+    """The network with the first units of each hidden layer, so many as `widths` says."""
+    ends = (None, *widths, None)
+    arrays: list[Array] = []
+    for layer in range(len(network) // 2):
+        rows, columns = slice(ends[layer]), slice(ends[layer + 1])
+        arrays += [network[2 * layer][rows, columns], network[2 * layer + 1][columns]]
+    return tuple(arrays)
 
 
 def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:

@@ -17,6 +17,7 @@ CHOSEN = Metric("accuracy by which the best client was chosen", "share of exampl
     needs={"example_counts", "client_validation"},
     label="best client",
     metrics={"chosen_by": CHOSEN},
+    any_width=True,
 )
 def best_client(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """The client's model that is best on the validation examples of all, w_j of argmax_j v_j.

@@ -13,7 +13,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.networks.dense import dense_spec
 
 
-@method("local", kind="control", label="clients alone")
+@method("local", kind="control", label="clients alone", any_width=True)
 def local(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Sequence[GlobalModel]:
     """Each client alone with its own model: the mean over clients, and the worst client."""
     return [
@@ -42,7 +42,13 @@ def pooled(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     return GlobalModel(clients.model, clients.tensors)
 
 
-@method("majority", kind="control", needs={"label_counts"}, label="majority class")
+@method(
+    "majority",
+    kind="control",
+    needs={"label_counts"},
+    label="majority class",
+    any_width=True,
+)
 def majority(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """Always the class with most training examples: the floor."""
     assert info.label_counts is not None

@@ -12,14 +12,14 @@ from fedrepro.core.spec import Arg
 from fedrepro.matching.networks import class_shares
 
 
-@method("uniform_ensemble", kind="one_shot", paper="pfnm", label="U-Ens")
+@method("uniform_ensemble", kind="one_shot", paper="pfnm", label="U-Ens", any_width=True)
 def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """Mean of the clients' class probabilities. Source: PFNM, supplement 4.1."""
     weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
     return GlobalModel(clients.model, clients.tensors, weights)
 
 
-@method("voting_ensemble", kind="one_shot", paper="gems", label="majority vote")
+@method("voting_ensemble", kind="one_shot", paper="gems", label="majority vote", any_width=True)
 def voting_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> GlobalModel:
     """The class that most clients predict; ties fall at random. Source: GEMS, section 4.5."""
     weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
@@ -33,6 +33,7 @@ def voting_ensemble(clients: LocalModels, info: ClientInfo, *, rng: Rng) -> Glob
     paper="pfnm",
     label="W-Ens",
     grid={"share": ("class", "client")},
+    any_width=True,
 )
 def weighted_ensemble(
     clients: LocalModels,

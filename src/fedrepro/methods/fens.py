@@ -23,6 +23,7 @@ from fedrepro.methods._merging import shares_of
     needs={"example_counts", "client_validation_examples"},
     label="FENS",
     grid={"gate": ("network", "class_weights"), "rate": (0.001, 0.01)},
+    any_width=True,
 )
 def fens(
     clients: LocalModels,
@@ -97,7 +98,7 @@ def _drawn(inputs: int, classes: int, stream: np.random.Generator) -> dict[str, 
 def _sent(clients: LocalModels, gate: dict[str, np.ndarray], rounds: int) -> Traffic:
     """Every model up once and down to every client; the gate down and up in every round."""
     count = clients.clients
-    models = FLOAT_BYTES * sum(value.size for value in clients.tensors.values())
+    models = FLOAT_BYTES * clients.numbers
     small = FLOAT_BYTES * sum(value.size for value in gate.values()) * count * rounds
     messages = count * (1 + rounds)
     return Traffic(messages, messages, models + small, count * models + small)

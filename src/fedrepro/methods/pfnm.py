@@ -55,6 +55,7 @@ Order = Annotated[
     paper="pfnm",
     label="PFNM",
     evaluate=("train", "test"),
+    any_width=True,
 )
 def pfnm(
     clients: LocalModels,
@@ -98,7 +99,7 @@ def pfnm(
     depth = len(widths(clients.tensors))
     variances = Variances(sigma2, sigma02, bias_prior, sigma2_layers)
     network, matchings = match_networks(
-        networks_of(clients.tensors),
+        networks_of(clients.tensors, clients.widths),
         shares if class_weights else np.ones_like(shares),
         variances,
         Rule(gamma0, popularity, count_cap, width_cap),

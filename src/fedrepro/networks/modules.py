@@ -12,7 +12,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import MODULE
+from fedrepro.core.kinds import MODULE, STATE
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
@@ -35,6 +35,10 @@ Tensors = Mapping[str, "torch.Tensor"]
 
 TRIED = 3  # examples that a module is tried with
 NEAR = 1e-4  # up to which two ways of computing a score are the same
+
+
+class ChangingBuffers(FedreproError):
+    """A module keeps numbers that training changes beside its parameters."""
 
 
 def module(name: str, *, version: int | Literal["dev"] = 1, title: str = "") -> Callable[[F], F]:
@@ -57,13 +61,21 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 
     input_shape = (1, *shape) if len(shape) == IMAGE - 1 else shape
     make = partial(model.component.fn, input_shape, classes, **model.values)
-    with _saying(model.name, input_shape):
+    # buffers that it draws are the same in every job
+    with _saying(model.name, input_shape), _seeded(0, torch.device("cpu")):
         made = make()
     if not isinstance(made, torch.nn.Module):
         kind = type(made).__name__
         raise FedreproError(f"model '{model.name}' gives a {kind}: let it give a torch.nn.Module")
     _require_trainable(model.name, made)
+    form = model.component.meta.get(STATE)
+    if form is not None:
+        made.load_state_dict(dict(form.fixed), strict=False)
     layer = _tried(model.name, made, input_shape, classes)
+    if form is None and layer.moving:
+        raise _changing(model.name, layer.moving[0])
+    if form is not None:
+        layer = replace(layer, varying=tuple(form.varying))
     return ModuleNetwork(input_shape, (layer,), "module", make=make)
 
 
@@ -73,7 +85,8 @@ class OwnModule:
 
     widest, held: numbers of the largest output of one of its parts, and of all outputs. products:
     multiplications. All for one example, and of parts that are modules themselves. draws: whether
-    it trains otherwise than it predicts, as with dropout.
+    it trains otherwise than it predicts, as with dropout. moving: buffers that training changes.
+    varying: buffers that count among the tensors.
     """
 
     module: torch.nn.Module
@@ -83,12 +96,21 @@ class OwnModule:
     held: int
     products: int
     draws: bool
+    moving: tuple[str, ...] = ()
+    varying: tuple[str, ...] = ()
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Its parameters and the buffers that count among them, by its own names."""
+        buffers = dict(self.module.named_buffers())
+        named = dict(self.module.named_parameters())
+        return {**named, **{name: buffers[name] for name in self.varying}}
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """The module's, by its own names."""
+        """The shapes of these tensors."""
         return {
             name: Parameter(tuple(value.shape), math.prod(value.shape[1:]))
-            for name, value in self.module.named_parameters()
+            for name, value in self.tensors.items()
         }
 
     def output(self, shape: Shape) -> Shape:
@@ -121,7 +143,9 @@ class OwnModule:
         import torch
 
         buffers = {
-            name: value.to(x.device, x.dtype if value.is_floating_point() else value.dtype)
+            name: tensors.get(name, value).to(
+                x.device, x.dtype if value.is_floating_point() else value.dtype
+            )
             for name, value in self.module.named_buffers()
         }
         logits: torch.Tensor = torch.func.functional_call(self.module, {**tensors, **buffers}, (x,))
@@ -132,10 +156,7 @@ class OwnModule:
         """Whether `torch.vmap` can compute several models at once."""
         import torch
 
-        pair = {
-            name: torch.stack([value.detach()] * 2)
-            for name, value in self.module.named_parameters()
-        }
+        pair = {name: torch.stack([v.detach().float()] * 2) for name, v in self.tensors.items()}
         try:
             torch.vmap(self.logits, randomness="different")(pair, torch.zeros(2, 1, *self.shape))
         except Exception:  # a module may do anything that it does not know
@@ -154,6 +175,16 @@ class ModuleNetwork(Network):
         (layer,) = self.layers
         assert isinstance(layer, OwnModule)
         return layer
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module, with the buffers that all models have."""
+        return self._module.module
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Buffers that training changes, or that differ between models."""
+        return tuple(dict.fromkeys((*self._module.varying, *self._module.moving)))
 
     @cached_property
     def places(self) -> tuple[tuple[OwnModule, Shape, dict[str, str]], ...]:
@@ -222,8 +253,8 @@ def _require_trainable(name: str, made: torch.nn.Module) -> None:
 def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnModule:
     """What some examples of zeros and ones tell of a module.
 
-    Errors: FedreproError for anything but a score for each class, for scores of an example that
-    others beside it change, and for buffers that change in training.
+    Errors: FedreproError for anything but a score for each class, and for scores of an example that
+    others beside it change.
     """
     import torch
 
@@ -238,7 +269,7 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
         before = torch.get_rng_state()
         trained = copied.train()(x)
         drew = not torch.equal(before, torch.get_rng_state())
-    _require_constant(name, made, copied)
+    moving = _moving(made, copied)
     if not torch.allclose(scores, alone, NEAR, NEAR):
         raise FedreproError(
             f"model '{name}' gives an example other scores beside others than alone, as BatchNorm "
@@ -246,7 +277,7 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
         )
     draws = drew or not torch.allclose(scores, trained, NEAR, NEAR)
     outputs, products = zip(*sizes, strict=True)
-    return OwnModule(made, shape, classes, max(outputs), sum(outputs), sum(products), draws)
+    return OwnModule(made, shape, classes, max(outputs), sum(outputs), sum(products), draws, moving)
 
 
 @contextmanager
@@ -290,18 +321,20 @@ def _require_scores(name: str, scores: Any, classes: int) -> None:
         )
 
 
-def _require_constant(name: str, made: torch.nn.Module, trained: torch.nn.Module) -> None:
-    """Errors: FedreproError for buffers that a step of training changed."""
+def _moving(made: torch.nn.Module, trained: torch.nn.Module) -> tuple[str, ...]:
+    """Buffers that a step of training changed."""
     import torch
 
     after = dict(trained.named_buffers())
-    changed = [k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype))]
-    if changed:
-        raise FedreproError(
-            f"model '{name}' keeps {changed[0]} beside its parameters and changes it in training, "
-            "as BatchNorm does its running statistics; there is no rule yet by which those of "
-            "clients are combined: take GroupNorm or LayerNorm"
-        )
+    return tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
+
+
+def _changing(name: str, buffer: str) -> ChangingBuffers:
+    return ChangingBuffers(
+        f"model '{name}' keeps {buffer} beside its parameters and changes it in training, as "
+        "BatchNorm does its running statistics; clients here train and send parameters alone: "
+        "take GroupNorm or LayerNorm"
+    )
 
 
 @contextmanager

@@ -12,22 +12,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.kinds import MODULE
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Affine, Convolution2d
+from fedrepro.networks.module_states import form_of, stacked_module
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
+from fedrepro.networks.stored import StateDict, array_of, unwrapped, without_prefix
 
-StateDict = Mapping[str, Any]  # names to torch tensors or NumPy arrays
 Shape = tuple[int, ...]
 PARTS = ("weight", "bias")
 MOST_EXAMPLES = 10**12  # of a client and class: sums of them are numbers of 64 bits
@@ -56,7 +56,8 @@ class StoredLayer:
 class StackedModels:
     """The state dicts of J clients as one: tensors[name] is float32 (J, *shape).
 
-    layers: what the state dicts call their layers, in order.
+    layers: what the state dicts call their layers, in order. widths: hidden units of each where
+    these differ; see `LocalModels`.
     """
 
     model: Spec
@@ -64,6 +65,7 @@ class StackedModels:
     classes: int
     tensors: dict[str, np.ndarray]
     layers: tuple[str, ...]
+    widths: tuple[tuple[int, ...], ...] | None = None
 
 
 def stack(
@@ -78,21 +80,31 @@ def stack(
     model: which network they are; without it, fully connected with ReLU. shape: of one example,
     which a model with convolutions needs. layers: their order, where it must be told. names: of
     the state dicts, for sentences. Errors: FedreproError for what is described at the top, and for
-    shapes that differ between clients or from the model's.
+    shapes that differ from the model's, or between clients in more than how many hidden units fully
+    connected layers have.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
         raise FedreproError("there is no state dict to combine; give one of each client")
+    state_dicts = unwrapped(state_dicts)
     if model is not None and model.component.meta.get(MODULE):
-        return _stacked_as_named(state_dicts, model, shape, named)
-    by_client = [
-        _ordered(_stored(state, where), layers, where)
-        for state, where in zip(state_dicts, named, strict=True)
-    ]
-    for stored, where in zip(by_client[1:], named[1:], strict=True):
-        _require_same(stored, where, by_client[0], named[0])
-    first = by_client[0]
-    spec = model or _dense_model(first, named[0])
+        if shape is None:
+            raise _without_shape(named[0], model)
+        spec, classes, tensors = stacked_module(state_dicts, model, shape, named)
+        return StackedModels(spec, shape, classes, tensors, ())
+    odd = next((j for j, s in enumerate(state_dicts) if not isinstance(s, Mapping) or not s), None)
+    if odd is not None:
+        kind = shown(type(state_dicts[odd]).__name__)
+        raise FedreproError(f"{named[odd]} is no state dict: it holds {kind}")
+    try:
+        by_client = _by_client(state_dicts, layers, named)
+        widths, by_client = _of_one_width(by_client)
+        first = by_client[0]
+        spec = model or _dense_model(first, named[0])
+    except FedreproError as error:
+        raise FedreproError(f"{error}{_or_a_module(model)}") from None
+    if widths and spec.name == "mlp":
+        spec = spec.component.spec({**spec.values, "hidden": [len(x.bias) for x in first[:-1]]})
     shape = shape or (_inputs(first, spec, named[0]),)
     classes = len(first[-1].bias)
     _require_fit(first, network_of(spec, shape, classes), spec, named[0])
@@ -101,34 +113,53 @@ def stack(
         tensors[f"weight{place}"] = np.stack([client[place].tensor for client in by_client])
         if first[place].biased:
             tensors[f"bias{place}"] = np.stack([client[place].bias for client in by_client])
-    return StackedModels(spec, shape, classes, tensors, tuple(layer.name for layer in first))
+    called = tuple(layer.name for layer in first)
+    return StackedModels(spec, shape, classes, tensors, called, widths)
 
 
-def _stacked_as_named(
-    state_dicts: Sequence[StateDict], model: Spec, shape: Shape | None, names: Sequence[str]
-) -> StackedModels:
-    """Those of a `torch.nn.Module` of one's own: its parameters by their names, and nothing else.
+def _by_client(
+    state_dicts: Sequence[Any], layers: Sequence[str] | None, named: Sequence[str]
+) -> list[list[StoredLayer]]:
+    """The layers of each client, of one architecture but for their widths."""
+    found = [
+        _ordered(_stored(state, where), layers, where)
+        for state, where in zip(without_prefix(state_dicts), named, strict=True)
+    ]
+    for stored, where in zip(found[1:], named[1:], strict=True):
+        _require_same(stored, where, found[0], named[0])
+    return found
 
-    The first axis of the last one counts the classes, as PyTorch has it.
+
+def _of_one_width(
+    by_client: list[list[StoredLayer]],
+) -> tuple[tuple[tuple[int, ...], ...] | None, list[list[StoredLayer]]]:
+    """Hidden units of each client if they differ, and layers with units of zeros up to the most.
+
+    Such a unit gives 0 and nothing takes it, so that predictions stay as they are.
     """
-    if shape is None:
-        raise _without_shape(names[0], model)
-    by_client: list[dict[str, np.ndarray]] = []
-    for state, where in zip(state_dicts, names, strict=True):
-        if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
-            raise FedreproError(f"{where} is no state dict, or holds no tensors")
-        axes = {key: value for key, value in state.items() if getattr(value, "ndim", 0)}
-        by_client.append({key: _array(value, key, where) for key, value in axes.items()})
-    classes = len(next(reversed(by_client[0].values())))
-    shapes = network_of(model, shape, classes).shapes
-    for client, where in zip(by_client, names, strict=True):
-        odd = [key for key in shapes if key not in client or client[key].shape != shapes[key]]
-        if odd:
-            raise FedreproError(
-                f"{where} has no '{odd[0]}' of shape {shapes[odd[0]]}, as model '{model.token}' has"
-            )
-    tensors = {key: np.stack([arrays[key] for arrays in by_client]) for key in shapes}
-    return StackedModels(model, shape, classes, tensors, ())
+    widths = tuple(tuple(len(layer.bias) for layer in client[:-1]) for client in by_client)
+    if len(set(widths)) == 1:
+        return None, by_client
+    most = [max(units) for units in zip(*widths, strict=True)]
+    padded = []
+    for client in by_client:
+        inputs, outputs = client[0].weight.shape[1], len(client[-1].bias)
+        shapes = pairwise((inputs, *most, outputs))
+        layers = []
+        for layer, (into, out) in zip(client, shapes, strict=True):
+            more = out - len(layer.bias)
+            weight = np.pad(layer.weight, ((0, more), (0, into - layer.weight.shape[1])))
+            layers.append(replace(layer, weight=weight, bias=np.pad(layer.bias, (0, more))))
+        padded.append(layers)
+    return widths, padded
+
+
+def _or_a_module(model: Spec | None) -> str:
+    """What else to try where state dicts do not read as layers; nothing if there is no module."""
+    own = sorted(k for k, item in components("model").items() if item.meta.get(MODULE))
+    if model is not None or not own:
+        return ""
+    return f"; if your @module made it, name that: --model {' or '.join(own)}, with --shape"
 
 
 def _without_shape(where: str, model: Spec) -> FedreproError:
@@ -143,8 +174,6 @@ def _without_shape(where: str, model: Spec) -> FedreproError:
 
 def _stored(state: StateDict, where: str) -> list[StoredLayer]:
     """The layers of a state dict, in its order."""
-    if not isinstance(state, Mapping) or not state:
-        raise FedreproError(f"{where} is no state dict: it holds {shown(type(state).__name__)}")
     inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
     if inner is not None:
         raise FedreproError(
@@ -154,11 +183,11 @@ def _stored(state: StateDict, where: str) -> list[StoredLayer]:
     parts: dict[str, dict[str, np.ndarray]] = {}
     for key, value in state.items():
         name, _, part = str(key).rpartition(".")
-        array = _array(value, str(key), where)
+        array = array_of(value, str(key), where)
         if part not in PARTS or array.ndim not in ((2, 4) if part == "weight" else (1,)):
             raise FedreproError(
                 f"{where}: '{key}', of shape {array.shape}, is no weight or bias of a fully "
-                "connected layer or a convolution, and others are not combined"
+                "connected layer or a convolution; other layers need a @module (docs/models.md)"
             )
         parts.setdefault(name, {})[part] = array
     layers = []
@@ -174,26 +203,6 @@ def _stored(state: StateDict, where: str) -> list[StoredLayer]:
         layers.append(StoredLayer(name, arrays["weight"], arrays.get("bias", zeros), biased))
         _require_orientation(layers[-1], where)
     return layers
-
-
-def _array(value: Any, key: str, where: str) -> np.ndarray:
-    """A tensor or array as float32. Errors: FedreproError if it has no finite numbers."""
-    if hasattr(value, "detach"):
-        try:
-            value = value.detach().cpu()
-            value = value.float().numpy() if value.is_floating_point() else value.numpy()
-        except (RuntimeError, TypeError, NotImplementedError) as error:
-            raise FedreproError(
-                f"{where}: '{key}' is no plain tensor ({one_line(error)}); store one that is "
-                "dense, not quantised, and has its numbers"
-            ) from None
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-        raise FedreproError(f"{where}: '{key}' holds no floating-point numbers")
-    with np.errstate(over="ignore"):  # what is too large for single precision is refused below
-        array = value.astype(np.float32)
-    if not np.isfinite(array).all():
-        raise FedreproError(f"{where}: '{key}' has a number that is not finite; leave it out")
-    return array
 
 
 def _require_orientation(layer: StoredLayer, where: str) -> None:
@@ -301,7 +310,8 @@ def _require_same(
                 f"{without} has layers without biases, and others have them; only networks of one "
                 "architecture are combined"
             )
-        if (layer.name, layer.weight.shape) != (other.name, other.weight.shape):
+        same = layer.weight.shape == other.weight.shape or _of_other_width(layers, first)
+        if layer.name != other.name or not same:
             raise FedreproError(
                 f"{where}: layer '{layer.name}' has a weight of shape {layer.weight.shape}, where "
                 f"{there} has '{other.name}' of shape {other.weight.shape}; only networks of one "
@@ -312,6 +322,14 @@ def _require_same(
             f"{where} has {len(layers)} layers and {there} {len(first)}; only networks of one "
             "architecture are combined"
         )
+
+
+def _of_other_width(layers: Sequence[StoredLayer], first: Sequence[StoredLayer]) -> bool:
+    """Whether fully connected networks differ in nothing but how many hidden units layers have."""
+    dense = all(layer.weight.ndim == 2 for layer in (*layers, *first))
+    inputs = layers[0].weight.shape[1] == first[0].weight.shape[1]
+    outputs = len(layers[-1].bias) == len(first[-1].bias)
+    return dense and inputs and outputs and len(layers) == len(first)
 
 
 def _dense_model(layers: Sequence[StoredLayer], where: str) -> Spec:
@@ -394,16 +412,23 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
 
 
 def unstack(
-    model: Spec, tensors: Mapping[str, np.ndarray], layers: Sequence[str] | None = None
+    model: Spec,
+    tensors: Mapping[str, np.ndarray],
+    layers: Sequence[str] | None = None,
+    widths: Sequence[Sequence[int]] | None = None,
 ) -> list[dict[str, Any]]:
     """The m networks of tensors (m, *shape) as state dicts of torch tensors, float32.
 
     layers: what each layer is called; without it as in an `nn.Sequential` of the model's layers, or
-    of a `torch.nn.Module` of one's own by its names. Errors: FedreproError for layers that PyTorch
+    of a `torch.nn.Module` of one's own by its names. widths: hidden units of each network, where
+    these differ. Errors: FedreproError for layers that PyTorch
     keeps in another form, or another number of names.
     """
     import torch
 
+    form = form_of(model)
+    if form is not None:
+        return [form.written(tensors, i) for i in range(len(next(iter(tensors.values()))))]
     if model.component.meta.get(MODULE):
         count = len(next(iter(tensors.values())))
         arrays = {key: np.array(value, np.float32) for key, value in tensors.items()}
@@ -427,11 +452,19 @@ def unstack(
         for place, name in enumerate(names):
             for part in parts:
                 value = tensors[f"{part}{place}"][network]
+                if widths is not None:
+                    value = value[_own(widths[network], place)[len(PARTS) - value.ndim :]]
                 value = value.T if value.ndim == 2 else value
                 key = f"{name}.{part}" if name else part
                 state[key] = torch.from_numpy(np.array(value, np.float32, order="C"))
         state_dicts.append(state)
     return state_dicts
+
+
+def _own(widths: Sequence[int], place: int) -> tuple[slice, slice]:
+    """Which rows and columns of a weight (in, out) join units that there are."""
+    ends = (None, *widths, None)
+    return slice(ends[place]), slice(ends[place + 1])
 
 
 def _sequential_names(model: Spec, tensors: Mapping[str, np.ndarray]) -> list[str]:

@@ -141,13 +141,13 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
     """
     network = network_of(model.model, split.shape, split.classes)
     units = network.hidden_units(model.tensors)
+    if model.widths is not None:
+        units = sum(map(sum, model.widths))
     passes = samples if network.kind == "variational" else 1
     numbers: list[Number] = [] if units is None else [Number("hidden_units", float(units))]
-    held = [*model.tensors.values(), *(model.gate or {}).values()]
-    parameters = sum(value.size for value in held)
     return [
         *numbers,
-        Number("parameters", float(parameters)),
+        Number("parameters", float(model.parameters)),
         Number("forward_passes", float(model.networks * passes)),
     ]
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import MODULE
 from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit, scores_of
@@ -58,7 +59,8 @@ def evaluations(
     """
     assert files.evaluate is not None
     read = [(str(path), *_model(path, files)) for path in models]
-    results, notes = [], {ASSUMED: None}
+    layered = any(not local.model.component.meta.get(MODULE) for _, _, local in read)
+    results, notes = [], {ASSUMED: None} if layered else {}
     known: dict[DataForm, Examples] = {}
     for name, model, local in read:
         form = DataForm(local.shape, local.classes, files.label, files.divide)
@@ -87,7 +89,7 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
         if shares
         else None,
         confusion.reshape(classes, classes),
-        sum(value.size for value in (*model.tensors.values(), *(model.gate or {}).values())),
+        model.parameters,
         model.networks,
     )
 
@@ -107,7 +109,7 @@ def _model(path: Path, files: OwnFiles) -> tuple[GlobalModel, LocalModels]:
         else [str(path)],
     )
     if not mixed:
-        return GlobalModel(local.model, local.tensors), local
+        return GlobalModel(local.model, local.tensors, widths=local.widths), local
     weights = np.asarray(state["weights"], np.float64)
     if weights.shape != (len(several), local.classes) or not np.isfinite(weights).all():
         raise FedreproError(
@@ -120,6 +122,7 @@ def _model(path: Path, files: OwnFiles) -> tuple[GlobalModel, LocalModels]:
         weights=weights,
         ties=Rng(0, 0) if state.get("vote") else None,
         gate=_gate(state["gate"]) if "gate" in state else None,
+        widths=local.widths,
     ), local
 
 

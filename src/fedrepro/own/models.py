@@ -12,9 +12,12 @@ import numpy as np
 
 from fedrepro.api import NEEDS, ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import MODULE
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.spec import Component, Spec
 from fedrepro.federation.clients import ClientData, Clients
+from fedrepro.networks.module_states import form_of
+from fedrepro.networks.modules import ModuleNetwork
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.networks.state_dicts import checked_counts
@@ -63,6 +66,8 @@ BRIEF = {
     WAYS["start"]: "the common start (--start)",
 }
 VALIDATING = {need for need, way in WAYS.items() if way == VALIDATED}
+# what a method may need that takes networks as they are, and trains or moves none
+PREDICTING = {*COUNTS, *VALIDATING, "client_evaluation"}
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,13 @@ class OwnGround:
             )
         if meta["scenario"]:
             return "has its clients trained in a way of its own, so it combines other models"
+        if models.widths and not meta["any_width"]:
+            return f"combines models of one width, and these have {_widths(models.widths)}"
+        if self.buffers and not meta["needs"] <= PREDICTING:
+            return (
+                f"needs more than predictions of trained parameters, and '{self.buffers[0]}' is a "
+                "buffer that training changes or that differs between these clients"
+            )
         if meta["models"] and models.model.name not in meta["models"]:
             return (
                 f"combines {', '.join(sorted(meta['models']))} models, not '{models.model.token}'"
@@ -126,6 +138,13 @@ class OwnGround:
         if meta["one_start"] and self.apart:
             return f"combines only models that trained from one start, {self.apart}"
         return ""
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """Buffers of an own module that training changes, or that differ between clients."""
+        models = self.models
+        network = network_of(models.model, models.shape, models.classes)
+        return network.buffers if isinstance(network, ModuleNetwork) else ()
 
     def doubts(self, item: Component) -> list[str]:
         """Say what speaks against a method that can be applied."""
@@ -187,6 +206,12 @@ class OwnGround:
             needs=item.meta["needs"],
             own=models.tensors,
         )
+
+
+def _widths(widths: Sequence[Sequence[int]]) -> str:
+    """Hidden units of some models, in words."""
+    kinds = dict.fromkeys("-".join(map(str, own)) for own in widths)
+    return f"hidden layers of {' and '.join(list(kinds)[:3])} units"
 
 
 def _inputs(examples: Examples | None) -> np.ndarray | None:
@@ -254,6 +279,11 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         layers=files.layers.split(",") if files.layers else None,
         names=[*names, *map(str, beyond)],
     )
+    if beyond and read.widths:
+        raise FedreproError(
+            f"{files.start} and the models have {_widths(read.widths)}: only networks of one "
+            "architecture train from one start, so leave out --start or give theirs"
+        )
     start = {k: v[-1:] for k, v in read.tensors.items()} if beyond else None
     tensors = {k: v[: len(names)] for k, v in read.tensors.items()}
     form = DataForm(read.shape, read.classes, files.label, files.divide)
@@ -277,7 +307,10 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         known = checked_counts(counts, len(names), 1)
         counts, sizes = None, None if known is None else known[:, 0]
     models = replace(
-        read, tensors=tensors, label_counts=checked_counts(counts, len(names), read.classes)
+        read,
+        tensors=tensors,
+        label_counts=checked_counts(counts, len(names), read.classes),
+        widths=read.widths and read.widths[: len(names)],
     )
     if files.data:
         models = _counted_too(models, sizes, examples["data"], names)
@@ -322,13 +355,21 @@ ASSUMED = (
 )
 
 
-def assumed(models: LocalModels) -> tuple[str, str]:
+def assumed(models: LocalModels) -> tuple[str, ...]:
     """What a state dict does not say."""
     shape = "×".join(map(str, models.shape))
-    return (
+    read = (
         f"read as {models.model.token} on examples of shape {shape} with {models.classes} "
-        f"classes, {models.clients} clients; layers in order: {', '.join(models.layers or ())}",
-        ASSUMED,
+        f"classes, {models.clients} clients"
+    )
+    if not models.model.component.meta.get(MODULE):
+        return f"{read}; layers in order: {', '.join(models.layers or ())}", ASSUMED
+    form = form_of(models.model)
+    if form is None or not form.varying:
+        return (read,)
+    return read, (
+        f"buffers differ between clients ({', '.join(form.varying)}): methods treat them as they "
+        "treat weights, and of whole numbers the largest is taken"
     )
 
 

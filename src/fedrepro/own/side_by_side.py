@@ -14,7 +14,7 @@ from fedrepro.api import GlobalModel, Made
 from fedrepro.core.artifacts import save_state, write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.kinds import METHOD_KINDS
-from fedrepro.core.metrics import Number
+from fedrepro.core.metrics import FLOAT_BYTES, Number
 from fedrepro.core.registry import components
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Component, Spec
@@ -154,7 +154,7 @@ def _best(item: Component, ground: OwnGround, examples: Examples, seed: int) -> 
     _, setting, made, cost = best
     numbers = {number.metric: number.value for number in cost}
     numbers |= _measured(made, ground, examples, draws)
-    whole = sum(value.nbytes for value in ground.models.tensors.values())
+    whole = FLOAT_BYTES * ground.models.numbers
     return AppliedMethod(
         item,
         setting=setting.token,

@@ -34,6 +34,7 @@ from fedrepro.core.tuning import tuning_of
 from fedrepro.data.population import population_of
 from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.brought import at_hand
+from fedrepro.planning.fitting import FORMS, Form
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.planning.plan import Exhibit, Plan, Run
 
@@ -43,14 +44,6 @@ if TYPE_CHECKING:
     from fedrepro.networks.network import Network
 
 RATES = Path("benchmarks/results/training.json")
-# Form of one example, classes and training examples, until a data set is prepared and says itself.
-Form = tuple[tuple[int, ...], int, int]  # shape of an example, classes, training examples
-FORMS: dict[str, Form] = {
-    "digits": ((8, 8), 10, 1437),
-    "mnist": ((28, 28), 10, 60_000),
-    "fashion_mnist": ((28, 28), 10, 60_000),
-    "cifar10": ((3, 32, 32), 10, 50_000),
-}
 LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 

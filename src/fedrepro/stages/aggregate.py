@@ -19,7 +19,7 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Made, Traffic
 from fedrepro.core.artifacts import TrialModels, one_line, read_models, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.metrics import MetricRow, Number, Table
+from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
@@ -28,8 +28,7 @@ from fedrepro.core.tuning import tuning_of
 from fedrepro.data.prepared import load_prepared
 from fedrepro.data.unlabelled import unlabelled
 from fedrepro.federation.clients import own_starts
-from fedrepro.federation.ledger import Ledger, Spent, models_sent
-from fedrepro.networks.network import Network
+from fedrepro.federation.ledger import Ledger, Spent
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import (
     Draws,
@@ -184,8 +183,7 @@ def worked(
         say(f"{setting.token} failed: {type(error).__name__}, {one_line(error)}")
     nothing = {name: np.full_like(value[:1], np.nan) for name, value in local.tensors.items()}
     lost = GlobalModel(local.model, nothing)
-    network = network_of(local.model, local.shape, local.classes)
-    sent = _sent(setting.component.meta["kind"], local.clients, network, lost, Spent())
+    sent = _sent(setting.component.meta["kind"], local, lost, Spent())
     seconds = time.perf_counter() - began
     return Worked(lost, seconds, seconds, Spent(), communication(*sent))
 
@@ -201,9 +199,7 @@ def _worked(
     ended = time.perf_counter()
     further = costly.spent(setting) + ledger.spent
     server = ended - called - ledger.spent.seconds + costly.seconds(setting)
-    network = network_of(local.model, local.shape, local.classes)
-    kind = setting.component.meta["kind"]
-    cost = communication(*_sent(kind, local.clients, network, made, further))
+    cost = communication(*_sent(setting.component.meta["kind"], local, made, further))
     cost += [Number("passes", further.passes)] if further.passes else []
     return Worked(made, ended - began, server, further, cost)
 
@@ -282,9 +278,7 @@ def _tuned(made: Made, tune: Spec, repetition: int, data: TrialData, settings: S
     return None if made is None else [after(model) for model in made]
 
 
-def _sent(
-    kind: str, clients: int, network: Network, made: Made, further: Spent
-) -> tuple[int, Traffic]:
+def _sent(kind: str, local: LocalModels, made: Made, further: Spent) -> tuple[int, Traffic]:
     """Exchanges and messages of a setting, as its model says or as they were.
 
     further: what clients did for it beside. One-shot methods send every client's weights up once.
@@ -294,7 +288,8 @@ def _sent(
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
     if kind != "one_shot":
         return 0, declared or Traffic()
-    whole = declared or models_sent(network, clients, 0) + further.traffic
+    models = Traffic(local.clients, 0, FLOAT_BYTES * local.numbers)
+    whole = declared or models + further.traffic
     messages = further.traffic.messages_up + further.traffic.messages_down
     return exchanges or 1 + (further.exchanges or int(messages > 0)), whole
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,12 @@ from fedrepro.core.artifacts import (
     write_json,
 )
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import MODULE
 from fedrepro.core.provenance import provenance, provenance_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import shorten
+from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.summary import csv_value
 from fedrepro.planning.elsewhere import public_data_of
@@ -125,8 +127,12 @@ def _made(
             costly = Prepare(choice.setting.component.meta["prepare"], local, info, rng)
             values = {**choice.setting.values, **costly(choice.setting)}
             model = choice.setting.component.fn(local, info, rng=rng, **values)
-            if model is not None:  # the method has none of these clients
-                yield trial, model, local.classes
+            if model is None:  # the method has none of these clients
+                continue
+            if model.model.component.meta.get(MODULE):
+                whole = with_own_form(model.model, local.shape, local.classes)
+                model = replace(model, model=whole)
+            yield trial, model, local.classes
 
 
 def _kept(made: GlobalModel, classes: int, path: Path) -> str:

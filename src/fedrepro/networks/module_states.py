@@ -1,0 +1,208 @@
+"""State dicts of a `torch.nn.Module` of one's own: parameters, tied ones, and buffers.
+
+What all clients have alike stays with the module. Buffers that differ, such as running statistics,
+count among the tensors, so that whatever averages or selects weights treats them the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.kinds import STATE
+from fedrepro.core.spec import Spec
+from fedrepro.networks.layers import Shape
+from fedrepro.networks.modules import ModuleNetwork
+from fedrepro.networks.predict import network_of
+from fedrepro.networks.stored import StateDict, array_of, unprefixed
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class StateForm:
+    """How state dicts of a module are read and written.
+
+    names: of each key the tensor that it holds; tied keys name the same one. fixed: buffers that
+    all state dicts have alike, by key. varying: names and types of the other buffers.
+    """
+
+    prefix: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    varying: Mapping[str, torch.dtype] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> tuple[str, ...]:
+        """Buffers among the tensors that hold whole numbers."""
+        return tuple(k for k, dtype in self.varying.items() if not dtype.is_floating_point)
+
+    def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
+        """The state dict of one of the networks of tensors (m, *shape)."""
+        import torch
+
+        state = {}
+        for key, name in self.names.items():
+            if key in self.fixed:
+                state[self.prefix + key] = self.fixed[key].clone()
+            else:
+                value = torch.from_numpy(np.array(tensors[name][network], np.float32))
+                state[self.prefix + key] = value.to(self.varying.get(name, torch.float32))
+        return state
+
+
+def form_of(model: Spec) -> StateForm | None:
+    """How state dicts of a model are written, if it says so."""
+    form: StateForm | None = model.component.meta.get(STATE)
+    return form
+
+
+def with_form(model: Spec, form: StateForm) -> Spec:
+    """The same model, whose network has the buffers of this form."""
+    item = model.component
+    return replace(model, component=replace(item, meta={**item.meta, STATE: form}))
+
+
+def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
+    """The same model, which is written with the buffers that its own code gives it."""
+    network = network_of(model, shape, classes)
+    assert isinstance(network, ModuleNetwork)
+    names, buffers = _names(network.module), dict(network.module.named_buffers())
+    fixed = {key: buffers[name] for key, name in names.items() if name in buffers}
+    return with_form(model, StateForm("", names, fixed))
+
+
+def stacked_module(
+    state_dicts: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
+) -> tuple[Spec, int, dict[str, np.ndarray]]:
+    """The model with its form, its classes, and the tensors (J, *shape) of J state dicts.
+
+    where: their names, for sentences. Errors: FedreproError for state dicts that the module would
+    not load as they are, or that have numbers which are not finite.
+    """
+    for state, name in zip(state_dicts, where, strict=True):
+        if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
+            raise FedreproError(f"{name} is no state dict, or holds no tensors")
+    probe = with_form(model, StateForm())
+    tried = [_nearest(state, probe, shape) for _, state in unprefixed(state_dicts[0])]
+    network, _ = min(tried, key=lambda pair: len(pair[1]))
+    given, prefixes = [], set()
+    for state, name in zip(state_dicts, where, strict=True):
+        forms = [(_faults(own, network.module), cut, own) for cut, own in unprefixed(state)]
+        faults, prefix, own = min(forms, key=lambda form: len(form[0]))
+        if faults:
+            raise FedreproError(f"{name} {faults[0]}: a file must hold what '{model.token}' saves")
+        given.append(own)
+        prefixes.add(prefix)
+    form, tensors = _stacked(given, network.module, _names(network.module), where)
+    common = prefixes.pop() if len(prefixes) == 1 else ""
+    return with_form(model, replace(form, prefix=common)), network.classes, tensors
+
+
+def _nearest(state: StateDict, model: Spec, shape: Shape) -> tuple[ModuleNetwork, list[str]]:
+    """The network whose state dict is most like this one, and in what it is not.
+
+    Which number of a shape counts the classes depends on the module, so each is tried, the first
+    of the last tensor first. Errors: FedreproError if the module takes none of them.
+    """
+    sizes = dict.fromkeys(
+        int(size) for value in [*state.values()][::-1] for size in getattr(value, "shape", ())
+    )
+    best: tuple[ModuleNetwork, list[str]] | None = None
+    first: FedreproError | None = None
+    for classes in filter(None, sizes):
+        try:
+            network = network_of(model, shape, classes)
+        except FedreproError as error:
+            first = first or error
+            continue
+        assert isinstance(network, ModuleNetwork)
+        faults = _faults(state, network.module)
+        if best is None or len(faults) < len(best[1]):
+            best = network, faults
+        if not faults:
+            break
+    if best is None:
+        raise first or FedreproError(f"model '{model.name}' has no tensors to combine")
+    return best
+
+
+def _names(module: torch.nn.Module) -> dict[str, str]:
+    """Of each key of its state dict the name of the parameter or buffer that it holds."""
+    named = [*module.named_parameters(), *module.named_buffers()]
+    known = {id(value): name for name, value in named}
+    state = module.state_dict(keep_vars=True)
+    odd = next((key for key, value in state.items() if id(value) not in known), None)
+    if odd is not None:
+        raise FedreproError(
+            f"a state dict of this module holds '{odd}', which is neither a parameter nor a buffer "
+            "of it: save what it needs as a buffer (register_buffer)"
+        )
+    return {key: known[id(value)] for key, value in state.items()}
+
+
+def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
+    """Why a module would not load a state dict, in words that follow the name of the state dict."""
+    import torch
+
+    names = _names(module)
+    shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
+    faults = [
+        f"has no '{key}' of shape {shape}"
+        for key, shape in shapes.items()
+        if tuple(getattr(state.get(key), "shape", (-1,))) != shape
+    ]
+    faults += [f"has '{key}', which the model has not" for key in state if key not in shapes]
+    for key, name in names.items() if not faults else ():
+        if key != name and not torch.equal(*map(torch.as_tensor, (state[key], state[name]))):
+            faults.append(f"has different numbers in '{key}' and '{name}', which are one tensor")
+    return faults
+
+
+def _stacked(
+    states: Sequence[StateDict],
+    module: torch.nn.Module,
+    names: Mapping[str, str],
+    where: Sequence[str],
+) -> tuple[StateForm, dict[str, np.ndarray]]:
+    """The form, and the tensors of parameters and of buffers that differ between state dicts."""
+    import torch
+
+    tensors = {
+        name: np.stack([array_of(s[name], name, at) for s, at in zip(states, where, strict=True)])
+        for name, _ in module.named_parameters()
+    }
+    fixed: dict[str, torch.Tensor] = {}
+    varying: dict[str, torch.dtype] = {}
+    for name, buffer in module.named_buffers():
+        if name not in names:  # it is in no state dict: the module makes it
+            continue
+        values = [torch.as_tensor(state[name]).detach().cpu().to(buffer.dtype) for state in states]
+        if all(torch.equal(values[0], value) for value in values[1:]):
+            fixed |= {key: values[0] for key, held in names.items() if held == name}
+            continue
+        varying[name] = buffer.dtype
+        tensors[name] = np.stack(
+            [_numbers(value, name, at) for value, at in zip(values, where, strict=True)]
+        )
+    return StateForm("", names, fixed, varying), tensors
+
+
+def _numbers(value: torch.Tensor, name: str, where: str) -> np.ndarray:
+    """A buffer as float32. Errors: FedreproError for whole numbers that it cannot hold."""
+    import torch
+
+    if value.is_floating_point() or value.is_complex():
+        return array_of(value, name, where)
+    numbers = value.to(torch.float32)
+    if not torch.equal(numbers.to(value.dtype), value):
+        raise FedreproError(
+            f"{where}: buffer '{name}' holds whole numbers above {2**24:,} that differ between "
+            "clients, and these are not combined: give all clients the same"
+        )
+    return numbers.numpy()

@@ -1,0 +1,386 @@
+"""State dicts of one's own modules, however odd: what comes out loads into what went in."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import numpy as np
+import pytest
+import torch
+from small_exhibits import small
+from torch import nn
+
+import fedrepro
+from fedrepro.api import LocalModels
+from fedrepro.cli.main import main
+from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
+from fedrepro.networks.modules import module
+from fedrepro.networks.predict import network_of
+from fedrepro.numbers.measure import scores_of
+from fedrepro.training.examples import Examples
+
+SHAPE, CLASSES, CLIENTS = (8,), 3, 3
+
+
+class HeadFirst(nn.Module):
+    """The head is made first; input statistics, a mask and a counter are buffers."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.head = nn.Linear(6, classes)
+        self.register_buffer("mean", torch.zeros(8))
+        self.register_buffer("step", torch.tensor(0))
+        self.register_buffer("mask", torch.ones(6, dtype=torch.bool))
+        self.register_buffer("made", torch.arange(6.0), persistent=False)
+        self.body = nn.Linear(8, 6)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.body(x - self.mean)) * self.mask + self.made)
+
+
+class Tied(nn.Module):
+    """Its last layer has the weight of its table, whose rows are characters and classes."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.table = nn.Embedding(classes, 5)
+        self.middle = nn.Linear(5, 5)
+        self.head = nn.Linear(5, classes, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.middle(self.table(x.long() % CLASSES).mean(1))))
+
+
+class Nested(nn.Module):
+    """Parts of parts, norms, a weight the other way round, and a part that is called module."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.module = nn.Sequential(
+            nn.Unflatten(1, (2, 2, 2)),
+            nn.Sequential(nn.Conv2d(2, 4, 1, bias=False), nn.GroupNorm(2, 4), nn.GELU()),
+            nn.Flatten(), nn.LayerNorm(16),
+        )  # fmt: skip
+        self.last = nn.Parameter(torch.randn(16, classes))
+
+    def forward(self, x):
+        return self.module(x) @ self.last
+
+
+class Wrapping(nn.Module):
+    """All that it has is in a part that is called module."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.module = nn.Linear(8, classes)
+
+    def forward(self, x):
+        return self.module(x)
+
+
+def batch_norm(shape, classes):
+    """A network with running statistics."""
+    return nn.Sequential(nn.Linear(8, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, classes))
+
+
+ODD = {
+    "head_first": HeadFirst, "tied": Tied, "nested": Nested, "wrapping": Wrapping,
+    "batch_norm": batch_norm,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    for name, make in ODD.items():
+        module(name, version="dev")(make)
+    yield
+    for name in ODD:
+        components("model").pop(name, None)
+
+
+def clients(make, seed=0):
+    """Modules with parameters and buffers of their own, as training leaves them."""
+    torch.manual_seed(seed)
+    made = [make(SHAPE, CLASSES).eval() for _ in range(CLIENTS)]
+    for place, one in enumerate(made):
+        for name, buffer in one.named_buffers():
+            if name == "mask":
+                buffer[1] = False
+            elif buffer.is_floating_point() and name != "made":
+                buffer += torch.rand(buffer.shape)
+            elif name != "made":
+                buffer += 10 - place
+        for parameter in one.parameters():
+            parameter.data += 0.5 * torch.rand(parameter.shape)
+    return made
+
+
+def read(states, name, **given):
+    counts = np.array([[5, 1, 4], [10, 5, 5], [1, 1, 8]])[: len(states)]
+    return LocalModels.from_state_dicts(
+        states, model=name, shape=SHAPE, label_counts=counts, **given
+    )
+
+
+def examples():
+    x = torch.from_numpy(np.random.default_rng(1).integers(0, 5, (20, 8)).astype(np.float32))
+    return x, Examples(x, torch.zeros(20, dtype=torch.long))
+
+
+def scores(made, local):
+    return scores_of(network_of(made.model, SHAPE, CLASSES), made, examples()[1], None)
+
+
+def plain(one):
+    with torch.no_grad():
+        return torch.softmax(one.eval()(examples()[0]), 1)
+
+
+WRAPPERS = {
+    "plain": lambda state: state,
+    "data parallel": lambda state: {f"module.{key}": value for key, value in state.items()},
+    "compiled": lambda state: {f"_orig_mod.{key}": value for key, value in state.items()},
+    "checkpoint": lambda state: {"epoch": 3, "state_dict": state, "optimiser": {"lr": 0.1}},
+    "both": lambda state: {"model_state_dict": {f"module.{k}": v for k, v in state.items()}},
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("name", ODD)
+def test_what_comes_out_loads_into_what_went_in_and_predicts_as_pytorch_does(name, wrapper):
+    made = clients(ODD[name])
+    given = [WRAPPERS[wrapper](one.state_dict()) for one in made]
+    local = read(given, name)
+    inner = given[0].get("state_dict", given[0].get("model_state_dict", given[0]))
+    ensemble = fedrepro.combine(local, "uniform_ensemble")
+    for one, state in zip(made, ensemble.state_dicts(), strict=True):
+        assert list(state) == list(inner)
+        for key, value in one.state_dict().items():
+            (found,) = (v for k, v in state.items() if k.endswith(key) and v.shape == value.shape
+                        and k.removesuffix(key) in ("", "module.", "_orig_mod."))  # fmt: skip
+            assert torch.equal(found, value), key
+            assert found.dtype == value.dtype
+    assert torch.allclose(scores(ensemble, local), sum(map(plain, made)) / CLIENTS, atol=1e-5)
+    average = fedrepro.combine(local, "average")
+    state = average.state_dict()
+    assert list(state) == list(inner)
+    bare = dict(zip(made[0].state_dict(), state.values(), strict=True))
+    whole = ODD[name](SHAPE, CLASSES)
+    whole.load_state_dict(bare, strict=True)
+    assert torch.allclose(scores(average, local), plain(whole), atol=1e-5)
+    for key, value in bare.items():
+        each = [one.state_dict()[key] for one in made]
+        if value.is_floating_point():
+            mean = sum(n * v for n, v in zip((10, 20, 10), each, strict=True)) / 40
+            assert torch.allclose(value, mean, atol=1e-6), key
+        else:
+            assert torch.equal(value, functools.reduce(torch.maximum, each)), key
+
+
+def test_a_prefix_of_some_clients_alone_is_taken_off_theirs():
+    made = clients(HeadFirst)
+    wrappers = ("plain", "both", "compiled")
+    given = [WRAPPERS[w](m.state_dict()) for w, m in zip(wrappers, made, strict=True)]
+    state = fedrepro.combine(read(given, "head_first"), "average").state_dict()
+    made[0].load_state_dict(state, strict=True)
+    dense = [nn.Sequential(nn.Linear(8, 5), nn.ReLU(), nn.Linear(5, 3)) for _ in range(2)]
+    mixed = [dense[0].state_dict(), WRAPPERS["data parallel"](dense[1].state_dict())]
+    local = LocalModels.from_state_dicts(mixed, label_counts=np.ones((2, 3), int))
+    dense[0].load_state_dict(fedrepro.combine(local, "average").state_dict(), strict=True)
+    alike = LocalModels.from_state_dicts([WRAPPERS["data parallel"](d.state_dict()) for d in dense])
+    assert alike.layers == ("module.0", "module.2")
+
+
+def without(state, key):
+    return {k: v for k, v in state.items() if k != key}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        ("head_first", lambda s: s | {"old.weight": torch.ones(2)},
+         "state dict 1 has 'old.weight', which the model has not: a file must hold what"),
+        ("head_first", lambda s: without(s, "mean"), "state dict 1 has no 'mean' of shape (8,)"),
+        ("head_first", lambda s: s | {"mean": torch.ones(9)}, "has no 'mean' of shape (8,)"),
+        ("head_first", lambda s: s | {"mean": torch.full((8,), torch.nan)}, "is not finite"),
+        ("head_first", lambda s: s | {"step": torch.tensor(2**24 + 1)}, "whole numbers above"),
+        ("tied", lambda s: s | {"head.weight": s["head.weight"] + 1},
+         "has different numbers in 'head.weight' and 'table.weight', which are one tensor"),
+    ],
+)  # fmt: skip
+def test_a_state_dict_that_the_module_would_not_load_is_refused(name, change, told):
+    given = [one.state_dict() for one in clients(ODD[name])]
+    given[1] = change(dict(given[1]))
+    with pytest.raises(FedreproError, match=re.escape(told)):
+        read(given, name)
+
+
+def test_masks_that_all_clients_share_may_be_infinite():
+    class Masked(HeadFirst):
+        def __init__(self, shape, classes):
+            super().__init__(shape, classes)
+            self.register_buffer("far", torch.full((2,), -torch.inf))
+
+    try:
+        module("masked", version="dev")(Masked)
+        made = clients(Masked)
+        state = fedrepro.combine(read([m.state_dict() for m in made], "masked"), "average")
+        made[0].load_state_dict(state.state_dict(), strict=True)
+    finally:
+        components("model").pop("masked", None)
+
+
+def test_methods_that_move_more_than_trained_parameters_are_refused_where_buffers_differ():
+    from fedrepro.own.models import OwnGround
+
+    item = components("method")["task_arithmetic"]
+    local = read([one.state_dict() for one in clients(batch_norm)], "batch_norm")
+    start = {name: value[:1] for name, value in local.tensors.items()}
+    ground = OwnGround(local, components("training")["adam"].spec(), start)
+    assert "'1.running_mean' is a buffer that training changes" in ground.lacking(item)
+    same = read([clients(HeadFirst)[0].state_dict()] * 2, "head_first")
+    assert not OwnGround(same, ground.training, dict(same.tensors)).lacking(item)
+
+
+def test_commands_read_buffers_and_say_nothing_of_relu(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    made = clients(HeadFirst)
+    x = examples()[0]
+    labels = made[0](x).argmax(1)
+    np.savez("test.npz", x=x.numpy(), y=labels.numpy())
+    for place, one in enumerate(made):
+        torch.save(one.state_dict(), f"client{place}.pt")
+    files = [f"client{place}.pt" for place in range(CLIENTS)]
+    model = ["--model", "head_first", "--shape", "8"]
+    assert main(["evaluate", files[0], "--data", "test.npz", *model]) == 0
+    said = capsys.readouterr()
+    assert "100.00 %" in said.out
+    assert "ReLU" not in said.out + said.err
+    words = ["combine", "uniform_ensemble", *files, "--out", "all.pt", *model]
+    assert main([*words, "--evaluate", "test.npz"]) == 0
+    said = "".join(capsys.readouterr())
+    assert "ReLU" not in said
+    assert "buffers differ between clients (mean, step)" in said
+    assert main(["combine", "uniform_ensemble", *files, "--out", "none.pt"]) == 2
+    said = capsys.readouterr().err
+    assert "if your @module made it, name that: --model batch_norm or head_first" in said
+    assert "others are not combined" not in said
+    assert said.count("\n") == 1
+
+
+def test_what_the_workflow_writes_holds_buffers_and_tied_weights():
+    from fedrepro.networks.module_states import with_own_form
+    from fedrepro.stages.chosen import GlobalModel
+
+    for name in ("head_first", "tied"):
+        spec = components("model")[name].spec()
+        network = network_of(spec, SHAPE, CLASSES)
+        tensors = {key: np.ones((1, *shape), np.float32) for key, shape in network.shapes.items()}
+        state = GlobalModel(with_own_form(spec, SHAPE, CLASSES), tensors).state_dict()
+        ODD[name](SHAPE, CLASSES).load_state_dict(state, strict=True)
+
+
+def test_buffers_that_a_module_draws_are_the_same_in_every_job():
+    def projected(shape, classes):
+        made = nn.Linear(8, classes)
+        made.register_buffer("drawn", torch.rand(4))
+        return made
+
+    try:
+        drawn = []
+        for _ in range(2):
+            module("projected", version="dev")(projected)
+            spec = components("model").pop("projected").spec()
+            drawn.append(network_of(spec, SHAPE, CLASSES).module.drawn)
+        assert torch.equal(*drawn)
+    finally:
+        components("model").pop("projected", None)
+
+
+def flat_batch_norm(shape, classes):
+    """Running statistics of inputs of any shape."""
+    inputs = int(np.prod(shape))
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(inputs), nn.Linear(inputs, classes))
+
+
+@pytest.mark.parametrize("data", ["digits", "shapes"])
+def test_batch_norm_is_refused_when_it_is_planned(data):
+    try:
+        module("flat", version="dev")(flat_batch_norm)
+        with pytest.raises(FedreproError, match=r"1\.running_mean beside its parameters and chang"):
+            small(model={"name": "flat"}, dataset={"name": data})
+    finally:
+        components("model").pop("flat", None)
+
+
+# ------------------------------------------------------------------------------ different widths
+
+
+def perceptrons(*units):
+    torch.manual_seed(1)
+    return [nn.Sequential(nn.Linear(8, a), nn.ReLU(), nn.Linear(a, b), nn.ReLU(), nn.Linear(b, 3))
+            for a, b in units]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", ["uniform_ensemble", "voting_ensemble", "weighted_ensemble"])
+def test_ensembles_take_perceptrons_of_different_widths(method):
+    made = perceptrons((4, 7), (6, 5), (6, 6))
+    counts = np.array([[5, 1, 4], [10, 5, 5], [1, 1, 8]])
+    local = LocalModels.from_state_dicts([m.state_dict() for m in made], label_counts=counts)
+    ensemble = fedrepro.combine(local, method)
+    for one, state in zip(made, ensemble.state_dicts(), strict=True):
+        one.load_state_dict(state, strict=True)
+        assert all(torch.equal(value, state[key]) for key, value in one.state_dict().items())
+    assert ensemble.parameters == sum(p.numel() for one in made for p in one.parameters())
+    if method == "uniform_ensemble":
+        assert torch.allclose(scores(ensemble, local), sum(map(plain, made)) / 3, atol=1e-6)
+
+
+def test_pfnm_matches_the_units_that_there_are():
+    """A padded unit would be one more global unit: with a huge mass every local unit is its own."""
+    made = perceptrons((4, 5), (6, 7))
+    counts = np.array([[5, 1, 4], [10, 5, 5]])
+    local = LocalModels.from_state_dicts([m.state_dict() for m in made], label_counts=counts)
+    state = fedrepro.combine(local, "pfnm", gamma0=1e6, sigma2=0.01).state_dict()
+    assert [len(state[f"{k}.bias"]) for k in (0, 2, 4)] == [10, 12, 3]
+    with pytest.raises(FedreproError, match="hidden layers of 4-5 and 6-7 units"):
+        fedrepro.combine(local, "average")
+
+
+def test_all_methods_on_different_widths(tmp_path, monkeypatch):
+    from pathlib import Path
+
+    from fedrepro.own.models import OwnFiles
+    from fedrepro.own.side_by_side import run_all
+
+    monkeypatch.chdir(tmp_path)
+    made = perceptrons((4, 7), (6, 5))
+    x = examples()[0]
+    np.savez("test.npz", x=x.numpy(), y=made[1](x).argmax(1).numpy())
+    for place, one in enumerate(made):
+        torch.save(one.state_dict(), f"{place}.pt")
+    files = [Path("0.pt"), Path("1.pt")]
+    found = run_all(
+        OwnFiles(
+            files,
+            data=[Path("test.npz")] * 2,
+            evaluate=Path("test.npz"),
+            validation=[Path("test.npz")],
+        ),
+        Path("out"),
+    )
+    entries = {entry.item.name: entry for entry in found.entries}
+    for name in ("uniform_ensemble", "weighted_ensemble", "best_client", "fens", "local", "pfnm"):
+        assert not entries[name].why, entries[name].why
+    assert entries["best_client"].numbers["accuracy"] == 1
+    made[1].load_state_dict(torch.load("out/best_client.pt", weights_only=True), strict=True)
+    numbers = sum(p.numel() for one in made for p in one.parameters())
+    assert entries["uniform_ensemble"].numbers["bytes_up"] == 4 * numbers
+    assert entries["uniform_ensemble"].numbers["parameters"] == numbers
+    assert "of one width" in entries["average"].why
+    with pytest.raises(FedreproError, match="only networks of one architecture train from one"):
+        run_all(OwnFiles(files[:1], evaluate=Path("test.npz"), start=files[1]))
+    assert main(["evaluate", "out/uniform_ensemble.pt", "0.pt", "--data", "test.npz"]) == 0
