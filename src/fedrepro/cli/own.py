@@ -31,6 +31,9 @@ LabelColumn = Annotated[str, typer.Option(help="column of a csv that holds the c
 Divide = Annotated[
     float, typer.Option(help="what inputs are divided by, such as 255 for stored pixels")
 ]
+Channels = Annotated[
+    str, typer.Option(help="which axis of images in an npz has their channels: first or last")
+]
 
 
 def combine(
@@ -86,6 +89,7 @@ def combine(
     layers: Layers = None,
     label_column: LabelColumn = "label",
     divide: Divide = 1.0,
+    channels: Channels = "",
 ) -> None:
     """Models that you trained with plain PyTorch, made into one; or all ways to do so, compared."""
     from fedrepro.own.models import OwnFiles
@@ -109,6 +113,7 @@ def combine(
         one_start=same_start,
         label=label_column,
         divide=divide,
+        channels=channels,
         training=training,
     )
     if name == ALL:
@@ -237,12 +242,20 @@ def evaluate(
     layers: Layers = None,
     label_column: LabelColumn = "label",
     divide: Divide = 1.0,
+    channels: Channels = "",
 ) -> None:
     """Accuracy, loss and each class of models of your own, on data of your own."""
     from fedrepro.own.models import OwnFiles
 
     inputs = OwnFiles(
-        models, model, shape, layers, evaluate=data, label=label_column, divide=divide
+        models,
+        model,
+        shape,
+        layers,
+        evaluate=data,
+        label=label_column,
+        divide=divide,
+        channels=channels,
     )
     _evaluated(models, inputs, confusion)
 

@@ -187,8 +187,8 @@ def _labels(examples: Examples | None) -> np.ndarray | None:
 class OwnFiles:
     """What a command names. models: a state dict of each client. model, shape, layers: how they are
     read, as of `LocalModels.from_state_dicts`, lists with commas between. labels: counts. data,
-    validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide: of
-    `DataForm`. training: a token. one_start: taken as said.
+    validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide,
+    channels: of `DataForm`. training: a token. one_start: taken as said.
     """
 
     models: Sequence[Path]
@@ -204,7 +204,12 @@ class OwnFiles:
     one_start: bool = False
     label: str = "label"
     divide: float = 1.0
+    channels: str = ""
     training: str = "adam"
+
+    def form(self, models: LocalModels) -> DataForm:
+        """How examples are read for these models."""
+        return DataForm(models.shape, models.classes, self.label, self.divide, self.channels)
 
 
 def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str, ...]]:
@@ -229,7 +234,7 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
     )
     start = {k: v[-1:] for k, v in read.tensors.items()} if beyond else None
     tensors = {k: v[: len(names)] for k, v in read.tensors.items()}
-    form = DataForm(read.shape, read.classes, files.label, files.divide)
+    form = files.form(read)
     examples, notes = read_files(
         {
             "data": files.data,
