@@ -89,6 +89,18 @@ def test_only_what_is_wanted_is_unpacked(tmp_path: Path):
             assert [found.name for found in folder.iterdir()] == ["b.jpg"]
 
 
+def test_what_macos_adds_is_not_there(tmp_path: Path):
+    added = ["__MACOSX/", "__MACOSX/._a.txt", "._a.txt", "d/._b.txt", "d/.DS_Store", ".DS_Store"]
+    names = ["a.txt", *added, "d/b.txt"]
+    for path in (
+        tar_of(tmp_path / "x.tar", "w:gz", *map(tarfile.TarInfo, names)),
+        zip_of(tmp_path / "x.zip", *names),
+    ):
+        with unpacked(NAME, path) as folder:
+            found = sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
+            assert found == ["a.txt", "d/b.txt"]
+
+
 def device() -> tarfile.TarInfo:
     member = tarfile.TarInfo("null")
     member.type = tarfile.CHRTYPE

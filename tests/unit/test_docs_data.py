@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 import loaded
+import pytest
 import yaml
 
 from fedrepro.core.registry import components
-from fedrepro.planning.config import Config, ExhibitFile
+from fedrepro.data.table import raw_files
+from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
+from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -98,3 +101,18 @@ def test_every_data_set_and_extractor_has_its_place() -> None:
         assert (ROOT / "docs" / "figures" / f"data-{name}.svg").exists()
         assert f"(figures/data-{name}.svg)" in PAGE
     assert all(f"`{name}`" in PAGE or name == "pixels" for name in components("feature"))
+
+
+@pytest.mark.parametrize("scale", ["quick", "tiny"])
+def test_small_scales_download_nothing(scale: str) -> None:
+    """As docs/using.md says of them, whatever exhibits are drawn."""
+    exhibits = Plan(Config(exhibits="all"), load_exhibits(), scale).exhibits
+    scenarios = {(e.key, run) for e in exhibits.values() for run in e.runs if run.scenario}
+    needed = {
+        (key, data.token)
+        for key, run in scenarios
+        for data in filter(None, (run.scenario.dataset, public_data_of(run.method)))
+        if raw_files(data) or "vgg16" in str(data.values.get("features"))
+    }
+    assert scenarios
+    assert not needed

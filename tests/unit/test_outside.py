@@ -99,6 +99,34 @@ def test_a_partition_of_ones_own_that_cannot_be_is_one_sentence(named, made, sai
         _require_owners(spec.component.make(Owners, examples, Rng(0)), spec, 90)
 
 
+@pytest.mark.parametrize("at_head", [False, True])
+@pytest.mark.parametrize("opened", ["np.load('{path}')", "Path('{path}').read_bytes()"])
+def test_a_partition_of_ones_own_declares_the_file_that_it_reads(named, tmp_path, opened, at_head):
+    """A change of the file is a change of the partition; without `reads` nobody would see it."""
+    path = tmp_path / "owners.npy"
+    np.save(path, np.arange(90) % 3)
+    opened = opened.replace("{path}", str(path))
+    text = OWN_PARTITION.replace("{made}", "Owners(owner, 3)").replace(
+        "    owner", f"    {'pass' if at_head else opened}\n    owner"
+    )
+    text = "from pathlib import Path\nfrom fedrepro.data.own import checksum_of\n" + text.replace(
+        "\n@register", f"\n{opened if at_head else ''}\n@register"
+    )
+    examples = TrainingLabels(np.arange(90) % 3, 3, np.full(90, -1, np.int32))
+    named(text)
+    with pytest.raises(
+        FedreproError, match=r"reads .*owners\.npy and does not say so.* add to its"
+    ):
+        partitions()["own_cut"].make(Owners, examples, Rng(0))
+    declared = f"title='t', reads=lambda values: checksum_of(Path('{path}'))"
+    named(text.replace('title="t"', declared), "other.py")
+    spec = partitions()["own_cut"].spec()
+    spec.component.make(Owners, examples, Rng(0))
+    before = spec.resolved
+    np.save(path, np.arange(90) % 2)
+    assert spec.resolved != before
+
+
 @pytest.mark.parametrize("draws", ["np.random", "rng.stream('own')"])
 def test_a_partition_of_ones_own_is_drawn_from_its_stream(named, draws):
     permuted = f"Owners({draws}.permutation(owner), 3)"

@@ -6,6 +6,7 @@ import itertools
 import re
 from dataclasses import replace
 from functools import wraps
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fedrepro.core.registry import components
 from fedrepro.data.membership import build_partition, read_partition, write_partition
 from fedrepro.data.own import OwnExamples, read_csv, read_npz, split_by_class
 from fedrepro.data.prepared import load_prepared
+from fedrepro.own.data import DataForm, read_counts, read_files, read_inputs
 from fedrepro.stages.data import prepare
 
 GOOD = "a,kind,b\n1,x,2\n3.5,y,-4\n5,x,6e-3\n"
@@ -71,6 +73,33 @@ def test_classes_that_are_whole_numbers_are_in_their_order(csv):
     assert found.y.tolist() == [2, 1, 2, 0]
 
 
+@pytest.mark.parametrize("other", ["1.0", "01", "+1", " 1 ", "1e0", "1.000e+00"])
+def test_one_number_is_one_class_however_it_is_written(csv, npz, other):
+    found = of_csv(csv(f"a,kind\n1,1\n2,{other}\n3,10\n"))
+    assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("1", "10"))
+    found = read_npz(npz(x=X, y=["1", other, "10"]))
+    assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("1", "10"))
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_semicolons_and_tabs_separate_as_commas_do(csv, separator):
+    found = of_csv(csv("\n" + GOOD.replace(",", separator)))
+    assert found.x.tolist() == of_csv(csv(GOOD)).x.tolist()
+
+
+def test_names_of_columns_do_not_fill_a_screen(csv):
+    header = " ".join(f"column{i}" for i in range(500))
+    assert len(told(csv(f"{header} kind\n1 2\n"), of_csv, "unknown column 'kind'")) < 400
+
+
+def test_a_column_that_counts_lines_is_said(csv):
+    lines = "".join(f"{i},{i % 2},{i % 3}\n" for i in range(9))
+    found = of_csv(csv("id,kind,a\n" + lines))
+    assert len(found.notes) == 1
+    assert "column 'id'" in found.notes[0]
+    assert "counts its lines" in split_by_class(found, 2).notes[0]
+
+
 @pytest.mark.parametrize("name", ["--5", "٣", 5000 * "9"])
 def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
     assert set(read_csv(csv(f"a,label\n1,3\n2,{name}\n"), "label").classes) == {"3", name}
@@ -95,6 +124,12 @@ def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
         ("a,kind\n1,x\n,y\n", ["'' in line 3, column 'a'"]),
         ("a,kind\n1,x\n2,x\n", ["has one class, 'x'"]),
         ("a,kind\n1,x\n2, \n", ["1 examples without a class"]),
+        (",a,kind\n0,1,x\n1,2,y\n", ["no name for column 1", "write it with index=False"]),
+        ("a,kind,\n1,x,3\n2,y,4\n", ["no name for column 3"]),
+        ("Unnamed: 0,a,kind\n0,1,x\n1,2,y\n", ["no name for column 1"]),
+        ("a;kind\n5,1;x\n3,2;y\n", ["'5,1' in line 2", "decimals take a point"]),
+        ("a,kind\n1,x\n2,NaN\n", ["has the class 'NaN'"]),
+        ("a,kind\n1,2.0\n2,1.37\n", ["has the class '1.37'", "whole number, or named by letters"]),
         (b"a,kind\n1,\xff\n", ["no csv in UTF-8"]),
         ("a,kind\n1," + "x" * 200_000 + "\n", ["cannot be read"]),
     ],
@@ -134,6 +169,32 @@ def test_an_npz_keeps_shapes_and_bytes(npz):
     assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("7", "10"))
 
 
+def test_labels_that_are_whole_numbers_may_be_floats(npz):
+    found = read_npz(npz(x=X, y=[2.0, 1.0, 2.0]))
+    assert (found.y.tolist(), found.classes) == ([1, 0, 1], ("1", "2"))
+
+
+def test_channels_that_may_be_last_are_asked_for(npz):
+    """And put first, as networks have them."""
+    x = np.arange(2 * 5 * 6 * 3).reshape(2, 5, 6, 3)
+    told(npz(x=x, y=[0, 1]), read_npz, "(2, 5, 6, 3)", "--channels last", "channels='last'")
+    found = read_npz(npz(x=x, y=[0, 1]), channels="last")
+    assert (found.x == x.transpose(0, 3, 1, 2)).all()
+    assert read_npz(npz(x=x, y=[0, 1]), channels="first").x.shape == x.shape
+    moved = npz(x=x.transpose(0, 3, 1, 2), y=[0, 1])
+    assert read_npz(moved).x.shape == (2, 3, 5, 6)
+    with pytest.raises(FedreproError, match="must be first or last, not 'middle'"):
+        read_npz(moved, channels="middle")
+
+
+def test_a_component_that_returns_channels_last_is_refused():
+    x = np.zeros((40, 5, 6, 3), np.float32)
+    given = OwnExamples(x, np.arange(40) % 2, ("a", "b"))
+    assert split_by_class(given, 4).shape == (5, 6, 3)
+    with pytest.raises(FedreproError, match=r"shape \(5, 6, 3\): move channels"):
+        split_by_class(given, 4, kind="image")
+
+
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
@@ -141,6 +202,10 @@ def test_an_npz_keeps_shapes_and_bytes(npz):
         ({"x": X, "y": [0, 1]}, ["(3, 2, 2) for 2 labels"]),
         ({"x": X, "y": [[0], [1], [0]]}, ["(3, 1): make it whole numbers or text, (N,)"]),
         ({"x": X, "y": [0.5, 1.0, 0.0]}, ["y float64"]),
+        ({"x": X, "y": [np.inf, 1.0, 0.0]}, ["y float64"]),
+        ({"x": X, "y": [np.nan, 1.0, 0.0]}, ["y float64"]),
+        ({"x": X, "y": np.eye(3)}, ["y float64 (3, 3)", "y.argmax(axis=1)"]),
+        ({"x": X, "y": ["a", "nan", "b"]}, ["has the class 'nan'"]),
         ({"x": [1.0, 2.0], "y": [0, 1]}, ["x float64 (2,)"]),
         ({"x": np.empty((2, 0)), "y": [0, 1]}, ["(2, 0)"]),
         ({"x": [["a"], ["b"]], "y": [0, 1]}, ["for 2 labels: make it numbers"]),
@@ -169,6 +234,53 @@ def test_files_that_are_no_npz(npz, tmp_path):
     told(tmp_path / "one.npy", read_npz, "a single array")
 
 
+# ------------------------------------------------------------------- for models of one's own
+
+
+def said_of(npz, form, **arrays):
+    return read_files({"data": [npz(**arrays)]}, form)[1]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float32, np.float64])
+def test_pixels_get_the_hint_whatever_their_type(npz, dtype):
+    x, form = np.array([[0, 255], [3, 128]], dtype), DataForm((2,), 2)
+    assert "--divide 255" in said_of(npz, form, x=x, y=[0, 1])[0]
+    assert not said_of(npz, replace(form, divide=255.0), x=x, y=[0, 1])
+    assert not said_of(npz, form, x=x // 255, y=[0, 1])
+
+
+def test_fractions_between_0_and_255_get_the_hint_where_they_are_images(npz):
+    x = np.array([[[0, 254.5]], [[3, 128]]])
+    assert "--divide 255" in said_of(npz, DataForm((2,), 2), x=x, y=[0, 1])[0]
+    assert not said_of(npz, DataForm((2,), 2), x=x[:, 0], y=[0, 1])
+
+
+def test_labels_that_leave_an_output_out_are_said(npz):
+    form = DataForm((1,), 4)
+    x = np.zeros((3, 1))
+    (said,) = said_of(npz, form, x=x, y=[1, 2, 3])
+    assert "no example has the label 0" in said
+    assert "lowered by 1" in said
+    assert not said_of(npz, DataForm((1,), 3), x=x, y=[0, 1, 2])
+
+
+def test_channels_last_are_read_as_the_networks_take_them(npz):
+    x = np.arange(2 * 5 * 6 * 3, dtype=np.float32).reshape(2, 5, 6, 3)
+    path, form = npz(x=x, y=[0, 1]), DataForm((3 * 5 * 6,), 2, divide=2.0)
+    with pytest.raises(FedreproError, match="say --channels last"):
+        read_files({"data": [path]}, form)
+    found = read_inputs(path, replace(form, channels="last")).inputs.numpy()
+    assert (found == x.transpose(0, 3, 1, 2).reshape(2, -1) / 2).all()
+    kept = read_inputs(path, replace(form, channels="first")).inputs.numpy()
+    assert (kept == x.reshape(2, -1) / 2).all()
+
+
+def test_an_index_of_pandas_is_no_count_of_a_class(tmp_path):
+    (tmp_path / "counts.csv").write_text(",cat,dog\n0,3,4\n1,5,6\n")
+    with pytest.raises(FedreproError, match="write it with index=False"):
+        read_counts(tmp_path / "counts.csv", [Path("a.pt"), Path("b.pt")])
+
+
 # ------------------------------------------------------------------------------------ splits
 
 
@@ -190,6 +302,26 @@ def test_every_example_is_in_one_split_and_every_class_in_proportion():
     assert (split_by_class(given, 12).x["test"] == found.x["test"]).all()
 
 
+def test_labels_that_do_not_count_from_0_are_said():
+    x, y = np.zeros((30, 2), np.float32), np.arange(30) % 3
+
+    def notes(*classes):
+        return split_by_class(OwnExamples(x, y, classes), 6).notes
+
+    assert notes("0", "1", "2") == notes("a", "b", "c") == ()
+    assert "the labels are not 0 to 2" in notes("1", "2", "4")[0]
+    assert "1 → 0, 2 → 1, 4 → 2" in notes("1", "2", "4")[0]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_pixels_that_are_not_scaled_are_said(dtype):
+    x = (np.arange(30 * 4).reshape(30, 2, 2) * 2).astype(dtype)
+    given = OwnExamples(x, np.arange(30) % 2, ("a", "b"))
+    assert "scale=255" in split_by_class(given, 6).notes[0]
+    assert not split_by_class(given, 6, scale=255).notes
+    assert not split_by_class(replace(given, x=x // 255), 6).notes
+
+
 @pytest.mark.parametrize(("test", "validation"), [(0, 0), (60, 0), (30, 30), (-1, 0)])
 def test_so_many_for_testing_and_validation_cannot_be(test, validation):
     with pytest.raises(FedreproError, match=re.escape(f"of 60 examples {test} cannot be")):
@@ -201,7 +333,7 @@ def test_a_class_that_training_would_not_see_is_named():
         split_by_class(examples(40, 1), 39)
 
 
-def test_one_client_may_hold_it_all(tmp_path, csv):
+def test_one_client_may_hold_it_all(tmp_path, csv, capsys):
     """From the file to who holds what; and two clients of one example are refused."""
     lines = "".join(f"{i},{'xy'[i % 2]},{-i}\n" for i in range(20))
     path = csv("a,kind,b\n" + lines)
@@ -214,6 +346,8 @@ def test_one_client_may_hold_it_all(tmp_path, csv):
     prepare(replace(digits, component=replace(digits.component, fn=fn)), tmp_path, tmp_path / "o")
     data = load_prepared(tmp_path / "o")
     assert data.classes == ("x", "y")
+    assert "column 'a'" in data.info["notes"][0]
+    assert data.info["notes"][0] in capsys.readouterr().err
     alone = components("partition")["iid"].spec({"clients": 1})
     write_partition(tmp_path / "p.parquet", build_partition(alone, data, range(1), 0), {})
     assert [len(rows) for rows in read_partition(tmp_path / "p.parquet", 0).train] == [14]

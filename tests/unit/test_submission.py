@@ -256,6 +256,20 @@ def test_an_archive_leads_nowhere_and_holds_what_an_entry_has(submitter, tmp_pat
     assert not list(tmp_path.rglob("*evil*"))
 
 
+def test_an_archive_that_macos_packed_again_is_taken(submitter, tmp_path):
+    def packed(info, data):
+        name = info.filename
+        added = [(part, b"") for part in ("results/", "__MACOSX/", ".DS_Store")]
+        added = added if name == "entry.json" else []
+        return [*added, (info, data), (f"__MACOSX/._{name}", b"x")]
+
+    archive = rezipped(submitter / ARCHIVE_NAME, tmp_path / "mac.zip", packed)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "plain").mkdir()
+    plain = unpack(submitter / ARCHIVE_NAME, tmp_path / "plain")
+    assert unpack(archive, tmp_path / "out").entry == plain.entry
+
+
 def test_archives_that_are_none_or_too_large_are_refused(submitter, tmp_path, monkeypatch):
     bad = tmp_path / "bad.zip"
     for content in (b"", b"PK\x05\x06", (submitter / ARCHIVE_NAME).read_bytes()[:-300]):

@@ -31,6 +31,9 @@ LabelColumn = Annotated[str, typer.Option(help="column of a csv that holds the c
 Divide = Annotated[
     float, typer.Option(help="what inputs are divided by, such as 255 for stored pixels")
 ]
+Channels = Annotated[
+    str, typer.Option(help="which axis of images in an npz has their channels: first or last")
+]
 
 
 def combine(
@@ -92,6 +95,7 @@ def combine(
     layers: Layers = None,
     label_column: LabelColumn = "label",
     divide: Divide = 1.0,
+    channels: Channels = "",
 ) -> None:
     """Models that you trained with plain PyTorch, made into one; or all ways to do so, compared."""
     from fedrepro.own.models import OwnFiles
@@ -118,6 +122,7 @@ def combine(
         one_start=same_start,
         label=label_column,
         divide=divide,
+        channels=channels,
         training=training,
         in_order=in_order,
     )
@@ -254,12 +259,22 @@ def evaluate(
     layers: Layers = None,
     label_column: LabelColumn = "label",
     divide: Divide = 1.0,
+    channels: Channels = "",
 ) -> None:
     """Accuracy, loss and each class of models of your own, on data of your own."""
     from fedrepro.own.models import OwnFiles
 
     paths = _fitting("models", models)
-    inputs = OwnFiles(paths, model, shape, layers, evaluate=data, label=label_column, divide=divide)
+    inputs = OwnFiles(
+        paths,
+        model,
+        shape,
+        layers,
+        evaluate=data,
+        label=label_column,
+        divide=divide,
+        channels=channels,
+    )
     _evaluated(paths, inputs, confusion)
 
 

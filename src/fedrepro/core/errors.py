@@ -43,7 +43,8 @@ def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> Fedr
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
     place = f" in {where}" if where else ""
-    listed = sorted(difflib.get_close_matches(name, options, n=LISTED, cutoff=0.0))
+    near_ones = difflib.get_close_matches(name, options, n=LISTED, cutoff=0.0)
+    listed = sorted(o if len(o) <= SHOWN else f"{o[:SHOWN]}…" for o in near_ones)
     more = f" and {len(options) - len(listed)} more" if len(listed) < len(options) else ""
     between = "; " if any(", " in option for option in listed) else ", "
     return FedreproError(

@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fedrepro.core import outside
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import by_own_name, modules_in, modules_of_papers
+from fedrepro.core.reading import opened_files
 from fedrepro.core.sources import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.tokens import parse, read
@@ -161,7 +162,8 @@ def _load(file: str) -> None:
         for kind in KINDS:
             components(kind)
         before = {kind: set(by_name) for kind, by_name in _found.items()}
-        outside.load_file(file)
+        with opened_files() as opened:
+            outside.load_file(file)
         _of_file[file] = [
             (kind, name)
             for kind, by_name in _found.items()
@@ -172,6 +174,8 @@ def _load(file: str) -> None:
             raise FedreproError(
                 f"{file} has no component: decorate a function by @method or @register"
             )
+        for kind, name in _of_file[file]:
+            _found[kind][name].require_declared(opened)
     except BaseException:
         del _of_file[file]
         for kind, by_name in _found.items():

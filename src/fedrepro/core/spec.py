@@ -13,7 +13,8 @@ import os
 import sys
 import traceback
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from fedrepro.core.errors import FedreproError, printable, unknown
 from fedrepro.core.outside import MODULES as OUTSIDE
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
+from fedrepro.core.reading import opened_files, within
 
 T = TypeVar("T")
 
@@ -41,6 +43,11 @@ class Component:
     fn: Callable[..., Any]
     meta: Mapping[str, Any] = field(default_factory=dict)
     common: Callable[..., Any] | None = None
+
+    @property
+    def outside(self) -> bool:
+        """Whether it is in a file of one's own."""
+        return self.fn.__module__.startswith(OUTSIDE)
 
     @property
     def file(self) -> str:
@@ -69,13 +76,16 @@ class Component:
         return " ".join(text.split("\n\n")[0].split())
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """What `fn` returns. Errors: FedreproError if that is nothing, or of another type."""
+        """What `fn` returns. Errors: FedreproError if that is nothing, or of another type, and for
+        one's own that reads a file and does not say so.
+        """
         try:
-            result = self.fn(*args, **values)
+            with opened_files() if self.outside else nullcontext(()) as files:
+                result = self.fn(*args, **values)
         except FedreproError:
             raise
         except Exception as error:  # a fault of somebody else's file is told as such
-            if not self.fn.__module__.startswith(OUTSIDE):
+            if not self.outside:
                 raise
             places = traceback.extract_tb(error.__traceback__)
             line = next((frame.lineno for frame in places[::-1] if frame.filename == self.file), 0)
@@ -83,6 +93,7 @@ class Component:
                 f"{self.kind} '{self.name}' fails in line {line} of {os.path.basename(self.file)}: "
                 f"{type(error).__name__}: {printable(' '.join(str(error).split()))[:160]}"
             ) from error
+        self.require_declared(files, args)
         if not isinstance(result, expected):
             what = "nothing" if result is None else f"a {type(result).__name__}"
             raise FedreproError(
@@ -90,6 +101,21 @@ class Component:
                 f"{os.path.basename(self.file) or 'its function'}"
             )
         return result
+
+    def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
+        """Refuse files that one's own component opened and does not declare by `reads`.
+
+        given: what its function was handed; what lies in a folder of these is declared otherwise.
+        """
+        folders = [str(one) for one in given if isinstance(one, os.PathLike)]
+        found = [file for file in files if not within(file, *folders)]
+        if found and self.outside and self.kind != "method" and "reads" not in self.meta:
+            path = os.path.relpath(found[0]) if within(found[0], os.curdir) else found[0]
+            raise FedreproError(
+                f"{self.kind} '{self.name}' reads {path} and does not say so, so that nothing "
+                f"would be computed again after a change of it: add to its @register "
+                f'reads=lambda values: checksum_of(Path("{path}")), from fedrepro.data.own'
+            )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """A spec from a mapping, as in YAML. A list for a scalar parameter is a sweep."""

@@ -13,6 +13,7 @@ import copy
 import gzip
 import io
 import lzma
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -34,6 +35,8 @@ PACKINGS: dict[bytes, Callable[..., Any]] = {
 }
 
 ENCRYPTED = 1  # bit of a member of a zip
+# what macOS adds to an archive: resource forks, and how the Finder shows a folder
+OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 
 
 @contextlib.contextmanager
@@ -53,13 +56,18 @@ def unpacked(name: str, path: Path, wanted: Wanted | None = None) -> Iterator[Pa
 def extract(path: Path, folder: Path, most: int, wanted: Wanted | None = None) -> None:
     """Unpack a tar (plain, gz, bz2, xz) or zip archive of at most so many bytes into `folder`.
 
-    It is told apart by content; the bytes are those of all that a tar holds, wanted or not.
+    It is told apart by content; the bytes are those of all that a tar holds, wanted or not. What
+    macOS adds is left out.
     """
+
+    def kept(name: str) -> bool:
+        return not OF_MACOS.fullmatch(name) and (wanted is None or wanted(name))
+
     with _damage_is_said(path), saying_disk_errors(folder / path.name):
         if zipfile.is_zipfile(path):
-            _extract_zip(path, folder, most, wanted)
+            _extract_zip(path, folder, most, kept)
         else:
-            _extract_tar(path, folder, most, wanted)
+            _extract_tar(path, folder, most, kept)
 
 
 @contextlib.contextmanager
@@ -111,7 +119,7 @@ def _stream(path: Path, most: int) -> Iterator[IO[bytes]]:
         yield io.BufferedReader(_Limited(packed, most, path), 1 << 16)
 
 
-def _extract_tar(path: Path, folder: Path, most: int, wanted: Wanted | None) -> None:
+def _extract_tar(path: Path, folder: Path, most: int, wanted: Wanted) -> None:
     left = most
     # stream mode reads a compressed archive once from front to back
     with _stream(path, most) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
@@ -120,7 +128,7 @@ def _extract_tar(path: Path, folder: Path, most: int, wanted: Wanted | None) -> 
             left -= member.size
             if left < 0:
                 raise _too_large(path, most)
-            if wanted is None or wanted(member.name):
+            if wanted(member.name):
                 _extract_member(archive, member, folder)
 
 
@@ -140,12 +148,10 @@ def _extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: P
     archive.extract(placed, folder, set_attrs=False)
 
 
-def _extract_zip(path: Path, folder: Path, most: int, wanted: Wanted | None) -> None:
+def _extract_zip(path: Path, folder: Path, most: int, wanted: Wanted) -> None:
     home = folder.resolve()
     with zipfile.ZipFile(path) as archive:
-        members = [
-            member for member in archive.infolist() if wanted is None or wanted(member.filename)
-        ]
+        members = [member for member in archive.infolist() if wanted(member.filename)]
         # no member gives more than the size that is written for it
         if sum(member.file_size for member in members) > most:
             raise _too_large(path, most)

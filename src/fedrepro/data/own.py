@@ -11,6 +11,7 @@ import hashlib
 import math
 import re
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,33 +19,48 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.rng import Rng
-from fedrepro.data.prepared import SPLITS, Arrays
+from fedrepro.data.prepared import SPLITS, Arrays, last_axis_is_channels
 from fedrepro.data.stratify import set_aside
 
 LARGEST = float(np.finfo(np.float32).max)
-WHOLE = re.compile(r"-?[0-9]{1,18}")
+WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?", re.IGNORECASE)
+EXACT = 2**53  # whole numbers up to here are exact as floats
+SEPARATORS = ",;\t"  # of a csv
+NAMELESS = re.compile(r"(Unnamed: [0-9]+)?")  # what pandas calls a column without a name
+PIXEL = 255  # the largest value of a pixel as it is stored
 
 
 @dataclass(frozen=True)
 class OwnExamples:
     """Checked examples. x: uint8 or float32 (N, *shape), finite; y: int64 (N,), numbers of classes.
 
-    classes: their names, sorted, whole numbers by value; every one of them has examples.
+    classes: their names, sorted, whole numbers by value; every one of them has examples. notes:
+    sentences on what may be another thing than it was taken for.
     """
 
     x: np.ndarray
     y: np.ndarray
     classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def read_csv(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
     """Examples of a csv with a header, one a line: the class in column `label`, else numbers.
 
-    A class may be any text; where a file need not be `labelled`, the column may be missing. Errors:
-    FedreproError for a file that cannot be read, has no such column, no examples or fewer than
-    `least` classes, a line of another length, or a field that is no finite number.
+    Commas, semicolons or tabs separate fields. A class is a whole number or a text; where a file
+    need not be `labelled`, the column may be missing. Errors: FedreproError for a file that cannot
+    be read, has no such column, a column without a name, no examples or fewer than `least` classes,
+    a line of another length, or a field that is no finite number.
     """
     header, lines = _fields(path)
+    for number, name in enumerate(header, 1):
+        if NAMELESS.fullmatch(name):
+            raise _wrong(
+                path,
+                f"has no name for column {number}, as where pandas writes its index",
+                "write it with index=False, or name the column,",
+            )
     if len(set(header)) < len(header):
         raise _wrong(path, "names a column twice in its first line")
     if all(math.isfinite(_number(name)) for name in header):
@@ -65,8 +81,15 @@ def read_csv(path: Path, label: str, least: int = 2, labelled: bool = True) -> O
     for row, column in np.argwhere(~np.isfinite(x))[:1]:
         line, fields = lines[row]
         entry = f"{shown(fields[column])} in line {line}, column '{names[column]}'"
-        raise _wrong(path, f"has {entry}: that is no finite number")
-    return _examples(path, x, np.array(labels), least)
+        point = " (decimals take a point)" if "," in fields[column] else ""
+        raise _wrong(path, f"has {entry}: that is no finite number{point}")
+    counting = np.flatnonzero((np.diff(x, axis=0) == 1).all(axis=0)) if len(x) > 2 else ()
+    notes = [
+        f"column '{names[column]}' of {path} counts its lines and is taken as an input: leave it "
+        "out if nobody measured it"
+        for column in counting
+    ]
+    return _examples(path, x, np.array(labels), least, notes)
 
 
 def _number(text: str) -> float:
@@ -82,7 +105,9 @@ def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     """The header, and each further line that is not empty, with its number."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file)
+            first = next((line for line in file if line.strip()), "")
+            file.seek(0)
+            reader = csv.reader(file, delimiter=max(SEPARATORS, key=first.count))
             rows = [(reader.line_num, fields) for fields in reader if fields]
     except OSError as error:
         raise _unreadable(path, error.strerror) from error
@@ -95,15 +120,23 @@ def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def read_npz(
-    path: Path, inputs: str = "x", labels: str = "y", least: int = 2, labelled: bool = True
+    path: Path,
+    inputs: str = "x",
+    labels: str = "y",
+    least: int = 2,
+    labelled: bool = True,
+    channels: str = "",
 ) -> OwnExamples:
     """Examples of an npz with the arrays `inputs` (N, *shape) and `labels` (N,), numbers or text.
 
     Inputs of uint8 stay, others become float32. Labels may be missing where a file need not be
-    `labelled`. Errors: FedreproError for a file that cannot be
-    read, arrays that are not there, that hold Python objects or do not fit each other, numbers
-    that are not finite, no examples or fewer than `least` classes.
+    `labelled`. channels: "last" for images (N, height, width, channels), which become (N, channels,
+    height, width), or "first"; needed where the shape leaves it open. Errors: FedreproError for a
+    file that cannot be read, arrays that are not there, that hold Python objects or do not fit each
+    other, numbers that are not finite, no examples or fewer than `least` classes.
     """
+    if channels not in ("", "first", "last"):
+        raise FedreproError(f"channels must be first or last, not {shown(channels)}")
     arrays = {}
     try:
         loaded = np.load(path, allow_pickle=False)
@@ -120,12 +153,25 @@ def read_npz(
         raise _unreadable(path, f"it is no complete npz of plain arrays: {error}") from error
     x = arrays[inputs]
     y = arrays.get(labels, np.zeros(len(x) if x.ndim else 0, np.int64))
+    whole = y.ndim == 1 and y.dtype.kind == "f" and (np.floor(y) == y).all()
+    if whole and (abs(y) <= EXACT).all():
+        y = y.astype(np.int64)
     if y.ndim != 1 or y.dtype.kind not in "iubU":
-        raise _wrong(path, f"has {labels} {y.dtype} {y.shape}: make it whole numbers or text, (N,)")
+        rows = " (of one column for each class: y.argmax(axis=1))" if y.ndim == 2 else ""
+        raise _wrong(
+            path, f"has {labels} {y.dtype} {y.shape}: make it whole numbers or text, (N,){rows}"
+        )
     if x.ndim < 2 or len(x) != len(y) or x.dtype.kind not in "iubf" or not all(x.shape[1:]):
         raise _wrong(
             path, f"has {inputs} {x.dtype} {x.shape} for {len(y)} labels: make it numbers (N, D)"
         )
+    if x.ndim == 4 and last_axis_is_channels(x.shape[1:]) and not channels:
+        raise FedreproError(
+            f"{path} has {inputs} {x.shape}, of which the last axis looks like channels: say "
+            "--channels last, or first if it is none (in Python channels='last')"
+        )
+    if x.ndim == 4 and channels == "last":
+        x = np.moveaxis(x, 3, 1)
     with np.errstate(over="ignore"):
         x = x if x.dtype == np.uint8 else x.astype(np.float32)
     lost = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
@@ -138,19 +184,60 @@ def read_npz(
     return _examples(path, x, y, least)
 
 
-def _examples(path: Path, x: np.ndarray, labels: np.ndarray, least: int) -> OwnExamples:
+def looks_like_pixels(x: np.ndarray) -> bool:
+    """Whether inputs look like pixels as they are stored, from 0 to 255, whatever their type."""
+    if x.dtype == np.uint8:
+        return bool(x.max() > 1)
+    within = x.min() >= 0 and PIXEL / 2 < x.max() <= PIXEL
+    return bool(within and (x.ndim > 2 or (np.floor(x) == x).all()))
+
+
+def _examples(
+    path: Path, x: np.ndarray, labels: np.ndarray, least: int, notes: Sequence[str] = ()
+) -> OwnExamples:
     if not len(labels):
         raise _wrong(path, "has no examples")
-    names, y = np.unique(labels, return_inverse=True)
-    classes = [str(name) for name in names]
+    found, y = np.unique(labels, return_inverse=True)
+    names = [_class_name(path, str(name).strip()) for name in found]
+    classes = sorted(set(names))
     if "" in classes:
-        raise _wrong(path, f"has {int((labels == '').sum())} examples without a class")
+        lacking = sum(not str(label).strip() for label in labels)
+        raise _wrong(path, f"has {lacking} examples without a class")
     if len(classes) < least:
         raise _wrong(path, f"has one class, '{classes[0]}': there is nothing to tell apart")
     if all(WHOLE.fullmatch(name) for name in classes):  # 10 after 9, and not after 1
-        order = np.argsort([int(name) for name in classes], kind="stable")
-        y, classes = np.argsort(order)[y], [classes[i] for i in order]
-    return OwnExamples(x, y.astype(np.int64), tuple(classes))
+        classes.sort(key=int)
+    place = {name: number for number, name in enumerate(classes)}
+    y = np.array([place[name] for name in names], np.int64)[y]
+    return OwnExamples(x, y, tuple(classes), tuple(notes))
+
+
+def _class_name(path: Path, text: str) -> str:
+    """The name of the class that a label says: 1 for 1.0 and 01. Errors: for a measured number."""
+    if WHOLE.fullmatch(text):
+        return str(int(text))
+    number = float(text) if NUMBER.fullmatch(text) or text.lower() == "nan" else math.inf
+    if abs(number) > EXACT:
+        return text
+    if not number.is_integer():
+        raise _wrong(
+            path, f"has the class {shown(text)}: a class is a whole number, or named by letters"
+        )
+    return str(int(number))
+
+
+def _numbering(classes: Sequence[str]) -> str:
+    """What to say where classes are whole numbers that do not count from 0."""
+    if not all(WHOLE.fullmatch(name) for name in classes):
+        return ""
+    numbers = [int(name) for name in classes]
+    if numbers == list(range(len(numbers))):
+        return ""
+    listed = ", ".join(f"{name} → {place}" for place, name in enumerate(classes[:12]))
+    return (
+        f"the labels are not 0 to {len(classes) - 1}, so they were numbered in their order: "
+        f"{listed}{', …' if len(classes) > 12 else ''}"
+    )
 
 
 def split_by_class(
@@ -171,6 +258,12 @@ def split_by_class(
             f"of {len(y)} examples {test} cannot be for testing and {validation} for validation, "
             "with some left for training: choose other numbers"
         )
+    pixels = (
+        f"inputs are numbers up to {x.max():g}, which are taken as they are: if they are pixels, "
+        f"give split_by_class scale={PIXEL}"
+        if scale == 1 and looks_like_pixels(x)
+        else ""
+    )
     generator = Rng(0).stream("own-split")
     held, rest = set_aside(y, test, count, generator)
     inner, outer = set_aside(y[rest], validation, count, generator)
@@ -189,6 +282,7 @@ def split_by_class(
         shape=x.shape[1:],
         classes=examples.classes,
         kind=kind,
+        notes=tuple(filter(None, (*examples.notes, _numbering(examples.classes), pixels))),
     )
 
 
@@ -200,8 +294,8 @@ def checksum_of(path: Path) -> str:
         raise _unreadable(path, error.strerror) from error
 
 
-def _wrong(path: Path, what: str) -> FedreproError:
-    return FedreproError(f"{path} {what}; mend the file and start again")
+def _wrong(path: Path, what: str, mend: str = "mend the file") -> FedreproError:
+    return FedreproError(f"{path} {what}; {mend} and start again")
 
 
 def _unreadable(path: Path, why: str | None) -> FedreproError:

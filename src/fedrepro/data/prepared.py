@@ -42,6 +42,7 @@ from fedrepro.core.spec import Spec
 
 SPLITS = ("train", "validation", "test")
 KINDS = ("image", "audio", "text", "features", "regression")
+CHANNELS = (1, 3, 4)  # of images: grey, colours, colours and transparency
 INFO: dict[str, type | tuple[type, ...]] = {  # what dataset.json has at least
     "kind": str,
     "name": str,
@@ -91,6 +92,8 @@ class Arrays:
             raise _wrong(f"is of kind '{self.kind}' with {len(self.classes)} classes")
         if not (0 < self.scale < np.inf and all(self.shape)):
             raise _wrong(f"has scale {self.scale} and shape {self.shape}: none may be zero")
+        if self.kind == "image" and last_axis_is_channels(self.shape):
+            raise _wrong(f"has images of shape {self.shape}: move channels before the places")
         for split in SPLITS:
             for name, parts in {"x": self.x, "y": self.y}.items():
                 if not isinstance(parts.get(split), np.ndarray):
@@ -147,6 +150,11 @@ def _require_finite(array: np.ndarray, what: str) -> None:
             f"has {what} that are not finite, in {bad.size} of {len(array)} examples, the first of "
             f"them number {bad[0]}"
         )
+
+
+def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
+    """Whether images of this shape look like (height, width, channels)."""
+    return len(shape) == 3 and shape[2] in CHANNELS and shape[0] not in CHANNELS
 
 
 @dataclass(frozen=True)

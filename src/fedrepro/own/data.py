@@ -13,26 +13,34 @@ import numpy as np
 
 from fedrepro.core.artifacts import one_line, require_file
 from fedrepro.core.errors import FedreproError, shown
-from fedrepro.data.own import OwnExamples, read_csv, read_npz
+from fedrepro.data.own import (
+    PIXEL,
+    WHOLE,
+    OwnExamples,
+    looks_like_pixels,
+    read_csv,
+    read_npz,
+)
 from fedrepro.planning.drawing import is_number
 from fedrepro.training.examples import Examples, tensor_of
 
 COUNT = re.compile("[0-9]{1,13}")
 CLIENT = "client"  # the column of a table of label counts that names files
 MOST_PAIRS = 20  # that a sentence lists
-BYTES = 255  # the largest value of a pixel as it is stored
 
 
 @dataclass(frozen=True)
 class DataForm:
     """How files are read. shape, classes: what networks take and give. label: the column of a csv
-    with the class. divide: what inputs are divided by before networks see them.
+    with the class. divide: what inputs are divided by before networks see them. channels: where an
+    npz has those of images, as of `read_npz`.
     """
 
     shape: tuple[int, ...]
     classes: int
     label: str = "label"
     divide: float = 1.0
+    channels: str = ""
 
 
 def read_files(
@@ -48,15 +56,14 @@ def read_files(
     """
     if not (math.isfinite(form.divide) and form.divide > 0):
         raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
-    read = {path: _read(path, form.label) for paths in files.values() for path in paths}
+    read = {path: _read(path, form) for paths in files.values() for path in paths}
     places, note = _places(read, form.classes)
-    notes = [note] if note else []
-    stored = [path for path, data in read.items() if data.x.dtype == np.uint8 and data.x.max() > 1]
+    notes = [*([note] if note else []), *(note for data in read.values() for note in data.notes)]
+    stored = [path for path, data in read.items() if looks_like_pixels(data.x)]
     if stored and form.divide == 1:
         notes.append(
-            f"{stored[0]} has whole numbers up to {int(read[stored[0]].x.max())}, which are taken "
-            f"as they are: if the networks were trained on them divided by {BYTES}, say --divide "
-            f"{BYTES}"
+            f"{stored[0]} has numbers up to {read[stored[0]].x.max():g}, which are taken as they "
+            f"are: if the networks were trained on them divided by {PIXEL}, say --divide {PIXEL}"
         )
     examples = {path: _examples(path, data, places, form) for path, data in read.items()}
     return {what: [examples[path] for path in paths] for what, paths in files.items()}, tuple(notes)
@@ -67,15 +74,15 @@ def read_inputs(path: Path, form: DataForm) -> Examples:
 
     Errors: as of `read_files`.
     """
-    data = _read(path, form.label, labelled=False)
+    data = _read(path, form, labelled=False)
     return _examples(path, data, dict.fromkeys(data.classes, 0), form)
 
 
-def _read(path: Path, label: str, labelled: bool = True) -> OwnExamples:
+def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
     """A file by its ending; of one client there may be examples of one class only."""
     readers = {
-        ".csv": lambda: read_csv(path, label, least=1, labelled=labelled),
-        ".npz": lambda: read_npz(path, least=1, labelled=labelled),
+        ".csv": lambda: read_csv(path, form.label, least=1, labelled=labelled),
+        ".npz": lambda: read_npz(path, least=1, labelled=labelled, channels=form.channels),
     }
     if path.suffix.lower() not in readers:
         raise FedreproError(
@@ -87,17 +94,24 @@ def _read(path: Path, label: str, labelled: bool = True) -> OwnExamples:
 
 
 def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[dict[str, int], str]:
-    """The output that each class is, by its name."""
+    """The output that each class is, by its name, and what is to be said of that."""
     where = {name: path for path, data in read.items() for name in data.classes}
-    numbers = {name: _whole(name) for name in where}
-    if all(number is not None for number in numbers.values()):
+    if all(WHOLE.fullmatch(name) for name in where):
+        numbers = {name: int(name) for name in where}
         for name, number in numbers.items():
-            if number is not None and not 0 <= number < classes:
+            if not 0 <= number < classes:
                 raise FedreproError(
                     f"{where[name]} has the class {shown(name)}, and the networks have {classes} "
                     f"outputs: number classes as the outputs are, from 0 to {classes - 1}"
                 )
-        return {name: number for name, number in numbers.items() if number is not None}, ""
+        lacking = sorted(set(range(classes)) - set(numbers.values()))
+        if not numbers or not lacking:
+            return numbers, ""
+        return numbers, (
+            f"no example has the label {', '.join(map(str, lacking[:8]))}"
+            f"{', …' if len(lacking) > 8 else ''}: label 0 is the networks' first output and label "
+            f"{classes - 1} their last, so labels that count from 1 have to be lowered by 1"
+        )
     names = sorted(where)
     if len(names) != classes:
         raise FedreproError(
@@ -109,14 +123,6 @@ def _places(read: Mapping[Path, OwnExamples], classes: int) -> tuple[dict[str, i
         {name: place for place, name in enumerate(names)},
         f"classes are taken in the order of their names: {', '.join(names)}",
     )
-
-
-def _whole(name: str) -> int | None:
-    try:
-        number = float(name)
-    except ValueError:
-        return None
-    return int(number) if number.is_integer() else None
 
 
 def _examples(
@@ -199,6 +205,11 @@ def read_counts(
     if rows and len(rows[0]) == 1 and re.search("[;\t]", rows[0][0]):
         raise FedreproError(
             f"{path} has no commas but semicolons or tabs between its columns: save it with commas"
+        )
+    if rows and not rows[0][0]:
+        raise FedreproError(
+            f"{path} has no name for column 1, as where pandas writes its index: write it with "
+            f"index=False, or call the column {CLIENT} if it names files"
         )
     by_name = bool(rows) and rows[0][0].lower() == CLIENT
     body = rows[1:] if by_name or (rows and not any(map(is_number, rows[0]))) else rows

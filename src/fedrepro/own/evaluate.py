@@ -63,7 +63,7 @@ def evaluations(
     results, notes = [], {ASSUMED: None} if layered else {}
     known: dict[DataForm, Examples] = {}
     for name, model, local in read:
-        form = DataForm(local.shape, local.classes, files.label, files.divide)
+        form = files.form(local)
         if form not in known:
             examples, assumptions = read_files({"data": [files.evaluate]}, form)
             known[form] = examples["data"][0]

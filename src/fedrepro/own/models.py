@@ -229,9 +229,9 @@ def _labels(examples: Examples | None) -> np.ndarray | None:
 class OwnFiles:
     """What a command names. models: a state dict of each client. model, shape, layers: how they are
     read, as of `LocalModels.from_state_dicts`, lists with commas between. labels: counts. data,
-    validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide: of
-    `DataForm`. training: a token. one_start: taken as said. in_order: files and rows whose names do
-    not say whose they are, are taken in the order of the models.
+    validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide,
+    channels: of `DataForm`. training: a token. one_start: taken as said. in_order: files and rows
+    whose names do not say whose they are, are taken in the order of the models.
     """
 
     models: Sequence[Path]
@@ -247,6 +247,7 @@ class OwnFiles:
     one_start: bool = False
     label: str = "label"
     divide: float = 1.0
+    channels: str = ""
     training: str = "adam"
     in_order: bool = False
 
@@ -255,6 +256,10 @@ class OwnFiles:
         """Every file that is read."""
         single = (self.labels, self.public, self.evaluate, self.start)
         return [*self.models, *self.data, *self.validation, *filter(None, single)]
+
+    def form(self, models: LocalModels) -> DataForm:
+        """How examples are read for these models."""
+        return DataForm(models.shape, models.classes, self.label, self.divide, self.channels)
 
 
 def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str, ...]]:
@@ -286,7 +291,7 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         )
     start = {k: v[-1:] for k, v in read.tensors.items()} if beyond else None
     tensors = {k: v[: len(names)] for k, v in read.tensors.items()}
-    form = DataForm(read.shape, read.classes, files.label, files.divide)
+    form = files.form(read)
     of_each, pairs = {}, []
     for what, option, paths in (
         ("data", "--clients-data", files.data),

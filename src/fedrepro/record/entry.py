@@ -29,6 +29,7 @@ from fedrepro.core.artifacts import (
     require_file,
 )
 from fedrepro.core.errors import FedreproError, shown
+from fedrepro.data.archive import OF_MACOS
 from fedrepro.planning.config import Config, ExhibitName
 from fedrepro.planning.described import ToldMethod, Words
 from fedrepro.planning.drawing import Strict
@@ -153,13 +154,15 @@ def unpack(path: Path, folder: Path) -> Submitted:
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> Iterator[tuple[str, bytes]]:
-    """The files of an archive by name, as far as an entry may have them."""
+    """The files of an archive by name, as far as an entry may have them; not those of macOS."""
     members = archive.infolist()
     if len(members) > MOST_FILES or sum(info.file_size for info in members) > LARGEST:
         raise _refused(path, f"it holds more than {MOST_FILES:,} files or {LARGEST:,} bytes")
     seen: set[str] = set()
     for member in members:
         name = member.filename
+        if OF_MACOS.fullmatch(name) or (member.is_dir() and not member.file_size):
+            continue
         if name != MANIFEST and not NAME.fullmatch(name):
             raise _refused(path, f"it holds {shown(name)}, a name that no file of an entry has")
         if name in seen:

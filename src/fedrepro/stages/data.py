@@ -60,6 +60,8 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
     source = provenance(path=dataset.token, resolved=meaning, device=_device(dataset))
     write_prepared(out, arrays, dataset, source, sources)
     say(f"{dataset.token}: {', '.join(f'{k} {len(v)}' for k, v in arrays.y.items())}")
+    for note in arrays.notes:
+        say(f"{dataset.token}: {note}")
 
 
 def _device(dataset: Spec) -> str:
