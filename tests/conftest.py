@@ -1,4 +1,4 @@
-"""Settings of all tests: one thread, helpers on the path, a shared folder, and lines that ran."""
+"""Settings of all tests: one thread, libraries unsteered, helpers on the path, lines that ran."""
 
 import gc
 import io
@@ -13,6 +13,13 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+# by these a library takes another branch than tests expect; children of tests inherit none of them
+STEERING = (
+    *("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_CBWR", "NPVL_", "NUMBA_CPU_", "ONEDNN_"),
+    *("DNNL_", "ATEN_", "NPY_", "FEDREPRO_NAMED", "FEDREPRO_ARITHMETIC"),
+)
+for name in [name for name in os.environ if name.startswith(STEERING)]:
+    del os.environ[name]
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
 
