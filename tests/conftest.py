@@ -16,7 +16,7 @@ from typing import Any
 # by these a library takes another branch than tests expect; children of tests inherit none of them
 STEERING = (
     *("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_CBWR", "NPVL_", "NUMBA_CPU_", "ONEDNN_"),
-    *("DNNL_", "ATEN_", "NPY_", "FEDREPRO_NAMED", "FEDREPRO_ARITHMETIC"),
+    *("DNNL_", "ATEN_", "NPY_"),
 )
 for name in [name for name in os.environ if name.startswith(STEERING)]:
     del os.environ[name]
@@ -30,10 +30,11 @@ import pytest  # noqa: E402
 import yaml  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-import fedrepro  # noqa: E402, F401  # before any library that it names branches to
+from fedrepro.core import arithmetic  # noqa: E402
 from fedrepro.core.outside import NAMED  # noqa: E402
 from fedrepro.core.packs import packs  # noqa: E402
 
+arithmetic.pin()  # before NumPy and torch are loaded
 # a machine that is busy with other work must not fail a property
 settings.register_profile("fedrepro", deadline=None)
 # more of every property: pytest tests/unit/test_fuzz_*.py --hypothesis-profile long
