@@ -202,6 +202,7 @@ def test_python_dash_m_works():
 def test_the_command_is_found_without_an_activated_environment(monkeypatch):
     own = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", "/somewhere")
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
     put_on_path()
     put_on_path()
     assert entry.sys.modules["os"].environ["PATH"] == f"{own}:/somewhere"

@@ -50,7 +50,11 @@ def name_configured() -> None:
 
 
 def put_on_path() -> None:
-    """Let jobs find the `fedrepro` command also where the environment is not activated."""
+    """Let jobs find the `fedrepro` command also where the environment is not activated.
+
+    Nor do they take a file of the run's folder, such as `queue.py`, for a library of that name.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
     folder = os.path.dirname(sys.executable)
     if folder not in os.environ["PATH"].split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([folder, os.environ["PATH"]])
