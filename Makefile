@@ -53,9 +53,10 @@ $(READY): $(PACKAGES)
 	@$(LOCKED) sh -ec 'rm -f .venv/.fedrepro-*; $(PIP) --no-build-isolation --no-deps -e .; \
 	  .venv/bin/python -P -c "from fedrepro.cli.preload import load; load()"; touch $@'
 
-# one worker more than cores, since tests of the workflow wait for most of their time
+# one worker more than cores, since tests of the workflow wait for most of their time; tests read
+# files as UTF-8 in every locale
 test: env
-	@.venv/bin/python -P -m pytest -n $$(($(CORES) + 1)) --dist worksteal --durations 10 --lines 90
+	@PYTHONUTF8=1 .venv/bin/python -P -m pytest -n $$(($(CORES) + 1)) --dist worksteal --durations 10 --lines 90
 
 lint: env
 	@.venv/bin/ruff check .

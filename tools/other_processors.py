@@ -85,7 +85,7 @@ def started(name: str, folder: Path, words: list[str]) -> subprocess.Popen[bytes
 
 def said(folder: Path) -> list[str]:
     """What pytest printed, without what QEMU says of flags that it does not know."""
-    lines = (folder / SAID).read_text(errors="replace").splitlines()
+    lines = (folder / SAID).read_text(encoding="utf-8", errors="replace").splitlines()
     return [line for line in lines if not line.startswith(f"{QEMU}: warning:")]
 
 

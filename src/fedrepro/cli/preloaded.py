@@ -41,7 +41,10 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
             signal.signal(number, lambda caught, _: _forward(channel, caught))
         answer = _read_all(channel)
     if not answer:
-        print("fedrepro: the preloaded process is gone, and the job with it", file=sys.stderr)
+        print(
+            "fedrepro: the preloaded process is gone, and the job with it; memory may have run out",
+            file=sys.stderr,
+        )
         return 1
     return int(answer)
 
