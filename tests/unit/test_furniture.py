@@ -228,3 +228,19 @@ def test_files_are_utf_8_whatever_the_locale():
         if isinstance(node, ast.Call) and _text_without_encoding(node)
     ]
     assert found == []
+
+
+def test_every_change_is_checked_on_each_python_that_is_supported():
+    text = (ROOT / ".github/workflows/checks.yml").read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    assert set(workflow[True]) == {"push", "pull_request"}  # YAML takes `on` for true
+    job = workflow["jobs"]["checks"]
+    low, high = re.findall(r"3\.(\d+)", PROJECT["project"]["requires-python"])
+    assert job["strategy"]["matrix"]["python"] == [f"3.{n}" for n in range(int(low), int(high))]
+    runs = [step["run"] for step in job["steps"] if "run" in step]
+    assert runs == [".ci/run"]
+    assert os.access(ROOT / runs[0], os.X_OK)
+    used = [step for step in job["steps"] if "uses" in step]
+    assert used[1]["with"] == {"python-version": "${{ matrix.python }}"}
+    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in used)
+    assert "://" not in text

@@ -68,6 +68,12 @@ onerror:
         say_again(log)
 
 
+try:
+    hooks.join(workflow, onstart, onerror)
+except FedreproError as error:
+    raise WorkflowError(str(error)) from None
+
+
 def folder_of(kinds):
     """The folders of these components, each a wildcard."""
     return str(Path(*(f"{kind}={{{kind}}}" for kind in kinds)))

@@ -12,6 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fedrepro.cli import CONFIG
+from fedrepro.core.errors import FedreproError
+
 TESTED = "9."  # envs/requirements.txt has the version, pyproject.toml the series
 
 
@@ -43,6 +46,32 @@ def lift_limit(workflow: Any) -> bool:
         return False
     scheduler.job_rate_limiter = None
     return True
+
+
+def join(workflow: Any, onstart: Any, onerror: Any) -> None:
+    """As a module of another workflow, have our handlers run beside those of that workflow.
+
+    Snakemake leaves out the handlers of a module, and jobs would be slow. Errors: FedreproError for
+    a module whose jobs would not find their files.
+    """
+    if not tested() or workflow.modifier.is_main_snakefile():
+        return
+    if any(
+        workflow.modifier.path_modifier.replace_prefix(path, None) != path
+        for path in ("results/x", "reports/x")
+    ):
+        raise FedreproError(
+            "the module fedrepro takes no `prefix` and no `replace_prefix`, because its jobs name "
+            "files of results/ and reports/ themselves: leave them out"
+        )
+    if not Path(CONFIG).is_file():
+        raise FedreproError(
+            f"the module fedrepro reads {CONFIG}, which is missing: run `fedrepro start FOLDER` "
+            "and copy its folder config here"
+        )
+    for name, ours in (("_onstart", onstart.func), ("_onerror", onerror.func)):
+        theirs = getattr(workflow, name)
+        setattr(workflow, name, lambda log, all_of=(theirs, ours): [run(log) for run in all_of])
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:
