@@ -54,12 +54,14 @@ def join(workflow: Any, onstart: Any, onerror: Any) -> None:
     Snakemake leaves out the handlers of a module, and jobs would be slow. Errors: FedreproError for
     a module whose jobs would not find their files.
     """
-    if not tested() or workflow.modifier.is_main_snakefile():
+    try:
+        if not tested() or workflow.modifier.is_main_snakefile():
+            return
+        moved = workflow.modifier.path_modifier.replace_prefix
+        before = {name: getattr(workflow, name) for name in ("_onstart", "_onerror")}
+    except AttributeError:
         return
-    if any(
-        workflow.modifier.path_modifier.replace_prefix(path, None) != path
-        for path in ("results/x", "reports/x")
-    ):
+    if any(moved(path, None) != path for path in ("results/x", "reports/x")):
         raise FedreproError(
             "the module fedrepro takes no `prefix` and no `replace_prefix`, because its jobs name "
             "files of results/ and reports/ themselves: leave them out"
@@ -69,9 +71,8 @@ def join(workflow: Any, onstart: Any, onerror: Any) -> None:
             f"the module fedrepro reads {CONFIG}, which is missing: run `fedrepro start FOLDER` "
             "and copy its folder config here"
         )
-    for name, ours in (("_onstart", onstart.func), ("_onerror", onerror.func)):
-        theirs = getattr(workflow, name)
-        setattr(workflow, name, lambda log, all_of=(theirs, ours): [run(log) for run in all_of])
+    for ours, (name, theirs) in zip((onstart.func, onerror.func), before.items(), strict=True):
+        setattr(workflow, name, lambda log, both=(theirs, ours): [run(log) for run in both])
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:
