@@ -2,7 +2,7 @@
 # Needed: Python 3.11 to 3.13, make, and a network for the packages.
 
 PYTHON ?= python3
-CORES ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() or 1)')
+CORES ?= $(shell $(PYTHON) src/fedrepro/machine/cores.py)
 
 # What writes into this folder runs under one lock: a second live run is refused, and a killed
 # one leaves nothing behind. Snakemake's own lock survives a kill, so it is not used here.
@@ -21,7 +21,7 @@ MOVED := $(shell grep -qsF "$$(cd -P .venv 2>/dev/null && pwd -P)" .venv/bin/act
 # takes half a minute. It has to be kept: where it may not be, every one of some hundred processes
 # compiles anew, 3 to 7 s each time.
 unexport PYTHONDONTWRITEBYTECODE
-PIP = .venv/bin/python -m pip --disable-pip-version-check install --quiet --no-compile
+PIP = .venv/bin/python -P -m pip --disable-pip-version-check install --quiet --no-compile
 
 .PHONY: quick all site env test lint bench bench-peers clean help FORCE
 
@@ -44,18 +44,19 @@ $(PACKAGES): $(MOVED)
 	@$(LOCKED) sh -ec ' \
 	  echo "Setting up .venv with the pinned packages: two to three minutes and 6 GB, once."; \
 	  rm -rf .venv; \
-	  $(PYTHON) -m venv .venv; \
+	  $(PYTHON) -P -m venv .venv; \
 	  $(PIP) -c envs/requirements.txt setuptools hatchling editables; \
 	  $(PIP) --no-build-isolation -r envs/requirements.txt; \
 	  touch $@'
 
 $(READY): $(PACKAGES)
 	@$(LOCKED) sh -ec 'rm -f .venv/.fedrepro-*; $(PIP) --no-build-isolation --no-deps -e .; \
-	  .venv/bin/python -c "from fedrepro.cli.preload import load; load()"; touch $@'
+	  .venv/bin/python -P -c "from fedrepro.cli.preload import load; load()"; touch $@'
 
-# one worker more than cores, since tests of the workflow wait for most of their time
+# one worker more than cores, since tests of the workflow wait for most of their time; tests read
+# files as UTF-8 in every locale
 test: env
-	@.venv/bin/python -m pytest -n $$(($(CORES) + 1)) --dist worksteal --durations 10 --lines 90
+	@PYTHONUTF8=1 .venv/bin/python -P -m pytest -n $$(($(CORES) + 1)) --dist worksteal --durations 10 --lines 90
 
 lint: env
 	@.venv/bin/ruff check .
@@ -74,10 +75,10 @@ bench: env
 
 # PyTorch comes from .venv, at the end of the path, so that all compute with the same one.
 bench-peers: env
-	@$(LOCKED) sh -ec 'rm -rf .venv-peers; .venv/bin/python -m venv .venv-peers; \
-	  .venv-peers/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/peers/requirements.txt; \
-	  .venv/bin/python -c "import sysconfig; print(sysconfig.get_path(\"purelib\"))" \
-	    > "$$(.venv-peers/bin/python -c "import sysconfig; print(sysconfig.get_path(\"purelib\"))")/zz_project.pth"'
+	@$(LOCKED) sh -ec 'rm -rf .venv-peers; .venv/bin/python -P -m venv .venv-peers; \
+	  .venv-peers/bin/python -P -m pip --disable-pip-version-check install --quiet -r benchmarks/peers/requirements.txt; \
+	  .venv/bin/python -P -c "import sysconfig; print(sysconfig.get_path(\"purelib\"))" \
+	    > "$$(.venv-peers/bin/python -P -c "import sysconfig; print(sysconfig.get_path(\"purelib\"))")/zz_project.pth"'
 
 clean:
 	@$(LOCKED) rm -rf results reports/quick reports/tiny reports/paper logs
@@ -92,4 +93,4 @@ help:
 	@echo "make bench   every benchmark against its target: benchmarks/results; an hour"
 	@echo "make bench-peers  the frameworks to compare with, in .venv-peers"
 	@echo "make clean   remove results and reports; the record, data sets and .venv stay"
-	@echo "Settings: CORES=N (all), PYTHON=python3.12 (python3)"
+	@echo "Settings: CORES=N (all that make may use), PYTHON=python3.12 (python3)"

@@ -115,7 +115,7 @@ def forked(work: Callable[[], None]) -> harness.Timed:
         os._exit(0)
     _, status, used = os.wait4(child, 0)
     os.close(writing)
-    with os.fdopen(reading) as pipe:
+    with os.fdopen(reading, encoding="utf-8") as pipe:
         assert status == 0
         return harness.Timed(used.ru_utime + used.ru_stime, {"checksums": json.load(pipe)})
 

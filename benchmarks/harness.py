@@ -64,19 +64,29 @@ def options(doc: str | None, runs: int = RUNS) -> argparse.ArgumentParser:
     )
     parser.add_argument("--runs", type=int, default=runs, help="runs of each contender")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the json files")
-    parser.add_argument(PORTABLE, action="store_true", help="name the AVX2 branch of each library")
     return parser
 
 
-PORTABLE = "--portable"
-
-
 def one_thread() -> None:
-    """Must come before NumPy and torch are loaded, which read these once; so are branches named."""
+    """Set threads and branches, before NumPy and torch are loaded, which read these once.
+
+    Only contenders ask MKL. It takes its widest branch, the same wherever matrices lie.
+    """
+    from fedrepro.core import arithmetic
+
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
-    os.environ["FEDREPRO_ARITHMETIC"] = "portable" if PORTABLE in sys.argv else "native"
-    import fedrepro  # noqa: F401
+    flags = arithmetic.flags()
+    if flags >= arithmetic.NEEDED:
+        os.environ["MKL_CBWR"] = "AVX512" if "avx512f" in flags else "AVX2"
+    arithmetic.pin()
+
+
+def unpinned() -> dict[str, str]:
+    """Return the environment of frameworks to compare with: their libraries choose branches."""
+    from fedrepro.core.arithmetic import BRANCHES
+
+    return {k: v for k, v in os.environ.items() if k == "MKL_CBWR" or k not in BRANCHES}
 
 
 class Clock:
@@ -182,9 +192,7 @@ def conclude(
         "machine": machine(),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    if PORTABLE in sys.argv:
-        name += "-portable"
-    (folder / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     return int(not all(target.met for target in targets))
 
 

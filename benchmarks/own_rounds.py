@@ -29,12 +29,10 @@ from fedrepro.training.settings import settings_of
 from fedrepro.training.terms import Entropy
 
 MATCHING = RepresentationMatching(1.0, "mean")
-# how much longer AVX2 may take than the widest branch
-PORTABLE_SLACK = 1.47
 PEAK_GIB, STATE_MB = 1.5, 200.0
 
 
-def run(name: str, workload: Workload, runs: int, results: Path, portable: bool = False) -> int:
+def run(name: str, workload: Workload, runs: int, results: Path) -> int:
     """Measure a workload; returns the exit status."""
     work = Rounds(workload)
     plain = [] if name == "fedavg-2nn" else [Entropy()]
@@ -57,7 +55,7 @@ def run(name: str, workload: Workload, runs: int, results: Path, portable: bool 
         harness.Target(
             f"{ours} against {theirs}",
             harness.times_faster(measured, theirs, ours),
-            workload.targets[what] * (PORTABLE_SLACK if portable else 1),
+            workload.targets[what],
             at_least=False,
         )
         for what, (ours, theirs) in pairs.items()

@@ -192,9 +192,9 @@ def main() -> int:
 
 def write(device: str, fastest: dict[str, str], table: Path) -> None:
     """Replace the row of a device."""
-    rows = json.loads(table.read_text()) | {device: fastest}
+    rows = json.loads(table.read_text(encoding="utf-8")) | {device: fastest}
     lines = [f"  {json.dumps(key)}: {json.dumps(row)}" for key, row in rows.items()]
-    table.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    table.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
@@ -29,9 +28,9 @@ class Peer:
             [PYTHON, SCRIPTS / script, problem, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log.open("w"),
+            stderr=log.open("w", encoding="utf-8"),
             text=True,
-            env={**os.environ, "PYTHONPATH": str(SCRIPTS)},
+            env={**harness.unpinned(), "PYTHONPATH": str(SCRIPTS)},
         )
         self._line()
 
@@ -46,7 +45,7 @@ class Peer:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            last = self.log.read_text()[-800:]
+            last = self.log.read_text(encoding="utf-8")[-800:]
             raise FedreproError(f"{self.process.args[1]} stopped:\n{last}")  # type: ignore[index]
         return line
 

@@ -76,7 +76,7 @@ def main() -> int:
         jobs, methods = count(dry_run(ours, f"reports/paper/{EXHIBIT}.csv"), trials)
         bare.mkdir()
         text = BARE.format(clients=CLIENTS, trials=trials, methods=methods)
-        (bare / "Snakefile").write_text(text)
+        (bare / "Snakefile").write_text(text, encoding="utf-8")
         contenders = {
             "fedrepro": lambda: plan(ours, f"reports/paper/{EXHIBIT}.csv"),
             "bare Snakefile": lambda: plan(bare, "all"),
@@ -104,16 +104,16 @@ def workflow_in(folder: Path) -> None:
 def copy(folder: Path, trials: int) -> None:
     """The same with one exhibit of very many small jobs."""
     workflow_in(folder)
-    config = yaml.safe_load((folder / "config/config.yaml").read_text())
+    config = yaml.safe_load((folder / "config/config.yaml").read_text(encoding="utf-8"))
     config["granularity"] = dict.fromkeys(config["granularity"], 1)
-    (folder / "config/config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "config/config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     paper, name = EXHIBIT.split("/")
     path = folder / f"config/exhibits/{paper}.yaml"
     exhibits = yaml.safe_load(ExhibitFile.model_validate(exhibits_of(paper)).as_yaml())
     at = exhibits["exhibits"][name].setdefault("at", {}).setdefault("paper", {})
     at |= {"sweep": {"partition.clients": list(CLIENTS)}, "trials": trials}
     at |= {"trials_of": {"KD": trials}}
-    path.write_text(yaml.safe_dump(exhibits))
+    path.write_text(yaml.safe_dump(exhibits), encoding="utf-8")
 
 
 def dry_run(folder: Path, target: str) -> str:

@@ -98,7 +98,6 @@ def grown(measured: dict[str, list[harness.Timed]], first: str, last: str) -> fl
 def rounds(method: str, clients: int, given) -> harness.Contender:
     words = [sys.executable, __file__, "--one", method, str(clients)]
     words += ["--rounds", str(given.rounds)]
-    words += [harness.PORTABLE] if given.portable else []
 
     def run() -> harness.Timed:
         done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
@@ -155,7 +154,7 @@ def one(method: str, clients: int, count: int) -> None:
 def peak() -> float:
     """The largest resident memory of this process so far, GiB: getrusage would count its parent's
     as well."""
-    status = Path("/proc/self/status").read_text()
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
     return int(status.partition("VmHWM:")[2].split()[0]) / 2**20
 
 
@@ -189,7 +188,9 @@ def exhibits(clients: int) -> dict[str, object]:
 def plan(folder: Path, clients: int) -> harness.Contender:
     home = folder / str(clients)
     planning.workflow_in(home)
-    (home / "config/exhibits/population.yaml").write_text(yaml.safe_dump(exhibits(clients)))
+    (home / "config/exhibits/population.yaml").write_text(
+        yaml.safe_dump(exhibits(clients)), encoding="utf-8"
+    )
 
     def run() -> harness.Timed:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -74,13 +74,13 @@ def main() -> int:
             "each job by itself": lambda: whole(home, work, "0"),
         }
         measured = harness.in_turn(contenders, given.runs, warm=False)
-    by_itself = seconds(5, [sys.executable, "-c", IMPORTS])
+    by_itself = seconds(5, [sys.executable, "-P", "-c", IMPORTS])
     parts = {
         "preloaded": {
             "snakemake": snakemake,
             "plan": planning,
             "start_up": handed_over() * jobs / given.cores,
-            "loading": seconds(3, [sys.executable, "-c", LOADING]) / given.cores,
+            "loading": seconds(3, [sys.executable, "-P", "-c", LOADING]) / given.cores,
         },
         "each job by itself": {
             "snakemake": snakemake,
@@ -122,7 +122,7 @@ def whole(home: Path, work: list[str | Path], preload: str) -> harness.Timed:
 def nothing(folder: Path, jobs: int) -> Path:
     """A workflow of as many jobs without order or work."""
     folder.mkdir()
-    (folder / "Snakefile").write_text(NOTHING.format(jobs=jobs))
+    (folder / "Snakefile").write_text(NOTHING.format(jobs=jobs), encoding="utf-8")
     return folder
 
 
@@ -132,8 +132,8 @@ def handed_over() -> float:
 
     lifeline = preload.start(preload.FEW)
     if lifeline is None:
-        return seconds(5, [sys.executable, "-c", IMPORTS])
-    words = [sys.executable, "-c", STAGE, "stage", "--help"]
+        return seconds(5, [sys.executable, "-P", "-c", IMPORTS])
+    words = [sys.executable, "-P", "-c", STAGE, "stage", "--help"]
     run(words)
     time.sleep(10)  # until everything is loaded
     found = seconds(15, words)

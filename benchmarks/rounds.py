@@ -57,7 +57,7 @@ def main() -> int:
         own = OWN_WORKLOADS[given.workload]
         rounds = {"rounds": given.rounds} if given.rounds else {}
         own = replace(own, settings={**own.settings, **rounds})
-        return run_own(given.workload, own, given.runs, given.results, given.portable)
+        return run_own(given.workload, own, given.runs, given.results)
     workload = WORKLOADS[given.workload]
     targets = ON_A_GPU if given.device == "cuda" else workload.targets
     peers = list(targets) if given.peers is None else given.peers

@@ -6,7 +6,6 @@ It prints a json object a line: {"round": n} after each round, and at last {"acc
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 import threading
@@ -14,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import harness
 import psutil
 
 EACH = 1.0  # seconds between two looks at its memory
@@ -69,13 +69,13 @@ def watched(
     began, ticks, told = time.monotonic(), [], {}
     stopped = threading.Event()
     why: list[str] = []
-    with tempfile.TemporaryFile("w+") as log:
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
         started = subprocess.Popen(
             words,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, **environment},
+            env={**harness.unpinned(), **environment},
         )
         tree = Tree(psutil.Process(started.pid))
 

@@ -1,4 +1,4 @@
-"""Settings of all tests: one thread, helpers on the path, a shared folder, and lines that ran."""
+"""Settings of all tests: one thread, libraries unsteered, helpers on the path, lines that ran."""
 
 import gc
 import io
@@ -13,6 +13,13 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+# by these a library takes another branch than tests expect; children of tests inherit none of them
+STEERING = (
+    *("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "MKL_CBWR", "NPVL_", "NUMBA_CPU_", "ONEDNN_"),
+    *("DNNL_", "ATEN_", "NPY_"),
+)
+for name in [name for name in os.environ if name.startswith(STEERING)]:
+    del os.environ[name]
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"
 
@@ -23,10 +30,11 @@ import pytest  # noqa: E402
 import yaml  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-import fedrepro  # noqa: E402, F401  # before any library that it names branches to
+from fedrepro.core import arithmetic  # noqa: E402
 from fedrepro.core.outside import NAMED  # noqa: E402
 from fedrepro.core.packs import packs  # noqa: E402
 
+arithmetic.pin()  # before NumPy and torch are loaded
 # a machine that is busy with other work must not fail a property
 settings.register_profile("fedrepro", deadline=None)
 # more of every property: pytest tests/unit/test_fuzz_*.py --hypothesis-profile long

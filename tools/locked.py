@@ -58,7 +58,7 @@ def take(lockfile: Path) -> int:
 
 def refusal(lockfile: Path) -> str:
     """One sentence: who holds the lock, since when, and what to do."""
-    pid, _, since = lockfile.read_text().partition(" ")
+    pid, _, since = lockfile.read_text(encoding="utf-8").partition(" ")
     if not since:  # taken this very moment
         return "another run is at work in this folder: wait until it has ended."
     if not alive(int(pid)):

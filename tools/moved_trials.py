@@ -3,7 +3,7 @@
     .venv/bin/python tools/moved_trials.py rm/figure-3 gems/table-2-mnist     # compute, and compare
     .venv/bin/python tools/moved_trials.py --reports reports rm/figure-3      # compare alone
 
-Computes the exhibits at the paper's scale in a folder of its own, in portable arithmetic, one trial
+Computes the exhibits at the paper's scale in a folder of its own, one trial
 beside the recorded one. Prints, for each metric at the end of a run, the largest and the mean
 |difference| of a trial, and beside it how far trials of one method differ among themselves: the
 mean of their standard deviations. FEDREPRO_MIRROR names the folder with the data. Exit status 1 if
@@ -19,7 +19,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import fedrepro  # noqa: F401  # isort: skip  # before the libraries that it names branches to
 import pandas as pd
 
 ROOT = Path(__file__).parents[1]
@@ -54,8 +53,8 @@ def computed(exhibits: list[str], folder: Path, scale: str, cores: int) -> None:
             shutil.copy2(ROOT / name, target)
     (folder / ".venv").symlink_to(ROOT / ".venv")
     targets = [f"reports/{scale}/{key}.csv" for key in exhibits]
-    command = [sys.executable, "-m", "snakemake", "--cores", str(cores), *targets]
-    subprocess.run([*command, "--config", f"arithmetic={{{scale}: portable}}"], cwd=folder)
+    command = [sys.executable, "-P", "-m", "snakemake", "--cores", str(cores), *targets]
+    subprocess.run(command, cwd=folder)
 
 
 def told(exhibits: list[str], reports: Path, scale: str) -> int:

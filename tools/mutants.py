@@ -227,8 +227,8 @@ class Calls:
 
     def pytest_sessionfinish(self) -> None:
         good = {name: found for name, found in self.tests.items() if name not in self.bad}
-        before = json.loads(self.out.read_text()) if self.out.exists() else {}
-        self.out.write_text(json.dumps(before | good))
+        before = json.loads(self.out.read_text(encoding="utf-8")) if self.out.exists() else {}
+        self.out.write_text(json.dumps(before | good), encoding="utf-8")
 
 
 def copied(tree: Path) -> None:
@@ -269,7 +269,7 @@ class Tests:
     @classmethod
     def read(cls, path: Path, files: Sequence[str]) -> Tests:
         """files: only those of these files, if there are any."""
-        whole = json.loads(path.read_text())
+        whole = json.loads(path.read_text(encoding="utf-8"))
         found = {k: v for k, v in whole.items() if not files or k.partition("::")[0] in files}
         of_function, of_file = defaultdict(set), defaultdict(set)
         for test, row in found.items():
@@ -293,7 +293,7 @@ class Tests:
             users = [
                 path
                 for path in (root / "src").rglob("*.py")
-                if any(word in path.read_text() for word in words)
+                if any(word in path.read_text(encoding="utf-8") for word in words)
             ]
             found = set(self.of_file.get(change.file, ()))
             for path in users:
@@ -355,7 +355,7 @@ def tried(folder: Path, todo: list[Change], options: argparse.Namespace, out: Pa
         row = asdict(change) | {
             "outcome": outcome, "by": by, "tests": len(near), "seconds": seconds
         }  # fmt: skip
-        with out.open("a") as file:
+        with out.open("a", encoding="utf-8") as file:
             print(json.dumps(row), file=file)
         print(f"{outcome:9} {said_of(row)}", flush=True)
         return row
@@ -365,7 +365,11 @@ def tried(folder: Path, todo: list[Change], options: argparse.Namespace, out: Pa
 
 
 def rows_of(out: Path) -> list[dict]:
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    return (
+        [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+        if out.exists()
+        else []
+    )
 
 
 def try_all(folder: Path, options: argparse.Namespace) -> None:

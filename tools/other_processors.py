@@ -34,11 +34,8 @@ CHOSEN = tuple(
 # processor; a -k of
 # one's own takes the place of this one
 UNPLAYED = ("-k", "not lstm and not sorting")
-# by these a library takes another branch than the processor's, or fedrepro names none to it
-STEERING = (
-    *("MKL_", "ONEDNN_", "DNNL_", "ATEN_", "OPENBLAS_CORETYPE", "NUMBA_", "NPY_"),
-    *("FEDREPRO_NAMED", "FEDREPRO_ARITHMETIC"),
-)
+# by these a library takes another branch than the processor's
+STEERING = ("MKL_", "ONEDNN_", "DNNL_", "ATEN_", "OPENBLAS_CORETYPE", "NUMBA_", "NPY_")
 
 
 def main(words: list[str]) -> int:
@@ -69,10 +66,12 @@ def started(name: str, folder: Path, words: list[str]) -> subprocess.Popen[bytes
     """Begin the tests on one processor."""
     cpuinfo = folder / "root/proc/cpuinfo"
     cpuinfo.parent.mkdir(parents=True)
-    cpuinfo.write_text(f"model name\t: {name}, played by QEMU\nflags\t\t: {PROCESSORS[name]}\n")
+    cpuinfo.write_text(
+        f"model name\t: {name}, played by QEMU\nflags\t\t: {PROCESSORS[name]}\n", encoding="utf-8"
+    )
     own = {key: value for key, value in os.environ.items() if not key.startswith(STEERING)}
     tests = words or [str(TESTS / test) for test in CHOSEN]
-    command = [QEMU, "-L", str(folder / "root"), sys.executable, "-m", "pytest"]
+    command = [QEMU, "-L", str(folder / "root"), sys.executable, "-P", "-m", "pytest"]
     # without plugins: workers of pytest-xdist would run on the real processor
     chosen = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "NUMBA_CACHE_DIR": str(folder / "numba")}
     with (folder / SAID).open("wb") as out:
@@ -86,7 +85,7 @@ def started(name: str, folder: Path, words: list[str]) -> subprocess.Popen[bytes
 
 def said(folder: Path) -> list[str]:
     """What pytest printed, without what QEMU says of flags that it does not know."""
-    lines = (folder / SAID).read_text(errors="replace").splitlines()
+    lines = (folder / SAID).read_text(encoding="utf-8", errors="replace").splitlines()
     return [line for line in lines if not line.startswith(f"{QEMU}: warning:")]
 
 

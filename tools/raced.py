@@ -16,7 +16,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import fedrepro  # noqa: F401  # isort: skip  # before the libraries that it names branches to
 import pandas as pd
 
 from fedrepro.core.racing import SPLIT, race

@@ -4,7 +4,7 @@
     python3 tools/stages.py run jobs.json --jobs 8 --seconds 550
 
 The first writes down the commands that Snakemake would run, with the files that each reads and
-writes. The second needs Python alone beside what the stages import: it runs those whose files are
+writes. The second needs what the stages import and no more: it runs those whose files are
 not there, many at once, each after those that it reads from. It stops after so many seconds, and
 begun again it goes on. A job that is cut off leaves nothing. What is to be downloaded and prepared
 comes first, so a machine without a network needs `results/*/datasets` and the partitions brought.
@@ -22,6 +22,8 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
+
+from fedrepro.machine.cores import usable_cores
 
 STAGES = ("prepare", "partition", "tune", "train", "federate", "aggregate", "peer", "simulate")
 WRITTEN = ("--out", "--timings", "--global-model", "--state")
@@ -42,15 +44,15 @@ def main(words: list[str]) -> int:
     listing.add_argument("--out", type=Path, default=Path("jobs.json"))
     running = commands.add_parser("run", help="run those that are not done")
     running.add_argument("list", type=Path)
-    running.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at once")
+    running.add_argument("--jobs", type=int, default=usable_cores(), help="at once")
     running.add_argument("--seconds", type=float, default=FOREVER, help="stop after so many")
     given = parser.parse_args(words)
     if given.command == "list":
         jobs = listed(given.exhibits, given.scale, given.device)
-        given.out.write_text(json.dumps(jobs, indent=1) + "\n")
+        given.out.write_text(json.dumps(jobs, indent=1) + "\n", encoding="utf-8")
         print(f"{len(jobs)} jobs: {given.out}")
         return 0
-    return run(json.loads(given.list.read_text()), given.jobs, given.seconds)
+    return run(json.loads(given.list.read_text(encoding="utf-8")), given.jobs, given.seconds)
 
 
 def listed(exhibits: list[str], scale: str, device: str) -> list[dict[str, Any]]:
@@ -58,7 +60,11 @@ def listed(exhibits: list[str], scale: str, device: str) -> list[dict[str, Any]]
     settings = [f"exhibits=[{','.join(exhibits)}]", f"scale={scale}", f"device={device}"]
     command = ["snakemake", "-n", "-p", "--nolock", "--cores", "1", "--config", *settings]
     found = subprocess.run(
-        [sys.executable, "-m", *command], capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-m", *command],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
     )
     if found.returncode:
         sys.exit(f"snakemake does not plan these:\n{found.stdout[-2000:]}{found.stderr[-2000:]}")
@@ -133,8 +139,8 @@ def one(job: dict[str, Any], end: float) -> int:
     for file in [*job["writes"], job["log"]]:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
     own = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with Path(job["log"]).open("w") as log:
-        command = [sys.executable, "-m", "fedrepro", *job["words"]]
+    with Path(job["log"]).open("w", encoding="utf-8") as log:
+        command = [sys.executable, "-P", "-m", "fedrepro", *job["words"]]
         process = subprocess.Popen(command, stderr=log, env=own)
         try:
             return process.wait(end - time.monotonic())

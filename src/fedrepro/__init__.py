@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from fedrepro.core import arithmetic
-
 __version__ = "0.1.0"
 
 # what people call by the package's name; loaded when it is asked for
@@ -17,8 +15,6 @@ OFFERED = {
     "run": "fedrepro.stages.notebook",
     "start": "fedrepro.stages.notebook",
 }
-
-arithmetic.named()
 
 
 def __dir__() -> list[str]:

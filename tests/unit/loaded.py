@@ -170,9 +170,8 @@ def _preload_by_fork() -> None:
 
     class Popen(subprocess.Popen):  # type: ignore[type-arg]
         def __init__(self, args: Any, *others: Any, **given: Any) -> None:
-            asked = args[1:3] == ["-m", PRELOAD]
-            # libraries that are loaded have read which branches they go by
-            if not asked or given["env"]["FEDREPRO_ARITHMETIC"] != "portable":
+            asked = args[1:4] == ["-P", "-m", PRELOAD]
+            if not asked:
                 super().__init__(args, *others, **given)
                 return
             env = b"\0".join(os.fsencode(f"{k}={v}") for k, v in given["env"].items())

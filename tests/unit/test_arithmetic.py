@@ -1,27 +1,32 @@
-"""The branches of libraries are named before they compute, by one module that all follow."""
+"""Commands pin the branches of libraries before they compute; an import pins nothing."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 
 from fedrepro.core import arithmetic
 
 AVX2, AVX512 = "fpu avx avx2 fma", "fpu avx avx2 fma avx512f"
-NAMES = arithmetic.BRANCHES["portable"]
+NAMES = arithmetic.BRANCHES
+HERE = Path(__file__).parent
+with_avx2 = pytest.mark.skipif(
+    not arithmetic.flags() >= arithmetic.NEEDED, reason="not an x86-64 with AVX2"
+)
 
 
 @pytest.fixture
-def unnamed(tmp_path, monkeypatch):
-    """A process in which nothing is named or loaded yet, on a processor with these flags."""
-    own = {k: v for k, v in os.environ.items() if k not in (*NAMES, "FEDREPRO_NAMED")}
-    monkeypatch.setattr(os, "environ", own)
-    monkeypatch.setattr(arithmetic, "READERS", ())
-    monkeypatch.setattr(arithmetic, "_taken", "")
+def unpinned(tmp_path, monkeypatch):
+    """A process in which nothing is pinned or loaded yet, on a processor with these flags."""
+    monkeypatch.setattr(os, "environ", {k: v for k, v in os.environ.items() if k not in NAMES})
+    monkeypatch.setattr(arithmetic, "READERS", frozenset())
+    monkeypatch.setattr(arithmetic, "_taken", arithmetic.NOT_PINNED)
 
     def on(flags: str) -> str:
         path = tmp_path / flags.replace(" ", "-")
@@ -31,96 +36,88 @@ def unnamed(tmp_path, monkeypatch):
     return on
 
 
-def test_portable_names_the_same_branches_on_every_processor(unnamed):
-    for flags in (AVX2, AVX512):
-        assert arithmetic.named("portable", unnamed(flags)) == "portable"
-        assert {name: os.environ[name] for name in NAMES} == dict(NAMES)
+@pytest.mark.parametrize("flags", [AVX2, AVX512])
+def test_the_same_branches_are_pinned_on_every_processor(unpinned, flags):
+    assert arithmetic.taken() == "not pinned"
+    assert arithmetic.pin(unpinned(flags)) == arithmetic.taken() == "portable"
+    assert {name: os.environ[name] for name in NAMES} == dict(NAMES)
+    assert arithmetic.pin(unpinned(flags)) == "portable"  # as in a process that inherits them
 
 
-@pytest.mark.parametrize(("flags", "branch"), [(AVX2, "AVX2"), (AVX512, "AVX512")])
-def test_native_leaves_the_widest_branches(unnamed, flags, branch):
-    assert arithmetic.named("native", unnamed(flags)) == "native"
-    assert {name: os.environ[name] for name in NAMES if name in os.environ} == {"MKL_CBWR": branch}
-
-
-def test_one_arithmetic_takes_the_place_of_the_other_in_processes_that_inherit(unnamed):
-    arithmetic.named("portable", unnamed(AVX512))
-    arithmetic.named("native", unnamed(AVX512))
-    assert arithmetic.taken() == "native"
-    assert "ATEN_CPU_CAPABILITY" not in os.environ
-    arithmetic.named("portable", unnamed(AVX512))
-    assert os.environ["ATEN_CPU_CAPABILITY"] == "avx2"
-
-
-def test_what_somebody_set_stays_and_is_told(unnamed):
+def test_what_somebody_set_stays_and_is_told(unpinned):
     os.environ["OPENBLAS_CORETYPE"] = "Zen"
-    assert arithmetic.named("portable", unnamed(AVX2)) == "portable but for OPENBLAS_CORETYPE=Zen"
-    assert arithmetic.named("native", unnamed(AVX2)) == "native but for OPENBLAS_CORETYPE=Zen"
+    assert arithmetic.pin(unpinned(AVX2)) == "portable but for OPENBLAS_CORETYPE=Zen"
     assert os.environ["OPENBLAS_CORETYPE"] == "Zen"
 
 
 @pytest.mark.parametrize("flags", ["fpu avx", "fpu avx avx2"])
-def test_a_processor_without_the_branches_is_native(unnamed, flags):
-    assert arithmetic.named("portable", unnamed(flags)) == "native"
-    assert not set(NAMES) & set(os.environ)
+def test_nothing_is_pinned_on_a_processor_without_the_branches(unpinned, flags):
+    assert arithmetic.pin(unpinned(flags)) == "not pinned"
+    assert not NAMES.keys() & os.environ.keys()
 
 
-def test_a_system_that_does_not_tell_its_processor_is_native(unnamed, tmp_path):
-    assert arithmetic.named("portable", str(tmp_path / "none")) == "native"
+def test_nothing_is_pinned_where_the_system_does_not_tell_its_processor(unpinned, tmp_path):
+    assert arithmetic.pin(str(tmp_path / "none")) == "not pinned"
 
 
-def test_another_word_is_portable_and_warned_of(unnamed):
-    os.environ["FEDREPRO_ARITHMETIC"] = "quick"
-    with pytest.warns(UserWarning, match="portable or native, not 'quick'"):
-        assert arithmetic.named(None, unnamed(AVX2)) == "portable"
-
-
-def test_the_warning_can_be_printed_whatever_the_word(unnamed):
-    # an argument that is no UTF-8 comes with surrogates, which no terminal and no log takes
-    with pytest.warns(UserWarning, match="portable is taken") as warned:
-        arithmetic.named("\udcff")
-    assert str(warned[0].message).isprintable()
+def test_a_library_that_was_loaded_before_is_not_pinned(unpinned, monkeypatch):
+    monkeypatch.setattr(arithmetic, "READERS", frozenset({numpy.__name__}))
+    assert arithmetic.pin(unpinned(AVX2)) == "not pinned"
+    os.environ.update(NAMES)  # by the process that started this one
+    assert arithmetic.pin(unpinned(AVX2)) == "portable"
 
 
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
-    own = {k: v for k, v in os.environ.items() if k not in (*NAMES, "FEDREPRO_NAMED")}
+    own = {k: v for k, v in os.environ.items() if k not in NAMES}
     return subprocess.run(
-        [sys.executable, "-c", code], env=own | env, capture_output=True, text=True, check=True
+        [sys.executable, "-W", "error", "-c", code],
+        env=own | env,
+        capture_output=True,
+        text=True,
+        check=True,
     )
 
 
-@pytest.mark.skipif(arithmetic.flags() < arithmetic.NEEDED, reason="not an x86-64 with AVX2")
-def test_libraries_take_what_is_named():
+@with_avx2
+def test_libraries_of_a_command_take_what_is_pinned():
     code = (
-        "import fedrepro, numpy, torch, llvmlite.binding, scipy.linalg.blas\n"
+        "from fedrepro.cli.main import main; main(['--help'])\n"
+        "import numpy, torch, llvmlite.binding as llvm, scipy.linalg.blas\n"
         "from threadpoolctl import threadpool_info\n"
         "from numba.core.registry import cpu_target\n"
         "print(torch.backends.cpu.get_cpu_capability())\n"
         "print({p['architecture'] for p in threadpool_info() if p['internal_api'] == 'openblas'})\n"
         "print('X86_V4' in numpy.show_config(mode='dicts')['SIMD Extensions']['found'])\n"
-        "print(cpu_target.target_context.codegen().magic_tuple()[1])\n"
+        "print(cpu_target.target_context.codegen().magic_tuple()[1] == llvm.get_host_cpu_name())\n"
     )
     found = python(code).stdout.splitlines()
-    assert found == ["AVX2", "{'Haswell'}", "False", "haswell"]
+    assert found[-4:] == ["AVX2", "{'Haswell'}", "False", "True"]
 
 
-@pytest.mark.skipif(arithmetic.flags() < arithmetic.NEEDED, reason="not an x86-64 with AVX2")
-def test_a_library_that_was_loaded_first_is_named_in_one_sentence():
+@pytest.mark.parametrize("before", ["", "import numpy; "])
+def test_an_import_sets_nothing_says_nothing_and_results_say_so(before):
     code = (
-        "import {0}; import fedrepro; from fedrepro.core import arithmetic as a; print(a.taken())"
+        f"{before}import os; environment = dict(os.environ); import fedrepro; fedrepro.combine\n"
+        "from fedrepro.core.provenance import origin\n"
+        "print(dict(os.environ) == environment, origin()['arithmetic'])\n"
     )
-    late = python(code.format("numpy"))
-    assert late.stdout == "native, numpy loaded before fedrepro\n"
-    assert "numpy was loaded before fedrepro" in late.stderr
-    # unless it has found them named already, by the process that started this one
-    in_time = python(code.format("numpy"), **NAMES, FEDREPRO_NAMED=" ".join(NAMES))
-    assert (in_time.stdout, in_time.stderr) == ("portable\n", "")
+    done = python(code)
+    assert (done.stdout, done.stderr) == ("True not pinned\n", "")
 
 
-def test_stages_take_what_their_words_say():
-    assert arithmetic.of_words(["stage", "train"]) == "portable"
-    assert arithmetic.of_words(["stage", "train", "--arithmetic", "native"]) == "native"
-    assert arithmetic.of_words(["stage", "--arithmetic"]) == "portable"
+@with_avx2
+def test_dense_training_gives_the_same_bytes_in_vectors_of_any_width(tmp_path):
+    """Bytes of compiled code for a Haswell, and for the widest vectors of this processor."""
+    narrow = {
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt,+sse4.2",
+    }
+    words = [sys.executable, str(HERE / "step_digests.py"), "logistic", "beliefs"]
+    of_haswell, of_the_widest = (
+        json.loads(subprocess.run(words, env=os.environ | own, stdout=subprocess.PIPE).stdout)
+        for own in (narrow, {})
+    )
+    assert of_haswell == of_the_widest
 
 
 def test_nothing_else_steers_the_libraries():
@@ -129,6 +126,6 @@ def test_nothing_else_steers_the_libraries():
     found = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")
-        if any(name in path.read_text(encoding="utf-8") for name in NAMES)
+        if any(name in path.read_text(encoding="utf-8") for name in (*NAMES, "NUMBA_CPU"))
     }
     assert found <= allowed

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fedrepro import cli
 from fedrepro.cli import main as entry
 from fedrepro.cli import printing, put_on_path
 from fedrepro.cli.main import main
@@ -202,9 +203,56 @@ def test_python_dash_m_works():
 def test_the_command_is_found_without_an_activated_environment(monkeypatch):
     own = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", "/somewhere")
+    monkeypatch.setenv("PYTHONSAFEPATH", "")
     put_on_path()
     put_on_path()
     assert entry.sys.modules["os"].environ["PATH"] == f"{own}:/somewhere"
+
+
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+MAIN = "import os, sys; from fedrepro.cli.main import main; "
+
+
+def ended(code: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """A command in a locale that has ASCII alone."""
+    env = os.environ | ASCII
+    return subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True)
+
+
+@pytest.mark.parametrize("words", [["methods"], ["stage", "--help"]])
+def test_a_terminal_gets_those_letters_that_it_has(words):
+    done = ended(MAIN + "sys.exit(main())", *words)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.isascii()
+    assert b"?" in done.stdout
+
+
+def test_so_does_the_log_of_a_job():
+    """A preloaded process opens the error stream of a job, and not as Python does."""
+    code = MAIN + "sys.stderr = os.fdopen(2, 'w'); main(['stage', chr(181)])"
+    done = ended(code)
+    assert done.returncode == 2
+    assert b"invalid choice: '?'" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-", "2>&- >&-"])
+def test_a_closed_output_ends_quietly(closed):
+    start = f'exec "$0" -c "{MAIN}sys.exit(main())" methods {closed}'
+    done = subprocess.run(["sh", "-c", start, sys.executable], capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(cli.atexit, "register", lambda _, *lines, **__: said.append(lines))
+    log = tmp_path / "log"
+    log.write_text(
+        "Command 'fedrepro stage train' died with <Signals.SIGKILL: 9>.\nfedrepro: x is wrong\n"
+        "Command 'fedrepro stage aggregate' returned non-zero exit status 137.\n"
+        "Command 'fedrepro stage exhibit' returned non-zero exit status 2.\n"
+    )
+    cli.say_again(str(log))
+    assert said == [(cli.KILLED, "fedrepro: x is wrong")]
 
 
 def test_errors_name_the_nearest_and_all_others():

@@ -36,6 +36,7 @@ def test_generated_documents_are_in_step():
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
+        ({"arithmetic": {"tiny": "portable"}}, "config/config.yaml: remove the key 'arithmetic'"),
         ({"scael": "quick"}, "unknown key 'scael' in config/config.yaml: did you mean 'scale'"),
         ({"scale": "huge"}, "'scale' is 'huge'"),
         ({"seed": -1}, "'seed' is -1"),

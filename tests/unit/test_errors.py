@@ -72,7 +72,13 @@ def test_an_error_of_no_file_that_is_not_of_the_disk_is_left_to_the_handler_of_f
 
 @pytest.mark.parametrize(
     "error",
-    [MemoryError(), RuntimeError("CUDA out of memory"), RuntimeError("can't allocate memory")],
+    [
+        MemoryError(),
+        RuntimeError("CUDA out of memory"),
+        RuntimeError("can't allocate memory"),
+        RuntimeError("std::bad_alloc"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
 )
 def test_missing_memory_is_said_whoever_missed_it(error):
     said = str(sentence_for(error))

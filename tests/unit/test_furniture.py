@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -52,6 +54,16 @@ def make(*words: str, folder: Path = ROOT, **env: str) -> subprocess.CompletedPr
         text=True,
         timeout=60,
     )
+
+
+@pytest.mark.skipif(not shutil.which("taskset"), reason="no taskset")
+def test_make_starts_as_many_jobs_as_it_was_given_processors():
+    one = str(min(os.sched_getaffinity(0)))
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k != "MFLAGS"}
+    done = subprocess.run(
+        ["taskset", "-c", one, "make", "-n"], cwd=ROOT, env=clean, capture_output=True, text=True
+    )
+    assert "--cores 1 " in done.stdout
 
 
 def test_every_package_is_pinned_to_one_version():
@@ -179,3 +191,56 @@ def test_the_citation_has_the_version_of_the_package():
 
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == __version__
+
+
+def test_no_process_takes_files_of_its_folder_for_libraries():
+    """With -P a `queue.py` of a run's folder is no library; -m alone puts that folder first."""
+    files = [ROOT / "Makefile", *(p for f in ("src", "tools") for p in (ROOT / f).rglob("*.py"))]
+    started = re.compile(r'(?:sys\.executable, "|(?:python|\(PYTHON\)) )(-[mcPI])\b')
+    found = [(file.name, line) for file in files for line in file.read_text().splitlines()]
+    flags = [(words[1], *at) for at in found if (words := started.search(at[1]))]
+    assert len(flags) > 10
+    assert not [at for at in flags if at[0] == "-m" and at[1] != "__main__.py"]
+    assert not [at for at in flags if at[0] == "-c" and at[1] != "Makefile"]
+
+
+def _text_without_encoding(call: ast.Call) -> bool:
+    """Whether a call opens a file for text as the locale would have it."""
+    function = ast.unparse(call.func)
+    words = [arg.value for arg in call.args if isinstance(arg, ast.Constant)]
+    modes = [word for word in words if re.fullmatch("[rwaxbt+]{1,3}", str(word))]
+    if "utf-8" in words or ast.unparse(call).startswith(("os.fdopen(1", "os.fdopen(2")):
+        return False  # the terminal's are the locale's
+    opens = function in ("open", "os.fdopen") or (function.endswith(".open") and modes)
+    return (
+        (bool(opens) or function.endswith((".read_text", ".write_text")))
+        and not any("b" in mode for mode in modes)
+        and not any(keyword.arg == "encoding" for keyword in call.keywords)
+    )
+
+
+def test_files_are_utf_8_whatever_the_locale():
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for folder in ("src", "tools", "benchmarks")
+        for file in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and _text_without_encoding(node)
+    ]
+    assert found == []
+
+
+def test_every_change_is_checked_on_each_python_that_is_supported():
+    text = (ROOT / ".github/workflows/checks.yml").read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    assert set(workflow[True]) == {"push", "pull_request"}  # YAML takes `on` for true
+    job = workflow["jobs"]["checks"]
+    low, high = re.findall(r"3\.(\d+)", PROJECT["project"]["requires-python"])
+    assert job["strategy"]["matrix"]["python"] == [f"3.{n}" for n in range(int(low), int(high))]
+    runs = [step["run"] for step in job["steps"] if "run" in step]
+    assert runs == [".ci/run"]
+    assert os.access(ROOT / runs[0], os.X_OK)
+    used = [step for step in job["steps"] if "uses" in step]
+    assert used[1]["with"] == {"python-version": "${{ matrix.python }}"}
+    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in used)
+    assert "://" not in text

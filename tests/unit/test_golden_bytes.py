@@ -1,4 +1,4 @@
-"""Digests of what portable arithmetic computes: the same on every x86-64 processor with AVX2.
+"""Digests of what is computed with pinned libraries: the same on every x86-64 processor with AVX2.
 
 `golden_bytes.json` has those of every component on a fixed input, of each kind of network trained
 by each optimiser, of what images, spectrograms and sorting give, and of every file of metrics of
@@ -17,7 +17,10 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"  # sums are cut by threads
 
-import fedrepro  # noqa: E402, F401  # isort: skip  # before the libraries that it names branches to
+from fedrepro.core import arithmetic  # noqa: E402  # isort: skip
+
+arithmetic.pin()  # before NumPy and torch are loaded
+
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
 
@@ -31,7 +34,7 @@ from test_golden import ALL, NUMBERS, can_be_measured  # noqa: E402
 from fedrepro.core.registry import components  # noqa: E402
 from fedrepro.core.rng import Rng  # noqa: E402
 
-portable = pytest.mark.skipif(not PORTABLE, reason="not in portable arithmetic")
+portable = pytest.mark.skipif(not PORTABLE, reason="libraries are not pinned")
 
 
 # -------------------------------------------------------------------------------------- networks
@@ -198,7 +201,7 @@ def written() -> dict[str, str]:
 
 if __name__ == "__main__":
     if not PORTABLE:
-        sys.exit("this process does not compute in portable arithmetic")
+        sys.exit("the libraries of this process are not pinned")
     if "--tiny" in sys.argv:  # the tiny scale alone
         now = {k: v for k, v in kept().items() if not k.startswith("tiny ")}
     else:

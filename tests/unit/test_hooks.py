@@ -86,3 +86,9 @@ def test_nothing_else_of_the_workflow_reaches_for_them():
         if path.suffix in {".smk", ""} and path.is_file():
             text = path.read_text(encoding="utf-8")
             assert not re.search(r"workflow\.(dag|scheduler|persistence)\b", text), path
+
+
+def test_where_a_module_cannot_be_told_nothing_is_joined():
+    nothing = SimpleNamespace()
+    hooks.join(nothing, None, None)
+    assert vars(nothing) == {}

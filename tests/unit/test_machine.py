@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import conftest
-from fedrepro.machine import facts, libraries, products
+from fedrepro.machine import cores, facts, libraries, products
 from fedrepro.machine.observation import Observation, why
 
 EPYC = """processor\t: 0
@@ -63,6 +63,35 @@ def test_memory_that_is_not_told_is_said(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "sysconf", unknown)
     assert facts.memory(tmp_path / "none", tmp_path).words == "the system does not tell"
+
+
+@pytest.mark.parametrize(
+    ("limits", "given"),
+    [
+        ({}, 8),
+        ({"": "max 100000"}, 8),
+        ({"": "400000 100000"}, 4),
+        ({"": "150000 100000"}, 1),
+        ({"": "50000 100000"}, 1),
+        ({"slurm/job": "300000 100000", "slurm": "max 100000", "": "600000 100000"}, 3),
+        ({"slurm": "200000 100000"}, 2),
+        ({"other": "100000 100000"}, 8),
+        ({"": "a limit"}, 8),
+    ],
+)
+def test_cores_are_those_of_the_affinity_and_of_control_groups(
+    tmp_path, monkeypatch, limits, given
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    for folder, limit in limits.items():
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "cpu.max").write_text(f"{limit}\n")
+    own = tmp_path / "own"
+    own.write_text("0::/slurm/job\n")
+    assert cores.usable_cores(str(tmp_path), str(own)) == given
+    if given == 8:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {5})
+        assert cores.usable_cores(str(tmp_path), str(tmp_path / "none")) == 1
 
 
 def test_a_full_disk_is_wrong():

@@ -78,7 +78,7 @@ def test_running_an_exhibit_gives_its_numbers(drawn, snakemake, monkeypatch, tmp
     with pytest.warns(UserWarning, match="where trials is 1, 2 are computed"):
         found = fedrepro.run(KEY, scale="tiny", folder=drawn, cores=3)
     target = f"reports/tiny/{KEY}.svg"
-    assert calls == [(["-m", "snakemake", "--cores", "3", target], str(drawn))]
+    assert calls == [(["-P", "-m", "snakemake", "--cores", "3", target], str(drawn))]
     assert Path.cwd() == tmp_path
     assert {"method", "metric", "split", "mean"} <= set(found)
     assert (found["metric"] == "accuracy").any()

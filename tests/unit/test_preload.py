@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -67,12 +68,20 @@ def before():
     return children()
 
 
+# files of a run's folder that are called as libraries are
+SHADOWS = ("ot", "queue", "random", "secrets", "torch", "yaml")
+
+
 @pytest.fixture(scope="module")
-def workflow(before):
+def workflow(before, tmp_path_factory):
     """A running preloaded process: the descriptor that keeps it alive."""
     kept = dict(os.environ)
     os.environ.pop("FEDREPRO_PRELOAD", None)
-    lifeline = preload.start(preload.FEW)
+    folder = tmp_path_factory.mktemp("run")
+    for name in SHADOWS:
+        (folder / f"{name}.py").write_text("raise SystemExit('not the library')\n")
+    with contextlib.chdir(folder):
+        lifeline = preload.start(preload.FEW)
     assert lifeline is not None
     yield lifeline
     os.environ.clear()
@@ -224,6 +233,13 @@ def test_a_killed_job_fails_its_near_end(workflow, before, tmp_path):
     assert near.wait(20) == 128 + signal.SIGKILL
 
 
+def test_files_of_the_run_are_not_taken_for_libraries(workflow, tmp_path, before):
+    near, job = running_job(tmp_path, before)
+    assert job
+    near.kill()
+    near.communicate()
+
+
 def test_more_threads_and_gpus_are_not_handed_over():
     assert preloaded.suits(["stage", "train", "--threads", "1", "--device", "cpu"])
     assert not preloaded.suits(["stage", "train", "--threads", "2"])
@@ -235,8 +251,8 @@ def test_a_job_of_another_environment_runs_where_it_is(workflow, monkeypatch):
     assert preloaded.run_preloaded(["stage", "--help"]) is None
 
 
-def test_a_job_of_other_arithmetic_runs_where_it_is(workflow, monkeypatch):
-    monkeypatch.setattr(preloaded.arithmetic, "named", lambda wish: f"{wish} here")
+def test_a_job_whose_libraries_are_pinned_otherwise_runs_where_it_is(workflow, monkeypatch):
+    monkeypatch.setattr(preloaded.arithmetic, "pin", lambda: "portable but for MKL_CBWR=AVX")
     assert preloaded.run_preloaded(["stage", "--help"]) is None
 
 

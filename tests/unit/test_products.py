@@ -6,13 +6,9 @@ import os
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import torch
 
-from fedrepro.core.errors import FedreproError
-from fedrepro.machine import products as checks
-from fedrepro.machine.observation import Observation
 from fedrepro.products.arrays import LARGE, add_product, affine, multiplied
 from fedrepro.products.exponentials import exponential, log_sum_exp, logarithm, root
 
@@ -96,17 +92,6 @@ def test_exponentials_are_those_of_torch():
     assert torch.autograd.gradcheck(logarithm, drawn(6).abs().add(0.1).requires_grad_())
 
 
-def test_right_products_are_asked_for_once(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    asked = []
-    monkeypatch.setattr(checks, "_scipy", lambda: asked.append(1) or {"scipy sgemm": np.matmul})
-    monkeypatch.setattr(checks, "_numpy", dict)
-    monkeypatch.setattr(checks, "_torch", lambda device: {})
-    checks.require_right()
-    checks.require_right()
-    assert asked == [1]
-
-
 def test_of_jobs_that_need_the_same_code_one_compiles_it(tmp_path):
     code = (
         "import numpy as np; from fedrepro.training.drawn import softplus\n"
@@ -116,23 +101,3 @@ def test_of_jobs_that_need_the_same_code_one_compiles_it(tmp_path):
     start = [sys.executable, "-c", code]
     jobs = [subprocess.Popen(start, env=given, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert sorted(job.communicate()[0].strip() for job in jobs) == ["0", "0", "1"]
-
-
-def test_a_wrong_product_is_one_sentence(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(checks, "rightness", lambda name, _: Observation(name, "WRONG", wrong=True))
-    with pytest.raises(FedreproError, match=r"numpy matmul: WRONG; or set arithmetic to portable"):
-        checks.require_right()
-    assert not list(tmp_path.rglob("right-*"))
-
-
-def test_a_native_job_says_so_in_its_origin(tmp_path):
-    code = (
-        "from fedrepro.cli.main import main; from fedrepro.core import arithmetic as a\n"
-        "try: main(['stage', 'train', '--arithmetic', 'native', '--help'])\n"
-        "except SystemExit: print('==', a.taken())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True
-    )
-    assert done.stdout.splitlines()[-1] == "== native"

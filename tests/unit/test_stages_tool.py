@@ -85,3 +85,12 @@ def test_nothing_is_begun_when_the_time_is_up(tool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert tool.run(tool.jobs_of(COMMANDS[:1]), 1, 0.0) == 1
     assert not Path("logs").exists()
+
+
+def test_as_many_jobs_run_at_once_as_the_process_may_use(tool, tmp_path, monkeypatch):
+    (tmp_path / "jobs.json").write_text("[]")
+    given = []
+    monkeypatch.setattr(tool, "usable_cores", lambda: 3)
+    monkeypatch.setattr(tool, "run", lambda jobs, at_once, seconds: given.append(at_once) or 0)
+    tool.main(["run", str(tmp_path / "jobs.json")])
+    assert given == [3]

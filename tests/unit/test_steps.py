@@ -49,7 +49,7 @@ NAMED = {
 @pytest.mark.skipif(not shutil.which("qemu-x86_64"), reason="no qemu plays another processor")
 @pytest.mark.parametrize("processor", PLAYED)
 def test_another_processor_computes_the_same(processor):
-    """The code is made here, once for both, under the name that it has in portable arithmetic."""
+    """The code is made here, once for both, under a name that both processors have."""
 
     def compiled_here(_):
         subprocess.run(WORDS, env=os.environ | NAMED, check=True, stdout=subprocess.DEVNULL)

@@ -143,7 +143,7 @@ def unknown_paper(told, files):
     told["paper"] = "minor"
 
 
-def in_native_arithmetic(told, files):
+def as_a_reference(told, files):
     told["says"] = SAYS | {"reference": True}
 
 
@@ -154,7 +154,7 @@ def in_native_arithmetic(told, files):
         (other_settings, "unknown parameter 'trim'"),
         (other_label_and_parameter, "cannot set 'epochs', by which it would stand on another gro"),
         (other_training, "cannot set 'training'"),
-        (in_native_arithmetic, "cannot set 'reference'"),
+        (as_a_reference, "cannot set 'reference'"),
         (other_origin, "its origin is not that of its files"),
         (other_machine, "its origin is not that of its files"),
         (other_seed, "lacks results/tiny/seed=1/"),

@@ -179,7 +179,7 @@ def test_nothing_half_written_stays(finished):
     assert not list(finished.rglob("checkpoints"))
 
 
-@pytest.mark.skipif(not exact.PORTABLE, reason="not in portable arithmetic")
+@pytest.mark.skipif(not exact.PORTABLE, reason="libraries are not pinned")
 def test_bytes_of_all_metrics_are_those_in_the_repository(finished):
     golden = {k: v for k, v in exact.kept().items() if k.startswith("tiny ")}
     found = {f"tiny {path}": value for path, value in exact.of_tiny(finished).items()}

@@ -57,7 +57,7 @@ onstart:
     # for jobs of this machine only: elsewhere the environment of a job may be another one
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
         jobs = hooks.waiting_jobs(workflow)
-        lifeline = preload.start(jobs, getattr(CONFIG.arithmetic, CONFIG.scale))
+        lifeline = preload.start(jobs)
     if workflow.is_main_process and workflow.local_exec:
         hooks.lift_limit(workflow)
 
@@ -66,6 +66,12 @@ onerror:
     if workflow.is_main_process:
         hooks.forget(workflow, kept.put_back())
         say_again(log)
+
+
+try:
+    hooks.join(workflow, onstart, onerror)
+except FedreproError as error:
+    raise WorkflowError(str(error)) from None
 
 
 def folder_of(kinds):
@@ -172,18 +178,9 @@ def resolved(*kinds):
     return meaning
 
 
-def unusual_arithmetic(wildcards):
-    """The arithmetic of a scale as options of a stage; none where it is portable."""
-    arithmetic = getattr(CONFIG.arithmetic, wildcards.scale)
-    return [] if arithmetic == "portable" else ["--arithmetic", arithmetic]
-
-
 def scenario_options(wildcards):
-    """The scenario as options of a stage, and its arithmetic where it is not the usual one.
-
-    So to change it computes again, and what is there from before it was named stays.
-    """
-    return unusual_arithmetic(wildcards) + [
+    """The scenario as options of a stage."""
+    return [
         part
         for kind in kinds_of(wildcards)
         for part in (f"--{kind}", full_token(wildcards, kind))

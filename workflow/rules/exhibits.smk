@@ -89,9 +89,7 @@ rule models:
         seed=CONFIG.seed,
         trials=CONFIG.granularity.trials_per_job,
         clients=CONFIG.granularity.clients_per_job,
-        device=lambda wildcards: " ".join(
-            [CONFIG.device, *unusual_arithmetic(wildcards)]
-        ),
+        device=CONFIG.device,
     message:
         "keeping the chosen models of {wildcards.paper} {wildcards.exhibit}"
     shell:

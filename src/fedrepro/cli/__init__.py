@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from fedrepro.core import outside
 
 CONFIG = "config/config.yaml"
+KILLED = (
+    "fedrepro: the system killed a job, which it does when memory runs out: let one job do less "
+    "(`granularity`), or fewer run at once (`--cores`), and start again"
+)
 
 
 def hand_over(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
@@ -50,7 +54,11 @@ def name_configured() -> None:
 
 
 def put_on_path() -> None:
-    """Let jobs find the `fedrepro` command also where the environment is not activated."""
+    """Let jobs find the `fedrepro` command also where the environment is not activated.
+
+    Nor do they take a file of the run's folder, such as `queue.py`, for a library of that name.
+    """
+    os.environ["PYTHONSAFEPATH"] = "1"
     folder = os.path.dirname(sys.executable)
     if folder not in os.environ["PATH"].split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([folder, os.environ["PATH"]])
@@ -62,11 +70,12 @@ def say_again(logs: str | list[str]) -> None:
     Snakemake prints what it knows of a failed job around them, which may be thousands of file
     names. logs: Snakemake's own log files; one in its early versions.
     """
+    killed = ("exit status 137.", "<Signals.SIGKILL: 9>.")
     sentences: dict[str, None] = {}
     for log in [logs] if isinstance(logs, str) else logs:
         with open(log, encoding="utf-8", errors="replace") as file:
-            sentences |= dict.fromkeys(
-                line.rstrip() for line in file if line.startswith("fedrepro: ")
-            )
+            for line in map(str.rstrip, file):
+                if line.startswith("fedrepro: ") or line.endswith(killed):
+                    sentences[KILLED if line.endswith(killed) else line] = None
     if sentences:
         atexit.register(print, *sentences, sep="\n", file=sys.stderr)

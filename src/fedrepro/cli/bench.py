@@ -18,7 +18,7 @@ def names() -> list[str]:
     return [
         path.stem
         for path in sorted(FOLDER.glob("*.py"))
-        if f"fedrepro bench {path.stem}" in path.read_text()
+        if f"fedrepro bench {path.stem}" in path.read_text(encoding="utf-8")
     ]
 
 
@@ -33,7 +33,9 @@ def overview() -> str:
     require_clone()
     lines = ["Usage: fedrepro bench NAME [OPTIONS]; bench NAME --help says what it measures.", ""]
     for name in names():
-        docstring = ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text("utf-8"))) or ""
+        docstring = (
+            ast.get_docstring(ast.parse((FOLDER / f"{name}.py").read_text(encoding="utf-8"))) or ""
+        )
         lines.append(f"  {name:11} {' '.join(docstring.split(chr(10) * 2)[0].split())}")
     return "\n".join(lines)
 

@@ -100,8 +100,10 @@ def documents() -> dict[Path, str]:
         for page in (path for name, path in pages.items() if name.partition("-")[0] == paper):
             parts.append((page, FROM_PRINTED, partial(printed_verdicts, paper)))
     for path, mark, part in parts:
-        if path.exists() and mark in path.read_text():
-            texts[path] = _with_part(texts.get(path) or path.read_text(), mark, part())
+        if path.exists() and mark in path.read_text(encoding="utf-8"):
+            texts[path] = _with_part(
+                texts.get(path) or path.read_text(encoding="utf-8"), mark, part()
+            )
     drawn = sorted(RECORD.glob(f"paper/*/{CLAIMS}"))
     if drawn and Path("docs/figures").is_dir():
         by_paper = {name_of(path.parent.name): of_claims(_claims(path)) for path in drawn}

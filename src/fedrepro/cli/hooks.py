@@ -12,6 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from fedrepro.cli import CONFIG
+from fedrepro.core.errors import FedreproError
+
 TESTED = "9."  # envs/requirements.txt has the version, pyproject.toml the series
 
 
@@ -43,6 +46,33 @@ def lift_limit(workflow: Any) -> bool:
         return False
     scheduler.job_rate_limiter = None
     return True
+
+
+def join(workflow: Any, onstart: Any, onerror: Any) -> None:
+    """As a module of another workflow, have our handlers run beside those of that workflow.
+
+    Snakemake leaves out the handlers of a module, and jobs would be slow. Errors: FedreproError for
+    a module whose jobs would not find their files.
+    """
+    try:
+        if not tested() or workflow.modifier.is_main_snakefile():
+            return
+        moved = workflow.modifier.path_modifier.replace_prefix
+        before = {name: getattr(workflow, name) for name in ("_onstart", "_onerror")}
+    except AttributeError:
+        return
+    if any(moved(path, None) != path for path in ("results/x", "reports/x")):
+        raise FedreproError(
+            "the module fedrepro takes no `prefix` and no `replace_prefix`, because its jobs name "
+            "files of results/ and reports/ themselves: leave them out"
+        )
+    if not Path(CONFIG).is_file():
+        raise FedreproError(
+            f"the module fedrepro reads {CONFIG}, which is missing: run `fedrepro start FOLDER` "
+            "and copy its folder config here"
+        )
+    for ours, (name, theirs) in zip((onstart.func, onerror.func), before.items(), strict=True):
+        setattr(workflow, name, lambda log, both=(theirs, ours): [run(log) for run in both])
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:

@@ -27,6 +27,7 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
     """No command ends in a traceback: it is shown before the sentence where `--debug` is given."""
     interrupts: list[int] = []
     before = None
+    _make_printable()
     try:
         before = _note_interrupts(interrupts)
         status = run(list(arguments))
@@ -47,6 +48,16 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
             import signal
 
             signal.signal(signal.SIGINT, before)
+
+
+def _make_printable() -> None:
+    """Print `?` for a letter that the terminal lacks, and nothing where an output is closed."""
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # a file that is opened later must not take its number
+            setattr(sys, name, open(os.devnull, "r+", encoding="utf-8"))  # noqa: SIM115
+        elif name != "stdin" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def _note_interrupts(seen: list[int]) -> Callable[..., object] | None:
@@ -102,8 +113,7 @@ def _here(command: list[str]) -> int:
     from fedrepro.core.provenance import loaded
 
     arguments = [argument for argument in command if argument != DEBUG]
-    if arguments[:1] == ["stage"]:
-        arithmetic.named(arithmetic.of_words(arguments))
+    arithmetic.pin()
     loaded()  # what is stamped into files is what is loaded from here on
     name_configured()
     if arguments[:1] == ["stage"]:

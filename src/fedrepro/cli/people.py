@@ -240,7 +240,7 @@ app.command(hidden=True)(describe)
 
 
 def _text(path: Path) -> str:
-    return path.read_text() if path.exists() else ""
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 @app.command()

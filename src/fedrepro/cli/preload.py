@@ -72,10 +72,8 @@ PATIENCE = 5.0  # seconds for a request to come in whole
 PR_SET_PDEATHSIG = 1
 
 
-def start(jobs: int, wish: str = arithmetic.PORTABLE) -> int | None:
+def start(jobs: int) -> int | None:
     """Start the process for this workflow and tell jobs where it is, through their environment.
-
-    wish: the arithmetic of its jobs; those of another one start by themselves.
 
     Returns the writing end of the pipe that keeps it alive, or None if so few jobs are to run that
     each may as well start by itself, it is switched off (by FEDREPRO_PRELOAD=0) or this is not
@@ -93,9 +91,9 @@ def start(jobs: int, wish: str = arithmetic.PORTABLE) -> int | None:
     reading, writing = os.pipe()
     one_thread = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS")}
     subprocess.Popen(
-        [sys.executable, "-m", "fedrepro.cli.preload", str(listener.fileno()), str(reading)],
+        [sys.executable, "-P", "-m", "fedrepro.cli.preload", str(listener.fileno()), str(reading)],
         pass_fds=(listener.fileno(), reading),
-        env={**os.environ, **one_thread, arithmetic.WISH: wish},
+        env={**os.environ, **one_thread},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,  # Ctrl-C on the terminal is for the near ends to pass on
@@ -265,7 +263,10 @@ def strange_threads() -> set[str]:
 
 
 def _thread_name(task: str) -> Iterator[str]:
-    with contextlib.suppress(FileNotFoundError), open(f"/proc/self/task/{task}/comm") as file:
+    with (
+        contextlib.suppress(FileNotFoundError),
+        open(f"/proc/self/task/{task}/comm", encoding="utf-8") as file,
+    ):
         yield file.read().strip()
 
 
@@ -337,7 +338,7 @@ def main(listening: int, lifeline: int) -> None:
     """
     outside.name_files(())
     listener = socket.socket(fileno=listening)
-    own_identity = identity(provenance.loaded().whole.digest, arithmetic.taken())
+    own_identity = identity(provenance.loaded().whole.digest, arithmetic.pin())
     server = Server(listener, lifeline, own_identity)
     load(lambda: server.serve(0))
     if identity(sources.digest(sources.on_disk()), arithmetic.taken()) != own_identity:

@@ -41,7 +41,10 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
             signal.signal(number, lambda caught, _: _forward(channel, caught))
         answer = _read_all(channel)
     if not answer:
-        print("fedrepro: the preloaded process is gone, and the job with it", file=sys.stderr)
+        print(
+            "fedrepro: the preloaded process is gone, and the job with it; memory may have run out",
+            file=sys.stderr,
+        )
         return 1
     return int(answer)
 
@@ -68,11 +71,10 @@ def suits(arguments: Sequence[str]) -> bool:
 
 
 def identity(digest: str, branches: str) -> str:
-    """Which Python, which arithmetic and which fedrepro, with the digest of all of its files.
+    """Which Python, how its libraries are pinned, and which fedrepro, with a digest of its files.
 
-    A job of another environment is not handed over, nor is one of other arithmetic than that which
-    the libraries of the far end have taken, nor one whose sources on disk are no longer what it
-    has loaded.
+    A job of another environment is not handed over, nor is one whose libraries are pinned
+    otherwise, nor one whose sources on disk are no longer what the far end has loaded.
     """
     return f"{sys.prefix}:{branches}:{sources.PACKAGE}:{digest}"
 
@@ -81,7 +83,7 @@ def request(arguments: Sequence[str]) -> bytes:
     """A job as bytes: its length, then fields that end with a zero byte."""
     mask = os.umask(0)
     os.umask(mask)
-    branches = arithmetic.named(arithmetic.of_words(arguments))
+    branches = arithmetic.pin()
     variables = [key + b"=" + value for key, value in os.environb.items()]
     job_identity = identity(sources.digest(sources.on_disk()), branches)
     fields = [

@@ -109,7 +109,9 @@ def _runs(prefix: str, folder: str) -> dict[str, int]:
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
     """A command of SLURM; what is not there, or does not answer, fails with a word on it."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+        return subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE
+        )
     except OSError as error:
         return subprocess.CompletedProcess(command, 1, "", f"{command[0]}: {error.strerror}")
     except subprocess.TimeoutExpired:

@@ -30,10 +30,6 @@ def run_stage(argv: Sequence[str]) -> int:
         arguments(subparser)
     options = parser.parse_args(argv)
     _limit_threads(options.threads)
-    if getattr(options, "arithmetic", "") == "native":
-        from fedrepro.machine.products import require_right
-
-        require_right()
     _require_unread(options)
     STAGES[options.stage][2](options)
     from fedrepro.core.provenance import say_what_it_took
@@ -152,12 +148,6 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "trials": {"required": True, "help": "range of trials, such as 0-9, or 3"},
     "clients": {"required": True, "help": "range of clients, such as 0-24"},
     "seed": {"type": int, "default": 0, "help": "seed of every draw"},
-    "arithmetic": {
-        "default": "portable",
-        "choices": ["portable", "native"],
-        "help": "branches of the libraries: those of every x86-64 processor with AVX2, or the "
-        "widest ones of this machine",
-    },
     "device": {"default": "cpu", "choices": ["cpu", "cuda"], "help": "where to compute"},
     "checkpoint_seconds": {
         "type": float,
@@ -373,7 +363,7 @@ def _with(*names: str) -> Callable[[argparse.ArgumentParser], None]:
     return lambda parser: _add(parser, *names)
 
 
-COMPUTE = ("data", "members", "trials", "seed", "device", "arithmetic", "out", "timings")
+COMPUTE = ("data", "members", "trials", "seed", "device", "out", "timings")
 OF_PLAN = ("scale", "seed", "trials_per_job")
 IN_ROUNDS = ("method", "checkpoint_seconds", "measure_every", "evaluate", "follow", *COMPUTE)
 
@@ -435,7 +425,7 @@ STAGES: dict[str, Stage] = {
     ),
     "models": (
         "the chosen global models of an exhibit's one-shot methods",
-        _with(*OF_PLAN, "clients_per_job", "exhibit", "reports", "device", "arithmetic", "out"),
+        _with(*OF_PLAN, "clients_per_job", "exhibit", "reports", "device", "out"),
         _models,
     ),
     "claims": (

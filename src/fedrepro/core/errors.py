@@ -69,7 +69,7 @@ DISK = {
     errno.EISDIR: TAKEN,
     errno.EEXIST: TAKEN,
 }
-NO_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it
+NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc")  # as torch and the system say it
 
 
 def disk_error(error: OSError, path: object) -> FedreproError | None:
@@ -104,7 +104,7 @@ def sentence_for(error: Exception) -> FedreproError | None:
             f"this takes {lacking}, which is not installed here: pip install "
             f"'fedrepro[{EXTRAS[lacking]}]'"
         )
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno != errno.ENOMEM:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
         if full or not error.filename:
             return disk_error(error, error.filename or "a file") if full else None

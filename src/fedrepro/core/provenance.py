@@ -119,7 +119,8 @@ def _git(*arguments: str) -> str:
         cwd=sources.PACKAGE,
         env=environment,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=True,
         timeout=10,
     ).stdout
@@ -261,7 +262,7 @@ def machine() -> dict[str, Any]:
     """The machine in words; no host name, and nothing that changes from job to job."""
     cpu = platform.processor() or platform.machine()
     try:
-        with open("/proc/cpuinfo") as file:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
             cpu = next((x.split(":")[1].strip() for x in file if "model name" in x), cpu)
     except OSError:
         pass

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedrepro.core.provenance import versions
+from fedrepro.machine.cores import usable_cores
 from fedrepro.machine.observation import Observation
 
 GIB = 2**30
@@ -81,7 +82,7 @@ def processor(cpuinfo: Path | None = None) -> Observation:
 def cores() -> Observation:
     """How many there are, and how many this process may use."""
     total = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else total
+    usable = usable_cores()
     fewer = f", {usable} of them for this process" if usable < total else ""
     return Observation("cores", f"{total}{fewer}")
 
@@ -130,7 +131,8 @@ def slurm() -> Observation:
         output = subprocess.run(
             ["scontrol", "show", "config"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=SLURM_SECONDS,
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:

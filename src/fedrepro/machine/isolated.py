@@ -88,7 +88,7 @@ def run(
             env={**variables, **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=seconds,
             check=False,

@@ -7,21 +7,13 @@ roundoff u, is off by at most γₙ Σ |aᵢ bᵢ| with γₙ = n u / (1 − n u
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedrepro.core.errors import FedreproError
-from fedrepro.core.provenance import machine, versions
-from fedrepro.core.sources import digest_of
-from fedrepro.machine.libraries import STEERING
 from fedrepro.machine.observation import Observation, why
 
 Array = npt.NDArray[np.float32]
@@ -266,27 +258,3 @@ def checked(name: str, product: Product) -> Observation:
             wrong=True,
         )
     return Observation(name, f"{text}; the same bytes wherever matrices lie")
-
-
-COMPUTING = ("torch linear", "torch conv2d", "numpy matmul", "scipy sgemm")
-
-
-def require_right() -> None:
-    """Check once for a machine that products by its widest branches are right.
-
-    Older builds of OpenBLAS err on some processors. Errors: FedreproError for a wrong product.
-    What was found right is remembered in the user's cache, by processor, versions and variables.
-    """
-    steering = sorted(f"{k}={v}" for k, v in os.environ.items() if STEERING.fullmatch(k))
-    about = json.dumps([machine(), versions(), steering], sort_keys=True)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    mark = cache / "fedrepro" / f"right-{digest_of(about.encode())}"
-    if mark.exists():
-        return
-    for load in (_numpy, _scipy, lambda: _torch("cpu")):
-        for name, product in load().items():
-            if name in COMPUTING and (observation := rightness(name, product)).wrong:
-                raise FedreproError(f"{name}: {observation.words}; or set arithmetic to portable")
-    with contextlib.suppress(OSError):  # asked again next time
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()

@@ -202,7 +202,7 @@ def in_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None
     by_method: dict[str, dict[int, float]] = {}
     for method, number, mean in zip(rows["method"], rows["rounds"], rows["mean"], strict=True):
         by_method.setdefault(str(method), {})[int(number)] = float(mean)
-    title = json.loads(path.with_suffix(".json").read_text())["title"]
+    title = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))["title"]
     return AfterRounds(title, int(rows["trials"].min()), by_method)
 
 

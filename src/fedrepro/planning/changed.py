@@ -24,7 +24,7 @@ FOOTER = 1 << 16
 
 def changed_components(plan: Plan) -> list[str]:
     """A sentence for each component that changed since results of a plan were computed with it,
-    and one if some are of other arithmetic than the plan's.
+    and one if libraries that were not pinned computed some of them.
 
     The first file of every run that is there tells. Results of before these digests were kept
     tell nothing.
@@ -32,7 +32,6 @@ def changed_components(plan: Plan) -> list[str]:
     now: dict[str, str] = {}
     stale: dict[str, int] = {}
     other = 0
-    wish = getattr(plan.config.arithmetic, plan.scale)
     for run, trials in plan.trials.items():
         stamp = _stamp(plan.run_files(run, trials)[0])
         for name, kept in component_files(stamp):
@@ -40,8 +39,7 @@ def changed_components(plan: Plan) -> list[str]:
             # another version runs again by itself
             same_version = kept.split()[0] == now[name].split()[0]
             stale[name] = stale.get(name, 0) + (same_version and kept != now[name])
-        # what was computed as portable runs again by itself where native is asked for
-        other += wish == PORTABLE and run.scenario is not None and arithmetic_of(stamp) != PORTABLE
+        other += run.scenario is not None and arithmetic_of(stamp) != PORTABLE
     sentences = [_sentence(name, runs, now[name]) for name, runs in sorted(stale.items()) if runs]
     return [*sentences, _of_other(other, plan.scale)] if other else sentences
 
@@ -65,7 +63,7 @@ def component_files(stamp: bytes) -> Iterator[tuple[str, str]]:
 
 
 def arithmetic_of(stamp: bytes) -> str:
-    """The arithmetic of a table; empty for one of before it was named, portable for none."""
+    """How the libraries of a table were pinned; empty if it does not say, portable for no table."""
     match = ARITHMETIC.search(stamp)
     if match:
         return match[1].decode()
@@ -91,7 +89,7 @@ def _sentence(name: str, runs: int, now: str) -> str:
 
 def _of_other(runs: int, scale: str) -> str:
     return (
-        f"{runs} of the runs at scale {scale} in results are not of portable arithmetic, and stay: "
-        "their last digits may differ from what other machines compute; to compute them again, "
-        "remove them"
+        f"{runs} of the runs at scale {scale} in results were computed by libraries that were not "
+        "pinned, and stay: their last digits may differ from what other machines compute; to "
+        "compute them again, remove them"
     )

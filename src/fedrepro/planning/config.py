@@ -47,17 +47,6 @@ class Granularity(Strict):
     )
 
 
-Branches = Literal["portable", "native"]
-
-
-class Arithmetic(Strict):
-    """By which branches of the libraries each scale computes, from local training on."""
-
-    tiny: Branches = Field("portable", description="of scale tiny")
-    quick: Branches = Field("portable", description="of scale quick")
-    paper: Branches = Field("portable", description="of scale paper")
-
-
 class Config(Strict):
     """config/config.yaml: which scale and exhibits, how much one job does, where data come from."""
 
@@ -75,12 +64,6 @@ class Config(Strict):
         "environment variable FEDREPRO_MIRROR wins over it",
     )
     device: Literal["cpu", "cuda"] = Field("cpu", description="where training and matching run")
-    arithmetic: Arithmetic = Field(
-        default_factory=lambda: Arithmetic.model_validate({}),
-        description="by scale, portable: the same bytes on every x86-64 processor with AVX2; "
-        "native: the widest branches of this machine, whose bytes others may not have. To change "
-        "it computes again what is trained or rests on it; docs/origin.md says what is promised",
-    )
     granularity: Granularity = Field(
         default_factory=lambda: Granularity.model_validate({}),
         description="how much one job does",
@@ -414,6 +397,10 @@ def _sentence(
     first = problems[0]
     at = _place(values, first["loc"])
     if first["type"] == "extra_forbidden":
+        if first["loc"] == ("arithmetic",) and model is Config:
+            return FedreproError(
+                f"{where}: remove the key 'arithmetic': everything is computed as under portable"
+            )
         return unknown("key", str(first["loc"][-1]), model.model_fields, where)
     if first["type"] == "missing":
         missing = ".".join(str(part) for part in first["loc"])

@@ -158,9 +158,9 @@ def _verdict(key: str, rows: Sequence[CsvDifference], same_bytes: bool) -> str:
 
 
 def _judged(rows: Sequence[CsvDifference], mine: str, kept: str) -> str:
-    """By what a difference is judged: bytes in the same portable arithmetic, else the spread."""
+    """By what a difference is judged: bytes where libraries were pinned, else the spread."""
     if mine == kept == PORTABLE:
-        return "; both are of portable arithmetic, in which equal sources and data give equal bytes"
+        return "; libraries of both were pinned, and then equal sources and data give equal bytes"
     known = [row.errors for row in rows if row.errors is not None]
     within = sum(errors <= ERRORS for errors in known)
     return f"; {within} of {len(known)} are within {ERRORS} combined standard errors"

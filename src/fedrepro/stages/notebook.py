@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from fedrepro.core import outside, sources
 from fedrepro.core.errors import FedreproError
+from fedrepro.machine.cores import usable_cores
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.forecast import notes_of
@@ -76,9 +77,9 @@ def run(
 
     A row per point, method, metric and split: mean, sd and number of trials, the value of each
     trial and the chosen setting; for a leaderboard, such as arena/1, a row per method. `attrs` has
-    the file that people look at. folder: made by `start`, or the root of the repository. cores: all
-    by default. What should be known before is a warning. Errors: FedreproError without Snakemake,
-    and with the sentence of what failed.
+    the file that people look at. folder: made by `start`, or the root of the repository. cores: by
+    default all that this process may use. What should be known before is a warning. Errors:
+    FedreproError without Snakemake, and with the sentence of what failed.
     """
     with _within(folder):
         config = load_config()
@@ -174,9 +175,11 @@ def _compute(target: str, cores: int | None) -> None:
             "to compute an exhibit takes Snakemake, which is not installed here: "
             "pip install 'fedrepro[workflow]'"
         )
-    count = str(cores or os.cpu_count() or 1)
-    command = [sys.executable, "-m", "snakemake", "--cores", count, target]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    count = str(cores or usable_cores())
+    command = [sys.executable, "-P", "-m", "snakemake", "--cores", count, target]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace"
+    )
     if done.returncode == 0:
         return
     lines = (done.stderr + done.stdout).splitlines()

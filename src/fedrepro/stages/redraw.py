@@ -151,5 +151,5 @@ def _paired(exhibit: Exhibit, numbers: pd.DataFrame) -> pd.DataFrame:
 def _forget(base: Path, files: ExhibitFiles) -> None:
     """Remove images of what is a table now: they are no longer among its files."""
     for suffix in (".svg", ".png", ".html", ".md", ".tex", ".printed.csv"):
-        if suffix not in json.loads(Path(f"{base}{RUN}").read_text())["files"]:
+        if suffix not in json.loads(Path(f"{base}{RUN}").read_text(encoding="utf-8"))["files"]:
             Path(f"{base}{suffix}").unlink(missing_ok=True)

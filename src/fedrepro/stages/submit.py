@@ -183,7 +183,7 @@ def described_by(folder: Path, file: str, name: str, by: str) -> ToldMethod:
     out = folder / "out"
     out.mkdir(exist_ok=True)
     ended = isolated.run(
-        [sys.executable, "-m", "fedrepro", "describe", file, f"out/{DESCRIBED}"],
+        [sys.executable, "-P", "-m", "fedrepro", "describe", file, f"out/{DESCRIBED}"],
         by=by, folder=folder, write=[out], seconds=LOADED,
     )  # fmt: skip
     if ended.returncode:

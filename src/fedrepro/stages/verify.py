@@ -196,13 +196,13 @@ def _require_comparable(archive: Path, sources: Sequence[dict[str, Any]]) -> Non
     """Errors: FedreproError where bytes could differ though everybody was honest."""
     if arithmetic.taken() != arithmetic.PORTABLE:
         raise FedreproError(
-            f"nothing can be compared here, where the arithmetic is {arithmetic.taken()}: verify "
-            "on an x86-64 processor with AVX2, without variables of one's own for its libraries"
+            f"nothing can be compared here, where libraries are {arithmetic.taken()}: verify on an "
+            "x86-64 processor with AVX2, and unset variables that steer its libraries"
         )
     for made in origins(sources):
         if made.get("arithmetic") != arithmetic.PORTABLE or made.get("device") != "cpu":
             raise FedreproError(
-                f"{archive} cannot be verified: its arithmetic is {made.get('arithmetic')}, on "
+                f"{archive} cannot be verified: its libraries were {made.get('arithmetic')}, on "
                 f"{made.get('device')}, and such bytes are those of one machine; it can be entered "
                 "as reported (--runs 0)"
             )
@@ -237,7 +237,7 @@ def _differs(plan: Plan, entry: EntryRun, submitted: Submitted, work: Path, here
     }
     try:
         ended = isolated.run(
-            [sys.executable, "-m", "fedrepro", "stage", *job.words],
+            [sys.executable, "-P", "-m", "fedrepro", "stage", *job.words],
             by=here.by, folder=work, write=[out], seconds=here.seconds, env=env,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
@@ -336,7 +336,9 @@ def _boards(entry: Submission, file: ExhibitFile, reports: Path) -> list[_Board]
         place = entries_folder(scale, entry.paper, version) / entry.method.name
         boards.append(_Board(version, keys, place))
         drawn = scale / entry.paper / f"{version}.csv"
-        labels = set(read_csv(drawn.read_text())["method"]) if drawn.is_file() else set()
+        labels = (
+            set(read_csv(drawn.read_text(encoding="utf-8"))["method"]) if drawn.is_file() else set()
+        )
         if (place / VERDICT).exists():
             labels.discard(read_json_of(place / VERDICT, {"label": str})["label"])
         if entry.label in labels:

@@ -1,0 +1,39 @@
+"""How many processors this process was given, which may be fewer than the machine has.
+
+The Makefile runs this file before there is an environment: it imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import os
+
+CGROUPS = "/sys/fs/cgroup"
+
+
+def usable_cores(cgroups: str = CGROUPS, own: str = "/proc/self/cgroup") -> int:
+    """Count those of the affinity (`taskset`, SLURM), or fewer where a control group allows fewer.
+
+    A limit on processor time, as of `docker --cpus`, counts down to whole processors, at least 1.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)  # not on a Mac
+    given = len(affinity(0)) if affinity else os.cpu_count() or 1
+    folder = next((line[3:] for line in _read(own).splitlines() if line.startswith("0::")), "/")
+    while True:
+        quota, _, period = _read(f"{cgroups}{folder.rstrip('/')}/cpu.max").partition(" ")
+        if quota.isdecimal() and period.strip().isdecimal():
+            given = max(1, min(given, int(quota) // int(period)))
+        if folder in ("/", ""):
+            return given
+        folder = os.path.dirname(folder)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    print(usable_cores())

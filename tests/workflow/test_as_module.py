@@ -1,0 +1,70 @@
+"""The workflow as a module of another one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import loaded
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SNAKEFILE = """
+configfile: "config/config.yaml"
+
+onstart:
+    open("theirs", "w").close()
+
+module fedrepro:
+    snakefile: "{root}/workflow/Snakefile"
+    config: config{more}
+
+use rule * from fedrepro as fedrepro_*
+"""
+PARTITIONS = "results/tiny/seed=0/partitions/dataset=digits/partition={}/trials=0-1"
+
+pytestmark = pytest.mark.workflow
+
+
+@pytest.fixture
+def folder(tmp_path):
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    return tmp_path
+
+
+def run(folder: Path, *words: str, more: str = "") -> loaded.Done:
+    (folder / "Snakefile").write_text(SNAKEFILE.format(root=ROOT, more=more))
+    own = {k: v for k, v in os.environ.items() if k != "FEDREPRO_PRELOAD"}
+    return loaded.snakemake(folder, ["--cores", "1", *words], own)
+
+
+def test_jobs_of_a_module_are_preloaded_and_handlers_of_both_run(folder):
+    targets = [f"{PARTITIONS.format(p)}/partition.parquet" for p in ("pooled", "iid+clients~2")]
+    done = run(folder, "--config", "scale=tiny", "--", *targets)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (folder / "theirs").exists()
+    log = next((folder / "results/tiny/logs/partitions").rglob("dataset=digits/*/*.log"))
+    peak = re.search(r"peak, (\d+) MiB", log.read_text())
+    assert peak
+    assert int(peak[1]) > 300  # with all packages loaded
+
+
+@pytest.mark.parametrize(
+    ("more", "without", "why"),
+    [
+        ('\n    prefix: "sub"', "", "takes no `prefix`"),
+        ('\n    replace_prefix: {"results/": "elsewhere/"}', "", "takes no `prefix`"),
+        ("", "config/config.yaml", "reads config/config.yaml, which is missing"),
+    ],
+)
+def test_what_a_module_cannot_do_is_said_before_any_job(folder, more, without, why):
+    if without:
+        (folder / without).rename(folder / "other.yaml")
+    start = ["--configfile", "other.yaml"] if without else []
+    done = run(folder, "-n", *start, "--config", "scale=tiny", more=more)
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    assert why in said
+    assert "Traceback" not in said
