@@ -54,21 +54,6 @@ def record(
         say(f"recorded: {path}")
 
 
-def crate(
-    keys: Annotated[
-        list[str] | None,
-        typer.Argument(help="recorded exhibits such as pfnm/figure-2a; none: all there are"),
-    ] = None,
-    scale: Scale = "paper",
-    source: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
-    out: Annotated[Path, typer.Option(help="zip to write")] = Path("crate.zip"),
-) -> None:
-    """The record as a Provenance Run Crate: files, data, code and commands with their digests."""
-    from fedrepro.record.crate import write_crate
-
-    say(f"{out}: {write_crate(scale, keys or (), out, source)} exhibits")
-
-
 def restore(
     keys: Annotated[list[str], typer.Argument(help="exhibits such as fedavg/table-1")],
     scale: Scale = "quick",

@@ -87,7 +87,6 @@ EXTRAS = {
     "myst_parser": "site",
     "sphinx": "site",
     "vl_convert": "site",
-    "rocrate": "crate",
 }
 
 
