@@ -669,39 +669,6 @@ def test_a_truncated_artifact_is_one_sentence_and_mended_by_deleting_it(finished
     assert (folder / figure).read_bytes() == (finished / figure).read_bytes()
 
 
-def test_finished_runs_of_another_machine_are_not_computed_again(finished, tmp_path):
-    """Two of them were not finished there; here these alone are, and the numbers are the same."""
-    there, here = copy_of(finished, tmp_path), checkout(tmp_path / "here")
-    key, archive = FIGURES[1], f"reports/record/tiny/{FIGURES[1]}.runs.tar.xz"
-    left = [
-        next(there.glob(f"results/tiny/seed=0/{tree}/*=dirichlet+clients~4/**/metrics.parquet"))
-        for tree in ("metrics/dataset=digits", "federated/dataset=digits")
-    ]
-    for path in left:
-        path.unlink()
-    assert archive in fedrepro(there, "record", key, "--scale=tiny", "--unfinished")
-    (here / archive).parent.mkdir(parents=True)
-    shutil.copy(there / archive, here / archive)
-    fedrepro(here, "restore", key, "--scale=tiny")
-    figure = f"reports/tiny/{key}.csv"
-    computed = {path for path in made_anew(here, figure) if path.endswith("metrics.parquet")}
-    assert computed == {str(path.relative_to(there)) for path in left}
-    run(here, figure)
-    assert (here / figure).read_bytes() == (finished / figure).read_bytes()
-    fedrepro(here, "record", key, "--scale=tiny")
-    assert not (here / archive).exists()
-    taken = json.loads((here / archive.replace("runs.tar.xz", "run.json")).read_text())
-    assert taken["seconds"].keys() == {"train", "aggregate", "federate"}
-
-
-def fedrepro(folder: Path, *words: str) -> str:
-    done = loaded.python(
-        ["-m", "fedrepro", *words], folder, environment(PYTHONPATH=str(folder / "src"))
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
 def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
     drawn = {path: path.read_bytes() for path in folder.glob("reports/tiny/pfnm/figure-2a.*")}

@@ -16,7 +16,7 @@ from fedrepro.cli.main import STOPPED
 from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.recommend import recommend
-from fedrepro.cli.recording import Scale, planned, record, redraw, restore
+from fedrepro.cli.recording import Scale, planned, record, redraw
 from fedrepro.core.errors import FedreproError, printable, unknown
 from fedrepro.core.params import LARGEST
 
@@ -232,7 +232,7 @@ def site(
 
 
 app.command("check-method")(check_method)
-for command in (record, restore, redraw):
+for command in (record, redraw):
     app.command()(command)
 app.command()(submit)
 app.command()(verify)

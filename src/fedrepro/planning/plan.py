@@ -14,7 +14,6 @@ from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.spec import Spec
-from fedrepro.planning.brought import at_hand
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, with_others
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
 from fedrepro.planning.paths import (
@@ -285,9 +284,9 @@ class Plan:
         return Pieces(TrialBlock(0, scenario.clients - 1), each)
 
     def run_files(self, run: Run, trials: int) -> list[str]:
-        """The metrics of a run that hold this many trials, brought ones where only these are."""
+        """The metrics of a run that hold this many trials."""
         folders = self.run_pieces(run, trials).folders
-        return [at_hand(str(path / "metrics.parquet")) for path in folders]
+        return [str(path / "metrics.parquet") for path in folders]
 
     def run_pieces(self, run: Run, trials: int) -> FolderPieces:
         """The folders of the same, in one word."""
