@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import hand_over, hooks, kept, preload, put_on_path, say_again, slurm
-from fedrepro.planning.boards import part_keys, parts_of, require_frozen
+from fedrepro.planning.boards import part_keys, parts_of
 from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
     SCALES,
@@ -21,7 +21,7 @@ from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import claims_file, published_file
 from fedrepro.core.sources import digest_of_file
-from fedrepro.verdicts.printed import require_printed
+from fedrepro.verdicts.printed import leave_out_mistaken
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
@@ -75,8 +75,15 @@ def folder_of(kinds):
 
 SCENARIO_FOLDER = folder_of(WITHOUT_GRAPH)
 PEER_FOLDER = folder_of(SCENARIO)
-# the names of exhibits that are written as tables; every other one is drawn
-TABLES = "|".join(table_names(EXHIBITS)) or "(?!)"
+# the names of exhibits that are written as tables, each behind its scale and paper; every other
+# one is drawn
+TABLES = (
+    "|".join(
+        f"(?<=/{place}/)(?:{'|'.join(names)})"
+        for place, names in table_names(EXHIBITS).items()
+    )
+    or "(?!)"
+)
 GPUS = int(CONFIG.device == "cuda")
 
 
@@ -108,8 +115,8 @@ def plan_of(scale):
     """The plan of a scale; a mistake in the exhibits becomes one sentence."""
     try:
         plan = Plan(CONFIG, EXHIBITS, scale)
-        require_printed(plan)
-        require_frozen(plan)
+        if workflow.is_main_process:
+            leave_out_mistaken(plan)
         return plan
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
