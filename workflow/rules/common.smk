@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import hand_over, hooks, kept, preload, put_on_path, say_again, slurm
+from fedrepro.cli import hand_over, hooks, preload, put_on_path, say_again, slurm
 from fedrepro.planning.boards import part_keys, parts_of
 from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
@@ -52,8 +52,6 @@ onstart:
                 print(f"fedrepro: {sentence}", file=sys.stderr)
         except FedreproError as error:
             raise WorkflowError(str(error)) from None
-    if workflow.is_main_process:
-        kept.keep()
     # for jobs of this machine only: elsewhere the environment of a job may be another one
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
         jobs = hooks.waiting_jobs(workflow)
@@ -64,7 +62,6 @@ onstart:
 
 onerror:
     if workflow.is_main_process:
-        hooks.forget(workflow, kept.put_back())
         say_again(log)
 
 
@@ -75,6 +72,16 @@ def folder_of(kinds):
 
 SCENARIO_FOLDER = folder_of(WITHOUT_GRAPH)
 PEER_FOLDER = folder_of(SCENARIO)
+# Snakemake removes what a job wrote before it runs again. So all is drawn here, and copied to
+# `reports` once it is whole: a figure that was there stays while drawing it again fails.
+DRAWN = "results/drawn/{scale}"
+FIGURE = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
+TABLE = (".html", ".md", ".tex", ".printed.csv", *FIGURE[2:])
+BOARD = (
+    *(".groups.svg", ".csv", ".scenarios.csv", ".times.csv", ".json", ".groups.png"),
+    *(".gains.svg", ".gains.png", ".bytes.svg", ".bytes.png"),
+    *(".scenarios.svg", ".scenarios.png"),
+)
 # the names of exhibits that are written as tables, each behind its scale and paper; every other
 # one is drawn
 TABLES = (
