@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
     with pytest.raises(FedreproError, match=told):
         load_exhibits()["mine"]
     with pytest.raises(FedreproError, match=told):
-        board("mine/1", "tiny", unread.parent)
+        board("mine/1", "tiny", unread.parent, unread.parent / "1")
     assert main(["record", "mine/one"]) == 2
     (unread.parents[1] / "config.yaml").write_text("seed: 0")
     assert main(["exhibits"]) == 0

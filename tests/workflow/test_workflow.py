@@ -704,7 +704,9 @@ def test_a_figure_stays_where_all_is_killed_while_it_is_drawn_anew(finished, tmp
     stage = folder / "src/fedrepro/stages/exhibit.py"
     text = stage.read_text()
     started = folder / "started"
-    stage.write_text(f"{text}\nimport time\nPath({str(started)!r}).touch()\ntime.sleep(600)\n")
+    first = "    exhibit = plan.exhibit(exhibit_key)\n"
+    waits = f"    import time; Path({str(started)!r}).touch(); time.sleep(600)\n"
+    edit(stage, first, waits + first)
     process = subprocess.Popen(
         [".venv/bin/snakemake", "--nolock", "--cores", "2", FIGURE],
         cwd=folder, env=environment(PYTHONPATH=str(folder / "src")),

@@ -1,5 +1,7 @@
-"""What reaches into Snakemake, beside what it promises; where a part is called otherwise, nothing is
-reached for, and the workflow runs all the same, slower."""
+"""What reaches into Snakemake, beside what it promises.
+
+Where a part is called otherwise nothing is reached for, and the workflow runs all the same, slower.
+"""
 
 from __future__ import annotations
 

@@ -61,11 +61,11 @@ def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
 def write_board(
     file: ExhibitFile, version: str, scale: str, reports: Path, out: Path | None = None
 ) -> list[Path]:
-    """Write `<out>`, or else `<reports>/<paper>/<version>`, .csv, .scenarios.csv, .times.csv, pictures and .json.
+    """Write `<out>` .csv, .scenarios.csv, .times.csv, pictures and .json.
 
-    reports: folder of a scale's exhibits; parts that are not there are named in the json. Pictures
-    are made from the text of the two tables, without what others only report. Errors: FedreproError
-    if no part is there.
+    out: `<reports>/<paper>/<version>` if it is not given. reports: folder of a scale's exhibits;
+    parts that are not there are named in the json. Pictures are made from the text of the two
+    tables, without what others only report. Errors: FedreproError if no part is there.
     """
     board, keys = file.boards[version], keys_of(file, version, scale)
     present = parts_in(file, version, scale, reports)
