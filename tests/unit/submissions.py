@@ -105,6 +105,7 @@ def grounded(place: Path) -> None:
         words = ["--exhibit", "mini/1-digits", "--out", "reports/tiny/mini/1-digits"]
         assert main(["stage", "exhibit", *words, "--scale", "tiny"]) == 0
         words = ["--board", "mini/1", "--scale", "tiny", "--reports", "reports/tiny"]
+        words += ["--out", "reports/tiny/mini/1"]
         assert main(["stage", "board", *words]) == 0
 
 

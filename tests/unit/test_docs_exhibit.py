@@ -35,7 +35,7 @@ def test_its_exhibits_can_be_planned(scale):
     assert [len(m.settings) for m in table.measures] == [1, 1, 2, 2]
     rates = {run.scenario.training["lr"] for run in table.runs}
     assert rates == {0.01, 0.003, 0.001}
-    assert table_names({"mine": file()}) == ["table-1"]
+    assert table_names({"mine": file()})["paper/mine"] == ["table-1"]
 
 
 def test_its_printed_values_belong_to_cells_or_say_why_not(tmp_path):

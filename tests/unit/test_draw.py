@@ -313,13 +313,29 @@ def test_an_exhibit_says_of_its_runs_what_their_files_say():
     made = plan()
     write_runs(made)
     earlier = {**ORIGIN, "revision": "earlier", "device": "cuda (of the files)"}
-    own = {"resolved": {"method": ["pfnm;v0;sigma2~7"]}, "behind": [earlier]}
+    own = {"resolved": {"weights": ["kept;v0;sigma2~7"]}, "behind": [earlier]}
     for path in made.metrics_files(made.exhibit(KEY)):
         write_table(path, read_table(path, "metrics"), "metrics", {**SOURCE, **own})
     stage.run(KEY, made, Path(made.paths.exhibit(KEY, "")))
     about = json.loads(Path(made.paths.exhibit(KEY, ".json")).read_text())
-    assert about["components"] == {"method": ["pfnm;v0;sigma2~7"]}
+    assert about["components"] == {"weights": ["kept;v0;sigma2~7"]}
     assert sorted(one["revision"] for one in about["computed"]) == [REVISION, "earlier"]
+
+
+def test_runs_of_another_version_are_refused_where_snakemake_has_no_record_of_them():
+    """As after a copy of `results` from a machine whose method had an earlier version."""
+    made = plan()
+    write_runs(made)
+    run = next(run for run in made.exhibit(KEY).runs if run.method.name == "pfnm")
+    (path,) = made.run_files(run, 1)
+    for resolved in (run.method.resolved.replace(";v", ";v0."), run.method.resolved):
+        own = {**SOURCE, "resolved": {"method": [resolved]}}
+        write_table(path, read_table(path, "metrics"), "metrics", own)
+        if resolved == run.method.resolved:
+            stage.run(KEY, made, Path(made.paths.exhibit(KEY, "")))
+            continue
+        with pytest.raises(FedreproError, match=r"is of pfnm;v0.*: delete it"):
+            stage.run(KEY, made, Path(made.paths.exhibit(KEY, "")))
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -12,7 +12,7 @@ from fedrepro.planning.boards import parts_of, require_frozen
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.board import run as board
-from fedrepro.verdicts.printed import require_printed
+from fedrepro.verdicts.printed import leave_out_mistaken, require_printed
 
 __all__ = ["undrawn", "workplace"]
 FILES = read_files()
@@ -93,7 +93,7 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
     with pytest.raises(FedreproError, match=told):
         load_exhibits()["mine"]
     with pytest.raises(FedreproError, match=told):
-        board("mine/1", "tiny", unread.parent)
+        board("mine/1", "tiny", unread.parent, unread.parent / "1")
     assert main(["record", "mine/one"]) == 2
     (unread.parents[1] / "config.yaml").write_text("seed: 0")
     assert main(["exhibits"]) == 0
@@ -119,6 +119,57 @@ def test_printed_values_and_boards_of_others_are_checked_as_before():
     require_frozen(made)
     with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
         parts_of(made, "arena", "1")
+
+
+HEAD = "exhibit,cell,method,metric,split,value,sd,trials,note\n"
+NOWHERE = "table-1,case=nobody,FedAvg,accuracy,test,0.9,,,\n"
+
+
+@pytest.fixture
+def own_published(tmp_path, monkeypatch):
+    """The folder of what papers print, and say, as one's own files."""
+    folder = tmp_path / "config/published"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("scale", "file", "content", "told"),
+    [
+        ("paper", "fedavg.csv", HEAD + NOWHERE, "line 2"),
+        ("tiny", "fedavg.csv", "exhibit;cell\n", "its columns are"),
+        ("tiny", "fedavg.csv", b"exhibit\xff", "cannot be read"),
+        ("quick", "fedavg.yaml", "claims: [", "cannot be read"),
+    ],
+)
+def test_what_a_paper_prints_or_says_hides_its_own_exhibits_alone(
+    own_published, scale, file, content, told
+):
+    (own_published / file).write_bytes(content.encode() if isinstance(content, str) else content)
+    made = Plan(Config(exhibits=["pfnm/figure-2a"]), FILES, scale)
+    leave_out_mistaken(made)
+    assert [exhibit.key for exhibit in made.selected] == ["pfnm/figure-2a"]
+    (sentence,) = made.mistakes
+    assert sentence.startswith(f"exhibits of fedavg are left out: config/published/{file}")
+    assert told in sentence
+    assert made.trials == plan(scale).trials  # runs that others share are measured as before
+    for wanted in (["fedavg/table-1"], "all"):
+        asked = Plan(Config(exhibits=wanted), FILES, scale)
+        leave_out_mistaken(asked)
+        with pytest.raises(FedreproError, match=told):
+            asked.selected  # noqa: B018
+
+
+@pytest.mark.usefixtures("workplace")
+def test_a_changed_ground_hides_its_own_leaderboard_alone():
+    made = Plan(
+        Config(exhibits=["pfnm/figure-2a"]), broken("arena", "1-perceptron", trials=6), "paper"
+    )
+    leave_out_mistaken(made)
+    assert [exhibit.key for exhibit in made.selected] == ["pfnm/figure-2a"]
+    (sentence,) = made.mistakes
+    assert "the ground of arena/1 changed" in sentence
 
 
 @pytest.mark.usefixtures("workplace")

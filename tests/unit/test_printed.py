@@ -461,17 +461,15 @@ def test_a_table_that_cannot_be_laid_out_is_a_sentence(table, sentence):
         small(methods=METHODS, drawing={"name": "table", **table})
 
 
-def test_a_name_is_a_table_everywhere_or_nowhere():
-    files = load_exhibits()
-    assert table_names({"pfnm": files["pfnm"]}) == [
+def test_a_name_may_be_a_table_at_one_scale_and_a_figure_at_another():
+    names = table_names(load_exhibits())
+    assert sorted(names["paper/pfnm"]) == [
         "deep-sigma2",
         "erratum-options",
         "merging-and-posterior",
     ]
-    assert {"table-1", "deep-sigma2"} <= set(table_names(files))
-    both = file_of(at={"paper": {"drawing": "accuracy-and-size"}})
-    with pytest.raises(FedreproError, match="'x' is a table at one scale or in one paper and"):
-        table_names({"small": both})
+    both = table_names({"small": file_of(at={"paper": {"drawing": "accuracy-and-size"}})})
+    assert both == {"tiny/small": ["x"], "quick/small": ["x"]}
 
 
 @pytest.mark.usefixtures("workplace")

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from submissions import (
     MEDIAN,
@@ -26,7 +27,7 @@ from submissions import (
 
 from fedrepro.cli import entries
 from fedrepro.cli.main import main
-from fedrepro.core.artifacts import read_json
+from fedrepro.core.artifacts import read_json, read_source, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.machine import isolated
@@ -37,6 +38,7 @@ from fedrepro.record.boards import ARCHIVE, entries_in, write_board
 from fedrepro.record.entry import unpack
 from fedrepro.site.boards import board_html
 from fedrepro.site.reading import read_reports
+from fedrepro.stages import verify as module
 from fedrepro.stages.verify import Here, verify
 
 ARCHIVE_NAME = "entry.zip"
@@ -173,6 +175,28 @@ def test_what_was_altered_is_refused_before_anything_of_it_is_run(
     monkeypatch.setattr(isolated, "run", None)
     with pytest.raises(FedreproError, match=why):
         verify(archive, None, HERE)
+
+
+@pytest.mark.parametrize("kind", ["metrics", "timings"])
+def test_a_table_of_more_rows_than_any_run_has_is_refused_unread(
+    submitter, place, monkeypatch, kind
+):
+    """A table of equal numbers takes few bytes in an archive, and all memory once it is read."""
+
+    def longer(told, files):
+        name = next(name for name in files if name.endswith(f"{kind}.parquet"))
+        path = place / "longer" / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(files[name])
+        source, table = read_source(path), read_table(path, kind)
+        rows = pa.concat_tables([table.replace_schema_metadata()] * 2000)
+        write_table(path, rows, kind, source)
+        files[name] = path.read_bytes()
+
+    archive = repacked(submitter / ARCHIVE_NAME, place / "altered", longer)
+    monkeypatch.setattr(module, "MOST_NUMBERS", 12_000)
+    with pytest.raises(FedreproError, match=rf"{kind}\.parquet holds [0-9,]+ rows of"):
+        verify(archive, 0, HERE)
 
 
 def test_a_file_that_is_another_method_than_it_was_described_as_is_refused(submitter, place):

@@ -2,14 +2,8 @@ rule claims:
     input:
         exhibits=selected_tables_of_paper,
     output:
-        table=report(
-            "reports/{scale}/{paper}/claims.csv",
-            caption="../report/claims.rst",
-            category=name_of_paper,
-            subcategory="Claims",
-            labels={"exhibit": "claims", "shows": "every claim", "scale": "{scale}"},
-        ),
-        about="reports/{scale}/{paper}/claims.json",
+        table=f"{DRAWN}/{{paper}}/claims.csv",
+        about=f"{DRAWN}/{{paper}}/claims.json",
     log:
         "results/{scale}/logs/claims/{paper}.log",
     conda:
@@ -25,3 +19,27 @@ rule claims:
     shell:
         "fedrepro stage claims --paper {wildcards.paper} --exhibits {params.exhibits}"
         " --reports reports/{wildcards.scale} --out {output.table:q} 2> {log:q}"
+
+
+rule report_claims:
+    input:
+        table=f"{DRAWN}/{{paper}}/claims.csv",
+        about=f"{DRAWN}/{{paper}}/claims.json",
+    output:
+        table=report(
+            "reports/{scale}/{paper}/claims.csv",
+            caption="../report/claims.rst",
+            category=name_of_paper,
+            subcategory="Claims",
+            labels={"exhibit": "claims", "shows": "every claim", "scale": "{scale}"},
+        ),
+        about="reports/{scale}/{paper}/claims.json",
+    log:
+        "results/{scale}/logs/reports/{paper}/claims.log",
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    message:
+        "claims of {wildcards.paper} go to reports/{wildcards.scale}"
+    shell:
+        "cp {input:q} reports/{wildcards.scale}/{wildcards.paper} 2> {log:q}"

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import hand_over, hooks, kept, preload, put_on_path, say_again, slurm
-from fedrepro.planning.boards import part_keys, parts_of, require_frozen
+from fedrepro.cli import hand_over, hooks, preload, put_on_path, say_again, slurm
+from fedrepro.planning.boards import part_keys, parts_of
 from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
     SCALES,
@@ -21,7 +21,7 @@ from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import claims_file, published_file
 from fedrepro.core.sources import digest_of_file
-from fedrepro.verdicts.printed import require_printed
+from fedrepro.verdicts.printed import leave_out_mistaken
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import TrialBlock, Scenario
 from fedrepro.planning.plan import Plan
@@ -52,8 +52,6 @@ onstart:
                 print(f"fedrepro: {sentence}", file=sys.stderr)
         except FedreproError as error:
             raise WorkflowError(str(error)) from None
-    if workflow.is_main_process:
-        kept.keep()
     # for jobs of this machine only: elsewhere the environment of a job may be another one
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
         jobs = hooks.waiting_jobs(workflow)
@@ -64,7 +62,6 @@ onstart:
 
 onerror:
     if workflow.is_main_process:
-        hooks.forget(workflow, kept.put_back())
         say_again(log)
 
 
@@ -81,8 +78,25 @@ def folder_of(kinds):
 
 SCENARIO_FOLDER = folder_of(WITHOUT_GRAPH)
 PEER_FOLDER = folder_of(SCENARIO)
-# the names of exhibits that are written as tables; every other one is drawn
-TABLES = "|".join(table_names(EXHIBITS)) or "(?!)"
+# Snakemake removes what a job wrote before it runs again. So all is drawn here, and copied to
+# `reports` once it is whole: a figure that was there stays while drawing it again fails.
+DRAWN = "results/drawn/{scale}"
+FIGURE = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
+TABLE = (".html", ".md", ".tex", ".printed.csv", *FIGURE[2:])
+BOARD = (
+    *(".groups.svg", ".csv", ".scenarios.csv", ".times.csv", ".json", ".groups.png"),
+    *(".gains.svg", ".gains.png", ".bytes.svg", ".bytes.png"),
+    *(".scenarios.svg", ".scenarios.png"),
+)
+# the names of exhibits that are written as tables, each behind its scale and paper; every other
+# one is drawn
+TABLES = (
+    "|".join(
+        f"(?<=/{place}/)(?:{'|'.join(names)})"
+        for place, names in table_names(EXHIBITS).items()
+    )
+    or "(?!)"
+)
 GPUS = int(CONFIG.device == "cuda")
 
 
@@ -114,8 +128,8 @@ def plan_of(scale):
     """The plan of a scale; a mistake in the exhibits becomes one sentence."""
     try:
         plan = Plan(CONFIG, EXHIBITS, scale)
-        require_printed(plan)
-        require_frozen(plan)
+        if workflow.is_main_process:
+            leave_out_mistaken(plan)
         return plan
     except FedreproError as error:
         raise WorkflowError(str(error)) from None

@@ -3,21 +3,7 @@ rule exhibit:
         metrics=metrics_files,
         timings=timings_files,
     output:
-        report(
-            "reports/{scale}/{paper}/{exhibit}.svg",
-            caption="../report/exhibit.rst",
-            category=name_of_paper,
-            subcategory="Figures",
-            labels=labels_of,
-        ),
-        multiext(
-            "reports/{scale}/{paper}/{exhibit}",
-            ".png",
-            ".csv",
-            ".choice.csv",
-            ".json",
-            ".metrics.parquet",
-        ),
+        multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *FIGURE),
     log:
         "results/{scale}/logs/exhibits/{paper}/{exhibit}.log",
     conda:
@@ -30,7 +16,7 @@ rule exhibit:
         caption=caption_of,
         seed=CONFIG.seed,
         trials=CONFIG.granularity.trials_per_job,
-        out="reports/{scale}/{paper}/{exhibit}",
+        out=f"{DRAWN}/{{paper}}/{{exhibit}}",
         schema=SCHEMA_VERSION,
     message:
         "drawing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
@@ -41,9 +27,44 @@ rule exhibit:
 
 
 use rule exhibit as table with:
+    output:
+        multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *TABLE),
+    wildcard_constraints:
+        exhibit=TABLES,
+    message:
+        "writing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
+
+
+rule report_exhibit:
     input:
-        metrics=metrics_files,
-        timings=timings_files,
+        multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *FIGURE),
+    output:
+        report(
+            "reports/{scale}/{paper}/{exhibit}.svg",
+            caption="../report/exhibit.rst",
+            category=name_of_paper,
+            subcategory="Figures",
+            labels=labels_of,
+        ),
+        multiext("reports/{scale}/{paper}/{exhibit}", *FIGURE[1:]),
+    log:
+        "results/{scale}/logs/reports/{paper}/{exhibit}.log",
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    params:
+        caption=caption_of,
+    message:
+        "{wildcards.paper} {wildcards.exhibit} goes to reports/{wildcards.scale}"
+    shell:
+        # with .times.csv, where it has measured times
+        "cp results/drawn/{wildcards.scale}/{wildcards.paper}/{wildcards.exhibit}.*"
+        " reports/{wildcards.scale}/{wildcards.paper} 2> {log:q}"
+
+
+use rule report_exhibit as report_table with:
+    input:
+        multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *TABLE),
     output:
         report(
             "reports/{scale}/{paper}/{exhibit}.html",
@@ -52,20 +73,9 @@ use rule exhibit as table with:
             subcategory="Tables",
             labels=labels_of,
         ),
-        multiext(
-            "reports/{scale}/{paper}/{exhibit}",
-            ".md",
-            ".tex",
-            ".csv",
-            ".choice.csv",
-            ".printed.csv",
-            ".json",
-            ".metrics.parquet",
-        ),
+        multiext("reports/{scale}/{paper}/{exhibit}", *TABLE[1:]),
     wildcard_constraints:
         exhibit=TABLES,
-    message:
-        "writing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
 
 
 rule models:

@@ -25,7 +25,7 @@ rule partition_maps:
         data=data_of_selected,
         partitions=partitions_of_selected,
     output:
-        directory("reports/{scale}/partitions"),
+        directory(f"{DRAWN}/partitions"),
     log:
         "results/{scale}/logs/partition-maps.log",
     conda:
@@ -44,3 +44,21 @@ rule partition_maps:
         "fedrepro stage partition-maps --scale {wildcards.scale} --seed {params.seed}"
         " --trials-per-job {params.trials} --exhibits {params.exhibits}"
         " --out {output:q} 2> {log:q}"
+
+
+rule report_maps:
+    input:
+        f"{DRAWN}/{{maps}}",
+    output:
+        directory("reports/{scale}/{maps}"),
+    log:
+        "results/{scale}/logs/reports/{maps}.log",
+    wildcard_constraints:
+        maps="partitions|graphs",
+    localrule: True
+    conda:
+        "../../envs/environment.yaml"
+    message:
+        "drawings of {wildcards.maps} go to reports/{wildcards.scale}"
+    shell:
+        "cp -r {input:q} {output:q} 2> {log:q}"

@@ -36,7 +36,7 @@ rule peer:
 
 rule graph_maps:
     output:
-        directory("reports/{scale}/graphs"),
+        directory(f"{DRAWN}/graphs"),
     log:
         "results/{scale}/logs/graph-maps.log",
     conda:

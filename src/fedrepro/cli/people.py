@@ -16,7 +16,7 @@ from fedrepro.cli.main import STOPPED
 from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.recommend import recommend
-from fedrepro.cli.recording import Scale, crate, planned, record, redraw, restore
+from fedrepro.cli.recording import Scale, planned, record, redraw
 from fedrepro.core.errors import FedreproError, printable, unknown
 from fedrepro.core.params import LARGEST
 
@@ -172,11 +172,11 @@ def plan(
     """How many jobs, hours and GiB a target still takes, from measured rates."""
     from fedrepro.planning.config import load_config
     from fedrepro.planning.forecast import forecast, parse_target
-    from fedrepro.verdicts.printed import require_printed
+    from fedrepro.verdicts.printed import leave_out_mistaken
 
     scale, key = parse_target(target, load_config().scale)
     whole = planned(scale)
-    require_printed(whole)
+    leave_out_mistaken(whole)
     estimate = forecast(whole, key)
     table = table_of("stage", "jobs to run", "hours of one core")
     for stage, jobs in estimate.jobs.items():
@@ -232,7 +232,7 @@ def site(
 
 
 app.command("check-method")(check_method)
-for command in (record, crate, restore, redraw):
+for command in (record, redraw):
     app.command()(command)
 app.command()(submit)
 app.command()(verify)

@@ -33,53 +33,15 @@ def record(
         "reports"
     ),
     target: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
-    unfinished: Annotated[
-        bool, typer.Option("--unfinished", help="the finished runs of exhibits that are not")
-    ] = False,
 ) -> None:
     """Keep what was measured: figures, numbers, provenance, run time, under reports/record."""
     from fedrepro.record.keep import record as keep
 
-    if unfinished:
-        from fedrepro.record.unfinished import keep_runs
-
-        for key in keys or ():
-            path, finished, of = keep_runs(planned(scale), key, target)
-            say(f"recorded: {path}, {finished} of {of} files of runs")
-        return
     done = keep(scale, keys or (), source, target)
     for warning in done.warnings:
         say(f"warning: {warning}")
     for path in done.files:
         say(f"recorded: {path}")
-
-
-def crate(
-    keys: Annotated[
-        list[str] | None,
-        typer.Argument(help="recorded exhibits such as pfnm/figure-2a; none: all there are"),
-    ] = None,
-    scale: Scale = "paper",
-    source: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
-    out: Annotated[Path, typer.Option(help="zip to write")] = Path("crate.zip"),
-) -> None:
-    """The record as a Provenance Run Crate: files, data, code and commands with their digests."""
-    from fedrepro.record.crate import write_crate
-
-    say(f"{out}: {write_crate(scale, keys or (), out, source)} exhibits")
-
-
-def restore(
-    keys: Annotated[list[str], typer.Argument(help="exhibits such as fedavg/table-1")],
-    scale: Scale = "quick",
-    source: Annotated[Path, typer.Option(help="folder of the record")] = Path("reports/record"),
-) -> None:
-    """Go on with exhibits of which `record --unfinished` kept the finished runs."""
-    from fedrepro.record.unfinished import restore_runs
-
-    for key in keys:
-        finished, of = restore_runs(planned(scale), key, source)
-        say(f"{key}: {finished} of {of} files of runs are there")
 
 
 def redraw(

@@ -344,7 +344,7 @@ def _claims(options: Options) -> None:
 def _board(options: Options) -> None:
     from fedrepro.stages import board
 
-    board.run(options.board, options.scale, options.reports)
+    board.run(options.board, options.scale, options.reports, options.out)
 
 
 def _partition_maps(options: Options) -> None:
@@ -433,7 +433,7 @@ STAGES: dict[str, Stage] = {
         _with("paper", "exhibits", "reports", "out"),
         _claims,
     ),
-    "board": ("a leaderboard from its exhibits", _with("board", "scale", "reports"), _board),
+    "board": ("a leaderboard from its exhibits", _with("board", "scale", "reports", "out"), _board),
     "site": (
         "the pages of a scale",
         _with("scale", "exhibits", "reports", "maps", "graphs", "out"),

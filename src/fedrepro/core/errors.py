@@ -88,7 +88,6 @@ EXTRAS = {
     "myst_parser": "site",
     "sphinx": "site",
     "vl_convert": "site",
-    "rocrate": "crate",
 }
 
 

@@ -12,7 +12,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import STAGE_OF_TREE
 from fedrepro.numbers.series import mean, sd
 from fedrepro.numbers.summary import csv_value
-from fedrepro.planning.brought import at_hand
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.paths import FolderPieces, TrialBlock
 
@@ -28,7 +27,7 @@ METHODS = "methods="  # in a path, behind its scenario
 def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
     """The tables of what the runs behind an exhibit took, as its json names them from `root`."""
     folders = (folder for text in about["timings"] for folder in FolderPieces.parse(text).folders)
-    return [root / at_hand(str(folder / "timings.parquet"), root) for folder in folders]
+    return [root / folder / "timings.parquet" for folder in folders]
 
 
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:

@@ -41,10 +41,16 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
     return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
-def require_frozen(plan: Plan) -> None:
+def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
     """Errors: FedreproError for a leaderboard whose ground is another than is written, at scale
-    paper."""
-    for paper, file in plan.files.items() if plan.scale == "paper" else ():
+    paper.
+
+    papers: whose leaderboards are checked, if not those of all.
+    """
+    checked = plan.files if papers is None else papers
+    for paper, file in ((paper, plan.files[paper]) for paper in checked):
+        if plan.scale != "paper":
+            continue
         for version, board in file.boards.items():
             if set(part_keys(plan, paper, version)) & set(plan.broken):
                 continue  # whoever asks for it is told

@@ -328,23 +328,15 @@ def _exhibits(path: Path, paper: str) -> ExhibitFile:
     return file
 
 
-def table_names(files: Mapping[str, ExhibitFile]) -> list[str]:
-    """The names of exhibits that are written as tables, whichever paper they are of.
-
-    Errors: FedreproError for a name that is a table here and a figure there: files are told by it.
-    """
-    kinds: dict[str, set[bool]] = {}
+def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
+    """The names of exhibits that are written as tables, by scale/paper."""
+    names: dict[str, list[str]] = {}
     for file in files.values():
         for name, scale in itertools.product(file.exhibits, SCALES):
             with contextlib.suppress(FedreproError):  # whoever asks for it is told
-                kinds.setdefault(name, set()).add(file.is_table(name, scale))
-    both = sorted(name for name, flags in kinds.items() if len(flags) > 1)
-    if both:
-        raise FedreproError(
-            f"exhibit '{both[0]}' is a table at one scale or in one paper and a figure elsewhere; "
-            "give one of them another name"
-        )
-    return sorted(name for name, flags in kinds.items() if flags == {True})
+                if file.is_table(name, scale):
+                    names.setdefault(f"{scale}/{file.paper}", []).append(name)
+    return names
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:

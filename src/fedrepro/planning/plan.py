@@ -14,7 +14,6 @@ from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.spec import Spec
-from fedrepro.planning.brought import at_hand
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, with_others
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
 from fedrepro.planning.paths import (
@@ -72,8 +71,9 @@ def _called(entry: Mapping[str, Any]) -> str:
 class Plan:
     """All exhibits of one scale, the selected ones, and where their artifacts lie.
 
-    broken, unread: those with a mistake, and files of such, which nobody but who asks for them is
-    told of as an error. without: why a method of `also` is not in an exhibit, by key and label.
+    broken, unread, mistaken: those with a mistake, files of such, and papers with one in what
+    belongs to all exhibits: an error for who asks for them alone. without: why a method of `also`
+    is not in an exhibit, by key and label.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
@@ -88,6 +88,7 @@ class Plan:
         self.exhibits: dict[str, Exhibit] = {}
         self.broken: dict[str, FedreproError] = {}
         self.unread = self.files.unread
+        self.mistaken: dict[str, FedreproError] = {}
         self.without: dict[tuple[str, str], FedreproError] = {}
         for file in self.files.values():
             self._add(file)
@@ -129,11 +130,19 @@ class Plan:
             if None not in errors:
                 self.broken |= {key: error for key in exhibits if (error := errors[0])}
 
+    def leave_out(self, paper: str, error: FedreproError) -> None:
+        """Refuse the exhibits of a paper from now on, for a mistake in what belongs to them all.
+
+        Their runs stay as they are: exhibits of other papers may share them.
+        """
+        self.mistaken[paper] = error
+
     @property
     def mistakes(self) -> list[str]:
         """A sentence for each exhibit that is left out, or goes without a method of `also`, and for
         each file of such."""
-        files = [f"exhibits of {p} are left out: {file.error}" for p, file in self.unread.items()]
+        hidden = {paper: file.error for paper, file in self.unread.items()} | self.mistaken
+        files = [f"exhibits of {paper} are left out: {error}" for paper, error in hidden.items()]
         others = [
             f"{key} goes without '{label}': {error}"
             for (key, label), error in self.without.items()
@@ -154,7 +163,8 @@ class Plan:
                 if wanted == "all" or self._is_headline(*key.split("/")):
                     raise error
             exhibits = self.exhibits.values()
-            return [e for e in exhibits if wanted == "all" or e.settings.headline]
+            chosen = [e for e in exhibits if wanted == "all" or e.settings.headline]
+            wanted = [exhibit.key for exhibit in chosen]
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
 
     def _is_headline(self, paper: str, name: str) -> bool:
@@ -175,6 +185,8 @@ class Plan:
         paper = key.partition("/")[0]
         if paper in self.unread:
             raise self.unread[paper].error
+        if paper in self.mistaken:
+            raise self.mistaken[paper]
         if key not in self.exhibits:
             if paper in self.files and key.partition("/")[2] in self.files[paper].boards:
                 raise FedreproError(
@@ -285,9 +297,9 @@ class Plan:
         return Pieces(TrialBlock(0, scenario.clients - 1), each)
 
     def run_files(self, run: Run, trials: int) -> list[str]:
-        """The metrics of a run that hold this many trials, brought ones where only these are."""
+        """The metrics of a run that hold this many trials."""
         folders = self.run_pieces(run, trials).folders
-        return [at_hand(str(path / "metrics.parquet")) for path in folders]
+        return [str(path / "metrics.parquet") for path in folders]
 
     def run_pieces(self, run: Run, trials: int) -> FolderPieces:
         """The folders of the same, in one word."""

@@ -33,7 +33,6 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import tuning_of
 from fedrepro.data.population import population_of
 from fedrepro.data.prepared import PREPARED_FILES, read_info
-from fedrepro.planning.brought import at_hand
 from fedrepro.planning.fitting import FORMS, Form
 from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.planning.plan import Exhibit, Plan, Run
@@ -61,7 +60,7 @@ class PlannedJob:
 
 def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
     """The metrics that one job writes."""
-    return Path(at_hand(plan.paths.metrics(run.scenario, run.method, trials, run.every, run.tune)))
+    return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every, run.tune))
 
 
 def stage_of(run: Run) -> str:

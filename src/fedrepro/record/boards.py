@@ -58,12 +58,14 @@ def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
     return [path for version in versions for path in write_board(file, version, scale, reports)]
 
 
-def write_board(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[Path]:
-    """Write `<reports>/<paper>/<version>` .csv, .scenarios.csv, .times.csv, pictures and .json.
+def write_board(
+    file: ExhibitFile, version: str, scale: str, reports: Path, out: Path | None = None
+) -> list[Path]:
+    """Write `<out>` .csv, .scenarios.csv, .times.csv, pictures and .json.
 
-    reports: folder of a scale's exhibits; parts that are not there are named in the json. Pictures
-    are made from the text of the two tables, without what others only report. Errors: FedreproError
-    if no part is there.
+    out: `<reports>/<paper>/<version>` if it is not given. reports: folder of a scale's exhibits;
+    parts that are not there are named in the json. Pictures are made from the text of the two
+    tables, without what others only report. Errors: FedreproError if no part is there.
     """
     board, keys = file.boards[version], keys_of(file, version, scale)
     present = parts_in(file, version, scale, reports)
@@ -88,7 +90,7 @@ def write_board(file: ExhibitFile, version: str, scale: str, reports: Path) -> l
         ".times.csv": csv_text(seconds(board_numbers, rows)).encode(),
         **pictures(settings, *map(read_csv, drawn)),
     }
-    base = reports / file.paper / version
+    base = out or reports / file.paper / version
     about = {
         "kind": "leaderboard",
         "schema": SCHEMA_VERSION,

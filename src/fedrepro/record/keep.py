@@ -31,11 +31,6 @@ RECORD = REPORTS / "record"
 CLAIMS = "claims.csv"
 
 
-def runs_file(scale: str, key: str, target: Path = RECORD) -> Path:
-    """The finished runs of an exhibit that is not finished (`unfinished.py`)."""
-    return target / scale / f"{key}.runs.tar.xz"
-
-
 @dataclass(frozen=True)
 class Recorded:
     """What `record` wrote, and sentences about what a reader should know of it."""
@@ -69,7 +64,6 @@ def record(
     read = {key: _read(scale, key, source, recorded.warnings) for key in keys}
     for key, contents in read.items():
         recorded.files.extend(_write(target / scale / key, contents))
-        runs_file(scale, key, target).unlink(missing_ok=True)  # it is finished
     papers = dict.fromkeys(key.partition("/")[0] for key in keys)
     recorded.files.extend(path for paper in papers for path in _judge(scale, paper, target))
     recorded.files.extend(path for paper in papers for path in _ranked(scale, paper, target))

@@ -10,8 +10,9 @@ from fedrepro.record.boards import parts_in, write_board
 from fedrepro.stages.common import say
 
 
-def run(key: str, scale: str, reports: Path) -> None:
-    """Write the leaderboard `key`, such as arena/1, beside its exhibits in `reports`."""
+def run(key: str, scale: str, reports: Path, out: Path) -> None:
+    """Write `<out>` .csv, .json, … of the leaderboard `key`, such as arena/1, from its exhibits in
+    `reports`."""
     version = key.partition("/")[2]
     files = load_exhibits()
     known = {f"{name}/{board}": file for name, file in files.items() for board in file.boards}
@@ -19,6 +20,6 @@ def run(key: str, scale: str, reports: Path) -> None:
         raise files.unread[key.partition("/")[0]].error
     if key not in known:
         raise unknown("leaderboard", key, known)
-    write_board(known[key], version, scale, reports)
+    write_board(known[key], version, scale, reports, out)
     count = len(parts_in(known[key], version, scale, reports))
     say(f"{key}: from {count} {'exhibit' if count == 1 else 'exhibits'}")

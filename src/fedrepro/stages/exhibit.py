@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from fedrepro.core.artifacts import write_table
+from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.about import about
 from fedrepro.numbers.files import TIMES, write_exhibit
-from fedrepro.numbers.summary import csv_text, read_csv, read_metrics, summarise, tidy
+from fedrepro.numbers.summary import Metrics, csv_text, read_csv, read_metrics, summarise, tidy
 from fedrepro.numbers.times import method_times, times_of
-from fedrepro.planning.plan import Plan
+from fedrepro.planning.paths import specs_of
+from fedrepro.planning.plan import Plan, Run
 from fedrepro.stages.common import say
 
 # what the metadata of the tidy metrics repeats of the json
@@ -28,6 +31,7 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     exhibit = plan.exhibit(exhibit_key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
     tables = {run: read_metrics(paths) for run, paths in files.items()}
+    _require_current(exhibit_key, files, tables)
     rows = {run: table.rows for run, table in tables.items()}
     of_board = bool(plan.files[exhibit.paper].boards)
     summary = summarise(exhibit, rows, files, lost_stay=of_board)
@@ -48,3 +52,22 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     write_table(f"{out_base}.metrics.parquet", tidy(exhibit, rows), "metrics", source, kept=True)
     write_exhibit(f"{out_base}", described, texts | shown)
     say(f"{exhibit.key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")
+
+
+def _require_current(
+    key: str, files: Mapping[Run, Sequence[str]], tables: Mapping[Run, Metrics]
+) -> None:
+    """Refuse runs of other versions or parameters than the plan's: Snakemake runs them again by
+    itself, except where it has no record of them because their files were copied here."""
+    old = []
+    for run, table in tables.items():
+        due = {spec.kind: [spec.resolved] for spec in (*specs_of(run.scenario), run.method)}
+        for path, source in zip(files[run], table.sources, strict=True):
+            for kind, now in due.items():
+                then = source.get("resolved", {}).get(kind, now)
+                if then != now:
+                    old.append(f"{path} is of {then[0]}, which is {now[0]} now")
+                    break
+    if old:
+        more = f", and so are {len(old) - 1} more files: delete them" if old[1:] else ": delete it"
+        raise FedreproError(f"{key}: {old[0]}{more}, and start again")

@@ -26,7 +26,6 @@ from fedrepro.core.spec import Component
 from fedrepro.core.temporary import temporary_folder
 from fedrepro.machine import isolated
 from fedrepro.planning.boards import part_keys
-from fedrepro.planning.brought import at_hand
 from fedrepro.planning.config import ExhibitFile, load_config, load_exhibits
 from fedrepro.planning.described import ToldMethod, described
 from fedrepro.planning.entered import EntryRun, entry_plan, runs_of
@@ -75,7 +74,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
         except FedreproError as error:
             left_out[exhibit] = str(error)
             continue
-        present = [run for run in due if Path(at_hand(run.path)).exists()]
+        present = [run for run in due if Path(run.path).exists()]
         if len(present) == len(due):
             runs[exhibit] = due
         else:
@@ -92,8 +91,8 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
     files = {method_file: text}
     for run in each:
         for path in (run.path, run.timings):
-            files[path] = Path(at_hand(path)).read_bytes()
-    sources = [read_source(at_hand(run.path)) for run in each]
+            files[path] = Path(path).read_bytes()
+    sources = [read_source(run.path) for run in each]
     _require_of_this_file(item, sources)
     entry = {
         "kind": "entry",

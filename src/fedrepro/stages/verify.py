@@ -49,7 +49,7 @@ from fedrepro.stages import exhibit as exhibit_stage
 from fedrepro.stages.common import say
 from fedrepro.stages.submit import described_by
 
-MOST_ROWS = 5_000_000  # of a table of metrics
+MOST_NUMBERS = 200_000_000  # rows times columns of a table
 # of a file's origin what must be what it is here; all else says which machine it was
 TOLD = ("resolved", "component_files", "seed", "path", "data", "stand_in", "tune", "digest")
 Stage = Callable[[tuple[str, ...]], int]
@@ -158,7 +158,8 @@ def _require_told(
     for run in runs:
         path = submitted.folder / run.path
         with contextlib.chdir(submitted.folder):
-            _bounded(archive, run.path)
+            for table in (run.path, run.timings):
+                _bounded(archive, table)
             source = read_source(run.path)
             read_table(run.timings, "timings")
         scenario = run.run.scenario
@@ -185,11 +186,12 @@ def _bounded(archive: Path, path: str) -> None:
     try:
         metadata = pq.read_metadata(path)
         groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
-        rows, size = metadata.num_rows, sum(group.total_byte_size for group in groups)
+        size = sum(group.total_byte_size for group in groups)
     except (OSError, pa.ArrowException) as error:
         raise _altered(archive, f"{path} is damaged ({error})") from None
-    if rows > MOST_ROWS or size > 2**30:
-        raise _altered(archive, f"{path} holds {rows:,} rows")
+    rows, columns = metadata.num_rows, metadata.num_columns
+    if rows * columns > MOST_NUMBERS or size > 2**30:
+        raise _altered(archive, f"{path} holds {rows:,} rows of {columns} columns")
 
 
 def _require_comparable(archive: Path, sources: Sequence[dict[str, Any]]) -> None:

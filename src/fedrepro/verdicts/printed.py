@@ -17,19 +17,20 @@ paper does not give: such a number is neither better nor worse before that is kn
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import TIMES, all_metrics
-from fedrepro.core.packs import claims_file, published_file
+from fedrepro.core.packs import OWN_PUBLISHED, claims_file, published_file
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import TUNE
 from fedrepro.numbers.series import select
 from fedrepro.numbers.spread import CLIENTS_SD
 from fedrepro.numbers.times import FIRST
+from fedrepro.planning.boards import require_frozen
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
 from fedrepro.planning.plan import Plan
 from fedrepro.verdicts.claims import load_claims
@@ -282,19 +283,34 @@ def direction(metric: str, away: float) -> str:
 ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
 
 
-def require_printed(plan: Plan) -> None:
-    """Errors: FedreproError for a printed value that belongs nowhere, at the paper's own scale."""
-    papers: dict[str, list[Exhibit]] = {}
-    for exhibit in plan.exhibits.values():
-        papers.setdefault(exhibit.paper, []).append(exhibit)
-    for paper, exhibits in papers.items() if plan.scale == "paper" else ():
+def leave_out_mistaken(plan: Plan) -> None:
+    """Leave out of a plan each paper that has a mistake in its printed values, in claims of one's
+    own, or in the ground of its leaderboards. It says so itself (`Plan.mistakes`)."""
+    for paper in plan.files:
+        claims = claims_file(paper)
+        try:
+            require_printed(plan, [paper])
+            require_frozen(plan, [paper])
+            if claims.parent == OWN_PUBLISHED and claims.exists():
+                load_claims(claims)
+        except FedreproError as error:
+            plan.leave_out(paper, error)
+
+
+def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
+    """Errors: FedreproError for a row that cannot be read, and, at the paper's own scale, for a
+    printed value that belongs nowhere.
+
+    papers: whose values are checked, if not those of all.
+    """
+    for paper in plan.files if papers is None else papers:
+        exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
+        rows = read_published(published_file(paper))
+        if plan.scale != "paper" or not exhibits:
+            continue
         tables = [exhibit for exhibit in exhibits if exhibit.is_table]
         lost = {key.partition("/")[2] for key in plan.broken if key.startswith(f"{paper}/")}
-        values = [
-            printed
-            for printed in read_published(published_file(paper))
-            if printed.exhibit not in lost
-        ]
+        values = [printed for printed in rows if printed.exhibit not in lost]
         require_cells(tables, values)
         names = [*(exhibit.name for exhibit in exhibits), *lost]
         for value in (printed for printed in values if printed.set_up):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -71,15 +72,17 @@ def read_published(path: Path) -> list[PrintedValue]:
     """
     if not path.exists():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        names = reader.fieldnames or []
-        lacking = [name for name in NEEDED if name not in names]
-        strange = [name for name in names if name not in COLUMNS]
-        if lacking or strange:
-            problem = f"lacks {', '.join(lacking)}" if lacking else f"has a strange {strange[0]}"
-            raise FedreproError(f"{path} {problem}; its columns are {', '.join(COLUMNS)}")
-        rows = list(reader)
+    try:
+        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig")))
+        names, rows = reader.fieldnames or [], list(reader)
+    except (OSError, ValueError, csv.Error) as error:
+        message = " ".join(str(error).split())
+        raise FedreproError(f"{path} cannot be read ({message}): save it as CSV in UTF-8") from None
+    lacking = [name for name in NEEDED if name not in names]
+    strange = [name for name in names if name not in COLUMNS]
+    if lacking or strange:
+        problem = f"lacks {', '.join(lacking)}" if lacking else f"has a strange {strange[0]}"
+        raise FedreproError(f"{path} {problem}; its columns are {', '.join(COLUMNS)}")
     seen: dict[tuple[str, ...], int] = {}
     for line, row in enumerate(rows, 2):
         first = seen.setdefault(tuple(str(row[name]) for name in ONCE), line)
