@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,7 +135,7 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
     except (Broken, FedreproError) as error:
         return str(error)
     except Exception as error:  # a stranger's code may raise anything
-        message = f"{type(error).__name__}: {error}{_place(error, item.file)}"
+        message = outside.own_fault(error) or f"{type(error).__name__}: {error}"
         return message + _undeclared(item, problem) if "None" in str(error) else message
     return ""
 
@@ -149,16 +148,6 @@ def _undeclared(item: Component, problem: SmallProblem | None) -> str:
     handed = allowed(problem.info, item)
     none = [f"info.{name}" for name in read if getattr(handed, name, item) is None]
     return f"; {none[0]} is None where `needs` does not declare it" if none else ""
-
-
-def _place(error: Exception, file: str) -> str:
-    """The line of the method's file in which it was raised, or that called what raised it."""
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == file
-    ]
-    return f" ({os.path.basename(file)}, line {lines[-1]})" if lines else ""
 
 
 def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
