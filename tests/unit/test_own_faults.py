@@ -1,4 +1,4 @@
-"""A mistake in a file of one's own is told as such: file, line, source line, and where the trace is."""
+"""A mistake in a file of one's own is told as such: file, line, source line, and the trace."""
 
 from __future__ import annotations
 
