@@ -152,6 +152,20 @@ def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
         ("x = 1\n", r"mine\.py has no component: decorate"),
         (MEDIAN.replace('"median"', '"average"'), r"two method components are named 'average', in"),
         (MEDIAN.replace("version=", "needs={'all'}, version="), r"mine\.py: method 'median' needs"),
+        *(
+            (MEDIAN.replace("version=", f"{key}='x', version="), rf"median': `{key}` .*{many}")
+            for key, many in [
+                ("needs", "{'x'}"),
+                ("models", "{'x'}"),
+                ("trainings", "{'x'}"),
+                ("evaluate", r"\('x',\)"),
+            ]
+        ),
+        (MEDIAN.replace("version=", "grid={'a': 'xy'}, version="), r"`a` takes several, not one"),
+        (
+            OWN_PARTITION.replace('"partition"', '"dataset"').replace('"t"', '"t", files="raw.gz"'),
+            r"dataset 'own_cut': `files` takes several, not one text: write \('raw.gz',\)",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_a_sentence_each_time(named, text, told):
