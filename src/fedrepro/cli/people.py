@@ -17,7 +17,7 @@ from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.recommend import recommend
 from fedrepro.cli.recording import Scale, crate, planned, record, redraw, restore
-from fedrepro.core.errors import FedreproError, printable, unknown
+from fedrepro.core.errors import printable, unknown
 from fedrepro.core.params import LARGEST
 
 app = typer.Typer(
@@ -60,27 +60,32 @@ def run_command(argv: Sequence[str]) -> int:
 
 @app.command()
 def methods(
-    word: Annotated[str, typer.Argument(help="only those with this in their name or label")] = "",
+    word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
 ) -> None:
     """Every method: its kind, what it needs to see beyond weights, its parameters."""
+    from fedrepro.core.called import method_called, names_of_field, unknown_method
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
     table = table_of("method", "label", "kind", "needs beyond weights", "paper", "parameters")
-    for name, item in sorted(components("method").items()):
+    known = components("method")
+    called = method_called(word, known) if word else None
+    for name, item in sorted(known.items()):
+        also = [other for other in names_of_field(known) if other.method == name]
         if word.lower() not in f"{name} {item.meta['label']}".lower():
-            continue
+            also = [o for o in also if o == called or word.lower() in o.name.lower()]
+            if not also and not (called and called.method == name):
+                continue
         parameters = [f"{p.name}={render(p.default)}" for p in item.params.values()]
-        table.add_row(
-            name,
-            item.meta["label"],
-            item.meta["kind"].replace("_", "-"),
-            ", ".join(sorted(item.meta["needs"])) or "–",
-            item.meta["paper"] or "–",
-            ", ".join(parameters) or "–",
-        )
+        paper, last = item.meta["paper"] or "–", ", ".join(parameters) or "–"
+        rows = [(name, item.meta["label"], paper, last)]
+        rows += [(other.name, "", "–", f"{other.token}: {other.words}") for other in also]
+        kind = item.meta["kind"].replace("_", "-")
+        needs = ", ".join(sorted(item.meta["needs"])) or "–"
+        for first, label, where, says in rows:
+            table.add_row(first, label, kind, needs, where, says)
     if not table.row_count:
-        raise FedreproError(f"no method has '{word}' in its name or label")
+        raise unknown_method(word, known)
     show(table)
 
 

@@ -8,13 +8,14 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedrepro.api import GlobalModel
 from fedrepro.core import outside
-from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.called import require_called
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import components, components_of
@@ -65,7 +66,7 @@ def methods_of(wanted: str) -> list[Component]:
     nothing has.
     """
     if not wanted.endswith(".py"):
-        return [components("method")[_known(wanted)]]
+        return [_with_defaults(wanted)]
     files = outside.named()
     same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
     if not same:
@@ -76,11 +77,20 @@ def methods_of(wanted: str) -> list[Component]:
     return methods
 
 
-def _known(name: str) -> str:
+def _with_defaults(name: str) -> Component:
+    """The method of a name; a name of the field is its component with other defaults."""
     known = components("method")
-    if name not in known:
-        raise unknown("method", name, known, "fedrepro (a file ends in .py)")
-    return name
+    found = require_called(name, known, "fedrepro (a file ends in .py)")
+    item = known[found.method]
+    if not found.values:
+        return item
+    changed = replace(item)
+    own = {
+        key: replace(param, default=found.values.get(key, param.default))
+        for key, param in item.own_params.items()
+    }
+    vars(changed)["own_params"] = own  # in the place of those of the signature
+    return changed
 
 
 def check_method(item: Component) -> CheckedMethod:
