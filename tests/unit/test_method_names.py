@@ -63,12 +63,12 @@ def test_methods_are_listed_with_labels_and_found_by_either(capsys):
 )
 def test_a_token_may_begin_with_a_name_of_the_field(said, meant):
     if meant is None:
-        with pytest.raises(FedreproError, match="unknown method|not of the form"):
+        with pytest.raises(FedreproError, match=r"unknown method|not of the form"):
             read_token("method", said)
     else:
         assert read_token("method", said).token == meant
     if said == "FedProx":  # where a path is made of it, only the canonical form is taken
-        with pytest.raises(FedreproError, match="write 'fedavg\\+proximal~0.01'"):
+        with pytest.raises(FedreproError, match=r"write 'fedavg\+proximal~0.01'"):
             parse_token("method", said)
 
 
