@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedrepro.api import GlobalModel
 from fedrepro.core import outside
 from fedrepro.core.called import require_called
@@ -38,13 +40,14 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
     "logistic": {},
     "variational_mlp": {"hidden": [20]},
 }
-WORKS = "does its work on digits"
+WORKS = "runs on digits, to a model that predicts"
 
 
 @dataclass(frozen=True)
 class CheckedMethod:
     """findings: what is asked, and why it does not hold, empty where it does. numbers: by metric,
-    with `alone`, the mean accuracy of the clients' own models, and `models`, bytes of these.
+    with `alone`, the mean accuracy of the clients' own models, `models`, bytes of these, and
+    `chance`, up to which an accuracy may be that of one class for all examples.
     rounds: that the numbers are of, 0 for what is not in rounds.
     """
 
@@ -57,6 +60,13 @@ class CheckedMethod:
     @property
     def passes(self) -> bool:
         return not any(why for _, why in self.findings)
+
+    @property
+    def at_chance(self) -> str:
+        """Say so where its accuracy is not above chance; empty elsewhere."""
+        if not self.numbers or self.numbers["accuracy"] > self.numbers["chance"]:
+            return ""
+        return f"not above chance ({100 * self.numbers['chance']:.1f} %)"
 
 
 def methods_of(wanted: str) -> list[Component]:
@@ -112,7 +122,10 @@ def check_method(item: Component) -> CheckedMethod:
     findings.append((WORKS, _tried(lambda *_: numbers.update(work(item, digits)), item, digits)))
     if numbers:
         whole = sum(value.nbytes for value in digits.models.tensors.values())
-        numbers |= {"models": float(whole), "alone": _alone(digits)}
+        shares = np.bincount(digits.test.labels) / len(digits.test.labels)
+        most = float(shares.max())  # of one class for all examples, and two standard errors
+        chance = most + 2 * math.sqrt(most * (1 - most) / len(digits.test.labels))
+        numbers |= {"models": float(whole), "alone": _alone(digits), "chance": chance}
     rounds = int(numbers.pop("done", 0))
     return CheckedMethod(item, findings, numbers, rounds, digits.clients.count)
 
