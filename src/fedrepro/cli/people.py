@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedrepro import __version__
 from fedrepro.cli.check_method import check_method
 from fedrepro.cli.data import data_app
 from fedrepro.cli.entries import describe, submit, verify
@@ -17,7 +19,7 @@ from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.recommend import recommend
 from fedrepro.cli.recording import Scale, crate, planned, record, redraw, restore
-from fedrepro.core.errors import printable, unknown
+from fedrepro.core.errors import installing, printable, unknown
 from fedrepro.core.params import LARGEST
 
 app = typer.Typer(
@@ -58,6 +60,22 @@ def run_command(argv: Sequence[str]) -> int:
     return int(result or 0)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        say(f"fedrepro {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="say which one it is", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def methods(
     word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
@@ -96,7 +114,10 @@ def start(
     """Make a folder to compute in: the configuration and the workflow of this fedrepro."""
     from fedrepro.stages.notebook import start as begin
 
-    say(f"{begin(folder)}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
+    made, lacks = begin(folder), find_spec("snakemake") is None
+    say(f"{made}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
+    if lacks:
+        say(f"that takes Snakemake, which is not installed here: {installing('workflow')}")
 
 
 @app.command()

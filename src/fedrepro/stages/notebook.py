@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedrepro.core import outside, sources
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, installing
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.forecast import notes_of
@@ -172,7 +172,7 @@ def _compute(target: str, cores: int | None) -> None:
     if find_spec("snakemake") is None:
         raise FedreproError(
             "to compute an exhibit takes Snakemake, which is not installed here: "
-            "pip install 'fedrepro[workflow]'"
+            f"{installing('workflow')}"
         )
     count = str(cores or os.cpu_count() or 1)
     command = [sys.executable, "-m", "snakemake", "--cores", count, target]
