@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
 from fedrepro.cli import main as entry
+from fedrepro.cli import take_failed
 from fedrepro.cli.main import FAULT, MENDABLE, main
 from fedrepro.core import outside, registry
+from fedrepro.numbers.series import by_metric
+from fedrepro.stages.common import Failures
 
 MINE = """
 import helper_beside
@@ -92,3 +99,49 @@ def test_a_fault_of_the_package_stays_one(own, capsys, monkeypatch):
     assert main(command) == FAULT
     assert "this is a fault of the program (KeyError: 'ours'" in capsys.readouterr().err
     assert Path("mine.py").exists()
+
+
+def test_a_method_that_failed_in_a_trial_is_not_a_number_there():
+    rows = pd.DataFrame(
+        [
+            (0, "accuracy", "test", 0.5),
+            (0, "parameters", "", 7.0),
+            (1, "failed", "", 1.0),
+            (2, "accuracy", "test", 0.75),
+            (2, "parameters", "", 7.0),
+        ],
+        columns=["trial", "metric", "split", "value"],
+    )
+    series = by_metric(rows, "mine", 3, "here")
+    assert series["failed", ""] == [0.0, 1.0, 0.0]
+    np.testing.assert_equal(series["accuracy", "test"], [0.5, math.nan, 0.75])
+    np.testing.assert_equal(series["parameters", ""], [7.0, math.nan, 7.0])
+    alone = by_metric(rows[rows["trial"] == 1].assign(trial=0), "mine", 1, "here")
+    np.testing.assert_equal(dict(alone), {("accuracy", "test"): [math.nan], ("failed", ""): [1.0]})
+
+
+def test_what_the_machine_lacks_is_no_failure_of_a_method(capsys):
+    failures = Failures()
+    with pytest.raises(MemoryError):
+        failures.note("mine", 0, MemoryError())
+    assert not failures.told
+    failures.note("mine", 1, KeyError("weight9"))
+    failures.note("mine", 2, KeyError("weight8"))
+    assert failures.told == {"failed": ["mine failed in trial 1: KeyError: 'weight9'"]}
+    assert "KeyError" in capsys.readouterr().err  # the trace is in the log
+
+
+def test_what_failed_is_said_and_tried_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("reports/tiny/mine").mkdir(parents=True)
+    for name in ("a.json", "a.csv", "b.json", "metrics.parquet"):
+        Path("reports/tiny/mine", name).write_text("{}")
+    metrics = Path("reports/tiny/mine/metrics.parquet")
+    failed = {str(metrics): ["m failed in trial 0: KeyError: 1"]}
+    Path("reports/tiny/mine/a.json").write_text(json.dumps({"failed": failed}))
+    sentences, drawn = take_failed("tiny")
+    assert sentences == ["reports/tiny/mine/a: m failed in trial 0: KeyError: 1"]
+    assert not metrics.exists()
+    assert sorted(path.name for path in drawn) == ["a.csv", "a.json"]
+    assert {path.stat().st_mtime for path in drawn} == {1}
+    assert take_failed("quick") == ([], [])
