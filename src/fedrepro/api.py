@@ -26,7 +26,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.kinds import METHOD_KINDS, STATE
 from fedrepro.core.metrics import METRICS, Metric
-from fedrepro.core.registry import read_token, register
+from fedrepro.core.registry import read_token, register, require_several
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.traffic import Traffic as Traffic
@@ -433,6 +433,10 @@ def method(
     """
     if kind not in METHOD_KINDS:
         raise unknown("kind", kind, METHOD_KINDS, f"method '{name}'")
+    require_several(
+        "method", name, needs=needs, models=models, trainings=trainings, evaluate=evaluate
+    )
+    require_several("grid of method", name, **(grid or {}))
     if strangers := sorted(set(needs) - set(NEEDS)):
         raise FedreproError(
             f"method '{name}' needs '{strangers[0]}', which nobody can give: known needs are "

@@ -102,7 +102,7 @@ def test_an_unknown_benchmark_is_a_sentence(capsys):
 def test_elsewhere_than_in_a_clone_it_is_a_sentence(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["bench", "quick"]) == 2
-    assert "start in the root of the repository" in capsys.readouterr().err
+    assert "only a checkout has the benchmarks; start in its root" in capsys.readouterr().err
 
 
 def test_matching_small(tmp_path):
@@ -213,4 +213,4 @@ def test_without_a_name_all_benchmarks_are_told(words, capsys):
 def test_outside_of_a_clone_there_are_no_benchmarks(monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["bench"]) == 2
-    assert "start in the root of the repository" in capsys.readouterr().err
+    assert "only a checkout has the benchmarks; start in its root" in capsys.readouterr().err

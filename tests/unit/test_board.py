@@ -11,13 +11,15 @@ import pandas as pd
 import pytest
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.registry import components
 from fedrepro.drawings.board import DRAWN, bytes_up, pictures, skew
 from fedrepro.drawings.canvas import rules
 from fedrepro.numbers.board import Ground, Row, ground, rows_of
 from fedrepro.numbers.board_tables import leaderboard, scenarios, seconds
 from fedrepro.numbers.summary import csv_text, read_csv
-from fedrepro.planning.boards import ground_of, parts_of, require_frozen
+from fedrepro.planning.boards import ground_of, part_keys, parts_of, require_frozen
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
+from fedrepro.planning.entered import entry_plan
 from fedrepro.planning.plan import Plan
 from fedrepro.record.sentences import filled
 from fedrepro.site.boards import board_top
@@ -336,3 +338,29 @@ def test_names_of_scenarios_do_not_lie_on_each_other(recorded) -> None:
         boxes = [name.get_window_extent() for name in axes.get_xticklabels()]
         assert len(boxes) > 1
         assert not any(one.overlaps(two) for one, two in combinations(boxes, 2))
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_a_method_in_rounds_is_on_no_ground_of_one_exchange(scale):
+    file = load_exhibits()["arena"]
+
+    def planned(entry):
+        return Plan(Config(also={"arena": [entry]}), {"arena": file}, scale)
+
+    plan = planned({"name": "fedavg", "label": "mine", "rounds": 20, "fraction": 1.0})
+    parts = set(part_keys(plan, "arena", "1"))
+    assert {key for key, label in plan.without if label == "mine"} >= parts
+    told = str(plan.without[min(parts), "mine"])
+    assert told == (
+        "arena/1 compares methods of one exchange, and method 'fedavg' runs for 20 rounds: give it "
+        "rounds: 1, or compare it in arena/rounds"
+    )
+    assert any("goes without 'mine'" in sentence for sentence in plan.mistakes)
+    assert "mine" in {m.label for m in plan.exhibit("arena/rounds").measures}
+    once = planned({"name": "fedavg", "label": "mine", "rounds": 1, "fraction": 1.0})
+    assert not once.without
+    item = components("method")["fedavg"]
+    with pytest.raises(FedreproError, match="compares methods of one exchange"):
+        entry_plan(file, {"name": "fedavg", "rounds": 20}, item, scale, Config()).exhibit(
+            min(parts)
+        )

@@ -64,7 +64,7 @@ RESULT = "GlobalModel(clients.model, tensors)"
         (changed(MEDIAN, "np.median(value, axis=0)[None]", "np.random.rand(1, *value.shape[1:])"
                  ".astype('f')"), "a second call makes another"),
         (changed(MEDIAN, BODY, BODY + "    print(info.label_counts.sum())\n"),
-         r"mine\.py, line 1\d\); info\.label_counts is None where `needs` does not declare it"),
+         r"mine\.py, line 1\d, .*; info\.label_counts is None where `needs` does not declare it"),
         (changed(MEDIAN, "axis=0)[None]", "axis=0)[None, ..., 1:]"),
          "its networks cannot predict, with tensors of shapes {'weight0': "),
         (changed(MEDIAN, f"return {RESULT}", "return 3"), "returns a int"),
@@ -135,3 +135,16 @@ def test_what_cannot_be_checked_is_a_sentence(found, capsys, tmp_path):
     )
     assert main(["check-method", str(tmp_path / "part.py")]) == 2
     assert "has no method" in capsys.readouterr().err
+
+
+def test_an_accuracy_at_chance_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv(outside.NAMED, "")
+    path = tmp_path / "zero.py"
+    path.write_text(changed(MEDIAN, "np.median(value, axis=0)[None]", "0 * value[:1]"))
+    assert main(["check-method", str(path)]) == 0  # what is asked of every method, a bound too
+    said = capsys.readouterr().out
+    assert re.search(r"accuracy +│ not above chance \(1\d\.\d %\); ", said)
+    assert re.search(r"median: passes all 4 checks, but its accuracy on digits is not above", said)
+    monkeypatch.setenv(outside.NAMED, "")
+    assert main(["check-method", "average"]) == 0
+    assert "above chance" not in capsys.readouterr().out

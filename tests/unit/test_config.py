@@ -80,7 +80,9 @@ def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path):
 
 
 def test_files_that_are_missing_or_broken_are_sentences(tmp_path):
-    with pytest.raises(FedreproError, match="is missing; start in the root"):
+    with pytest.raises(
+        FedreproError, match="is missing; start in a folder that `fedrepro start FOLDER` made"
+    ):
         load_config(tmp_path / "config.yaml")
     (tmp_path / "config.yaml").write_text("a: [")
     with pytest.raises(FedreproError, match="is not valid YAML"):

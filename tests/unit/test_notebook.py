@@ -44,6 +44,20 @@ def snakemake(monkeypatch):
     return calls, ends
 
 
+def test_who_has_a_wheel_is_told_what_to_install_and_where_to_start(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("fedrepro.cli.people.find_spec", lambda name: None)
+    assert main(["start", str(tmp_path / "new")]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"Snakemake, which is not installed here: pip install .*'snakemake<10", said)
+    assert "fedrepro[" not in said  # no index need have it
+    monkeypatch.chdir(tmp_path)
+    for command in (["exhibits"], ["data", "list"]):
+        assert main(command) == 2
+        assert "a folder that `fedrepro start FOLDER` made" in capsys.readouterr().err
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"fedrepro {fedrepro.__version__}\n"
+
+
 def test_a_folder_begins_with_configuration_and_workflow_once(tmp_path, capsys):
     assert main(["start", str(tmp_path / "new")]) == 0
     assert "go on there" in capsys.readouterr().out

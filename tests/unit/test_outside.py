@@ -85,7 +85,7 @@ def own_cut(examples, rng):
         ("Owners(owner, 2)", "gives owners from 0 to 2 for 2 clients: let them be from 0 to 1, or"),
         (
             "examples.label",
-            "'own_cut' fails in line 10 of mine.py: AttributeError: 'TrainingLabels'",
+            "mine.py, line 10, `return examples.label`: AttributeError: 'TrainingLabels' object",
         ),
         ("owner", "returns a ndarray: let it return Owners, in mine.py"),
     ],
@@ -176,10 +176,24 @@ def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):
     ("text", "told"),
     [
         ("def (", r"mine\.py cannot be loaded: line 1 is no Python"),
-        ("x = 1\nimport nothing_like_it\n", r"ModuleNotFoundError in line 2: No module"),
+        ("x = 1\nimport nothing_like_it\n", r"mine\.py, line 2, `import nothing_like_it`: ModuleN"),
         ("x = 1\n", r"mine\.py has no component: decorate"),
         (MEDIAN.replace('"median"', '"average"'), r"two method components are named 'average', in"),
         (MEDIAN.replace("version=", "needs={'all'}, version="), r"mine\.py: method 'median' needs"),
+        *(
+            (MEDIAN.replace("version=", f"{key}='x', version="), rf"median': `{key}` .*{many}")
+            for key, many in [
+                ("needs", "{'x'}"),
+                ("models", "{'x'}"),
+                ("trainings", "{'x'}"),
+                ("evaluate", r"\('x',\)"),
+            ]
+        ),
+        (MEDIAN.replace("version=", "grid={'a': 'xy'}, version="), r"`a` takes several, not one"),
+        (
+            OWN_PARTITION.replace('"partition"', '"dataset"').replace('"t"', '"t", files="raw.gz"'),
+            r"dataset 'own_cut': `files` takes several, not one text: write \('raw.gz',\)",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_a_sentence_each_time(named, text, told):

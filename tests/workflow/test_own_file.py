@@ -3,10 +3,13 @@ alone, and computed anew when their file changes."""
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from test_workflow import checkout, edit, planned, run
+from test_workflow import checkout, edit, planned, run, snakemake
 
 from fedrepro.core.artifacts import read_table
+from fedrepro.numbers.summary import read_csv
 
 pytestmark = pytest.mark.workflow
 
@@ -64,3 +67,81 @@ def test_a_file_of_ones_own_is_all_there_is_to_a_method(tmp_path):
     assert planned(folder, TARGET) == set()
     edit(folder / "mine.py", "np.median", "np.mean")
     assert planned(folder, TARGET) == {"aggregate", "table"}
+
+
+FAILING = '''
+from typing import Annotated
+
+from fedrepro.api import GlobalModel, Report, method
+from fedrepro.core.spec import Arg
+
+
+@method("broken", kind="one_shot", label="broken", grid={"scale": (1, 2)})
+def broken(clients, info, *, rng, scale: Annotated[float, Arg("x")] = 1.0):
+    """Fails at every scale but 3."""
+    times = {3: 1}[scale]
+    return GlobalModel(clients.model, {k: v[[0]] * times for k, v in clients.tensors.items()})
+
+
+@method("late", kind="federated", needs={"rounds"}, label="late")
+class Late:
+    """Fails in its second round."""
+
+    def __init__(self, *, rounds: Annotated[int, Arg("x")] = 3) -> None:
+        self.rounds = rounds
+
+    def init(self, clients, info, rng):
+        from fedrepro.federation.clients import own_starts
+
+        return {"weights": own_starts(clients.network, clients.settings, [rng])}
+
+    def round(self, state, clients, info, rng):
+        return state, Report(metrics={} if rng.round == 0 else self.nothing)
+
+    def model(self, state, clients):
+        return GlobalModel(clients.model, state["weights"])
+'''
+WITH_FAILING = """
+    methods:
+      - {name: average, label: average}
+      - {name: broken, label: broken}
+      - {name: broken, label: chosen, settings: grid, choose: server}
+      - {name: late, label: late}
+"""
+
+
+def test_a_method_that_fails_is_a_row_and_the_end_says_so(tmp_path):
+    folder = checkout(tmp_path / "own")
+    (folder / "mine.py").write_text(FAILING)
+    whole = EXHIBIT.replace("{name: halves}", "{name: iid, clients: 2, validation: 20}")
+    methods = whole.index("    methods:")
+    exhibit = whole[:methods] + WITH_FAILING.lstrip("\n")
+    (folder / "config/exhibits/mine.yaml").write_text(exhibit)
+    config = folder / "config/config.yaml"
+    config.write_text(config.read_text() + "components: [mine.py]\n")
+    done = snakemake(folder, "--cores", "2", TARGET)
+    said = done.stderr + done.stdout
+    assert done.returncode == 1, said[-3000:]
+    assert "broken failed in trial 0: mine.py, line 11, `times = " in said
+    assert "KeyError: 1" in said
+    assert "late failed in trial 0: mine.py, line 28, `return state, Report" in said
+    assert "fault of the program" not in said
+    rows = read_csv((folder / TARGET).with_suffix(".csv").read_text())
+    shown = rows[rows["metric"] == "accuracy"].set_index("method")["mean"]
+    assert shown["average"] > 0
+    assert shown[["broken", "chosen", "late"]].isna().all()
+    assert (folder / TARGET).with_suffix(".md").read_text().count("| failed") == 3
+    assert set(rows[rows["metric"] == "failed"]["mean"]) == {1.0}
+    about = json.loads((folder / TARGET).with_suffix(".json").read_text())
+    assert sum("failed in trial 0" in note for note in about["notes"]) == 3
+    logs = "".join(path.read_text() for path in (folder / "results/tiny/logs").rglob("*.log"))
+    assert "Traceback" in logs
+    # a failure is no result: the next run tries these again, and no others
+    assert planned(folder, TARGET) == {"aggregate", "federate", "table"}
+    edit(folder / "mine.py", "{3: 1}[scale]", "1")
+    edit(folder / "mine.py", "self.nothing", "{}")
+    run(folder, TARGET)
+    rows = read_csv((folder / TARGET).with_suffix(".csv").read_text())
+    assert rows[rows["metric"] == "accuracy"]["mean"].notna().all()
+    assert "failed" not in (folder / TARGET).with_suffix(".json").read_text()
+    assert planned(folder, TARGET) == set()

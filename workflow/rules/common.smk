@@ -7,7 +7,15 @@ from functools import cache
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import hand_over, hooks, preload, put_on_path, say_again, slurm
+from fedrepro.cli import (
+    hand_over,
+    hooks,
+    preload,
+    put_on_path,
+    say_again,
+    slurm,
+    take_failed,
+)
 from fedrepro.planning.boards import part_keys, parts_of
 from fedrepro.planning.changed import changed_components
 from fedrepro.planning.config import (
@@ -58,6 +66,20 @@ onstart:
         lifeline = preload.start(jobs)
     if workflow.is_main_process and workflow.local_exec:
         hooks.lift_limit(workflow)
+
+
+onsuccess:
+    if workflow.is_main_process:
+        failed = []
+        for scale in scales_asked_for():
+            sentences, drawn = take_failed(scale)
+            hooks.forget(workflow, drawn)
+            failed += sentences
+        if failed:
+            raise WorkflowError(
+                *(f"fedrepro: {said}" for said in failed),
+                "fedrepro: all else is drawn; the next run tries these again",
+            )
 
 
 onerror:
@@ -135,15 +157,19 @@ def plan_of(scale):
         raise WorkflowError(str(error)) from None
 
 
+def scales_asked_for():
+    """The scale of the configuration, and those of files that are asked for by name."""
+    words = " ".join(sys.argv)
+    return [s for s in SCALES if s == CONFIG.scale or f"/{s}/" in words]
+
+
 def say_what_changed():
     """Warn of exhibits with mistakes, which are left out, and of components whose file changed
     under the same version, in the scales asked for."""
-    words = " ".join(sys.argv)
-    for scale in SCALES:
-        if scale == CONFIG.scale or f"/{scale}/" in words:
-            plan = plan_of(scale)
-            for sentence in (*plan.mistakes, *changed_components(plan)):
-                print(f"fedrepro: {sentence}", file=sys.stderr)
+    for scale in scales_asked_for():
+        plan = plan_of(scale)
+        for sentence in (*plan.mistakes, *changed_components(plan)):
+            print(f"fedrepro: {sentence}", file=sys.stderr)
 
 
 if workflow.is_main_process:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from fedrepro.core import outside
 
@@ -62,6 +64,26 @@ def put_on_path() -> None:
     folder = os.path.dirname(sys.executable)
     if folder not in os.environ["PATH"].split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([folder, os.environ["PATH"]])
+
+
+def take_failed(scale: str) -> tuple[list[str], list[Path]]:
+    """Say which methods failed in what is drawn, take their metrics away, and age its files.
+
+    So the next run tries them again, since a failure is no result. Returns sentences and files.
+    """
+    sentences: dict[str, None] = {}
+    drawn: list[Path] = []
+    for about in sorted(Path("results/drawn", scale).glob("*/*.json")):
+        text = about.read_text(encoding="utf-8")
+        failed = json.loads(text).get("failed", {}) if '"failed"' in text else {}
+        name = "/".join(about.with_suffix("").parts[-2:])
+        for metrics, words in failed.items():
+            sentences |= dict.fromkeys(f"reports/{scale}/{name}: {said}" for said in words)
+            Path(metrics).unlink(missing_ok=True)
+        drawn += about.parent.glob(f"{about.stem}.*") if failed else ()
+    for path in drawn:
+        os.utime(path, (1, 1))  # older than every input
+    return list(sentences), drawn
 
 
 def say_again(logs: str | list[str]) -> None:

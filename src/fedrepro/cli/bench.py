@@ -25,7 +25,9 @@ def names() -> list[str]:
 def require_clone() -> None:
     """Benchmarks are no part of the package."""
     if not FOLDER.is_dir():
-        raise FedreproError(f"there is no folder {FOLDER}; start in the root of the repository")
+        raise FedreproError(
+            f"there is no folder {FOLDER}: only a checkout has the benchmarks; start in its root"
+        )
 
 
 def overview() -> str:

@@ -37,11 +37,9 @@ def _show(checked: CheckedMethod) -> None:
         checks.add_row(text, "FAILS" if why else "passes", why)
     show(checks)
     broken = sum(1 for _, why in checked.findings if why)
-    say(
-        f"{checked.item.name}: fails {broken} of {len(checked.findings)} checks"
-        if broken
-        else f"{checked.item.name}: passes all {len(checked.findings)} checks"
-    )
+    result = f"fails {broken} of" if broken else "passes all"
+    low = f", but its accuracy on digits is {checked.at_chance}" if checked.at_chance else ""
+    say(f"{checked.item.name}: {result} {len(checked.findings)} checks{low}")
 
 
 def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
@@ -81,5 +79,6 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
     accuracy = (
         f"{100 * numbers['accuracy']:.1f} %{after}; clients alone {100 * numbers['alone']:.1f} %"
     )
-    rows.append(("accuracy", f"{accuracy} ({DIGITS})"))
+    low = f"{checked.at_chance}; " if checked.at_chance else ""
+    rows.append(("accuracy", f"{low}{accuracy} ({DIGITS})"))
     return rows

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from fedrepro.api import CHOICES, DISCLOSED, NEEDS
+from fedrepro.core.called import names_of_field
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.core.params import Param, read_signature, render
@@ -154,6 +155,13 @@ def method_table() -> str:
             item for _, item in sorted(components("method").items()) if item.meta["kind"] == kind
         ]
         sections += [f"### {title}\n", _table(heads, map(_method_line, items))]
+    names = [
+        (item.name, f"`{item.token}`", item.words) for item in names_of_field(components("method"))
+    ]
+    sections += [
+        "### By other names of the field\n",
+        _table(["name", "here", "what it does"], names),
+    ]
     return "\n".join(sections)
 
 

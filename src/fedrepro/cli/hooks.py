@@ -5,6 +5,7 @@ Where a part is called otherwise nothing is reached for, and the workflow runs a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,17 @@ def lift_limit(workflow: Any) -> None:
     limit, each job that ended adds a look a second at all jobs that wait."""
     if hasattr(getattr(workflow, "scheduler", None), "job_rate_limiter"):
         workflow.scheduler.job_rate_limiter = None
+
+
+def forget(workflow: Any, paths: Iterable[Path]) -> None:
+    """Drop Snakemake's records of files: then their times alone say whether they are out of date."""
+    try:
+        from snakemake.io import IOFile
+
+        for path in paths:
+            workflow.persistence.cleanup_metadata(IOFile(str(path)))
+    except (AttributeError, ImportError, TypeError):
+        return
 
 
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:

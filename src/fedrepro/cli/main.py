@@ -37,12 +37,12 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
         return _stopped()
     except BrokenPipeError as error:
         if error.filename:
-            return _said(error, DEBUG in arguments)
+            return _said(error, arguments)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter's own last flush
         return NOBODY_READS
     except Exception as error:
         # libraries that are interrupted while they load raise errors of their own
-        return _stopped() if interrupts else _said(error, DEBUG in arguments)
+        return _stopped() if interrupts else _said(error, arguments)
     finally:
         if before is not None:
             import signal
@@ -83,12 +83,21 @@ def _stopped() -> int:
     return STOPPED
 
 
-def _said(error: Exception, debug: bool) -> int:
-    """Say in one sentence what went wrong."""
+def _said(error: Exception, arguments: Sequence[str]) -> int:
+    """Say in one sentence what went wrong, whose fault it is, and where the trace is."""
     from fedrepro.core.errors import FedreproError, fault, sentence_for
+    from fedrepro.core.outside import own_fault
 
     sentence = error if isinstance(error, FedreproError) else sentence_for(error)
-    if debug:
+    own, in_log = own_fault(error.__cause__ or error), arguments[:1] == ["stage"]
+    if own and sentence is None:
+        where = (
+            "its whole trace stands above this line, in the log of the job"
+            if in_log
+            else f"`{DEBUG}` behind the same command shows its whole trace"
+        )
+        sentence = FedreproError(f"your file fails: {own}; {where}")
+    if DEBUG in arguments or (own and in_log):
         import traceback
 
         traceback.print_exc()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedrepro import __version__
 from fedrepro.cli.check_method import check_method
 from fedrepro.cli.data import data_app
 from fedrepro.cli.entries import describe, submit, verify
@@ -17,7 +19,7 @@ from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.recommend import recommend
 from fedrepro.cli.recording import Scale, planned, record, redraw
-from fedrepro.core.errors import FedreproError, printable, unknown
+from fedrepro.core.errors import installing, printable, unknown
 from fedrepro.core.params import LARGEST
 
 app = typer.Typer(
@@ -58,29 +60,50 @@ def run_command(argv: Sequence[str]) -> int:
     return int(result or 0)
 
 
+def _version(wanted: bool) -> None:
+    if wanted:
+        say(f"fedrepro {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="say which one it is", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    pass
+
+
 @app.command()
 def methods(
-    word: Annotated[str, typer.Argument(help="only those with this in their name or label")] = "",
+    word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
 ) -> None:
     """Every method: its kind, what it needs to see beyond weights, its parameters."""
+    from fedrepro.core.called import method_called, names_of_field, unknown_method
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
     table = table_of("method", "label", "kind", "needs beyond weights", "paper", "parameters")
-    for name, item in sorted(components("method").items()):
+    known = components("method")
+    called = method_called(word, known) if word else None
+    for name, item in sorted(known.items()):
+        also = [other for other in names_of_field(known) if other.method == name]
         if word.lower() not in f"{name} {item.meta['label']}".lower():
-            continue
+            also = [o for o in also if o == called or word.lower() in o.name.lower()]
+            if not also and not (called and called.method == name):
+                continue
         parameters = [f"{p.name}={render(p.default)}" for p in item.params.values()]
-        table.add_row(
-            name,
-            item.meta["label"],
-            item.meta["kind"].replace("_", "-"),
-            ", ".join(sorted(item.meta["needs"])) or "–",
-            item.meta["paper"] or "–",
-            ", ".join(parameters) or "–",
-        )
+        paper, last = item.meta["paper"] or "–", ", ".join(parameters) or "–"
+        rows = [(name, item.meta["label"], paper, last)]
+        rows += [(other.name, "", "–", f"{other.token}: {other.words}") for other in also]
+        kind = item.meta["kind"].replace("_", "-")
+        needs = ", ".join(sorted(item.meta["needs"])) or "–"
+        for first, label, where, says in rows:
+            table.add_row(first, label, kind, needs, where, says)
     if not table.row_count:
-        raise FedreproError(f"no method has '{word}' in its name or label")
+        raise unknown_method(word, known)
     show(table)
 
 
@@ -91,7 +114,10 @@ def start(
     """Make a folder to compute in: the configuration and the workflow of this fedrepro."""
     from fedrepro.stages.notebook import start as begin
 
-    say(f"{begin(folder)}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
+    made, lacks = begin(folder), find_spec("snakemake") is None
+    say(f"{made}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
+    if lacks:
+        say(f"that takes Snakemake, which is not installed here: {installing('workflow')}")
 
 
 @app.command()

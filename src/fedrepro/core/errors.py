@@ -78,6 +78,9 @@ def disk_error(error: OSError, path: object) -> FedreproError | None:
     return None if sentence is None else FedreproError(sentence.format(path=path))
 
 
+# where commands find configuration and workflow: with a wheel, and with a checkout
+BEGIN = "start in a folder that `fedrepro start FOLDER` made, or in the root of a checkout"
+
 # what else than the base install some modules come with, by the extra that brings it
 EXTRAS = {
     "matplotlib": "plots",
@@ -91,6 +94,28 @@ EXTRAS = {
 }
 
 
+def installing(extra: str) -> str:
+    """The command that installs the packages of an extra, from an index that need not have ours."""
+    from importlib import metadata
+
+    try:
+        lines = metadata.requires("fedrepro") or []
+    except metadata.PackageNotFoundError:  # sources that are not installed
+        lines = []
+
+    asked, found = [extra], []
+    for name in asked:  # an extra may be made of others
+        for need, _, marker in (line.partition(";") for line in lines):
+            if marker.replace('"', "'").strip() == f"extra == '{name}'":
+                inner = need.strip().removeprefix("fedrepro[").removesuffix("]").split(",")
+                if need.startswith("fedrepro["):
+                    asked += [part for part in inner if part not in asked]
+                else:
+                    found.append(f"'{need.strip()}'")
+    packages = " ".join(dict.fromkeys(found)) or f"'fedrepro[{extra}]'"
+    return f"pip install {packages} (the extra {extra})"
+
+
 def sentence_for(error: Exception) -> FedreproError | None:
     """The sentence for what a machine lacks, wherever it was noticed: memory, room on a disk, or a
     package that only some commands need.
@@ -100,8 +125,7 @@ def sentence_for(error: Exception) -> FedreproError | None:
         if lacking not in EXTRAS:
             return None
         return FedreproError(
-            f"this takes {lacking}, which is not installed here: pip install "
-            f"'fedrepro[{EXTRAS[lacking]}]'"
+            f"this takes {lacking}, which is not installed here: {installing(EXTRAS[lacking])}"
         )
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

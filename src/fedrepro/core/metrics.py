@@ -73,6 +73,7 @@ METRICS = {
     "stopped_at": Metric("round at which a race stopped it", "rounds", 0, None, 0),
     "epochs": Metric("epochs of a client's training", "epochs", 0, None, 0),
     "left_out": Metric("trials in which there is no such model", "share of trials", 0, 1, -1),
+    "failed": Metric("trials in which the method failed", "share of trials", 0, 1, -1),
     "nll": Metric("negative log-likelihood", "nats an example", 0, None, -1),
     "nll_worst": Metric(
         "negative log-likelihood at the worst node", "nats an example", 0, None, -1

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Iterable
 
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import TOLD, FedreproError, printable
 from fedrepro.core.sources import digest_of, digest_of_file
 
 NAMED = "FEDREPRO_COMPONENTS"  # files, joined as in PATH
@@ -21,6 +21,7 @@ MODULES = "fedrepro_outside"  # begins the names that such files have as modules
 
 # digests of files when they were loaded, which is what computes, whatever is on disk by then
 loaded_digests: dict[str, str] = {}
+_folders: set[str] = set()  # of these files, and of the modules that installed packages declare
 
 
 def named() -> tuple[str, ...]:
@@ -42,6 +43,7 @@ def load_file(file: str) -> None:
             "if that names it"
         )
     loaded_digests[path] = digest_of_file(path)
+    _folders.add(os.path.dirname(path))
     name = f"{MODULES}_{digest_of(os.fsencode(path))}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -57,7 +59,7 @@ def load_file(file: str) -> None:
         raise FedreproError(f"{file}: {error}") from error
     except Exception as error:
         raise FedreproError(
-            f"{file} cannot be loaded: {_told(error, path)}; mend it, or take it out of "
+            f"{file} cannot be loaded: {_told(error)}; mend it, or take it out of "
             "`components` in config/config.yaml"
         ) from error
     finally:
@@ -72,6 +74,7 @@ def load_installed() -> None:
         owner = point.dist.name if point.dist else "a package"
         try:
             point.load()
+            _folders.add(os.path.dirname(sys.modules[point.module].__file__ or ""))
         except Exception as error:
             raise FedreproError(
                 f"{owner} declares components in {point.value}, which cannot be loaded "
@@ -79,16 +82,29 @@ def load_installed() -> None:
             ) from error
 
 
-def _told(error: Exception, path: str) -> str:
-    """What went wrong, and in which line of the file."""
-    import traceback
-
+def _told(error: Exception) -> str:
+    """Say what went wrong, and in which line of the file."""
     if isinstance(error, SyntaxError):
         return f"line {error.lineno} is no Python ({error.msg})"
-    lines = [
-        frame.lineno
+    return own_fault(error) or f"{type(error).__name__}: {error}"
+
+
+def own_fault(error: BaseException) -> str:
+    """Name file, line and source line where an own file went wrong, and how; empty if none did.
+
+    A file beside an own one counts as well, since an own file may import it.
+    """
+    import traceback
+
+    frames = [
+        frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == path
+        if os.path.dirname(os.path.abspath(frame.filename)) in _folders
     ]
-    at = f" in line {lines[-1]}" if lines else ""
-    return f"{type(error).__name__}{at}: {error}"
+    if not frames:
+        return ""
+    name, line, code = frames[-1].filename, frames[-1].lineno, frames[-1].line
+    message = printable(" ".join(str(error).split()))[:TOLD]
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    near = os.path.relpath(name)
+    return f"{name if near.startswith('..') else near}, line {line}, `{code}`: {what}"

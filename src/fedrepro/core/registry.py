@@ -79,6 +79,8 @@ def register(kind: str, name: str, /, version: int | str, **meta: Any) -> Callab
     version="dev" stands for the digest of its file, so that every change of that file reruns it.
     """
 
+    require_several(kind, name, files=meta.get("files"))
+
     def keep(fn: F) -> F:
         component = Component(kind, name, version, fn, meta, COMMON.get(kind))
         if name in _found[kind]:
@@ -99,6 +101,16 @@ def register(kind: str, name: str, /, version: int | str, **meta: Any) -> Callab
         return fn
 
     return keep
+
+
+def require_several(kind: str, name: str, **given: object) -> None:
+    """Errors: FedreproError for a text where a decorator takes several, since it has letters."""
+    for key, value in given.items():
+        if isinstance(value, str):
+            many = f"{{{value!r}}}" if key in ("needs", "models", "trainings") else f"({value!r},)"
+            raise FedreproError(
+                f"{kind} '{name}': `{key}` takes several, not one text: write {many} in its place"
+            )
 
 
 def components(kind: str) -> dict[str, Component]:

@@ -11,7 +11,6 @@ import inspect
 import itertools
 import os
 import sys
-import traceback
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,8 +18,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
-from fedrepro.core.errors import FedreproError, printable, unknown
+from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.outside import MODULES as OUTSIDE
+from fedrepro.core.outside import own_fault
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
 from fedrepro.core.reading import opened_files, within
@@ -85,14 +85,9 @@ class Component:
         except FedreproError:
             raise
         except Exception as error:  # a fault of somebody else's file is told as such
-            if not self.outside:
+            if not (told := own_fault(error)):
                 raise
-            places = traceback.extract_tb(error.__traceback__)
-            line = next((frame.lineno for frame in places[::-1] if frame.filename == self.file), 0)
-            raise FedreproError(
-                f"{self.kind} '{self.name}' fails in line {line} of {os.path.basename(self.file)}: "
-                f"{type(error).__name__}: {printable(' '.join(str(error).split()))[:160]}"
-            ) from error
+            raise FedreproError(f"{self.kind} '{self.name}' fails: {told}") from error
         self.require_declared(files, args)
         if not isinstance(result, expected):
             what = "nothing" if result is None else f"a {type(result).__name__}"

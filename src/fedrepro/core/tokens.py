@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedrepro.core.called import require_called
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.params import PAIRED, Value, render
 from fedrepro.core.spec import Component, Spec
@@ -70,11 +71,14 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
 def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
     """The spec a token stands for, also if its keys are not sorted or it states a default."""
     name, *pairs = token.split("+")
+    where = f"{kind} token '{token}'"
+    values: dict[str, Any] = {}
+    if kind == "method":
+        found = require_called(name, components, f"'{token}'")
+        name, values = found.method, dict(found.values)
     if name not in components:
         raise unknown(kind, name, components, f"'{token}'")
     component = components[name]
-    where = f"{kind} token '{token}'"
-    values: dict[str, Any] = {}
     paired = ""
     for pair in pairs:
         key, sep, text = pair.partition("~")

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from fedrepro.core.errors import FedreproError, shown, unknown
+from fedrepro.core.errors import BEGIN, FedreproError, shown, unknown
 from fedrepro.core.spec import Spec
 
 BYTES = re.compile(r"[0-9]{1,18}")
@@ -138,7 +138,7 @@ def read_dataset_table(path: Path | None = None) -> DatasetTable:
     except OSError as error:
         raise FedreproError(
             f"the table of data files {path} cannot be read ({error.strerror}); "
-            "start from the folder that holds config/, or give the table's path"
+            f"{BEGIN}, or give the table's path"
         ) from error
     except (ValueError, csv.Error) as error:
         raise FedreproError(

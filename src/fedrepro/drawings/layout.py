@@ -18,7 +18,7 @@ from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
 from fedrepro.drawings.tables import COUNT, PERCENT, NumberForm, TableRow, TextCell, TextTable
 from fedrepro.drawings.words import trials_text
 from fedrepro.numbers.pairing import BESIDE, as_shown
-from fedrepro.numbers.series import select
+from fedrepro.numbers.series import FAILED, select
 from fedrepro.planning.drawing import final
 from fedrepro.planning.exhibit import CASE
 from fedrepro.verdicts.counted import reasons, word_of
@@ -222,7 +222,7 @@ def _cell(
         value=value,
         spread=spread,
         form=form_of(arranged.metric),
-        text=_beyond(row, numbers) if math.isinf(value) else "",
+        text="" if math.isfinite(value) else _beyond(row, numbers),
         below=below(row),
         printed=printed,
         verdict=verdict,
@@ -231,7 +231,10 @@ def _cell(
 
 
 def _beyond(row: Mapping[str, Any], numbers: pd.DataFrame) -> str:
-    """What stands for rounds that were not enough: more than were done at most."""
+    """What stands for rounds that were not enough: more than were done at most; and for a method
+    that failed with an error of its own, whose words are in a note."""
+    if math.isnan(row["mean"]):
+        return "" if at(select(numbers, FAILED, ""), row).empty else FAILED
     done = at(select(numbers, "rounds", ""), row)
     most = max((float(v) for text in done["by_trial"] for v in text.split()), default=math.nan)
     return f"> {COUNT.text(most)}" if math.isfinite(most) else "not reached"

@@ -6,6 +6,7 @@ that are there can be made anywhere.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,7 @@ import pandas as pd
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
 from fedrepro.numbers.files import ExhibitFiles
+from fedrepro.numbers.series import FAILED
 from fedrepro.numbers.standings import BesideLine, Standing, against, scores_of, standings
 from fedrepro.planning.config import Board
 
@@ -237,6 +239,8 @@ def _entry(rows: pd.DataFrame, tried: int) -> Reached:
         for row in rows.to_dict("records")
         if row["metric"] in (*COSTS, *SECONDS)
     }
+    if FAILED in set(rows["metric"]):  # in all trials, it has no costs
+        costs = {**dict.fromkeys(COSTS, math.nan), **costs}
     accuracy = np.array([float(text) for text in str(accuracy_row["by_trial"]).split()])
     return Reached(accuracy, str(accuracy_row["setting"]), tried, {"passes": 0.0, **costs})
 

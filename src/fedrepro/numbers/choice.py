@@ -19,7 +19,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import render
 from fedrepro.core.racing import TIE_DIGITS, rungs
-from fedrepro.numbers.series import Series, end_series, is_final, mean, sd
+from fedrepro.numbers.series import FAILED, Series, end_series, is_final, mean, sd
 from fedrepro.planning.entries import TOGETHER
 from fedrepro.planning.measures import Measure, Setting
 
@@ -84,6 +84,8 @@ def criterion_of(
 ) -> Sequence[float]:
     """What a setting is chosen by, a value per trial. Errors: FedreproError if metrics lack it."""
     key = choice.metric, choice.split
+    if (FAILED, "") in series:  # in some trial
+        return [math.nan] * trials
     at_end = choice.over == "end"
     values = series.get(key, ()) if at_end else _over_rounds(rows, choice, trials)
     if choice.over in TOGETHER and series.get(key):  # one that diverged in the end is out as well

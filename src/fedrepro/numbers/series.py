@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 LEFT_OUT, SCATTER, TEST = "left_out", "accuracy_scatter", "test"
+FAILED = "failed"
 Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
 
 
@@ -98,7 +99,8 @@ def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Serie
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
     """(metric, split) -> a value per trial; every trial must be there, once.
 
-    A setting that a method left out in some trial has nothing but in which trials it did.
+    A setting that a method left out in some trial has nothing but in which trials it did. One that
+    failed in some trial is not a number there.
     """
     left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
     if left_out:
@@ -109,6 +111,15 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
         group = groups.setdefault((metric, split), {"trial": [], "value": []})
         group["trial"].append(trial)
         group["value"].append(value)
+    failed = set(groups.pop((FAILED, ""), {"trial": []})["trial"])
+    if failed:
+        groups.setdefault(("accuracy", TEST), {"trial": [], "value": []})
+        for group in groups.values():
+            values = dict(zip(group["trial"], group["value"], strict=True))
+            values |= dict.fromkeys(map(int, failed), math.nan)
+            group |= {"trial": sorted(values), "value": [values[t] for t in sorted(values)]}
+        shares = [float(trial in failed) for trial in range(trials)]
+        groups[FAILED, ""] = {"trial": list(range(trials)), "value": shares}
     for (metric, _), group in groups.items():
         if group["trial"] != list(range(trials)):
             raise FedreproError(
@@ -124,6 +135,8 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
     `accuracy_scatter` is the sample standard deviation of the accuracies that its mean is of; what
     is counted over all rounds has no mean over some. Nothing of a method without rounds.
     """
+    if FAILED in own["metric"].values:
+        return {}
     curves = own[~is_final(own) & ~own["metric"].isin(OF_ROUNDS)]
     series: dict[tuple[str, str], list[float]] = {}
     for place, rows in curves.groupby(["metric", "split", "trial"]):

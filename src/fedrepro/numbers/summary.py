@@ -22,6 +22,7 @@ from fedrepro.core.params import Value, render
 from fedrepro.numbers.choice import CHOICE, STOPPED, candidates, choice_rows, choose
 from fedrepro.numbers.pairing import BESIDE, COLUMNS, with_pairs
 from fedrepro.numbers.series import (
+    FAILED,
     Series,
     all_rows,
     by_metric,
@@ -149,7 +150,7 @@ def _spread(
     where: str,
 ) -> Mapping[tuple[str, str], dict[str, Any]]:
     """The column of the spread over clients, by metric and split, where it is asked for."""
-    if not measure.over_clients:
+    if not measure.over_clients or FAILED in set(tables[run]["metric"].to_pylist()):
         return {}
     spreads = over_clients(client_rows(tables[run]), run.rows_of(setting), trials, where)
     return {key: {CLIENTS_SD: value} for key, value in spreads.items()}
@@ -165,6 +166,8 @@ def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str
 ) -> Iterator[dict[str, Any]]:
     """The numbers of single rounds; none for a method that has no rounds."""
+    if FAILED in rows["metric"].values:
+        return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(OF_ROUNDS)]
     for done in sorted({int(value) for value in rows["round"]}):
         series = by_metric(

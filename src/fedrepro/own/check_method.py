@@ -7,15 +7,17 @@ from __future__ import annotations
 import math
 import os
 import re
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedrepro.api import GlobalModel
 from fedrepro.core import outside
-from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.called import require_called
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.registry import components, components_of
@@ -38,13 +40,14 @@ MODELS: Mapping[str, Mapping[str, Any]] = {
     "logistic": {},
     "variational_mlp": {"hidden": [20]},
 }
-WORKS = "does its work on digits"
+WORKS = "runs on digits, to a model that predicts"
 
 
 @dataclass(frozen=True)
 class CheckedMethod:
     """findings: what is asked, and why it does not hold, empty where it does. numbers: by metric,
-    with `alone`, the mean accuracy of the clients' own models, and `models`, bytes of these.
+    with `alone`, the mean accuracy of the clients' own models, `models`, bytes of these, and
+    `chance`, up to which an accuracy may be that of one class for all examples.
     rounds: that the numbers are of, 0 for what is not in rounds.
     """
 
@@ -58,6 +61,13 @@ class CheckedMethod:
     def passes(self) -> bool:
         return not any(why for _, why in self.findings)
 
+    @property
+    def at_chance(self) -> str:
+        """Say so where its accuracy is not above chance; empty elsewhere."""
+        if not self.numbers or self.numbers["accuracy"] > self.numbers["chance"]:
+            return ""
+        return f"not above chance ({100 * self.numbers['chance']:.1f} %)"
+
 
 def methods_of(wanted: str) -> list[Component]:
     """The methods in a file, or the one of this name, in the package or one that is installed.
@@ -66,7 +76,7 @@ def methods_of(wanted: str) -> list[Component]:
     nothing has.
     """
     if not wanted.endswith(".py"):
-        return [components("method")[_known(wanted)]]
+        return [_with_defaults(wanted)]
     files = outside.named()
     same = [file for file in files if os.path.abspath(file) == os.path.abspath(wanted)]
     if not same:
@@ -77,11 +87,20 @@ def methods_of(wanted: str) -> list[Component]:
     return methods
 
 
-def _known(name: str) -> str:
+def _with_defaults(name: str) -> Component:
+    """The method of a name; a name of the field is its component with other defaults."""
     known = components("method")
-    if name not in known:
-        raise unknown("method", name, known, "fedrepro (a file ends in .py)")
-    return name
+    found = require_called(name, known, "fedrepro (a file ends in .py)")
+    item = known[found.method]
+    if not found.values:
+        return item
+    changed = replace(item)
+    own = {
+        key: replace(param, default=found.values.get(key, param.default))
+        for key, param in item.own_params.items()
+    }
+    vars(changed)["own_params"] = own  # in the place of those of the signature
+    return changed
 
 
 def check_method(item: Component) -> CheckedMethod:
@@ -103,7 +122,10 @@ def check_method(item: Component) -> CheckedMethod:
     findings.append((WORKS, _tried(lambda *_: numbers.update(work(item, digits)), item, digits)))
     if numbers:
         whole = sum(value.nbytes for value in digits.models.tensors.values())
-        numbers |= {"models": float(whole), "alone": _alone(digits)}
+        shares = np.bincount(digits.test.labels) / len(digits.test.labels)
+        most = float(shares.max())  # of one class for all examples, and two standard errors
+        chance = most + 2 * math.sqrt(most * (1 - most) / len(digits.test.labels))
+        numbers |= {"models": float(whole), "alone": _alone(digits), "chance": chance}
     rounds = int(numbers.pop("done", 0))
     return CheckedMethod(item, findings, numbers, rounds, digits.clients.count)
 
@@ -136,7 +158,7 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
     except (Broken, FedreproError) as error:
         return str(error)
     except Exception as error:  # a stranger's code may raise anything
-        message = f"{type(error).__name__}: {error}{_place(error, item.file)}"
+        message = outside.own_fault(error) or f"{type(error).__name__}: {error}"
         return message + _undeclared(item, problem) if "None" in str(error) else message
     return ""
 
@@ -149,16 +171,6 @@ def _undeclared(item: Component, problem: SmallProblem | None) -> str:
     handed = allowed(problem.info, item)
     none = [f"info.{name}" for name in read if getattr(handed, name, item) is None]
     return f"; {none[0]} is None where `needs` does not declare it" if none else ""
-
-
-def _place(error: Exception, file: str) -> str:
-    """The line of the method's file in which it was raised, or that called what raised it."""
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == file
-    ]
-    return f" ({os.path.basename(file)}, line {lines[-1]})" if lines else ""
 
 
 def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from fedrepro.core.called import method_called
 from fedrepro.core.registry import components
 from fedrepro.planning.config import load_exhibits
 
@@ -18,22 +19,18 @@ def method_named(words: str) -> str:
     known = {key for key, item in components("method").items() if item.meta["kind"] == "one_shot"}
     if name in known:
         return words
-    labelled = {**_by_own_labels(known), **_by_leaderboards(known)}
-    if words.lower() in labelled:
-        return labelled[words.lower()]
-    method = labelled.get(name.lower()) or (name.lower() if name.lower() in known else name)
-    return f"{method}{plus}{rest}"
-
-
-def _by_own_labels(known: set[str]) -> dict[str, str]:
-    """Label of one method alone, in small letters -> its name."""
-    labels = [(components("method")[name].meta["label"].lower(), name) for name in sorted(known)]
-    every = [label for label, _ in labels]
-    return {label: name for label, name in labels if every.count(label) == 1}
+    of_boards = _by_leaderboards(known)
+    for words_or_name, further in ((words, ""), (name, plus + rest)):
+        if found := of_boards.get(words_or_name.lower()):
+            return f"{found}{further}"
+        one_shot = {key: components("method")[key] for key in known}
+        if called := method_called(words_or_name, one_shot):
+            return f"{called.token}{further}"
+    return words
 
 
 def _by_leaderboards(known: set[str]) -> dict[str, str]:
-    """The same of what leaderboards call their methods."""
+    """What leaderboards call their methods, in small letters -> its name."""
     boards = [file for file in load_exhibits().values() if file.boards]
     entries = (
         entry

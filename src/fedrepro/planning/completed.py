@@ -6,9 +6,25 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from fedrepro.core.called import method_called
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.entries import GRID, MethodEntry
+
+
+def by_its_name(entry: MethodEntry) -> MethodEntry:
+    """The entry of the component that a name of the field stands for, labelled by that name.
+
+    What it sets itself stays. An unknown name stays as well, and is told elsewhere.
+    """
+    found = method_called(entry.name, components("method"))
+    if found is None or found.method == entry.name:
+        return entry
+    given = {key: value for key, value in found.values.items() if key not in entry.parameters}
+    label = entry.label or found.name
+    training = {**found.training, **entry.training}
+    update = {"name": found.method, "label": label, "training": training, **given}
+    return entry.model_copy(update=update)
 
 
 def with_grid(entry: MethodEntry, where: str) -> MethodEntry:

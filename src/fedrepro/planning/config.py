@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from fedrepro.core.artifacts import require_file
-from fedrepro.core.errors import FedreproError, shown, unknown
+from fedrepro.core.errors import BEGIN, FedreproError, shown, unknown
 from fedrepro.core.packs import EXHIBITS, OWN_EXHIBITS, exhibits_file, exhibits_of, papers_with
 from fedrepro.core.params import LARGEST
 from fedrepro.core.registry import DRAWING, components
@@ -307,9 +307,7 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
         wanted = [paper for paper in papers if paper in few] if few <= set(papers) else papers
         paths = {paper: exhibits_file(paper) for paper in wanted or papers}
     if not paths:
-        raise FedreproError(
-            f"no exhibit files in {folder or OWN_EXHIBITS}; start in the root of the repository"
-        )
+        raise FedreproError(f"no exhibit files in {folder or OWN_EXHIBITS}; {BEGIN}")
     read: dict[str, ExhibitFile] = {}
     unread: dict[str, Unread] = {}
     for paper, path in paths.items():
@@ -363,7 +361,7 @@ def _load_yaml(path: Path) -> dict[str, Any]:
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FedreproError(f"{path} is missing; start in the root of the repository") from None
+        raise FedreproError(f"{path} is missing; {BEGIN}") from None
     except OSError as error:
         raise FedreproError(f"{path} cannot be read ({error.strerror})") from None
     except ValueError as error:

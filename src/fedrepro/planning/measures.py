@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from fedrepro.api import BELIEFS, CHOICES, Choice
+from fedrepro.core.called import unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
@@ -17,7 +18,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.data.aside import ASIDE
-from fedrepro.planning.completed import listed, with_grid, with_measuring, with_shared
+from fedrepro.planning.completed import by_its_name, listed, with_grid, with_measuring, with_shared
 from fedrepro.planning.entries import (
     RACE,
     TOGETHER,
@@ -208,7 +209,8 @@ def measures_of(
 
     def made(entries: Sequence[MethodEntry]) -> dict[str, Measure]:
         usual = (case_entry and case_entry.measure_every) or settings.measure_every
-        whole = (with_shared(with_grid(entry, where), shared) for entry in entries)
+        named = map(by_its_name, entries)
+        whole = (with_shared(with_grid(entry, where), shared) for entry in named)
         complete = (with_measuring(entry, usual) for entry in whole)
         return _by_label([measure_of(entry, settings, where, at) for entry in complete], where)
 
@@ -301,7 +303,7 @@ def _method(entry: MethodEntry, where: str) -> Spec:
         return spec_of("method", entry, where)
     known = components("method")
     if entry.name not in known:
-        raise unknown("method", entry.name, known, where)
+        raise unknown_method(entry.name, known, where)
     return known[entry.name].paired(entry.parameters, listed(entry), where)
 
 
@@ -410,6 +412,8 @@ def spec_of(
     """The component of an entry. Errors: FedreproError for an unknown one, or a needless sweep."""
     known = components(kind)
     if entry.name not in known:
+        if kind == "method":
+            raise unknown_method(entry.name, known, where)
         raise unknown(kind, entry.name, known, where)
     spec = known[entry.name].spec({**entry.parameters, **(extra or {})}, where)
     return spec if sweep or kind == "method" else spec.single(where)

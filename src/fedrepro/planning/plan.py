@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, with_others
 from fedrepro.planning.exhibit import Exhibit, Measure, Point, Run, exhibit_of
@@ -61,6 +62,24 @@ def _unknown_labels(file: ExhibitFile, exhibits: Sequence[Exhibit]) -> dict[str,
                 where = f"trials_of of {exhibit.key}, {file.place}"
                 errors[exhibit.key] = unknown("method", label, labels, where)
     return errors
+
+
+def _fitting(file: ExhibitFile, name: str, scale: str) -> Exhibit:
+    """An exhibit. Errors: FedreproError too for more than one round on a leaderboard, whose ground
+    is one exchange of models."""
+    exhibit, board = exhibit_of(file, name, scale), name.partition("-")[0]
+    for setting in (s for m in exhibit.measures for s in m.settings if board in file.boards):
+        method = setting.method
+        if METHOD_KINDS[method.component.meta["kind"]].in_rounds:
+            rounds = method.component.fn(**method.values).rounds
+            if rounds > 1:
+                others = [n for n in file.names(scale) if n.partition("-")[0] not in file.boards]
+                raise FedreproError(
+                    f"{file.paper}/{board} compares methods of one exchange, and method "
+                    f"'{method.name}' runs for {rounds} rounds: give it rounds: 1"
+                    + "".join(f", or compare it in {file.paper}/{n}" for n in others[:1])
+                )
+    return exhibit
 
 
 def _called(entry: Mapping[str, Any]) -> str:
@@ -113,11 +132,11 @@ class Plan:
 
     def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
         """An exhibit, with those of the methods of `also` that fit it."""
-        exhibit = exhibit_of(file.with_also([]), name, self.scale)
+        exhibit = _fitting(file.with_also([]), name, self.scale)
         fitting: list[Mapping[str, Any]] = []
         for entry in file.also:
             try:
-                exhibit = exhibit_of(file.with_also([*fitting, entry]), name, self.scale)
+                exhibit = _fitting(file.with_also([*fitting, entry]), name, self.scale)
                 fitting.append(entry)
             except FedreproError as error:
                 self.without[f"{file.paper}/{name}", _called(entry)] = error

@@ -20,6 +20,7 @@ from fedrepro.api import ClientInfo, GlobalModel, LocalModels, Made, Traffic
 from fedrepro.core.artifacts import TrialModels, one_line, read_models, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
+from fedrepro.core.outside import own_fault
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
@@ -38,7 +39,7 @@ from fedrepro.numbers.measure import (
     measure_alone,
 )
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import AT_CLIENTS, TrialData, members_of, prepared_for, say
+from fedrepro.stages.common import AT_CLIENTS, Failures, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.tuning import tuned
 from fedrepro.training.settings import Settings, settings_of
@@ -69,13 +70,14 @@ def run(
     where = device_of(device)
     made = {"path": scenario.folder, "data": prepared.checksum}
     models = read_models(local_models, list(trials), made)
-    table = Table(scenario.specs)
+    table, failures = Table(scenario.specs), Failures()
     measured: list[tuple[int, str, float, float, float]] = []
     for trial in trials:
         trial_data = TrialData(
             prepared, members_of(scenario, partition, trial), Rng(seed, trial), where
         )
-        for result in _trial(scenario, method, trial_data, models[trial], evaluate, tune, public):
+        handed_over = scenario, method, trial_data, models[trial], evaluate, tune, public
+        for result in _trial(*handed_over, failures):
             table.add(result.rows(trial))
             measured.append((trial, result.token, result.seconds, *result.shares))
         say(f"trial {trial}: {method.name}")
@@ -88,6 +90,7 @@ def run(
         data=prepared.checksum,
         stand_in=prepared.stand_in,
         **({"tune": tune.resolved} if tune else {}),
+        **failures.told,
     )
     names = ("trial", "method", "seconds", "client_seconds", "server_seconds")
     columns = dict(zip(names, zip(*measured, strict=True), strict=True))
@@ -129,18 +132,32 @@ def _trial(
     evaluate: Sequence[str],
     tune: Spec | None,
     public: Path | None,
+    failures: Failures,
 ) -> Iterator[Measured]:
-    """Every setting of a method in one trial, and after each what comes of tuning it."""
+    """Every setting of a method in one trial, and after each what comes of tuning it.
+
+    A setting that fails with an error of its own is a row that says so, and its words a failure.
+    """
     local, info = handed(scenario, method, data, models, public)
     meta, rng = method.component.meta, data.rng
     splits = data.splits(dict.fromkeys((*meta["evaluate"], *evaluate)))
     costly, draws = Prepare(meta["prepare"], local, info, rng), Draws(rng)
     for setting in method.expand():
-        done = worked(setting, local, info, rng, costly)
-        made, cost = done.made, done.cost
-        numbers = _measured(made, splits, draws, models.epochs, cost)
+        ways = list(tune.expand()) if tune else []
+        try:
+            done = worked(setting, local, info, rng, costly)
+            made, cost = done.made, done.cost
+            numbers = _measured(made, splits, draws, models.epochs, cost)
+        except Exception as error:  # a method's code may raise anything
+            failures.note(setting.token, rng.trial, error)
+            nothing = [Number("failed", 1.0)], 0.0, (0.0, 0.0)
+            yield Measured(setting, *nothing)
+            for how in ways:
+                for repetition in range(tuning_of(how).repetitions):
+                    yield Measured(setting, *nothing, how, repetition)
+            continue
         yield Measured(setting, numbers, done.seconds, (done.further.seconds, done.server))
-        for how in tune.expand() if tune else ():
+        for how in ways:
             for repetition in range(tuning_of(how).repetitions):
                 began = time.perf_counter()
                 new = _tuned(made, how, repetition, data, settings_of(scenario.training))
@@ -170,8 +187,8 @@ def worked(
     """Let one setting of a one-shot method or control do its work.
 
     Where its arithmetic fails (a singular matrix, an overflow that numpy was told to raise) it made
-    a model that is not finite: a row that failed. Errors: FedreproError for what returns something
-    else than `Made` names; whatever else it raises is a mistake in its code, and stops.
+    a model that is not finite, as one that diverged. Errors: FedreproError for what returns
+    something else than `Made` names; whatever else it raises is a mistake in its code.
     """
     import torch
 
@@ -180,6 +197,8 @@ def worked(
     try:
         return _worked(setting, local, info, rng, costly, began)
     except arithmetic as error:
+        if own_fault(error):
+            raise
         say(f"{setting.token} failed: {type(error).__name__}, {one_line(error)}")
     nothing = {name: np.full_like(value[:1], np.nan) for name, value in local.tensors.items()}
     lost = GlobalModel(local.model, nothing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo
-from fedrepro.core.artifacts import damaged, require_source
+from fedrepro.core.artifacts import damaged, one_line, require_source
+from fedrepro.core.errors import FedreproError, sentence_for
+from fedrepro.core.outside import own_fault
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.data.aside import ASIDE, Aside, lacking, not_validating, too_few
@@ -51,6 +54,28 @@ def restart_clock() -> None:
 def say(line: str) -> None:
     """A line of progress on standard error, which the workflow keeps as the job's log."""
     print(f"[{time.perf_counter() - _began:7.1f} s] {line}", file=sys.stderr, flush=True)
+
+
+class Failures(dict[str, str]):
+    """What went wrong by setting, where a method failed with an error of its own."""
+
+    def note(self, setting: str, trial: int, error: Exception) -> None:
+        """Keep file, line and words, and the trace in the job's log.
+
+        Errors: the same error where it is the machine that lacks something.
+        """
+        if sentence_for(error) or isinstance(error.__cause__, OSError):
+            raise error
+        words = str(error) if isinstance(error, FedreproError) else own_fault(error)
+        words = words or f"{type(error).__name__}: {one_line(error)}"
+        traceback.print_exception(error)
+        say(f"trial {trial}: {setting} failed: {words}")
+        self.setdefault(setting, f"{setting} failed in trial {trial}: {words}")
+
+    @property
+    def told(self) -> dict[str, list[str]]:
+        """What the provenance of a job's metrics says of them; nothing where none failed."""
+        return {"failed": list(self.values())} if self else {}
 
 
 def prepared_for(scenario: Scenario, data: Path, partition: Path) -> Prepared:

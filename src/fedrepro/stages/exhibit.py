@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -33,11 +34,20 @@ def run(exhibit_key: str, plan: Plan, out_base: Path) -> None:
     tables = {run: read_metrics(paths) for run, paths in files.items()}
     _require_current(exhibit_key, files, tables)
     rows = {run: table.rows for run, table in tables.items()}
-    of_board = bool(plan.files[exhibit.paper].boards)
-    summary = summarise(exhibit, rows, files, lost_stay=of_board)
-    numbers = csv_text(summary.numbers)
     sources = {run: table.sources for run, table in tables.items()}
+    failed = {
+        path: source["failed"]
+        for run, paths in files.items()
+        for path, source in zip(paths, sources[run], strict=True)
+        if "failed" in source
+    }
+    of_board = bool(plan.files[exhibit.paper].boards)
+    summary = summarise(exhibit, rows, files, lost_stay=of_board or bool(failed))
+    numbers = csv_text(summary.numbers)
     described = about(exhibit, plan, plan.files[exhibit.paper], sources)
+    if failed:
+        words = dict.fromkeys(itertools.chain(*failed.values()))
+        described |= {"notes": [*described["notes"], *words], "failed": failed}
     texts = {".csv": numbers.encode(), ".choice.csv": csv_text(summary.choice).encode()}
     every = read_csv(numbers)
     if exhibit.timed:

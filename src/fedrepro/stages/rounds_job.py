@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.planning.paths import Scenario, TrialBlock
-from fedrepro.stages.common import TrialData, members_of, prepared_for, say
+from fedrepro.stages.common import Failures, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.progress import Keeper, Progress
 from fedrepro.stages.rounds import Judge, Splits, TrialRounds, to_target
@@ -90,7 +91,8 @@ def run_rounds(inputs: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
         tuple(measured),
         lambda name: Keeper(checkpoints(inputs.out) / name, meaning, inputs.checkpoint_seconds),
     )
-    finished = job.run(contenders_of(scenario, method, measuring.race), list(trials))
+    contenders = contenders_of(scenario, method, measuring.race)
+    finished = job.run(contenders, list(trials))
     source = provenance(
         inputs.seed,
         specs=specs,
@@ -99,6 +101,7 @@ def run_rounds(inputs: RoundsInputs, judge_of: JudgeOf) -> FinishedJob:
         path=f"{scenario.folder}/{method.token}",
         data=prepared.checksum,
         stand_in=prepared.stand_in,
+        **job.failures.told,
     )
     columns = {
         "trial": [result.trial for result in finished],
@@ -193,25 +196,42 @@ class RoundsJob:
     follow: Sequence[str]
     evaluate: Sequence[str]
     keeper: Callable[[str], Keeper]
+    failures: Failures = field(default_factory=Failures)
 
     def run(self, contenders: Sequence[Contender], trials: Sequence[int]) -> list[Finished]:
-        """To the end of all but those that the race stops; trial by trial, settings in order."""
+        """To the end of all but those that the race stops; trial by trial, settings in order.
+
+        A setting that fails with an error of its own goes no further: a row says so.
+        """
         known: dict[tuple[int, int], Progress] = {}
+        failed: set[tuple[int, int]] = set()
 
         def score(at: int, rung: int) -> float:
             for trial in trials:
                 runner = self._runner(contenders[at], trial)
-                known[at, trial] = runner.run(known.get((at, trial)), rung)
+                try:
+                    known[at, trial] = runner.run(known.get((at, trial)), rung)
+                except Exception as error:
+                    self.failures.note(contenders[at].name, trial, error)
+                    failed.add((at, trial))
+            if any((at, trial) in failed for trial in trials):
+                return math.nan
             return float(np.mean([known[at, trial].accuracy_at(rung) for trial in trials]))
 
         stopped = race(len(contenders), self.measuring.race, score)
         for at, rung in stopped.items():
             say(f"round {rung}: {contenders[at].name} stops")
-        return [
-            self._runner(contender, trial).finish(known.get((at, trial)), stopped.get(at))
-            for trial in trials
-            for at, contender in enumerate(contenders)
-        ]
+
+        def finish(at: int, trial: int) -> Finished:
+            runner = self._runner(contenders[at], trial)
+            if (at, trial) not in failed:
+                try:
+                    return runner.finish(known.get((at, trial)), stopped.get(at))
+                except Exception as error:
+                    self.failures.note(contenders[at].name, trial, error)
+            return runner.failed(stopped.get(at))
+
+        return [finish(at, trial) for trial in trials for at in range(len(contenders))]
 
     def _runner(self, contender: Contender, trial: int) -> Runner:
         """A setting at the clients of a trial."""
@@ -255,6 +275,13 @@ class Runner:
         name = "" if self.contender.number is None else f", {self.contender.name}"
         say(f"trial {trial}{name}: {end.done} rounds{why}, {run.seconds:.1f} s")
         return Finished(trial, self.contender, run.times, rows, None if stopped else came.kept)
+
+    def failed(self, stopped: int | None) -> Finished:
+        """Nothing but that it failed."""
+        numbers = [Number("failed", 1.0)]
+        numbers += [Number("stopped_at", float(stopped))] if stopped else []
+        rows = [self._row(number) for number in numbers]
+        return Finished(self.rng.trial, self.contender, Progress(0, {}).times, rows, None)
 
     def _row(self, number: Number) -> MetricRow:
         contender = self.contender

@@ -1,0 +1,147 @@
+"""A mistake in a file of one's own is told as such: file, line, source line, and the trace."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fedrepro.cli import main as entry
+from fedrepro.cli import take_failed
+from fedrepro.cli.main import FAULT, MENDABLE, main
+from fedrepro.core import outside, registry
+from fedrepro.numbers.series import by_metric
+from fedrepro.stages.common import Failures
+
+MINE = """
+import helper_beside
+from fedrepro.api import method
+
+@method("mine", kind="one_shot")
+def mine(clients, info, *, rng):
+    \"\"\"Fail.\"\"\"
+    return {made}
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Writes a method of one's own, and models to combine."""
+
+    def write(made: str) -> list[str]:
+        (tmp_path / "mine.py").write_text(MINE.replace("{made}", made))
+        (tmp_path / "helper_beside.py").write_text("def half(x):\n    return x['half']\n")
+        monkeypatch.setenv(outside.NAMED, str(tmp_path / "mine.py"))
+        for client in range(2):
+            model = torch.nn.Sequential(torch.nn.Linear(4, 3))
+            torch.save(model.state_dict(), tmp_path / f"{client}.pt")
+        models = [str(tmp_path / f"{client}.pt") for client in range(2)]
+        return ["combine", "mine", *models, "--out", str(tmp_path / "out.pt")]
+
+    monkeypatch.chdir(tmp_path)
+    sys.modules.pop("helper_beside", None)
+    yield write
+    monkeypatch.setenv(outside.NAMED, "")
+    registry.components("method")
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (
+            "clients.tensor",
+            "mine.py, line 8, `return clients.tensor`: AttributeError: 'LocalModels",
+        ),
+        (
+            "helper_beside.half({})",
+            "helper_beside.py, line 2, `return x['half']`: KeyError: 'half'",
+        ),
+        (
+            "__import__('torch').ones(2) @ __import__('torch').ones(3)",
+            "mine.py, line 8, `return __",
+        ),
+    ],
+)
+def test_it_is_mine_and_shows_my_line(own, capsys, made, told):
+    command = own(made)
+    assert main(command) == MENDABLE
+    said = capsys.readouterr().err
+    assert told in said
+    assert "fault of the program" not in said
+    assert main([*command, "--debug"]) == MENDABLE
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_job_keeps_the_trace_in_its_log(own, capsys, monkeypatch):
+    command = own("clients.tensor")
+    # a job differs from a command in its first word alone here
+    monkeypatch.setattr(entry, "_there_or_here", lambda words: entry._here(command))
+    assert main(["stage", "aggregate"]) == MENDABLE
+    trace, _, sentence = capsys.readouterr().err.rpartition("fedrepro: ")
+    assert trace.startswith("Traceback")
+    assert re.search(r"mine\.py.*the log of the job", sentence)
+
+
+def test_a_fault_of_the_package_stays_one(own, capsys, monkeypatch):
+    command = own("clients.tensor")
+
+    def broken(*_, **__):
+        raise KeyError("ours")
+
+    monkeypatch.setattr("fedrepro.own.combine.run", broken)
+    assert main(command) == FAULT
+    assert "this is a fault of the program (KeyError: 'ours'" in capsys.readouterr().err
+    assert Path("mine.py").exists()
+
+
+def test_a_method_that_failed_in_a_trial_is_not_a_number_there():
+    rows = pd.DataFrame(
+        [
+            (0, "accuracy", "test", 0.5),
+            (0, "parameters", "", 7.0),
+            (1, "failed", "", 1.0),
+            (2, "accuracy", "test", 0.75),
+            (2, "parameters", "", 7.0),
+        ],
+        columns=["trial", "metric", "split", "value"],
+    )
+    series = by_metric(rows, "mine", 3, "here")
+    assert series["failed", ""] == [0.0, 1.0, 0.0]
+    np.testing.assert_equal(series["accuracy", "test"], [0.5, math.nan, 0.75])
+    np.testing.assert_equal(series["parameters", ""], [7.0, math.nan, 7.0])
+    alone = by_metric(rows[rows["trial"] == 1].assign(trial=0), "mine", 1, "here")
+    np.testing.assert_equal(dict(alone), {("accuracy", "test"): [math.nan], ("failed", ""): [1.0]})
+
+
+def test_what_the_machine_lacks_is_no_failure_of_a_method(capsys):
+    failures = Failures()
+    with pytest.raises(MemoryError):
+        failures.note("mine", 0, MemoryError())
+    assert not failures.told
+    failures.note("mine", 1, KeyError("weight9"))
+    failures.note("mine", 2, KeyError("weight8"))
+    assert failures.told == {"failed": ["mine failed in trial 1: KeyError: 'weight9'"]}
+    assert "KeyError" in capsys.readouterr().err  # the trace is in the log
+
+
+def test_what_failed_is_said_and_tried_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("reports/tiny/mine").mkdir(parents=True)
+    for name in ("a.json", "a.csv", "b.json", "metrics.parquet"):
+        Path("reports/tiny/mine", name).write_text("{}")
+    metrics = Path("reports/tiny/mine/metrics.parquet")
+    failed = {str(metrics): ["m failed in trial 0: KeyError: 1"]}
+    Path("reports/tiny/mine/a.json").write_text(json.dumps({"failed": failed}))
+    sentences, drawn = take_failed("tiny")
+    assert sentences == ["reports/tiny/mine/a: m failed in trial 0: KeyError: 1"]
+    assert not metrics.exists()
+    assert sorted(path.name for path in drawn) == ["a.csv", "a.json"]
+    assert {path.stat().st_mtime for path in drawn} == {1}
+    assert take_failed("quick") == ([], [])
