@@ -29,7 +29,7 @@ def lift_limit(workflow: Any) -> None:
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:
-    """Drop Snakemake's records of files: then their times alone say whether they are out of date."""
+    """Drop the records of files: then their times alone say whether they are out of date."""
     try:
         from snakemake.io import IOFile
 
