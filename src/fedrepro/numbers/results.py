@@ -19,10 +19,11 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import METRICS
+from fedrepro.core.params import written
 from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec
 from fedrepro.numbers.files import RUN, open_exhibit
-from fedrepro.numbers.summary import ROUND, csv_text, csv_value
+from fedrepro.numbers.summary import ROUND, csv_text
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.paths import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Point
@@ -150,12 +151,12 @@ def _add(
 def _rows(exhibit: Exhibit, folder: Path, scale: str) -> list[dict[str, Any]]:
     """The final values of one exhibit, each with its scenario."""
     text = open_exhibit(folder, exhibit.key, scale).read(".csv").decode()
-    points = {tuple(map(csv_value, point.values.values())): point for point in exhibit.points}
+    points = {tuple(map(written, point.values.values())): point for point in exhibit.points}
     rows = []
     for row in csv.DictReader(io.StringIO(text)):
         if row.get(ROUND):
             continue
-        point = points.get(tuple(row.get(key, "") for key in exhibit.swept))
+        point = points.get(tuple(written(row.get(key, "")) for key in exhibit.swept))
         methods = {measure.label: measure.spec for measure in point.measures} if point else {}
         if point is None or row["method"] not in methods:
             raise FedreproError(
