@@ -22,6 +22,7 @@ from fedrepro.core.metrics import METRICS
 from fedrepro.core.params import written
 from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import method_of
 from fedrepro.numbers.files import RUN, open_exhibit
 from fedrepro.numbers.summary import ROUND, csv_text
 from fedrepro.planning.config import load_config, load_exhibits
@@ -91,7 +92,7 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
         if asked and len(table):
             fits = table[name] == asked
             if name == "method":
-                fits |= table["setting"].str.partition("+")[0] == asked
+                fits |= table["setting"].map(method_of) == asked
             if name == "split":
                 fits |= (table[name] == "") & fits.any()
             if not fits.any():
@@ -276,7 +277,8 @@ def _across(heading: str, rows: Sequence[Mapping[Any, Any]]) -> Iterator[Scenari
 
 def _parameters(setting: str) -> str:
     """A setting's token without the name of its method, in words that lines can be cut at."""
-    return setting.partition("+")[2].replace("+", " ").replace("~", "=")
+    words = setting.removeprefix(method_of(setting)).lstrip("+;")
+    return words.replace(";", ", ").replace("+", " ").replace("~", "=")
 
 
 def _number(value: float, digits: int = 6) -> str:

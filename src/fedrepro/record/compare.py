@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.arithmetic import PORTABLE
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.params import written
 from fedrepro.numbers.about import drawn_of
 from fedrepro.numbers.files import ExhibitFiles, open_exhibit, open_recorded
 from fedrepro.record.keep import RECORD, REPORTS, exhibits_in
@@ -104,12 +103,7 @@ def _by_key(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Any]]:
     # a method without a shown parameter has no value of it; an empty text equals itself
     leading = frame[names].astype(object)
     rows = frame.assign(**leading.where(leading.notna(), "")).to_dict("records")
-    return {
-        (*(written(row[name]) for name in names[:-3]), *(row[name] for name in names[-3:])): {
-            k: row[k] for k in SAME
-        }
-        for row in rows
-    }
+    return {tuple(row[name] for name in names): {k: row[k] for k in SAME} for row in rows}
 
 
 def _difference(
