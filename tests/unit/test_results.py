@@ -253,6 +253,24 @@ def test_runs_that_two_exhibits_show_are_compared_once():
     assert {row.exhibit for row in found if "pfnm/figure-2" in row.also} >= {"pfnm/figure-2a"}
 
 
+def test_what_a_method_declares_and_reports_of_rounds_is_that_of_the_last(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    record, key = Path("reports/record"), "rm/table-1"
+    table = collect("paper", wide=False, reports=record, only=Only(exhibit=key)).table
+    rewards = table[table["metric"] == "reward"]
+    assert set(rewards["method"]) == {"FA+RM+AH", "FA+AH"}
+    assert {"mean_lr", "mean_steps"} <= set(table["metric"])
+    frame = pd.read_parquet(f"{record}/paper/{key}.metrics.parquet")
+    frame = frame[(frame["metric"] == "reward") & (frame["round"] == 600)]
+    for row in rewards.to_dict("records"):
+        name = row["partition"].partition("+")[0]
+        own = frame[(frame["method"] == row["setting"]) & (frame["partition_name"] == name)]
+        assert row["by_trial"].split() == [f"{value:.10g}" for value in own["value"]]
+        assert row["trials"] == len(own) == 3
+        assert row["mean"] == pytest.approx(own["value"].mean())
+        assert row["split"] == ""
+
+
 def test_what_is_measured_on_no_examples_is_compared_too():
     record, key = Path(__file__).parents[2] / "reports/record", "arena/1-fashion-mnist-skewed"
     found = paired("paper", "RegMean", "FedAvg", record, metric="bytes_up", exhibit=key)
