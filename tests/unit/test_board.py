@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.board import DRAWN, bytes_up, pictures, skew
 from fedrepro.drawings.canvas import rules
-from fedrepro.numbers.board import Ground, Row, ground, rows_of
+from fedrepro.numbers.board import Entered, Ground, Row, ground, rows_of
 from fedrepro.numbers.board_tables import leaderboard, scenarios, seconds
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.boards import ground_of, part_keys, parts_of, require_frozen
@@ -198,6 +198,41 @@ def test_each_scenario_says_what_a_method_costs_there() -> None:
     assert told["asks", "exchanges"] == 3.0
     assert told["votes", "networks"] == 4.0
     assert told["average", "bytes_up"] == told["average", "networks"] == 1.0
+
+
+def test_what_others_report_changes_no_other_row() -> None:
+    """It is alone in a scenario of its class, and each is tested beside the best client."""
+    cases = CASES | {"open": {k: v for k, v in LEVELS.items() if k not in ("votes",)}}
+    parts = [Part("1-a", cases)]
+    alone = {row.method.label: row for row in rows_of(ground(BOARD, parts))}
+
+    def entry(label: str, computed: str) -> Entered:
+        sent = Part("1-a", {case: {label: 0.81} for case in cases})
+        about = sent.about["methods"][0]
+        if label == "sent votes":  # of a class that was run in three of the four scenarios
+            of_one = sent.numbers["metric"] == "forward_passes"
+            sent.numbers.loc[of_one, ["mean", "by_trial"]] = [4.0, "4 4 4"]
+        assert about["label"] == label
+        return Entered(computed, [sent])
+
+    sent = [entry(f"sent {number}", "reported") for number in range(12)]
+    sent += [entry("sent votes", "reported")]
+    beside = {row.method.label: row for row in rows_of(ground(BOARD, parts, entered=sent))}
+    assert {label: beside[label] for label in alone} == alone
+    assert beside["sent 0"].standing is None
+    assert beside["sent 0"].why == (
+        "reported by others, not verified; it would have score 0.78, group 1, rank 1 to 1"
+    )
+    assert beside["sent 0"].beside_line is not None
+    assert "group 1" in beside["sent votes"].why
+
+    sent = [entry("sent votes", "verified"), *(entry(f"sent {n}", "verified") for n in range(12))]
+    verified = {row.method.label: row for row in rows_of(ground(BOARD, parts, entered=sent))}
+    assert verified["votes"].why == ""  # and not "run in 3 of 4 scenarios"
+    assert verified["sent votes"].standing is not None
+    assert len(verified["sent votes"].scenes) == 3
+    for label, row in alone.items():
+        assert verified[label].beside_line == row.beside_line
 
 
 def test_starts_are_families_of_their_own() -> None:

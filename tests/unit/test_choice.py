@@ -100,6 +100,26 @@ def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_t
     assert choose(found, measure, "here") is measure.settings[0]
 
 
+@pytest.mark.parametrize("rule_of", ["half", "race"])
+@pytest.mark.parametrize("line", [{1: 0.9, 2: math.nan}, {}])
+def test_where_every_setting_diverged_that_is_a_sentence(rule_of, line):
+    """After a round or before the first that is measured; no round was run by all of them."""
+    entry = {"training": {"lr": [0.1, 9.0]}, "rounds": 9}
+    choice = {"metric": "accuracy", "split": "server_validation", "over": rule_of}
+    (measure,) = exhibit(choose=choice, **entry).measures
+    rows = {}
+    for setting in measure.settings:
+        found = curves("accuracy", "server_validation", line, line)
+        last = {"trial": [0, 1], "metric": "accuracy", "split": "server_validation"}
+        end = pd.DataFrame(last).assign(value=math.nan, client=None, setting=setting.token)
+        rows[setting] = pd.concat([found.assign(client=None, setting=setting.token), end])
+        rows[setting] = rows[setting].reindex(columns=[*end.columns, "round"])
+    found = candidates(rows, measure, 2, "here")
+    with pytest.raises(FedreproError, match="they have all diverged"):
+        choose(found, measure, "here")
+    assert choose(found, measure, "here", lost_stay=True) is measure.settings[0]
+
+
 @pytest.mark.parametrize("over", ["best", "area"])
 def test_a_round_that_is_not_a_number_spoils_the_curve(over):
     rows = curves("accuracy", "server_validation", {1: 0.9, 2: math.nan, 3: 0.8})
@@ -127,6 +147,21 @@ def chosen(choice: Choice, *means: float, lost_stay: bool = False) -> int:
     measure = Measure(spec, "D", None, choice, reference=False, settings=tuple(settings))
     found = {s: Candidate({}, [mean]) for s, mean in zip(settings, means, strict=True)}
     return settings.index(choose(found, measure, "here", lost_stay=lost_stay))
+
+
+def test_a_setting_that_diverged_before_the_first_measured_round_is_lost():
+    choice = rule(over="area")
+    ends = {(choice.metric, choice.split): [math.nan]}
+    assert math.isnan(
+        read(
+            curves(choice.metric, choice.split, {}).reindex(
+                columns=["trial", "round", "metric", "split", "value"]
+            ),
+            choice,
+            1,
+            ends,
+        )[0]
+    )
 
 
 def test_more_is_better_or_less_as_the_metric_says():

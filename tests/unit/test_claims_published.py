@@ -11,8 +11,8 @@ from claim_tables import LOOSE, table
 from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.params import written as text
 from fedrepro.planning.config import SCALES, load_exhibits
-from fedrepro.verdicts.cells import text
 from fedrepro.verdicts.claims import Claim, load_claims
 from fedrepro.verdicts.judging import Rules
 from fedrepro.verdicts.table import COLUMNS, rows, sentence

@@ -26,6 +26,7 @@ from fedrepro.verdicts.printed import (
     printed_rows,
     require_cells,
     require_printed,
+    same,
     usual_tolerance,
     verdict,
 )
@@ -242,6 +243,43 @@ def test_a_case_is_named_by_its_key_or_by_its_label():
     found = beside(exhibit, *(value(cell=cell) for cell in cells))
     assert found["verdict"].tolist() == ["reproduced"] * 2
     assert set(found["case"]) == {"iid, digits"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "cells"),
+    [
+        ({"sweep": {"training.lr": [0.5, 1]}}, [{"lr": "0.5"}, {"lr": "1"}, {"lr": "1.0"}]),
+        (
+            {
+                "model": {"name": "variational_mlp"},
+                "sweep": {"model.prior_sd": [None, 0.5, 1.0]},
+            },
+            [{"prior_sd": "none"}, {"prior_sd": "0.5"}, {"prior_sd": "1"}],
+        ),
+        ({"cases": {"a": {"label": "1.0"}, "b": {"label": "2"}}}, [{"case": "1.0"}]),
+    ],
+)
+def test_numbers_are_compared_by_value_however_their_column_was_read(settings, cells):
+    """A csv gives 1.0 for 1 beside 0.5, and "1.0" beside none; a case's label stays a text."""
+    exhibit = small(methods=METHODS, **settings)
+    found = beside(exhibit, *(value(cell={"clients": "2"} | cell) for cell in cells))
+    assert found["verdict"].tolist() == ["reproduced"] * len(cells)
+    numbers = numbers_of(exhibit, {"A": 0.9, "E": 0.9, "alone": 0.9})
+    for point in exhibit.points:
+        for key, swept in point.values.items():
+            assert sum(same(cell, swept) for cell in numbers[key]) >= 3  # one a method
+
+
+def test_values_are_one_by_their_number_or_else_by_their_text():
+    assert same(1, 1.0)
+    assert same("1.0", 1)
+    assert same("1e-05", 0.00001)
+    assert same(0.12345678901, "0.123456789")  # ten digits, as a csv has
+    assert same(None, "none")
+    assert same((50, 50), "50@50")
+    assert not same("50@50", 50)
+    assert not same(True, 1)
+    assert not same("one", 1)
 
 
 def test_other_data_are_a_stand_in_and_a_cell_that_is_not_there_is_not_run():

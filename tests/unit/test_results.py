@@ -22,7 +22,7 @@ from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
 from fedrepro.numbers.files import whole_exhibits
-from fedrepro.numbers.paired import paired
+from fedrepro.numbers.paired import paired, sides
 from fedrepro.numbers.results import Only, blocks, collect
 from fedrepro.numbers.summary import read_metrics
 
@@ -253,11 +253,48 @@ def test_runs_that_two_exhibits_show_are_compared_once():
     assert {row.exhibit for row in found if "pfnm/figure-2" in row.also} >= {"pfnm/figure-2a"}
 
 
+def test_what_a_method_declares_and_reports_of_rounds_is_that_of_the_last(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    record, key = Path("reports/record"), "rm/table-1"
+    table = collect("paper", wide=False, reports=record, only=Only(exhibit=key)).table
+    rewards = table[table["metric"] == "reward"]
+    assert set(rewards["method"]) == {"FA+RM+AH", "FA+AH"}
+    assert {"mean_lr", "mean_steps"} <= set(table["metric"])
+    frame = pd.read_parquet(f"{record}/paper/{key}.metrics.parquet")
+    frame = frame[(frame["metric"] == "reward") & (frame["round"] == 600)]
+    for row in rewards.to_dict("records"):
+        name = row["partition"].partition("+")[0]
+        own = frame[(frame["method"] == row["setting"]) & (frame["partition_name"] == name)]
+        assert row["by_trial"].split() == [f"{value:.10g}" for value in own["value"]]
+        assert row["trials"] == len(own) == 3
+        assert row["mean"] == pytest.approx(own["value"].mean())
+        assert row["split"] == ""
+
+
 def test_what_is_measured_on_no_examples_is_compared_too():
     record, key = Path(__file__).parents[2] / "reports/record", "arena/1-fashion-mnist-skewed"
     found = paired("paper", "RegMean", "FedAvg", record, metric="bytes_up", exhibit=key)
     assert found
     assert all(row.sign == 1 for row in found)
+
+
+def test_a_method_is_found_by_its_components_name_where_its_model_is_tuned(monkeypatch, capsys):
+    """Its settings read local;tune+... and fedavg;training+..., not local+... alone."""
+    record = ROOT / "reports/record"
+    only = {"metric": "accuracy", "split": "test"}
+    key = "gems/table-5-mnist"
+    tuned = paired("paper", "local", "gems_convex", record, exhibit=key, **only)
+    assert {row.labels[0] for row in tuned} == {"Local", "Local tuned"}
+    assert sides(tuned, "local", "gems_convex") == ("local", "gems_convex")
+    labelled = paired("paper", "Local tuned", "GEMS tuned", record, exhibit=key, **only)
+    assert sides(labelled, "", "") == ("Local tuned", "GEMS tuned")
+    monkeypatch.chdir(ROOT)
+    asked = Only(exhibit=key, method="local", **only)
+    table = collect("paper", wide=False, reports=record, only=asked).table
+    assert set(table["method"]) == {"Local", "Local tuned"}
+    options = ["--reports", str(record), "--scale", "paper"]
+    assert main(["results", "--method", "local", "--exhibit", key, *options]) == 0
+    assert "│ tune │" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_comparison_is_a_table_and_a_sentence(drawn, capsys):

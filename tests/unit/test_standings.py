@@ -9,15 +9,19 @@ from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
+from fedrepro.numbers import standings as standings_module
 from fedrepro.numbers.standings import (
     DRAWS,
     Standing,
+    against,
+    chance,
     grouped,
     holm,
     ranks_of,
     resampled,
     scores_of,
     standings,
+    student,
 )
 
 NAMES = [f"scenario {letter}" for letter in "abcdef"]
@@ -98,6 +102,45 @@ def test_the_interval_of_a_mean_is_about_that_of_its_scatter() -> None:
 def test_methods_that_differ_by_chance_are_seldom_told_apart() -> None:
     found = [stand({"a": noise(2 * at), "b": noise(2 * at + 1)}) for at in range(60)]
     assert sum(one["a"].group != one["b"].group for one in found) <= 6
+
+
+def test_many_methods_that_are_far_apart_are_told_apart(monkeypatch) -> None:
+    """253 pairs ask for less than 0.0002, which no number of 10,000 draws can say."""
+    scores = {f"method {at:02}": 10.0 * at + 0.1 * noise(at) for at in range(23)}
+    assert sorted(one.group for one in stand(scores).values()) == list(range(1, 24))
+    monkeypatch.setattr(standings_module, "DRAWS", 1000)
+    assert len({one.group for one in stand(scores).values()}) == 23
+    line = np.zeros_like(noise(0))
+    verdicts = against(scores, line - 5, NAMES, Rng(0)).values()
+    assert {one.verdict for one in verdicts} == {"better"}
+
+
+@pytest.mark.parametrize(
+    ("scenarios", "trials"), [(20, 5), (14, 5), (6, 5), (3, 5), (2, 5), (1, 5)]
+)
+@pytest.mark.parametrize("between", [0.0, 5.0])
+def test_the_chance_below_what_draws_can_say_is_calibrated(scenarios, trials, between) -> None:
+    """10,000 differences that are none: so few are below a chance as it says.
+
+    between: how far scenarios scatter, in sds of trials; one or two are taken as they are.
+    """
+    rng = np.random.default_rng(scenarios)
+    values = rng.normal(size=(10_000, scenarios, trials))
+    if scenarios > 2:
+        values += between * rng.normal(size=(10_000, scenarios, 1))
+    chances = np.array([student(one) for one in values])
+    for level in (0.05, 0.01, 0.001):
+        error = (level / len(chances)) ** 0.5
+        assert abs((chances < level).mean() - level) < 5 * error
+
+
+def test_a_chance_is_that_of_draws_where_they_say_one() -> None:
+    drawn = np.array([-1.0, *[1.0] * 99])
+    assert chance(noise(0) + 100, drawn) == 2 * 2 / 101
+    assert chance(noise(0) + 100, drawn[1:]) < 1e-9
+    assert chance(np.array([[1.0]]), drawn[1:]) == 2 / 100  # one number says nothing of its scatter
+    assert student(np.full((3, 2), 0.5)) == 0.0
+    assert student(np.zeros((3, 2))) == 1.0
 
 
 def test_holm_takes_the_smallest_against_all_and_the_next_against_the_rest() -> None:

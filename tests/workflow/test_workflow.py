@@ -747,6 +747,23 @@ def test_the_report_of_snakemake_holds_figures_and_claims(finished, tmp_path):
     assert {"Figures", "Claims"} <= categories["PFNM"].keys()
 
 
+def test_the_report_of_a_partial_run_says_what_it_leaves_out(finished, tmp_path):
+    folder = copy_of(finished, tmp_path)
+    lost, there = FIGURES
+    for path in (folder / "reports/tiny").glob(f"{lost}.*"):
+        path.unlink()
+    said = run(folder, "--report", "report.zip")
+    assert f"The report leaves out what is not there yet: {lost}, " in said
+    with zipfile.ZipFile(folder / "report.zip") as archive:
+        page = archive.read("report/report.html").decode()
+    assert f"reports/tiny/{there}.svg" in page
+    assert f"reports/tiny/{lost}.svg" not in page
+    shutil.rmtree(folder / "reports")
+    done = snakemake(folder, "--cores", "2", "--report", "report.zip")
+    assert done.returncode != 0
+    assert "has nothing to report yet" in done.stderr
+
+
 @needs_mirror
 def test_a_mirror_that_is_no_longer_set_does_not_fetch_again(tmp_path):
     folder = checkout(tmp_path / "mirror")

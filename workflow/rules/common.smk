@@ -5,6 +5,7 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import (
@@ -319,7 +320,43 @@ def report_of_configured_scale():
         named or plan_of(CONFIG.scale).selected
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
+    asked = any(word.partition("=")[0] == "--report" for word in sys.argv)
+    if asked and not named:
+        return there_for_report(SimpleNamespace(scale=CONFIG.scale))
     return f"reports/{CONFIG.scale}/index.html"
+
+
+def there_for_report(wildcards):
+    """What Snakemake's report can show of the selected exhibits; it says what is left out.
+
+    Verdicts and leaderboards need all exhibits that they are made of.
+    """
+    from fedrepro.numbers.files import whole_exhibits
+
+    plan, reports = plan_of(wildcards.scale), Path(f"reports/{wildcards.scale}")
+    keys = selected_keys(wildcards)
+    whole = set(whole_exhibits(reports, keys, wildcards.scale))
+    found = [plan.paths.exhibit(e.key, e.suffix) for e in plan.selected if e.key in whole]
+    missing = [key for key in keys if key not in whole]
+    made = {
+        path: [key for key in keys if key.startswith(f"{Path(path).parent.name}/")]
+        for path in claims_of_selected(wildcards)
+    }
+    for path in boards_of_selected(wildcards):
+        made[path] = part_keys(plan, Path(path).parent.name, Path(path).stem)
+    for path, parts in made.items():
+        there = Path(path).exists() and whole.issuperset(parts)
+        (found if there else missing).append(path)
+    if not found:
+        raise WorkflowError(
+            f"{reports} has nothing to report yet: run snakemake without --report first"
+        )
+    if missing:
+        print(
+            f"The report leaves out what is not there yet: {', '.join(missing)}",
+            file=sys.stderr,
+        )
+    return found
 
 
 def raw_files(wildcards):

@@ -309,19 +309,20 @@ def compare(
 def _compare_methods(
     one: str, other: str, scale: str, reports: Path, metric: str, split: str, exhibit: str
 ) -> None:
-    from fedrepro.numbers.paired import paired, verdict
+    from fedrepro.numbers.paired import paired, sides, verdict
 
     rows = paired(scale, one, other, reports, metric, split, exhibit)
-    first, second = rows[0].labels
-    table = table_of("where", first, second, "difference", "95 % interval", "trials")
+    names = sides(rows, one, other)
+    table = table_of("where", *names, "difference", "95 % interval", "trials")
     for row in rows:
         ends = f"{_signed(row.low)} to {_signed(row.high)}" if row.trials > 1 else "–"
         numbers = (_number(row.one), _number(row.other), _signed(row.difference))
         key = f"{row.exhibit} (and {len(row.also)} more)" if row.also else row.exhibit
         place = f"{key}: {row.where}" if row.where else key
+        place += "" if row.labels == names else f" ({row.labels[0]} and {row.labels[1]})"
         table.add_row(place, *numbers, ends, str(row.trials))
     show(table)
-    say(verdict(rows, metric))
+    say(verdict(rows, metric, names))
 
 
 @app.command()

@@ -141,5 +141,6 @@ def _in_rounds(rounds: AfterRounds, exchanges: int) -> None:
     heads = [f"{number} round{'s' if number > 1 else ''}" for number in shown]
     table = table_of("method in rounds", *heads)
     for method, reached in rounds.accuracy.items():
-        table.add_row(method, *(f"{100 * reached[number]:.1f}" for number in shown))
+        numbers = (100 * reached.get(number, math.nan) for number in shown)
+        table.add_row(method, *("–" if math.isnan(value) else f"{value:.1f}" for value in numbers))
     show(table)

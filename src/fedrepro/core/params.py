@@ -150,6 +150,20 @@ def render(value: Value) -> str:
     return render_scalar(value)
 
 
+def written(value: Any) -> str:
+    """Write a value of a table as it is compared: numbers by ten digits, 1 for 1.0 and for "1.0".
+
+    A column that mixes numbers with texts is read as texts, one that mixes 1 with 0.5 as floats.
+    """
+    if isinstance(value, str):
+        try:
+            return f"{float(value):.10g}"
+        except ValueError:
+            return value
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"{value:.10g}" if plain else render(value)
+
+
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
     """The parameters of a component: its keyword-only arguments that carry an `Arg`."""
     hints = typing.get_type_hints(_hinted(fn), include_extras=True)

@@ -31,6 +31,11 @@ def setting_token(
     return ";".join([*parts, tune.token] if tune else parts)
 
 
+def method_of(setting: str) -> str:
+    """Take the method's name from a token of `setting_token`: fedavg, local."""
+    return setting.partition(";")[0].partition("+")[0]
+
+
 def shorten(token: str, limit: int) -> str:
     """A token that fits `limit` bytes: itself, or the parameters that fit and a digest of it all.
 

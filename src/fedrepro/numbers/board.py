@@ -275,8 +275,11 @@ def rows_of(ground: Ground) -> list[Row]:
     rows: list[Row] = []
     for starts in STARTS:
         labels = [label for start, label in ground.methods if start == starts]
-        known = [label for label in labels if ground.methods[starts, label].computed != REPORTED]
-        lines = _beside_line(ground, starts, known)
+        here = [label for label in labels if ground.methods[starts, label].computed == HERE]
+        lines = _beside_line(ground, starts, here)
+        for entry in (label for label in labels if label not in here):  # changes no other row
+            found = _beside_line(ground, starts, [*here, entry])
+            lines |= {label: line for label, line in found.items() if label == entry}
         for kind in CLASSES:
             class_labels = [label for label in labels if ground.methods[starts, label].kind == kind]
             rows += _class_rows(ground, starts, class_labels, lines, ranked=kind != "reference")
@@ -291,12 +294,11 @@ def _class_rows(
     *,
     ranked: bool,
 ) -> list[Row]:
-    scenes = [s for s in ground.scenes if any(label in ground.entries[s] for label in labels)]
-    scenes = [scene for scene in scenes if scene.starts == starts]
+    scenes = _scenes_of(ground, starts, labels)
     whole: list[Row] = []
     rest: list[Row] = []
     for label in labels:
-        scored = ground.scored(starts, label)
+        scored = [scene for scene in ground.scored(starts, label) if scene in scenes]
         runs = [
             e[label].accuracy
             for s, e in ground.entries.items()
@@ -312,21 +314,46 @@ def _class_rows(
             runs=int(sum(map(len, runs))),
         )
         reason = f"{failed} of {row.runs} runs failed" if failed else ""
-        if row.method.computed == REPORTED:
-            reason = "reported by others, not verified"
         if not reason and len(scored) < len(scenes):
             reason = f"run in {len(scored)} of {len(scenes)} scenarios"
         if not scenes:
             reason = reason or "no scenario has a score"
         (rest if reason else whole).append(_with(row, why=reason))
-    if scenes and whole:
-        scores = {row.method.label: score_table(ground, scenes, row.method.label) for row in whole}
-        by_label = {row.method.label: row for row in whole}
-        order = standings(scores, [scene.name for scene in scenes], Rng(ground.seed))
-        whole = [_with(by_label[standing.method], standing=standing) for standing in order]
+    reported = [row for row in (*whole, *rest) if row.method.computed == REPORTED]
+    whole, rest = ([r for r in rows if r.method.computed != REPORTED] for rows in (whole, rest))
+    known = [row.method.label for row in whole]
+    for row in reported:
+        label, told = row.method.label, "reported by others, not verified"
+        if not row.why:
+            (would,) = (s for s in _standings(ground, scenes, [*known, label]) if s.method == label)
+            told += f"; it would have score {would.score:.2f}, group {would.group}, rank "
+            told += f"{would.rank_low} to {would.rank_high}"
+        rest.append(_with(row, why=f"{told}; {row.why}" if row.why else told))
+    by_label = {row.method.label: row for row in whole}
+    order = _standings(ground, scenes, known)
+    whole = [_with(by_label[standing.method], standing=standing) for standing in order]
     if not ranked:
         whole = [_with(row, why="a bound, which has no rank") for row in whole]
     return [*whole, *sorted(rest, key=lambda row: row.method.label)]
+
+
+def _scenes_of(ground: Ground, starts: str, labels: Sequence[str]) -> list[Scene]:
+    """List the scenarios of a class: those of what was computed here, or else of entries."""
+    for kinds in ((HERE,), (VERIFIED,), (REPORTED,)):
+        known = [label for label in labels if ground.methods[starts, label].computed in kinds]
+        found = [
+            scene
+            for scene in ground.scenes
+            if scene.starts == starts and any(label in ground.entries[scene] for label in known)
+        ]
+        if found:
+            return found
+    return []
+
+
+def _standings(ground: Ground, scenes: Sequence[Scene], labels: Sequence[str]) -> list[Standing]:
+    scores = {label: score_table(ground, scenes, label) for label in labels}
+    return standings(scores, [scene.name for scene in scenes], Rng(ground.seed))
 
 
 def _with(row: Row, **changes: Any) -> Row:

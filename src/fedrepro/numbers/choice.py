@@ -72,7 +72,7 @@ def candidates(
         criterion: Sequence[float] = ()
         if measure.choose and measure.chosen:
             judged = _at_last_rung(frame, race) if race else frame
-            if measure.choose.over == "half":
+            if measure.choose.over == "half" and math.isfinite(shared):
                 judged = frame[frame["round"].between(shared / 2, shared) | is_final(frame)]
             criterion = criterion_of(judged, series, measure.choose, setting, trials, where)
         by_setting[setting] = Candidate(series, criterion)
@@ -88,8 +88,10 @@ def criterion_of(
         return [math.nan] * trials
     at_end = choice.over == "end"
     values = series.get(key, ()) if at_end else _over_rounds(rows, choice, trials)
-    if choice.over in TOGETHER and series.get(key):  # one that diverged in the end is out as well
-        values = [value + 0 * end for value, end in zip(values, series[key], strict=True)]
+    ends = series.get(key, ())
+    # it diverged, perhaps before any round was measured
+    if any(map(_lost, ends)) and (choice.over in TOGETHER or not values):
+        values = [math.nan] * len(ends)
     if not values:
         when = "" if at_end else " in single rounds"
         raise FedreproError(

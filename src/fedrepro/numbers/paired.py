@@ -12,6 +12,7 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import all_metrics
+from fedrepro.core.tokens import method_of
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.intervals import half_width, mean
 from fedrepro.numbers.results import drawn_exhibits
@@ -124,9 +125,13 @@ def _of_exhibit(
 
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
-    """Those of a label, or else of a component."""
-    labelled = [row for row in rows if row["method"].lower() == name.lower()]
-    return labelled or [row for row in rows if row["setting"].split("+")[0] == name]
+    """Find those of a label; or else all of a component, or of the label whatever its capitals."""
+    labelled = [row for row in rows if row["method"] == name]
+    return labelled or [
+        row
+        for row in rows
+        if name == method_of(row["setting"]) or name.lower() == row["method"].lower()
+    ]
 
 
 def _difference(
@@ -149,9 +154,16 @@ def _difference(
     )
 
 
-def verdict(differences: Sequence[PairedDifference], metric: str) -> str:
-    """What the differences come to, in a sentence."""
-    one, other = differences[0].labels
+def sides(differences: Sequence[PairedDifference], one: str, other: str) -> tuple[str, str]:
+    """Name both sides: by their label, or as asked where a component stands under several."""
+    found = [{row.labels[side] for row in differences} for side in (0, 1)]
+    first, second = (labels.pop() if len(labels) == 1 else "" for labels in found)
+    return first or one, second or other
+
+
+def verdict(differences: Sequence[PairedDifference], metric: str, names: tuple[str, str]) -> str:
+    """Say in a sentence what the differences come to. names: of `sides`."""
+    one, other = names
     better = all_metrics()[metric].better or 1
     signs = [row.sign * better for row in differences]
     words = ("better", "worse") if all_metrics()[metric].better else ("larger", "smaller")

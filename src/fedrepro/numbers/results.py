@@ -19,10 +19,13 @@ import pandas as pd
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import METRICS
+from fedrepro.core.params import written
 from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec
-from fedrepro.numbers.files import RUN, open_exhibit
-from fedrepro.numbers.summary import ROUND, csv_text, csv_value
+from fedrepro.core.tokens import method_of
+from fedrepro.numbers.files import RUN, ExhibitFiles, open_exhibit
+from fedrepro.numbers.series import mean, sd
+from fedrepro.numbers.summary import ROUND, csv_text
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.paths import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Point
@@ -53,8 +56,9 @@ def results(
     and graph (empty where there is none), number of clients, the method's label and kind, the
     setting that was chosen, mean and sample sd over trials of the final value, the value in each
     trial, and the exhibits that show it. wide: a row per scenario and method, a column per metric
-    and split, holding means. reports: folder of reports, such as reports/record. folder: made by
-    `start`, or the root of the repository. Errors: FedreproError where nothing is drawn.
+    and split, holding means. What a method reports of its rounds is that of the last. reports:
+    folder of reports, such as reports/record. folder: made by `start`, or the root of the
+    repository. Errors: FedreproError where nothing is drawn.
     """
     with contextlib.chdir(folder):
         return collect(scale, wide=wide, reports=Path(reports)).table
@@ -90,7 +94,7 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
         if asked and len(table):
             fits = table[name] == asked
             if name == "method":
-                fits |= table["setting"].str.partition("+")[0] == asked
+                fits |= table["setting"].map(method_of) == asked
             if name == "split":
                 fits |= (table[name] == "") & fits.any()
             if not fits.any():
@@ -149,13 +153,15 @@ def _add(
 
 def _rows(exhibit: Exhibit, folder: Path, scale: str) -> list[dict[str, Any]]:
     """The final values of one exhibit, each with its scenario."""
-    text = open_exhibit(folder, exhibit.key, scale).read(".csv").decode()
-    points = {tuple(map(csv_value, point.values.values())): point for point in exhibit.points}
-    rows = []
+    files = open_exhibit(folder, exhibit.key, scale)
+    text = files.read(".csv").decode()
+    points = {tuple(map(written, point.values.values())): point for point in exhibit.points}
+    rows: list[dict[str, Any]] = []
+    shown: dict[tuple[Any, ...], tuple[Mapping[str, str], Point, set[str]]] = {}
     for row in csv.DictReader(io.StringIO(text)):
         if row.get(ROUND):
             continue
-        point = points.get(tuple(row.get(key, "") for key in exhibit.swept))
+        point = points.get(tuple(written(row.get(key, "")) for key in exhibit.swept))
         methods = {measure.label: measure.spec for measure in point.measures} if point else {}
         if point is None or row["method"] not in methods:
             raise FedreproError(
@@ -164,10 +170,58 @@ def _rows(exhibit: Exhibit, folder: Path, scale: str) -> list[dict[str, Any]]:
                 f"{exhibit.key}{exhibit.suffix}"
             )
         rows.append(_row(row, point, methods[row["method"]]))
-    return rows
+        meta = methods[row["method"]].component.meta
+        declared = meta.get("metrics", {}) if meta["kind"] in ("federated", "peer") else ()
+        place = (id(point), row["method"], row["setting"])
+        shown.setdefault(place, (row, point, set(declared)))[2].discard(row["metric"])
+    return [*rows, *_reported(files, [entry for entry in shown.values() if entry[2]])]
 
 
-def _row(row: Mapping[str, str], point: Point, method: Spec) -> dict[str, Any]:
+def _reported(
+    files: ExhibitFiles, shown: Sequence[tuple[Mapping[str, str], Point, set[str]]]
+) -> Iterator[dict[str, Any]]:
+    """What methods declare and report of rounds alone, as it was in the last one.
+
+    shown: a row of a method at a point, and the metrics that its rows lack.
+    """
+    if not shown:
+        return
+    frame = pd.read_parquet(io.BytesIO(files.read(".metrics.parquet")))
+    frame = frame[frame["client"].isna() & frame["metric"].isin(set.union(*(s[2] for s in shown)))]
+    if "setting" not in frame:  # in files of before there were settings
+        frame = frame.assign(setting=frame["method"])
+    for row, point, metrics in shown:
+        for (label, setting), run in point.runs.items():
+            if (label, setting.token) != (row["method"], row["setting"]):
+                continue
+            own = frame[frame["setting"] == run.rows_of(setting)]
+            for spec in specs_of(run.scenario):
+                own = own[_is_of(own, spec)]
+            for metric in sorted(metrics):
+                ends = own[own["metric"] == metric].sort_values("round").groupby("trial")["value"]
+                values = [float(value) for value in ends.last(skipna=False)][: int(row["trials"])]
+                if len(values) == int(row["trials"]):
+                    numbers = {"mean": mean(values), "sd": sd(values) or "", "split": ""}
+                    texts = " ".join(f"{value:.10g}" for value in values)
+                    number = {**row, **numbers, "metric": metric, "by_trial": texts}
+                    yield _row(number, point, setting.method)
+
+
+def _is_of(rows: pd.DataFrame, spec: Spec) -> pd.Series:
+    """Tell which rows of metrics are of a component with its values."""
+    fits = rows[f"{spec.kind}_name"] == spec.name
+    for key in set(spec.told) - set(spec.swept):
+        if (column := f"{spec.kind}_{key}") in rows:
+            value = spec.values[key]
+            fits &= (
+                rows[column].isna()
+                if value is None
+                else rows[column].map(written) == written(value)
+            )
+    return fits
+
+
+def _row(row: Mapping[str, Any], point: Point, method: Spec) -> dict[str, Any]:
     scenario = point.scenario
     return {
         **dict.fromkeys(SCENARIO, ""),
@@ -275,7 +329,8 @@ def _across(heading: str, rows: Sequence[Mapping[Any, Any]]) -> Iterator[Scenari
 
 def _parameters(setting: str) -> str:
     """A setting's token without the name of its method, in words that lines can be cut at."""
-    return setting.partition("+")[2].replace("+", " ").replace("~", "=")
+    words = setting.removeprefix(method_of(setting)).lstrip("+;")
+    return words.replace(";", ", ").replace("+", " ").replace("~", "=")
 
 
 def _number(value: float, digits: int = 6) -> str:

@@ -6,17 +6,19 @@ each its trials, for all methods alike: so a difference of two methods is that o
 
 Most neighbours of a ranking cannot be told apart. So methods stand in groups: the first group is
 the best method and all that are not told apart from it, the second the best of the others and all
-of these that are not told apart from that one, and so on. Two methods are told apart if the
-interval of their difference leaves out 0 after Holm's correction for all pairs.
+of these that are not told apart from that one, and so on. Two methods are told apart by `chance`
+after Holm's correction for all pairs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from scipy.special import stdtr
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import Rng
@@ -73,7 +75,7 @@ def standings(
     values = np.stack([np.asarray(scores[name], np.float64)[order] for name in names])
     drawn = np.round(resampled(values, rng), DIGITS)
     means = np.round(values.mean(axis=(1, 2)), DIGITS)
-    apart = told_apart(drawn)
+    apart = told_apart(values, drawn)
     best = sorted(range(len(names)), key=lambda one: (-means[one], names[one]))
     groups = grouped(best, apart)
     ends = 100 * np.array([LEVEL / 2, 1 - LEVEL / 2])
@@ -119,21 +121,41 @@ def ranks_of(drawn: np.ndarray) -> np.ndarray:
     return ranks
 
 
-def told_apart(drawn: np.ndarray) -> np.ndarray:
-    """Which pairs differ, bool (M, M): by twice the share of draws beyond 0, after Holm."""
+def told_apart(values: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Which pairs differ, bool (M, M), after Holm. values: (M, S, T); drawn: (M, draws)."""
     count = len(drawn)
     pairs = list(combinations(range(count), 2))
-    chances = [_chance(drawn[a] - drawn[b]) for a, b in pairs]
+    chances = [chance(values[a] - values[b], drawn[a] - drawn[b]) for a, b in pairs]
     apart = np.zeros((count, count), bool)
     for (a, b), differs in zip(pairs, holm(chances), strict=True):
         apart[a, b] = apart[b, a] = differs
     return apart
 
 
-def _chance(difference: np.ndarray) -> float:
-    """Twice the smaller share of draws on either side of 0; one draw is counted in addition."""
-    sides = int((difference <= 0).sum()), int((difference >= 0).sum())
-    return min(1.0, 2 * (1 + min(sides)) / (1 + len(difference)))
+def chance(difference: np.ndarray, drawn: np.ndarray) -> float:
+    """Give the chance of a difference as far from 0 as this one, (S, T), if there were none.
+
+    It is twice the smaller share of draws on either side of 0, with one draw added. Where all draws
+    are on one side they cannot say how small it is, so that many methods could never be told apart:
+    there it is Student's, if that is smaller.
+    """
+    sides = int((drawn <= 0).sum()), int((drawn >= 0).sum())
+    share = min(1.0, 2 * (1 + min(sides)) / (1 + len(drawn)))
+    return share if min(sides) else min(share, student(difference))
+
+
+def student(difference: np.ndarray) -> float:
+    """Give the two-sided chance of a mean, by Student's t over scenarios, (S, T).
+
+    One or two scenarios say too little of others: there it is of their trials.
+    """
+    sample = difference.mean(axis=1) if len(difference) > 2 else difference.ravel()
+    if len(sample) < 2:
+        return 1.0
+    error = float(sample.std(ddof=1)) / math.sqrt(len(sample))
+    if error == 0:
+        return 0.0 if sample.any() else 1.0
+    return 2 * float(stdtr(len(sample) - 1, -abs(float(sample.mean())) / error))
 
 
 def holm(chances: Sequence[float]) -> list[bool]:
@@ -186,7 +208,8 @@ def against(
     drawn = np.round(resampled(values, rng), DIGITS)
     ends = np.percentile(drawn, 100 * np.array([LEVEL / 2, 1 - LEVEL / 2]), axis=1)
     means, by_method = values.mean(axis=(1, 2)), {}
-    for index, differs in enumerate(holm([_chance(difference) for difference in drawn])):
+    chances = [chance(*pair) for pair in zip(values, drawn, strict=True)]
+    for index, differs in enumerate(holm(chances)):
         verdict = ("better" if means[index] > 0 else "worse") if differs else "not told apart"
         low, high = map(float, ends[:, index])
         by_method[names[index]] = BesideLine(float(means[index]), low, high, verdict)

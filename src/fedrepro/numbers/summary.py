@@ -34,6 +34,7 @@ from fedrepro.numbers.series import (
     seen,
 )
 from fedrepro.numbers.spread import CLIENTS_SD, client_rows, over_clients
+from fedrepro.planning.drawing import CASE
 from fedrepro.planning.drawing import ROUND as ROUND
 from fedrepro.planning.exhibit import Measure, Setting
 from fedrepro.planning.plan import Exhibit, Point, Run
@@ -201,14 +202,9 @@ def csv_text(frame: pd.DataFrame) -> str:
     return str(frame.to_csv(index=False, float_format="%.10g", lineterminator="\n"))
 
 
-def csv_value(value: Any) -> str:
-    """A swept value of a point, or of a row that was read, as it stands in a csv."""
-    return f"{value:.10g}" if isinstance(value, int | float) else str(value)
-
-
 def read_csv(text: str) -> pd.DataFrame:
     """A frame back from `csv_text`; only an empty field is a missing number."""
-    texts = dict.fromkeys(("method", "metric", "split", "setting", "parameter", "value"), str)
+    texts = dict.fromkeys((CASE, "method", "metric", "split", "setting", "parameter", "value"), str)
     texts |= dict.fromkeys(("criterion", "chosen", "by_trial", BESIDE, *WORDS), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
     for name in frame.select_dtypes(bool):

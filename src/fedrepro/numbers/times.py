@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import STAGE_OF_TREE
+from fedrepro.core.params import written
 from fedrepro.numbers.series import mean, sd
-from fedrepro.numbers.summary import csv_value
 from fedrepro.planning.exhibit import Exhibit, Run
 from fedrepro.planning.paths import FolderPieces, TrialBlock
 
@@ -141,14 +141,14 @@ def method_times(
     import pandas as pd
 
     chosen = {
-        (*(csv_value(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
+        (*(written(row[key]) for key in exhibit.swept), row["method"]): row["setting"]
         for row in numbers.to_dict("records")
     }
     tables = {run: _timings(paths) for run, paths in files.items()}
     rows: list[dict[str, Any]] = []
     for point in exhibit.points:
         for measure in point.measures:
-            token = chosen.get((*map(csv_value, point.values.values()), measure.label))
+            token = chosen.get((*map(written, point.values.values()), measure.label))
             setting = next((s for s in measure.settings if s.token == token), None)
             if setting is None:
                 continue

@@ -18,7 +18,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
 from fedrepro.core.metrics import SIZES, TIMES, Size
-from fedrepro.core.params import render
+from fedrepro.core.params import render, written
 from fedrepro.core.registry import GRAPH, SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
@@ -309,10 +309,7 @@ def _require_distinct_points(where: str, names: Sequence[str]) -> None:
 
 def _at(values: Mapping[str, Any]) -> str:
     """The values of a point in words; 5 and 5.0 are one."""
-    return ", ".join(
-        f"{key} {value:g}" if isinstance(value, int | float) else f"{key} {value}"
-        for key, value in values.items()
-    )
+    return ", ".join(f"{key} {written(value)}" for key, value in values.items())
 
 
 def _places(settings: ExhibitSettings, where: str) -> Iterator[Place]:
@@ -348,12 +345,12 @@ def _parts(
 
 
 def _shown(parts: Mapping[str, Spec], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The swept values as they stand in tables: a list and a switch as in a token, 50@50, true."""
+    """The swept values as they stand in tables: 50@50 for a list, true, none."""
     shown = {}
     for kind, swept in values.items():
         for key, value in swept.items():
             full = parts[kind][key] if kind in parts else value
-            shown[key] = render(full) if isinstance(full, tuple | bool) else value
+            shown[key] = render(full) if isinstance(full, tuple | bool | None) else value
     return shown
 
 

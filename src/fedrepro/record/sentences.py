@@ -47,7 +47,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.summary import ROUND, read_csv
-from fedrepro.verdicts.printed import same
+from fedrepro.verdicts.printed import fits
 from fedrepro.verdicts.published import cell_of
 
 LINK = re.compile(
@@ -341,12 +341,8 @@ def _fitting(
         if rows and key not in rows[0]:
             raise _wrong(asked, f"names {key}, which is no column of {asked.file}")
         any_fits = empty and key != ROUND
-        rows = [row for row in rows if (any_fits if row[key] is None else _fits(row[key], value))]
+        rows = [row for row in rows if (any_fits if row[key] is None else fits(row[key], value))]
     return rows
-
-
-def _fits(value: object, text: str) -> bool:
-    return same(value, text) or fnmatchcase(str(value), text)
 
 
 def _wrong(asked: Query, what: str) -> FedreproError:

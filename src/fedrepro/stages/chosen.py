@@ -24,13 +24,13 @@ from fedrepro.core.artifacts import (
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import MODULE
+from fedrepro.core.params import written
 from fedrepro.core.provenance import provenance, provenance_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import shorten
 from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.files import open_exhibit
-from fedrepro.numbers.summary import csv_value
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
@@ -93,8 +93,8 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
 def chosen(exhibit: Exhibit, rows: list[dict[str, str]]) -> Iterator[Chosen]:
     """What the numbers of an exhibit were measured of: each one-shot method's setting, by point."""
     for place, point in enumerate(exhibit.points):
-        at = {key: csv_value(value) for key, value in point.values.items()}
-        point_rows = [row for row in rows if {key: row[key] for key in at} == at]
+        at = {key: written(value) for key, value in point.values.items()}
+        point_rows = [row for row in rows if {key: written(row[key]) for key in at} == at]
         shown = {(row["method"], row["setting"]) for row in point_rows}
         for (label, setting), run in point.runs.items():
             # a tuned model is one of a sample, of which a trial may have several

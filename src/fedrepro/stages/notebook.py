@@ -128,7 +128,7 @@ def compare(
     """
     import pandas as pd
 
-    from fedrepro.numbers.paired import paired, verdict
+    from fedrepro.numbers.paired import paired, sides, verdict
     from fedrepro.record.compare import compare as beside
 
     with _within(folder):
@@ -147,7 +147,7 @@ def compare(
                 }
                 for pair in pairs
             ]
-            sentence = verdict(pairs, metric)
+            sentence = verdict(pairs, metric, sides(pairs, one, other))
     frame = pd.DataFrame(rows)
     frame.attrs["verdict"] = sentence
     return frame

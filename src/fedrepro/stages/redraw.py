@@ -24,6 +24,7 @@ from fedrepro.core.artifacts import (
     write_table,
 )
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.params import written
 from fedrepro.core.temporary import temporary_folder
 from fedrepro.numbers.about import command_of, said
 from fedrepro.numbers.files import (
@@ -35,7 +36,7 @@ from fedrepro.numbers.files import (
     write_exhibit,
 )
 from fedrepro.numbers.pairing import COLUMNS, with_pairs
-from fedrepro.numbers.summary import csv_text, csv_value, leading_columns, read_csv
+from fedrepro.numbers.summary import csv_text, leading_columns, read_csv
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.drawing import final
 from fedrepro.planning.plan import Exhibit, Plan
@@ -124,11 +125,11 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
     """The methods and points of the config, with as many trials; others are left out."""
     recorded = {
-        (*(csv_value(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
+        (*(written(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")
     }
     wanted = {
-        (*map(csv_value, point.values.values()), label): trials
+        (*map(written, point.values.values()), label): trials
         for point in exhibit.points
         for label, trials in point.trials.items()
     }

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.measuring import Measuring
-from fedrepro.core.params import render
+from fedrepro.core.params import render, written
 from fedrepro.numbers.choice import Curve
 from fedrepro.numbers.pairing import COLUMNS as PAIRING
 from fedrepro.numbers.series import LEFT_OUT
@@ -230,8 +230,8 @@ def _allowed(values: set[Any], wanted: Wanted) -> set[Any]:
     if isinstance(wanted, str):
         ordered = sorted(values, key=order)
         return set(ordered[-1:] if wanted == "last" else ordered[:1])
-    texts = {text(value) for value in wanted}
-    return {value for value in values if text(value) in texts}
+    texts = {written(value) for value in wanted}
+    return {value for value in values if written(value) in texts}
 
 
 def beside(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
@@ -264,7 +264,7 @@ def _index(cells: Sequence[Cell], keys: Sequence[str]) -> Index:
 
 
 def _key(place: Place, keys: Iterable[str]) -> tuple[str, ...]:
-    return tuple(text(place[key]) for key in keys)
+    return tuple(written(place[key]) for key in keys)
 
 
 def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[Place, list[Cell]]]:
@@ -295,10 +295,6 @@ def order(value: Any) -> tuple[float, str]:
     return float(value), ""
 
 
-def text(value: Any) -> str:
-    return f"{value:.10g}" if _number(value) else render(value)
-
-
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -306,7 +302,7 @@ def _number(value: Any) -> bool:
 def at(exhibit: str, place: Place) -> str:
     """An exhibit and a place in words."""
     parts = [
-        str(value) if key == CASE else f"{WORDS.get(key, key)} = {text(value)}"
+        str(value) if key == CASE else f"{WORDS.get(key, key)} = {written(value)}"
         for key, value in place.items()
     ]
     return ", ".join([exhibit, *parts])

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.metrics import all_metrics
+from fedrepro.core.params import written
 from fedrepro.verdicts.cells import (
     Cell,
     Exhibits,
@@ -18,7 +19,6 @@ from fedrepro.verdicts.cells import (
     absent,
     at,
     beside,
-    text,
     through,
 )
 from fedrepro.verdicts.statements import Statement
@@ -157,8 +157,8 @@ class Form(Bounds):
             return
         for key, wanted in self.where.items():
             if isinstance(wanted, list):
-                present = {text(place[key]) for place in known if key in place}
-                lacking = [text(v) for v in wanted if text(v) not in present] if present else []
+                present = {written(place[key]) for place in known if key in place}
+                lacking = [v for v in map(written, wanted) if present and v not in present]
                 yield from (f"{key} = {value} of {method} in {exhibit}" for value in lacking)
         if not through(known, self.where):
             yield f"{method} in {exhibit} where {where_words(self.where)}"
@@ -172,13 +172,13 @@ def where_words(where: Mapping[str, Wanted]) -> str:
     """Which values of columns are looked at, in words."""
     parts = []
     for key, wanted in where.items():
-        values = "/".join(map(text, wanted)) if isinstance(wanted, list) else str(wanted)
+        values = "/".join(map(written, wanted)) if isinstance(wanted, list) else str(wanted)
         parts.append(f"{key} {values}")
     return ", ".join(parts)
 
 
 def too_few(cells: Sequence[Cell], key: str, exhibit: str) -> Iterator[str]:
-    values = {text(cell.place[key]) for cell in cells if key in cell.place}
+    values = {written(cell.place[key]) for cell in cells if key in cell.place}
     if len(values) < 2:
         yield f"a second value of {key} in {exhibit}"
 

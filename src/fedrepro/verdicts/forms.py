@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from fedrepro.core.params import written
 from fedrepro.numbers.choice import area_of, end_of
 from fedrepro.numbers.intervals import Array, Contrast, mean, pairs
 from fedrepro.verdicts.cells import (
@@ -26,7 +27,6 @@ from fedrepro.verdicts.cells import (
     beside,
     grouped,
     order,
-    text,
 )
 from fedrepro.verdicts.form import Form, best_of, too_few
 from fedrepro.verdicts.ratios import Ratio, Smallest
@@ -158,7 +158,7 @@ class Change(Form):
             best = ordered[int(mean(by_trial([cell.trials for cell in ordered])).argmax())]
             start, starts = self._end(self.start, ordered[0], best, ordered)
             end, ends = self._end(self.end, ordered[-1], best, ordered)
-            named = {self.along: f"{text(start)} to {text(end)}"}
+            named = {self.along: f"{written(start)} to {written(end)}"}
             yield statement(exhibit, place | named, ends, starts)
 
     def _end(
@@ -267,7 +267,7 @@ class Effect(Form):
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
     """Means over all cells with the same value of a column: (trials, cells) -> (trials, values)."""
-    levels = [text(cell.place[key]) for cell in cells]
+    levels = [written(cell.place[key]) for cell in cells]
     masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
     return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
 

@@ -19,11 +19,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.packs import OWN_PUBLISHED, claims_file, published_file
+from fedrepro.core.params import written
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tuning import TUNE
@@ -71,14 +73,14 @@ def _fits(point: Point, cell: Mapping[str, str]) -> bool:
     )
 
 
-def same(value: Any, text: str) -> bool:
-    """Whether a value is what a cell says: numbers by their value, all else by its text."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            return float(text) == value
-        except ValueError:
-            return False
-    return str(value) == text
+def same(value: Any, other: Any) -> bool:
+    """Tell whether two values of tables are one: numbers by their value, all else by its text."""
+    return written(value) == written(other)
+
+
+def fits(value: Any, pattern: str) -> bool:
+    """Tell whether a value is what a cell says, or is of its pattern: Dirichlet *."""
+    return same(value, pattern) or fnmatchcase(written(value), pattern)
 
 
 def printed_rows(
@@ -132,7 +134,7 @@ def _row(
     for point in points:
         row |= point.values
         for key, value in point.values.items():
-            matches = matches[matches[key].astype(str) == str(value)]
+            matches = matches.loc[[same(cell, value) for cell in matches[key]]]
     for key in set(printed.cell) & set(exhibit.shown):
         matches = matches.loc[[same(value, printed.cell[key]) for value in matches[key]]]
     if not points or matches.empty:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from fedrepro.numbers.series import select
 from fedrepro.planning.drawing import final
-from fedrepro.verdicts.printed import OPEN, ROUNDING, difference, direction, same
+from fedrepro.verdicts.printed import OPEN, ROUNDING, difference, direction, fits
 from fedrepro.verdicts.published import cell_of, check_of
 
 if TYPE_CHECKING:
@@ -90,8 +89,7 @@ def varied(
         return None
     numbers = final(numbers)
     for key, text in ({"method": method} | cell_of(cell, f"set_up '{named}'")).items():
-        fits = [same(value, text) or fnmatchcase(str(value), text) for value in numbers[key]]
-        numbers = numbers.loc[fits]
+        numbers = numbers.loc[[fits(value, text) for value in numbers[key]]]
     known = select(numbers, metric, split)["mean"].to_numpy(float)
     run = select(numbers, "rounds", "")["mean"].to_numpy(float)
     least = run if len(run) == len(known) else known
