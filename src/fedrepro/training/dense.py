@@ -32,9 +32,15 @@ NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
 
 
 def padded_to(columns: int) -> int:
-    """Numbers of a row of so many columns in memory."""
+    """Columns of a product that computes these."""
     padded: int = steps().padded_to.py_func(columns)
     return padded
+
+
+def row_of(columns: int) -> int:
+    """Numbers from row to row of a matrix with these columns."""
+    row: int = steps().row_of.py_func(columns)
+    return row
 
 
 @cache
@@ -87,13 +93,13 @@ class Rows:
         self.shapes, self.offsets, self.size = shapes, {}, 0
         for name, shape in shapes.items():
             self.offsets[name] = self.size
-            self.size += math.prod(shape[:-1]) * padded_to(shape[-1])
+            self.size += math.prod(shape[:-1]) * row_of(shape[-1])
 
     def views(self, flat: Array) -> dict[str, Array]:
         """The tensors of a model (size,), which share its memory."""
         tensors = {}
         for name, shape in self.shapes.items():
-            at, row = self.offsets[name], padded_to(shape[-1])
+            at, row = self.offsets[name], row_of(shape[-1])
             part = flat[at : at + math.prod(shape[:-1]) * row]
             tensors[name] = part.reshape(*shape[:-1], row)[..., : shape[-1]]
         return tensors
@@ -238,7 +244,7 @@ class CompiledTrainer:
 
         network, at, sizes = self.dense, self.rows.offsets, self.dense.sizes
         assert sizes is not None
-        ends = np.cumsum([0, *(padded_to(m) for m in sizes[1:-1])])
+        ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
         pairs, shares = [], []
         for term in self.procedure.losses:
             if written(term) == "matching":
@@ -276,8 +282,8 @@ class CompiledTrainer:
     def _room(self, rows: int) -> Any:
         sizes, padded = self.net.sizes.tolist(), padded_to
         across, matching = padded(rows), len(self.net.pairs) > 0
-        hidden = sum(padded(m) for m in sizes[1:]) * rows
-        widest = max(map(padded, sizes if matching else sizes[1:]))
+        hidden = sum(map(row_of, sizes[1:])) * rows
+        widest = max(map(row_of, sizes if matching else sizes[1:]))
         word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
         word_count = steps().drawn.DRAWN // 8 if self.drawn else word_count
         numbers = {

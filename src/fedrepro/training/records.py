@@ -1,7 +1,7 @@
 """What the compiled steps of dense networks are handed: plain records of arrays and numbers.
 
 A model is a flat array: the weight (n, m) and then the bias (m,) of each affine map, rows filled up
-with zeros to `padded_to(m)`. Activations (P, m) and their errors lie likewise. All arrays of
+with zeros to `row_of(m)`. Activations (P, m) and their errors lie likewise. All arrays of
 numbers are of one dtype, float32 or float64, except the inputs.
 """
 

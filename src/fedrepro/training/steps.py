@@ -18,7 +18,16 @@ from numba.extending import overload
 
 from fedrepro.products import compiled as products
 from fedrepro.products import processor
-from fedrepro.products.compiled import Array, compiled, fma, inner, padded_to, product, words
+from fedrepro.products.compiled import (
+    Array,
+    compiled,
+    fma,
+    inner,
+    padded_to,
+    product,
+    row_of,
+    words,
+)
 from fedrepro.products.processor import fetch, flush, restore
 from fedrepro.training import descents, drawn, outputs, records
 from fedrepro.training.descents import descend, rates_of
@@ -139,7 +148,7 @@ def forward(net: Net, weights: Array, rows: int, room: Room, activations: Array,
     inputs, words_before = (room.x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
-        out = activations, net.activations[layer], padded_to(m)
+        out = activations, net.activations[layer], row_of(m)
         affine(net.by, weights, (net.maps[layer], n, m), rows, inputs, out)
         if layer + 1 < len(net.maps):
             hidden = activations[out[1] : out[1] + rows * out[2]]
@@ -154,9 +163,9 @@ def forward(net: Net, weights: Array, rows: int, room: Room, activations: Array,
 def affine(by: int, weights: Array, of: Any, rows: int, inputs: Any, out: Any) -> None:
     """out (rows, m) = bias + inputs (rows, n) @ weight; of: where the map begins, n and m."""
     at, n, m = of
-    width = padded_to(m)
-    bias, weight = (weights, at + n * width, 0), (weights, at, width)
-    product(by, out, bias, (inputs[0], inputs[1], inputs[2], 1), weight, (rows, n, width))
+    row = row_of(m)
+    bias, weight = (weights, at + n * row, 0), (weights, at, row)
+    product(by, out, bias, (inputs[0], inputs[1], inputs[2], 1), weight, (rows, n, padded_to(m)))
 
 
 @inner
@@ -170,7 +179,7 @@ def relu(values: Array) -> None:
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
     """Dropout: each unit stays with probability `kept`, larger by its inverse."""
-    row, below = padded_to(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
+    row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
     nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
     for i in range(len(hidden) // row):
         for j in range(m):
@@ -189,8 +198,8 @@ def match(net: Net, model: Model, to: Array, add: bool, rows: int, step: float, 
     for j in range(len(net.pairs)):
         source, target = net.pairs[j]
         of = net.pair_maps[j], net.sizes[source], net.sizes[target]
-        inputs = room.activations, net.activations[source - 1], padded_to(of[1])
-        back = room.back, 0, padded_to(of[2])
+        inputs = room.activations, net.activations[source - 1], row_of(of[1])
+        back = room.back, 0, row_of(of[2])
         affine(net.by, model.weights, of, rows, inputs, back)
         theirs = (
             (room.theirs, net.activations[target - 1], back[2]) if target else (room.x, 0, of[2])
@@ -230,10 +239,10 @@ def backward(net: Net, model: Model, to: Array, add: bool, rows: int, room: Room
     """From the errors of the logits to those of all maps, each of which learns."""
     for layer in range(len(net.maps) - 1, -1, -1):
         n, m = net.sizes[layer], net.sizes[layer + 1]
-        of, errors = (net.maps[layer], n, m), (room.errors, net.activations[layer], padded_to(m))
+        of, errors = (net.maps[layer], n, m), (room.errors, net.activations[layer], row_of(m))
         inputs = room.x, 0, n
         if layer:
-            inputs = room.activations, net.activations[layer - 1], padded_to(n)
+            inputs = room.activations, net.activations[layer - 1], row_of(n)
             turn_back(net.by, model.used, of, rows, errors, room)
             masked(net, n, rows, inputs[1], room)
         learn(net.by, to, add, of, rows, inputs, errors, room.zeros)
@@ -242,11 +251,11 @@ def backward(net: Net, model: Model, to: Array, add: bool, rows: int, room: Room
 @inner
 def turn_back(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Room) -> None:
     """room.below (n, padded rows) = weight @ errorsᵀ: errors of what the map was given, turned."""
-    (at, n, m), (values, first, width), across = of, errors, padded_to(rows)
+    (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     for j in range(m):
         for i in range(rows):
-            room.turned[j * across + i] = values[first + i * width + j]
-    product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, width, 1),
+            room.turned[j * across + i] = values[first + i * row + j]
+    product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
             (room.turned, 0, across), (n, m, across))  # fmt: skip
 
 
@@ -257,17 +266,17 @@ def masked(net: Net, n: int, rows: int, under: int, room: Room) -> None:
     What dropout left out is zero as well, and what it kept was made larger. What matching wrote
     there is added.
     """
-    width, across, errors = padded_to(n), padded_to(rows), room.errors
+    row, across, errors = row_of(n), padded_to(rows), room.errors
     number, matched = errors.dtype.type, len(net.pairs) > 0
     nothing, larger = number(0), number(1) / net.kept
     for i in range(rows):
-        at = under + i * width
+        at = under + i * row
         for j in range(n):
             error = room.below[j * across + i] * larger
             if matched:
                 error += errors[at + j]
             errors[at + j] = error if room.activations[at + j] > nothing else nothing
-        errors[at + n : at + width] = nothing
+        errors[at + n : at + row] = nothing
 
 
 @inner
@@ -278,14 +287,14 @@ def learn(
 
     `to` are the weights themselves where errors hold the step of plain descent.
     """
-    (at, n, _), (values, first, width) = of, errors
-    begin = (to, at, width) if add else (zeros, 0, 0)
-    product(
-        by, (to, at, width), begin, (inputs[0], inputs[1], 1, inputs[2]), errors, (n, rows, width)
-    )
-    bias = to[at + n * width : at + n * width + width]
+    (at, n, m), (values, first, row) = of, errors
+    width = padded_to(m)
+    begin = (to, at, row) if add else (zeros, 0, 0)
+    a = inputs[0], inputs[1], 1, inputs[2]
+    product(by, (to, at, row), begin, a, errors, (n, rows, width))
+    bias = to[at + n * row : at + n * row + width]
     if not add:
         bias[:] = 0
     for i in range(rows):
         for j in range(width):
-            bias[j] += values[first + i * width + j]
+            bias[j] += values[first + i * row + j]
