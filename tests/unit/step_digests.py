@@ -24,7 +24,7 @@ import numpy as np
 from fedrepro.core.rng import Rng
 from fedrepro.networks.layers import Relu, Variational
 from fedrepro.networks.network import Network, dense
-from fedrepro.training.dense import CompiledTrainer
+from fedrepro.training.compiled import CompiledTrainer
 from fedrepro.training.minibatches import Task
 from fedrepro.training.procedure import Given, Procedure
 from fedrepro.training.settings import Settings

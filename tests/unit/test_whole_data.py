@@ -14,7 +14,7 @@ from fedrepro.core.rng import Rng
 from fedrepro.federation.clients import own_starts
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
-from fedrepro.training.dense import CompiledTrainer
+from fedrepro.training.compiled import CompiledTrainer
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task, epoch_order, schedule

@@ -42,6 +42,22 @@ def _loss_of(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Callabl
     return labels if targets.ndim == 1 else shares
 
 
+def label_in(targets: Array, row: int) -> int:
+    """The label of a row, the largest of its shares."""
+    raise NotImplementedError
+
+
+@overload(label_in, jit_options={"error_model": "numpy"})
+def _label_in(targets: Any, row: Any) -> Callable[..., Any]:
+    def label(targets: Any, row: Any) -> Any:
+        return targets[row]
+
+    def largest(targets: Any, row: Any) -> Any:
+        return label_of(targets[row])
+
+    return label if targets.ndim == 1 else largest
+
+
 def subtract(targets: Array, row: int, error: Array) -> Any:
     """The shares of a row, or one for its label, taken from what is predicted."""
     raise NotImplementedError

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Literal, cast, get_args
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.training.dense import written_out
+from fedrepro.training.compiled import written_out
 from fedrepro.training.procedure import Procedure
 
 # compiled: dense and variational networks and some terms on the CPU, one model after another,
@@ -39,8 +39,7 @@ def choose(procedure: Procedure, device: str) -> StepPath:
 def possible(procedure: Procedure, device: str = "cpu") -> tuple[StepPath, ...]:
     """The paths that can train so there."""
     paths = ["grouped", "loop"]
-    known = written_out(procedure.network, procedure.losses)
-    if known and procedure.settings.augment == "none" and device == "cpu":
+    if written_out(procedure.network, procedure.losses) and device == "cpu":
         paths.append("compiled")
     return tuple(path for path in PATHS if path in paths)
 

@@ -1,0 +1,198 @@
+"""The body of a network, the layers below its affine maps, in the compiled steps.
+
+It is nothing, convolutions, or recurrent layers, by the type of `Net.body`: each of these three has
+a compilation of its own, so nobody waits for code of the other two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from fedrepro.networks.convolved import (
+    IMAGE,
+    NEXT,
+    ROW,
+    Convolutions,
+    Images,
+    features,
+    learn_kernels,
+)
+from fedrepro.networks.unrolled import Recurrent, Times, learn_unrolled, unrolled
+from fedrepro.products.compiled import Array, fma, inner
+from fedrepro.training.augment import MARGIN, SHIFTS
+from fedrepro.training.outputs import at_outputs, label_in
+from fedrepro.training.records import Data, Model, Net, Room
+
+
+def look(net: Net, model: Model, data: Data, rows: Array, crops: Array, room: Room) -> None:
+    """Write to room.x, (rows, inputs), what the affine maps are given of these rows."""
+    raise NotImplementedError
+
+
+def judge(net: Net, data: Data, rows: Array, room: Room) -> tuple[float, int]:
+    """Write the errors of the logits; the sum of the losses, and how many predictions are right."""
+    raise NotImplementedError
+
+
+def learn_body(net: Net, model: Model, rows: int, room: Room) -> None:
+    """Add to the gradient what the body learns of so many rows; room.below: errors of room.x."""
+    raise NotImplementedError
+
+
+def predictions(net: Net) -> int:
+    """Predictions for an example: one, or one after each letter."""
+    raise NotImplementedError
+
+
+def _by_body(
+    of: Callable[..., Any], plain: Any, convolutions: Any = None, recurrent: Any = None
+) -> None:
+    """Let `of` be another function for each type of `net.body`, its first argument's."""
+    kinds = {Convolutions: convolutions or plain, Recurrent: recurrent or plain}
+
+    def chosen(net: Any, *_: Any) -> Any:
+        at = net.instance_class._fields.index("body")
+        return kinds.get(getattr(net.types[at], "instance_class", None), plain)
+
+    overload(of, jit_options={"error_model": "numpy"}, strict=False)(chosen)
+
+
+def scaled(value: Any, scale: Any, inverse: Any) -> Any:
+    """value / scale of a stored number; inverse: 1 / scale."""
+    raise NotImplementedError
+
+
+@overload(scaled, jit_options={"error_model": "numpy"})
+def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
+    number = np.float32 if inverse == types.float32 else np.float64
+
+    def byte(value: Any, scale: Any, inverse: Any) -> Any:
+        # the quotient, rounded once (Markstein): a division takes five times as long
+        x = number(value)
+        q = x * inverse
+        return fma(fma(-q, scale, x), inverse, q)
+
+    def floating(value: Any, scale: Any, inverse: Any) -> Any:
+        return value / scale
+
+    return byte if value == types.uint8 else floating
+
+
+@inner
+def gather(data: Data, rows: Array, x: Array) -> None:
+    """Write the inputs of these rows to x (P · D,)."""
+    inputs, scale, inverse = data.inputs, data.scale, data.inverse
+    size = inputs.shape[1]
+    for i in range(len(rows)):
+        to, source = x[i * size : (i + 1) * size], inputs[rows[i]]
+        for j in range(size):
+            to[j] = scaled(source[j], scale, inverse)
+
+
+@inner
+def gather_images(data: Data, rows: Array, crops: Array, convs: Convolutions, room: Images) -> None:
+    """Write these rows, images (C, H, W), as (H, W, C) inside the zeros of the lowest layer.
+
+    crops: how each is moved (`augment.py`), or nothing.
+    """
+    (channels, height, width, edge), c = convs.image, convs.layers[0]
+    images, scale, inverse = room.images, data.scale, data.inverse
+    for b in range(len(rows)):
+        source, mirrored, down, right = data.inputs[rows[b]], 0, 0, 0
+        if len(crops):
+            mirrored, shift = divmod(crops[b], SHIFTS * SHIFTS)
+            down, right = shift // SHIFTS - MARGIN, shift % SHIFTS - MARGIN
+        at = c[IMAGE] + b * c[NEXT] + edge * (c[ROW] + channels)
+        for i in range(height):
+            for j in range(width):
+                y, x = i + down, (width - 1 - j if mirrored else j) + right
+                to, inside = at + i * c[ROW] + j * channels, 0 <= y < height and 0 <= x < width
+                for k in range(channels):
+                    value = images.dtype.type(0)
+                    if inside:
+                        value = scaled(source[(k * height + y) * width + x], scale, inverse)
+                    images[to + k] = value
+
+
+@inner
+def gather_letters(data: Data, rows: Array, room: Times) -> None:
+    """Write the letters of these rows, windows (T,), to room.codes, (T, B)."""
+    for b in range(len(rows)):
+        for t in range(data.inputs.shape[1]):
+            letter = scaled(data.inputs[rows[b], t], data.scale, data.inverse)
+            room.codes[t * len(rows) + b] = np.int64(letter)
+
+
+@inner
+def ask(data: Data, rows: Array, room: Times) -> None:
+    """Write to room.asked, (T, B), the letter that follows each of those in room.codes."""
+    last = data.inputs.shape[1] - 1
+    for b in range(len(rows)):
+        for t in range(last):
+            room.asked[t * len(rows) + b] = room.codes[(t + 1) * len(rows) + b]
+        room.asked[last * len(rows) + b] = label_in(data.targets, rows[b])
+
+
+def _look(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
+    gather(data, rows, room.x)
+
+
+def _look_at_images(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
+    gather_images(data, rows, crops, net.body, room.body)
+    features(net.body, model.weights, len(rows), room.body, room.x)
+
+
+def _look_at_letters(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
+    gather_letters(data, rows, room.body)
+    unrolled(net.body, model.weights, len(rows), room.body, room.x)
+
+
+_by_body(look, _look, _look_at_images, _look_at_letters)
+
+
+def _judge(net: Any, data: Any, rows: Any, room: Any) -> Any:
+    return at_outputs(data.targets, rows, net, room)
+
+
+def _judge_letters(net: Any, data: Any, rows: Any, room: Any) -> Any:
+    if not net.body.every:
+        return at_outputs(data.targets, rows, net, room)
+    ask(data, rows, room.body)
+    loss, hits = at_outputs(
+        room.body.asked, room.body.numbers[: len(rows) * net.body.steps], net, room
+    )
+    return loss / net.body.steps, hits
+
+
+_by_body(judge, _judge, recurrent=_judge_letters)
+
+
+def _learn(net: Any, model: Any, rows: Any, room: Any) -> None:
+    pass
+
+
+def _learn_images(net: Any, model: Any, rows: Any, room: Any) -> None:
+    learn_kernels(net.body, model.weights, model.gradient, rows, room.body, room.x, room.below)
+
+
+def _learn_letters(net: Any, model: Any, rows: Any, room: Any) -> None:
+    learn_unrolled(net.body, model.weights, model.gradient, rows, room.body, room.below)
+
+
+_by_body(learn_body, _learn, _learn_images, _learn_letters)
+
+
+def _one(net: Any) -> Any:
+    return 1
+
+
+def _of_letters(net: Any) -> Any:
+    return net.body.steps if net.body.every else 1
+
+
+_by_body(predictions, _one, recurrent=_of_letters)
