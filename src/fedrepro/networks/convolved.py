@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.networks.parts import Parts
-from fedrepro.products.compiled import PAD, Array, inner, padded_to, row_of
+from fedrepro.products import memory
+from fedrepro.products.compiled import PAD, Array, inner, padded_to, row_of, scaled
 from fedrepro.products.memory import aligned
 from fedrepro.products.places import given_back, largest, multiplier_at, product_at
 
@@ -79,13 +80,13 @@ def convolutions_of(
     images = chosen = flipped = upper = out = lower = widest = 0
     for place, (layer, (below, height, width), pooled) in enumerate(parts.convolutions):
         c, k, edge, channels = convs[place], layer.kernel, layer.padding, layer.channels
-        row, stride = (width + 2 * edge) * below, row_of.py_func(channels)
+        row, stride = (width + 2 * edge) * below, memory.row_of(channels)
         c[HEIGHT], c[WIDTH] = height + 2 * edge - k + 1, width + 2 * edge - k + 1
         c[CHANNELS], c[BELOW], c[KERNEL], c[POOLED] = channels, below, k, pooled
         c[WEIGHT], c[FLIPPED], c[CHOSEN], c[UPPER] = offsets[place], flipped, chosen, upper
         c[IMAGE], c[NEXT], c[ROW] = images, (height + 2 * edge) * row, row
         images += rows * int(c[NEXT]) + PAD  # what fills up channels goes over the end
-        flipped += k * k * stride * row_of.py_func(below)
+        flipped += k * k * stride * memory.row_of(below)
         around = k - 1 - edge if place else 0  # zeros around errors that go further back
         c[ACROSS] = c[WIDTH] + 2 * around
         c[INSIDE] = upper + around * (c[ACROSS] + 1) * stride
@@ -100,8 +101,8 @@ def convolutions_of(
         row = (wide + 2 * after) * channels
         c[TARGETS] = lists.add(after * (row + channels) + _grid(high, wide, row, channels))
         out = max(out, int(c[HEIGHT] * c[WIDTH]) * stride)
-        lower = max(lower, height * width * row_of.py_func(below), high * wide * stride)
-        widest = max(widest, stride, row_of.py_func(below))
+        lower = max(lower, height * width * memory.row_of(below), high * wide * stride)
+        widest = max(widest, stride, memory.row_of(below))
     image = (
         (*parts.convolutions[0][1], parts.convolutions[0][0].padding) if len(convs) else (0,) * 4
     )
@@ -117,6 +118,28 @@ def convolutions_of(
 def _grid(height: int, width: int, row: int, each: int) -> Array:
     places: Array = np.add.outer(np.arange(height) * row, np.arange(width) * each)
     return places
+
+
+@inner
+def lay_image(
+    convs: Convolutions, source: Array, scale: Any, inverse: Any, move: Any, b: int, room: Images
+) -> None:
+    """Write an image (C, H, W) as (H, W, C) inside the zeros of the lowest layer, as example b.
+
+    move: whether it is mirrored, and how far it is moved down and to the right; zeros come in.
+    """
+    (channels, height, width, edge), c = convs.image, convs.layers[0]
+    (mirrored, down, right), images = move, room.images
+    at = c[IMAGE] + b * c[NEXT] + edge * (c[ROW] + channels)
+    for i in range(height):
+        for j in range(width):
+            y, x = i + down, (width - 1 - j if mirrored else j) + right
+            to, inside = at + i * c[ROW] + j * channels, 0 <= y < height and 0 <= x < width
+            for k in range(channels):
+                value = images.dtype.type(0)
+                if inside:
+                    value = scaled(source[(k * height + y) * width + x], scale, inverse)
+                images[to + k] = value
 
 
 @inner

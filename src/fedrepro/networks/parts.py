@@ -27,6 +27,11 @@ class Parts:
     embedding: Embedding | None = None
     recurrent: tuple[Lstm, ...] = ()
 
+    @property
+    def below(self) -> int:
+        """Layers with tensors below the affine maps."""
+        return len(self.convolutions) + len(self.recurrent) + (self.embedding is not None)
+
 
 def parts_of(network: Network) -> Parts | None:
     """Find the parts of a network; None where a layer, or the order of layers, is another.

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.networks.parts import Parts
+from fedrepro.products import memory
 from fedrepro.products.compiled import Array, exp_of, inner, multiplier, padded_to, product, row_of
 from fedrepro.products.memory import aligned
 
@@ -68,8 +69,8 @@ def recurrent_of(
         starts, (offsets[0], codes, size), units, steps, every,
         multiplier(np.dtype(dtype).name).address,
     )  # fmt: skip
-    cells, gate, state = rows * steps * layers, row_of.py_func(4 * units), row_of.py_func(units)
-    vector = row_of.py_func(size)
+    cells, gate, state = rows * steps * layers, memory.row_of(4 * units), memory.row_of(units)
+    vector = memory.row_of(size)
     sizes = {
         "vectors": cells * vector,
         "gates": cells * gate,
@@ -99,6 +100,13 @@ def tanh(x: Any, one: Any) -> Any:
     e = exp_of(-(one + one) * abs(x))
     t = (one - e) / (one + e)
     return t if x >= 0 else -t
+
+
+@inner
+def lay_letters(source: Array, b: int, rows: int, room: Times) -> None:
+    """Write a window of letters (T,) to room.codes, (T, B), as example b."""
+    for t in range(len(source)):
+        room.codes[t * rows + b] = np.int64(source[t])
 
 
 @inner

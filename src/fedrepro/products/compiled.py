@@ -25,15 +25,14 @@ from numba.core import config
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
+from fedrepro.products import memory
 from fedrepro.products.caching import compiled_once, kept_by_content, one_process
+from fedrepro.products.memory import PAD
 
 Array = np.ndarray[Any, Any]
 cgutils: Any = untyped
 numba_types: Any = types
 Function = Callable[..., Any]
-
-# rows of matrices are filled up with zeros to whole multiples of so many numbers
-PAD = 8
 
 SINGLE = np.float32
 LOWEST = SINGLE(-87.0)  # what lies below has no normal number as its exponential
@@ -90,21 +89,7 @@ def inner(function: Function) -> Any:
     return jit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
-@inner
-def padded_to(columns: int) -> int:
-    """Columns of a product that computes these: whole vectors."""
-    return -(-columns // PAD) * PAD
-
-
-@inner
-def row_of(columns: int) -> int:
-    """Numbers from row to row of a matrix with so many columns: whole vectors, padded.
-
-    Rows 2 KiB or a multiple of it apart share few sets of the first cache, where a panel of a
-    product then does not stay: it takes up to three times as long.
-    """
-    width = -(-columns // PAD) * PAD
-    return width + 16 if width % 512 == 0 else width
+padded_to, row_of = inner(memory.padded_to), inner(memory.row_of)
 
 
 def _wide() -> bool:
@@ -363,6 +348,27 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 # a · b + c, rounded once: half the instructions, and the same bits on every machine
 fma: Any = intrinsic(_fma)
+
+
+def scaled(value: Any, scale: Any, inverse: Any) -> Any:
+    """value / scale of a stored number; inverse: 1 / scale."""
+    raise NotImplementedError
+
+
+@overload(scaled, jit_options={"error_model": "numpy"})
+def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
+    number = np.float32 if inverse == types.float32 else np.float64
+
+    def byte(value: Any, scale: Any, inverse: Any) -> Any:
+        # the quotient, rounded once (Markstein): a division takes five times as long
+        x = number(value)
+        q = x * inverse
+        return fma(fma(-q, scale, x), inverse, q)
+
+    def floating(value: Any, scale: Any, inverse: Any) -> Any:
+        return value / scale
+
+    return byte if value == types.uint8 else floating
 
 
 @inner

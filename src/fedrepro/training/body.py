@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-from numba import types
 from numba.extending import overload
 
 from fedrepro.networks.convolved import (
-    IMAGE,
-    NEXT,
-    ROW,
     Convolutions,
     Images,
     features,
+    lay_image,
     learn_kernels,
 )
-from fedrepro.networks.unrolled import Recurrent, Times, learn_unrolled, unrolled
-from fedrepro.products.compiled import Array, fma, inner
+from fedrepro.networks.unrolled import Recurrent, Times, lay_letters, learn_unrolled, unrolled
+from fedrepro.products.compiled import Array, inner, scaled
 from fedrepro.training.augment import MARGIN, SHIFTS
 from fedrepro.training.outputs import at_outputs, label_in
 from fedrepro.training.records import Data, Model, Net, Room
@@ -62,27 +58,6 @@ def _by_body(
     overload(of, jit_options={"error_model": "numpy"}, strict=False)(chosen)
 
 
-def scaled(value: Any, scale: Any, inverse: Any) -> Any:
-    """value / scale of a stored number; inverse: 1 / scale."""
-    raise NotImplementedError
-
-
-@overload(scaled, jit_options={"error_model": "numpy"})
-def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
-    number = np.float32 if inverse == types.float32 else np.float64
-
-    def byte(value: Any, scale: Any, inverse: Any) -> Any:
-        # the quotient, rounded once (Markstein): a division takes five times as long
-        x = number(value)
-        q = x * inverse
-        return fma(fma(-q, scale, x), inverse, q)
-
-    def floating(value: Any, scale: Any, inverse: Any) -> Any:
-        return value / scale
-
-    return byte if value == types.uint8 else floating
-
-
 @inner
 def gather(data: Data, rows: Array, x: Array) -> None:
     """Write the inputs of these rows to x (P · D,)."""
@@ -96,36 +71,24 @@ def gather(data: Data, rows: Array, x: Array) -> None:
 
 @inner
 def gather_images(data: Data, rows: Array, crops: Array, convs: Convolutions, room: Images) -> None:
-    """Write these rows, images (C, H, W), as (H, W, C) inside the zeros of the lowest layer.
+    """Lay down the images of these rows.
 
     crops: how each is moved (`augment.py`), or nothing.
     """
-    (channels, height, width, edge), c = convs.image, convs.layers[0]
-    images, scale, inverse = room.images, data.scale, data.inverse
+    mirrored, down, right = 0, 0, 0
     for b in range(len(rows)):
-        source, mirrored, down, right = data.inputs[rows[b]], 0, 0, 0
         if len(crops):
             mirrored, shift = divmod(crops[b], SHIFTS * SHIFTS)
             down, right = shift // SHIFTS - MARGIN, shift % SHIFTS - MARGIN
-        at = c[IMAGE] + b * c[NEXT] + edge * (c[ROW] + channels)
-        for i in range(height):
-            for j in range(width):
-                y, x = i + down, (width - 1 - j if mirrored else j) + right
-                to, inside = at + i * c[ROW] + j * channels, 0 <= y < height and 0 <= x < width
-                for k in range(channels):
-                    value = images.dtype.type(0)
-                    if inside:
-                        value = scaled(source[(k * height + y) * width + x], scale, inverse)
-                    images[to + k] = value
+        move = mirrored, down, right
+        lay_image(convs, data.inputs[rows[b]], data.scale, data.inverse, move, b, room)
 
 
 @inner
 def gather_letters(data: Data, rows: Array, room: Times) -> None:
     """Write the letters of these rows, windows (T,), to room.codes, (T, B)."""
     for b in range(len(rows)):
-        for t in range(data.inputs.shape[1]):
-            letter = scaled(data.inputs[rows[b], t], data.scale, data.inverse)
-            room.codes[t * len(rows) + b] = np.int64(letter)
+        lay_letters(data.inputs[rows[b]], b, len(rows), room)
 
 
 @inner

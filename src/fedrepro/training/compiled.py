@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fedrepro.networks.layers import Shape
+from fedrepro.networks.layout import Rows, body_of, turned_in
 from fedrepro.networks.network import Network
-from fedrepro.networks.parts import Parts, parts_of
-from fedrepro.products.memory import LINE, PAGE, aligned
+from fedrepro.networks.parts import parts_of
+from fedrepro.products.memory import LINE, PAD, PAGE, aligned, padded_to, row_of
 from fedrepro.training.augment import PURPOSE as CROPS
 from fedrepro.training.augment import kinds, require_images
 from fedrepro.training.minibatches import Visits, visits
@@ -34,18 +34,6 @@ Array = np.ndarray[Any, Any]
 log = logging.getLogger(__name__)
 NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
 NO_CROPS = np.empty(0, np.int64)
-
-
-def padded_to(columns: int) -> int:
-    """Columns of a product that computes these."""
-    padded: int = steps().padded_to.py_func(columns)
-    return padded
-
-
-def row_of(columns: int) -> int:
-    """Numbers from row to row of a matrix with these columns."""
-    row: int = steps().row_of.py_func(columns)
-    return row
 
 
 @cache
@@ -80,56 +68,6 @@ def written_out(network: Network, terms: Sequence[object]) -> bool:
     )
 
 
-class Rows:
-    """Where tensors (*shape) lie in a flat model: their rows filled up to whole vectors.
-
-    turned: of tensors that lie in another order their axes, which may be cut, and how these follow
-    in memory.
-    """
-
-    def __init__(
-        self,
-        shapes: Mapping[str, Shape],
-        turned: Mapping[str, tuple[Shape, tuple[int, ...]]] | None = None,
-    ) -> None:
-        self.shapes, self.offsets, self.size = shapes, {}, 0
-        self.turned = turned or {}
-        for name in shapes:
-            self.offsets[name] = self.size
-            *rows, last = self._in_memory(name)[0]
-            self.size += math.prod(rows) * row_of(last)
-
-    def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
-        """The shape that a tensor has in memory, and which of its axes each is."""
-        shape = self.shapes[name]
-        axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
-        return tuple(axes[axis] for axis in order), order
-
-    def views(self, flat: Array) -> dict[str, Array]:
-        """The tensors of a model (size,), which share its memory; one that is cut has its parts."""
-        tensors = {}
-        for name, at in self.offsets.items():
-            (*rows, last), order = self._in_memory(name)
-            row = row_of(last)
-            part = flat[at : at + math.prod(rows) * row].reshape(*rows, row)[..., :last]
-            tensors[name] = part.transpose(np.argsort(order))
-        return tensors
-
-
-def _turned(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
-    """How tensors lie that do not lie as they are: see `Rows`."""
-    turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
-    below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
-    for name, shape in network.shapes.items():
-        if name.startswith("weight") and int(name.removeprefix("weight")) < below:
-            turned[name] = shape, (2, 3, 1, 0)
-        elif below and name == f"weight{below}":
-            turned[name] = (*parts.image, shape[1]), (1, 2, 0, 3)
-        elif re.sub(r"weight|recurrent", "", name) in recurrent:
-            turned[name] = shape, (1, 0)
-    return turned
-
-
 class CompiledTrainer:
     """Trains models one after another, in buffers that serve all of them."""
 
@@ -145,7 +83,7 @@ class CompiledTrainer:
         spreads = {f"{name}_spread": shape for name, shape in shapes.items() if self.drawn}
         if procedure.settings.augment != "none":
             require_images(network)
-        self.rows = Rows({**shapes, **spreads, **procedure.private}, _turned(self.dense, layers))
+        self.rows = Rows({**shapes, **spreads, **procedure.private}, turned_in(self.dense, layers))
         self.direct = procedure.descends(keep_gradients) and not (self.drawn or layers.recurrent)
         scale = self.dtype.type(examples.scale)
         self.data = steps().records.Data(
@@ -274,23 +212,13 @@ class CompiledTrainer:
 
     def _net(self) -> tuple[Any, Any]:
         """Write down what the network is; the buffers of its body."""
-        from fedrepro.networks.convolved import convolutions_of
-        from fedrepro.networks.unrolled import recurrent_of
         from fedrepro.products.compiled import multiplier
 
         network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
-        sizes, below = layers.sizes, len(layers.convolutions)
-        kernels = [at[f"weight{k}"] for k in range(below)]
+        sizes, below = layers.sizes, layers.below
         body = buffers = steps().records.Nothing()
         if below:
-            body, buffers = convolutions_of(layers, kernels, rows, self.dtype)
-        elif layers.recurrent:
-            below = 1 + len(layers.recurrent)
-            names = ("weight", "recurrent", "bias")
-            inner = [at[f"{name}{k}"] for k in range(1, below) for name in names]
-            inner = [at["table0"], *inner]
-            every, letters = network.predictions > 1, network.shape[0]
-            body, buffers = recurrent_of(layers, inner, rows, letters, every, self.dtype)
+            body, buffers = body_of(network, layers, at, rows, self.dtype)
         rows *= network.predictions
         ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
         pairs, shares = [], []
@@ -326,21 +254,21 @@ class CompiledTrainer:
             normal_pairs(self.dtype)
             if self.drawn
             else np.empty(0, np.result_type(self.dtype, "c8")),
-            Rows(network.shapes, _turned(network, layers)).size,
+            Rows(network.shapes, turned_in(network, layers)).size,
             multiplier(self.dtype.name).address,
         )
         return net, buffers
 
     def _room(self, body: Any) -> Any:
-        sizes, padded, rows = self.net.sizes.tolist(), padded_to, self.net.rows
-        across, matching = padded(rows), len(self.net.pairs) > 0
+        sizes, rows = self.net.sizes.tolist(), self.net.rows
+        across, matching = padded_to(rows), len(self.net.pairs) > 0
         hidden = sum(map(row_of, sizes[1:])) * rows
         widest = max(map(row_of, sizes if matching else sizes[1:]))
         deep = max(sizes if self.net.maps[0] else sizes[1:])
         word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
         word_count = steps().drawn.DRAWN // 8 if self.drawn else word_count
         numbers = {
-            "x": rows * sizes[0] + steps().products.PAD,  # vectors of channels go over the end
+            "x": rows * sizes[0] + PAD,  # vectors of channels go over the end
             "activations": hidden,
             "errors": hidden,
             "theirs": hidden * matching,
