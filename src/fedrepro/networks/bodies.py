@@ -13,6 +13,7 @@ from fedrepro.networks.unrolled import lay_letters
 from fedrepro.products import compiled as products
 from fedrepro.products import places, processor
 from fedrepro.products.compiled import Array, compiled
+from fedrepro.products.memory import PAD
 from fedrepro.products.processor import flush, restore
 
 
@@ -23,7 +24,7 @@ def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out:
     Where it gives something after each letter, letters (T, B) of those rows come one after another.
     """
     before = flush()
-    each = (len(out) - products.PAD) // len(inputs)
+    each = (len(out) - PAD) // len(inputs)
     for first in range(0, len(inputs), rows):
         some = inputs[first : first + rows]
         give(body, weights, some, room, out[first * each :])

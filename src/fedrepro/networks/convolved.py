@@ -16,8 +16,8 @@ import numpy as np
 
 from fedrepro.networks.parts import Parts
 from fedrepro.products import memory
-from fedrepro.products.compiled import PAD, Array, inner, padded_to, row_of, scaled
-from fedrepro.products.memory import aligned
+from fedrepro.products.compiled import Array, inner, padded_to, row_of, scaled
+from fedrepro.products.memory import PAD, aligned
 from fedrepro.products.places import given_back, largest, multiplier_at, product_at
 
 # What a row of `layers` holds. Of the map before its pooling: height, width, channels; channels of
@@ -95,24 +95,29 @@ def convolutions_of(
         c[WINDOW] = lists.add(np.add.outer(_grid(k, k, row, below), np.arange(below)))
         c[BACK] = lists.add(_grid(height, width, c[ACROSS] * stride, stride))
         c[SPOTS] = height * width
-        _, high, wide = parts.convolutions[place + 1][1] if place + 1 < len(convs) else parts.image
+        after, (_, high, wide) = 0, parts.image
+        if place + 1 < len(convs):
+            above, (_, high, wide), _ = parts.convolutions[place + 1]
+            after = above.padding
         chosen += rows * high * wide * stride * pooled
-        after = parts.convolutions[place + 1][0].padding if place + 1 < len(convs) else 0
         row = (wide + 2 * after) * channels
         c[TARGETS] = lists.add(after * (row + channels) + _grid(high, wide, row, channels))
         out = max(out, int(c[HEIGHT] * c[WIDTH]) * stride)
         lower = max(lower, height * width * memory.row_of(below), high * wide * stride)
         widest = max(widest, stride, memory.row_of(below))
-    image = (
-        (*parts.convolutions[0][1], parts.convolutions[0][0].padding) if len(convs) else (0,) * 4
-    )
-    laid_out = Convolutions(
-        convs, np.concatenate(lists.values), image, parts.biased,
-        multiplier_at(np.dtype(dtype).name).address,
-    )  # fmt: skip
-    sizes = (images, out, upper, lower, flipped, widest)
-    buffers = [aligned(size, dtype) for size in sizes]
-    return laid_out, Images(buffers[0], np.zeros(chosen, np.uint8), *buffers[1:], np.ones(1, dtype))
+    lowest, (channels, height, width), _ = parts.convolutions[0]
+    image, by = (channels, height, width, lowest.padding), multiplier_at(np.dtype(dtype).name)
+    laid_out = Convolutions(convs, np.concatenate(lists.values), image, parts.biased, by.address)
+    sizes = {
+        "images": images,
+        "out": out,
+        "upper": upper,
+        "lower": lower,
+        "flipped": flipped,
+        "zeros": widest,
+    }
+    buffers = {name: aligned(size, dtype) for name, size in sizes.items()}
+    return laid_out, Images(chosen=np.zeros(chosen, np.uint8), one=np.ones(1, dtype), **buffers)
 
 
 def _grid(height: int, width: int, row: int, each: int) -> Array:
@@ -181,9 +186,9 @@ def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Im
 @inner
 def gives(c: Array) -> int:
     """Numbers that a layer gives of an example, rows of channels filled up."""
-    if c[POOLED]:
-        return (c[HEIGHT] // 2) * (c[WIDTH] // 2) * row_of(c[CHANNELS])
-    return c[HEIGHT] * c[WIDTH] * row_of(c[CHANNELS])
+    side = 2 if c[POOLED] else 1
+    count: int = (c[HEIGHT] // side) * (c[WIDTH] // side) * row_of(c[CHANNELS])
+    return count
 
 
 @inner

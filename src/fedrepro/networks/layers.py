@@ -341,10 +341,6 @@ class MaxPool(Plain):
             out, argmax = (apart(part, models) for part in pooled)
             run.chosen = Pooled(argmax, tuple(x.shape[-2:]))
             return out
-        if run.convolution == "channels_last" and x.device.type == "cpu" and x.shape[2] % LANES:
-            from fedrepro.products.pooling import max_pooled
-
-            return apart(max_pooled(beside(x)), models)
         return apart(max_pool2d(beside(x), 2), models)
 
     def _of_images(self, x: torch.Tensor, run: Pass) -> torch.Tensor:

@@ -125,7 +125,7 @@ def body_outputs(
         images = found.view(-1, height, width, channels).permute(0, 3, 1, 2)
         return images.reshape(len(inputs), -1), sum(2 + pooled for *_, pooled in parts.convolutions)
     if network.predictions > 1:  # (T, B, units) to (B, T, units), as many rows at a time
-        pieces = found.split(rows * size)
+        pieces = torch.split(found, rows * size)
         shape = network.predictions, -1, parts.sizes[0]
         found = torch.cat([piece.view(shape).transpose(0, 1).reshape(-1) for piece in pieces])
     return found.view(-1, parts.sizes[0]), parts.below + (network.predictions > 1)

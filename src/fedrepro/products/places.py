@@ -18,7 +18,8 @@ from numba.core import cgutils as untyped
 from numba.extending import intrinsic
 
 from fedrepro.products.caching import kept_by_content, one_process
-from fedrepro.products.compiled import COLUMNS, HALF, PAD, ROWS, by_height, write_tile
+from fedrepro.products.compiled import COLUMNS, HALF, ROWS, by_height, write_tile
+from fedrepro.products.memory import PAD
 
 cgutils: Any = untyped
 numba_types: Any = types

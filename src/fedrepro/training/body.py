@@ -49,11 +49,11 @@ def _by_body(
     of: Callable[..., Any], plain: Any, convolutions: Any = None, recurrent: Any = None
 ) -> None:
     """Let `of` be another function for each type of `net.body`, its first argument's."""
-    kinds = {Convolutions: convolutions or plain, Recurrent: recurrent or plain}
+    kinds: dict[Any, Any] = {Convolutions: convolutions or plain, Recurrent: recurrent or plain}
 
     def chosen(net: Any, *_: Any) -> Any:
-        at = net.instance_class._fields.index("body")
-        return kinds.get(getattr(net.types[at], "instance_class", None), plain)
+        body = net.types[net.instance_class._fields.index("body")]
+        return kinds.get(body.instance_class, plain)
 
     overload(of, jit_options={"error_model": "numpy"}, strict=False)(chosen)
 

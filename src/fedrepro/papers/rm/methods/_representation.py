@@ -96,7 +96,7 @@ class RepresentationMatching:
                 )
             else:
                 mapped = _map(shapes[source], shapes[target], kernels[source])
-                run = Pass(look.run.convolution, descend=look.run.descend)
+                run = Pass(look.run.convolution)
                 back = mapped.forward(tensors, _unpooled(activation, pooled), run)
                 back = back.relu() if relu else back
                 back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
