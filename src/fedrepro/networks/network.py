@@ -274,8 +274,7 @@ class Network:
                     held = {local: lifted[name] for local, name in names.items()}
                     out = layer.forward(held, out, Pass())
                 return out.squeeze(0)
-        run = Pass("channels_last" if x.device.type == "cpu" else "grouped")
-        return self.forward(lifted, x.unsqueeze(0), run).squeeze(0)
+        return self.forward(lifted, x.unsqueeze(0), Pass()).squeeze(0)
 
     @property
     def prediction_rows(self) -> int:

@@ -133,7 +133,7 @@ def _forward(
     only: of the layers with these weights, from the lowest up; it ends at the input of the last.
     """
     matrices = {layer.weight: layer for layer in layer_matrices(network)}
-    run = Pass("channels_last" if x.device.type == "cpu" else "grouped")
+    run = Pass()
     x = x.reshape(1, len(x), *network.shape)
     seen: list[_Seen] = []
     for layer, names in network.evaluated:
