@@ -468,14 +468,11 @@ def the_same_in_every_block(terms):
 
 
 def test_a_path_that_cannot_train_a_network_is_a_sentence():
-    given, net = procedure(), network("fedavg-cnn")
-    examples, tasks = problem("fedavg-cnn", torch.float32)
-    with pytest.raises(
-        FedreproError, match="path 'compiled' cannot train this convolutional network"
-    ):
-        train(
-            net, examples, tasks, given, starts(net, given, tasks, torch.float32), path="compiled"
-        )
+    given, net = procedure(), network("mlp")
+    examples, tasks = problem("mlp", torch.float32)
+    start = starts(net, given, tasks, torch.float32)
+    with pytest.raises(FedreproError, match="path 'compiled' cannot train this dense network"):
+        train(net, examples, tasks, given, start, terms=[Weighed()], path="compiled")
 
 
 @pytest.mark.parametrize("predict", ["last", "all"])

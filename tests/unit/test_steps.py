@@ -38,7 +38,8 @@ def test_steps_leave_the_bytes_of_any_processor(name):
     assert found == {key: STORED[key] for key in found}
 
 
-WORDS = [sys.executable, str(HERE / "step_digests.py"), "logistic", "beliefs"]
+KINDS = ["logistic", "beliefs", "pooled", "every letter"]
+WORDS = [sys.executable, str(HERE / "step_digests.py"), *KINDS, "float32"]
 NAMED = {
     "NUMBA_CPU_NAME": "haswell",
     "NUMBA_CPU_FEATURES": "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt,+sse4.2",
