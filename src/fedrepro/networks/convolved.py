@@ -25,9 +25,9 @@ from fedrepro.products.places import given_back, largest, multiplier_at, product
 # turned round, its inputs; numbers of one of these and of a row of it; what its pooling chose; its
 # errors, of these the first inside the zeros, and how wide they are with them. Where its lists
 # begin: starts of windows, numbers of a window, windows of errors and how many, and where its
-# values go.
+# values go. Whether errors for its inputs are computed for each window and then added up.
 (HEIGHT, WIDTH, CHANNELS, BELOW, KERNEL, POOLED, WEIGHT, FLIPPED, IMAGE, NEXT, ROW, CHOSEN, UPPER,
- INSIDE, ACROSS, WINDOWS, WINDOW, BACK, SPOTS, TARGETS, FIELDS) = range(21)  # fmt: skip
+ INSIDE, ACROSS, WINDOWS, WINDOW, BACK, SPOTS, TARGETS, ADDED, FIELDS) = range(22)  # fmt: skip
 
 
 class Convolutions(NamedTuple):
@@ -87,14 +87,18 @@ def convolutions_of(
         c[IMAGE], c[NEXT], c[ROW] = images, (height + 2 * edge) * row, row
         images += rows * int(c[NEXT]) + PAD  # what fills up channels goes over the end
         flipped += k * k * stride * memory.row_of(below)
-        around = k - 1 - edge if place else 0  # zeros around errors that go further back
+        low = memory.row_of(below)
+        c[ADDED] = not edge and low == PAD  # whose columns would fill a part of a vector
+        # zeros around errors that go further back
+        around = k - 1 - edge if place and not c[ADDED] else 0
         c[ACROSS] = c[WIDTH] + 2 * around
         c[INSIDE] = upper + around * (c[ACROSS] + 1) * stride
         upper += int((c[HEIGHT] + 2 * around) * c[ACROSS]) * stride
         c[WINDOWS] = lists.add(_grid(c[HEIGHT], c[WIDTH], row, below))
         c[WINDOW] = lists.add(np.add.outer(_grid(k, k, row, below), np.arange(below)))
-        c[BACK] = lists.add(_grid(height, width, c[ACROSS] * stride, stride))
-        c[SPOTS] = height * width
+        spots = (c[HEIGHT], c[WIDTH]) if c[ADDED] else (height, width)
+        c[BACK] = lists.add(_grid(*spots, c[ACROSS] * stride, stride))
+        c[SPOTS] = spots[0] * spots[1]
         after, (_, high, wide) = 0, parts.image
         if place + 1 < len(convs):
             above, (_, high, wide), _ = parts.convolutions[place + 1]
@@ -102,9 +106,10 @@ def convolutions_of(
         chosen += rows * high * wide * stride * pooled
         row = (wide + 2 * after) * channels
         c[TARGETS] = lists.add(after * (row + channels) + _grid(high, wide, row, channels))
-        out = max(out, int(c[HEIGHT] * c[WIDTH]) * stride)
-        lower = max(lower, height * width * memory.row_of(below), high * wide * stride)
-        widest = max(widest, stride, memory.row_of(below))
+        across = max(stride, k * k * low * int(c[ADDED]))  # numbers of a window of errors
+        out = max(out, int(c[HEIGHT] * c[WIDTH]) * across)
+        lower = max(lower, height * width * low, high * wide * stride)
+        widest = max(widest, across, low)
     lowest, (channels, height, width), _ = parts.convolutions[0]
     image, by = (channels, height, width, lowest.padding), multiplier_at(np.dtype(dtype).name)
     laid_out = Convolutions(convs, np.concatenate(lists.values), image, parts.biased, by.address)
@@ -226,7 +231,10 @@ def learn_kernels(
     """
     last, across = len(convs.layers) - 1, padded_to(rows)
     for layer in range(1, last + 1):
-        turn_kernel(convs.layers[layer], weights, room.flipped)
+        if convs.layers[layer, ADDED]:
+            transpose_kernel(convs.layers[layer], weights, room.flipped)
+        else:
+            turn_kernel(convs.layers[layer], weights, room.flipped)
     top = convs.layers[last]
     channels, stride = top[CHANNELS], row_of(top[CHANNELS])
     spots = gives(top) // stride
@@ -245,7 +253,9 @@ def learn_kernels(
             else:
                 unrectify(convs, c, x, b * spots * channels, room)
             learn_kernel(convs, c, gradient, c[IMAGE] + b * c[NEXT], room)
-            if layer:
+            if layer and c[ADDED]:
+                errors_added(convs, c, room)
+            elif layer:
                 errors_below(convs, c, room)
 
 
@@ -313,3 +323,35 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
     size = c[SPOTS], c[KERNEL], run, padded_to(c[BELOW])
     places = convs.lists, c[BACK]
     product_at(convs.by, (room.lower, 0, low), (room.zeros, 0, 0), a, b, places, size)
+
+
+@inner
+def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
+    """Write the kernel as (channels, k · k · channels of its inputs)."""
+    stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
+    for o in range(c[CHANNELS]):
+        for s in range(spots):
+            to, source = c[FLIPPED] + (o * spots + s) * low, c[WEIGHT] + s * c[BELOW] * stride + o
+            for i in range(c[BELOW]):
+                flipped[to + i] = weights[source + i * stride]
+
+
+@inner
+def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
+    """room.lower as `errors_below` has it: errors of every window, each added where it lies.
+
+    A product of whole vectors, where channels of the inputs would fill a part of one.
+    """
+    low, k = row_of(c[BELOW]), c[KERNEL]
+    width, across = k * k * low, c[WIDTH] + k - 1
+    a = room.upper, c[UPPER], 0, 1
+    size = c[SPOTS], 1, c[CHANNELS], width
+    product_at(convs.by, (room.out, 0, width), (room.zeros, 0, 0), a,
+               (room.flipped, c[FLIPPED], 0, width), (convs.lists, c[BACK]), size)  # fmt: skip
+    room.lower[: (c[HEIGHT] + k - 1) * across * low] = 0
+    for i in range(c[HEIGHT]):
+        for j in range(c[WIDTH]):
+            for d in range(k):
+                to, source = ((i + d) * across + j) * low, ((i * c[WIDTH] + j) * k + d) * k * low
+                for n in range(k * low):
+                    room.lower[to + n] += room.out[source + n]
