@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fedrepro.cli.main import main
 from fedrepro.core import artifacts
 from fedrepro.core.artifacts import (
     atomic,
@@ -91,6 +92,32 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
     with pytest.raises(FedreproError, match="it is a device and no file"):
         target_of(os.devnull)  # asked only: as root, one that fails replaces it
+
+
+def test_what_a_command_reads_it_does_not_write(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "raw.svg").write_text("kept")
+    (tmp_path / "link").symlink_to("data")
+    (tmp_path / "methods.py").write_text("kept")
+    (tmp_path / "methods.json").symlink_to("methods.py")
+    monkeypatch.setattr("fedrepro.cli.draw.raw_files", lambda _: ["raw.svg"])
+    prepare = ["stage", "prepare", "--dataset", "digits", "--raw", "data", "--out"]
+    for command, sentence in (
+        ([*prepare, "data"], "cannot write data: this command reads it"),
+        ([*prepare, "link"], "cannot write link: this command reads it, which is data,"),
+        (
+            ["draw", "partition", "iid+clients~3", "--raw", ".", "--out", "raw.svg"],
+            "this command reads it",
+        ),
+        (["describe", "methods.py", "methods.json"], "this command reads it, which is methods.py"),
+        (["submit", "--out", "methods.py"], "its name must end in .zip"),
+        (["crate", "--out", "methods.py"], "its name must end in .zip"),
+    ):
+        assert main(command) == 2
+        assert sentence in capsys.readouterr().err
+    assert (tmp_path / "raw.svg").read_text() == (tmp_path / "methods.py").read_text() == "kept"
+    assert not any((tmp_path / "data").iterdir())
 
 
 def test_links_are_followed(tmp_path):

@@ -64,8 +64,9 @@ def files(trained, tmp_path, monkeypatch):
     states, counts = trained
     for place, state in enumerate(states):
         torch.save(state, f"client{place}.pt")
-    rows = [",".join(map(str, row)) for row in counts]
-    (tmp_path / "counts.csv").write_text("\n".join(rows) + "\n")
+    rows = [f"client{place}," + ",".join(map(str, row)) for place, row in enumerate(counts)]
+    header = ",".join(["client", *map(str, range(CLASSES))])
+    (tmp_path / "counts.csv").write_text("\n".join([header, *rows]) + "\n")
     return [f"client{place}.pt" for place in range(CLIENTS)]
 
 
@@ -118,7 +119,6 @@ def test_models_of_plain_pytorch_are_combined_from_the_command_line(trained, fil
     said = capsys.readouterr().out
     assert "read as mlp+hidden~20 on examples of shape 64 with 10 classes, 5 clients" in said
     assert "(out, in)" in said
-    assert "rows are taken in the order of the files" in said
     state = torch.load("global.pt", weights_only=True)
     require_equal_predictions(state, by_the_pipeline(trained, sigma2=0.1), digits[0])
 
@@ -132,34 +132,167 @@ def test_a_token_and_set_say_the_same(files, capsys):
         assert one.read() == two.read()
 
 
-def test_rows_of_counts_may_name_the_files(trained, files, capsys):
+def test_rows_of_counts_are_named_or_said_to_be_in_order(trained, files, capsys):
     """Shells sort client10 before client2; names leave no doubt."""
-    lines = [f"client{place}," + ",".join(map(str, trained[1][place])) for place in range(CLIENTS)]
-    header = "client," + ",".join(map(str, range(CLASSES)))
-    with open("named.csv", "w") as file:
-        file.write("\n".join([header, *reversed(lines)]) + "\n")
-    for name in ("named", "counts"):
-        command = ["combine", "pfnm", *files, "--labels", f"{name}.csv", "--out", f"{name}.pt"]
-        assert main(command) == 0
-    one, two = (torch.load(f"{name}.pt", weights_only=True) for name in ("named", "counts"))
-    assert all(torch.equal(one[key], two[key]) for key in two)
+    lines = Path("counts.csv").read_text().splitlines()
+    Path("turned.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]))
+    bare = [line.partition(",")[2] for line in lines[1:]]
+    Path("bare.csv").write_text("\n".join(bare))
+    Path("headed.csv").write_text("\n".join([",".join("abcdefghij"), *bare]))
+    for name, more in (
+        ("counts", []),
+        ("turned", []),
+        ("bare", ["--in-order"]),
+        ("headed", ["--in-order", "--set", "sigma2=1e+0"]),
+    ):
+        words = ["pfnm", *files, "--labels", f"{name}.csv", *more, "--out", f"{name}.pt"]
+        assert main(["combine", *words]) == 0
+        assert Path(f"{name}.pt").read_bytes() == Path("counts.pt").read_bytes()
+    capsys.readouterr()
+    words = ["pfnm", *files, "--labels", "bare.csv", "--out", "refused.pt"]
+    assert main(["combine", *words]) == 2
+    said = capsys.readouterr().err
+    assert "say --in-order if this is right: row 1 of client0.pt, row 2 of client1.pt" in said
+    assert not Path("refused.pt").exists()
 
 
-def test_a_header_is_a_row_without_a_number(files, capsys):
-    counts = Path("counts.csv").read_text()
-    Path("headed.csv").write_text(f"{','.join('abcdefghij')}\n{counts}")
-    for name in ("counts", "headed"):
-        words = ["pfnm", *files, "--labels", f"{name}.csv", "--set", "sigma2=1e+0"]
-        assert main(["combine", *words, "--out", f"{name}.pt"]) == 0
-    assert Path("headed.pt").read_bytes() == Path("counts.pt").read_bytes()
+def test_no_file_that_is_read_is_written(files, capsys):
+    Path("there").mkdir()
+    Path("link.pt").symlink_to("client1.pt")
+    os.link("client2.pt", "hard.pt")
+    Path("counts.pt").write_bytes(Path("counts.csv").read_bytes())
+    before = {path: path.read_bytes() for path in Path().iterdir() if path.is_file()}
+    for out in ("client0.pt", "there/../client0.pt", str(Path("client0.pt").resolve()),
+                "link.pt", "hard.pt", "counts.pt"):  # fmt: skip
+        words = ["average", *files, "--labels", "counts.pt", "--out", out]
+        assert main(["combine", *words]) == 2
+        assert f"cannot write {out}: this command reads it" in capsys.readouterr().err
+    assert before == {path: path.read_bytes() for path in Path().iterdir() if path.is_file()}
+
+
+def test_files_have_the_form_that_their_names_say(files, capsys):
+    from safetensors.torch import load_file, save_file
+
+    words = ["combine", "average", "--labels", "counts.csv"]
+    assert main([*words, *files, "--out", "a.pt"]) == 0
+    made = torch.load("a.pt", weights_only=True)
+    for suffix in (".pth", ".safetensors", ".npz"):
+        assert main([*words, *files, "--out", f"a{suffix}"]) == 0
+    found = load_file("a.safetensors"), dict(np.load("a.npz")), torch.load("a.pth")
+    for state in found:
+        assert set(state) == set(made)
+        assert all(np.array_equal(np.asarray(state[k]), v.numpy()) for k, v in made.items())
+    for place, name in enumerate(files):  # the same models in other forms give the same model
+        state = torch.load(name, weights_only=True)
+        save_file(state, f"client{place}.safetensors")
+        np.savez(f"client{place}.npz", **{k: v.numpy() for k, v in state.items()})
+    for suffix in (".safetensors", ".npz"):
+        others = [f"client{place}{suffix}" for place in range(CLIENTS)]
+        assert main([*words, *others, "--out", "b.pt"]) == 0
+        assert Path("b.pt").read_bytes() == Path("a.pt").read_bytes()
+    capsys.readouterr()
+    for name in ("a.bin", "a", "a.csv"):
+        assert main([*words, *files, "--out", name]) == 2
+        assert "must end in .pt, .pth, .safetensors or .npz" in capsys.readouterr().err
+    ensemble = ["combine", "uniform_ensemble", *files, "--out", "e.npz"]
+    assert main(ensemble) == 2
+    assert "several networks with their weights go into one .pt file" in capsys.readouterr().err
+    Path("broken.safetensors").write_bytes(b"no")
+    assert main(["combine", "average", "broken.safetensors", "--out", "b.pt"]) == 2
+    assert "broken.safetensors is no state dict that can be read" in capsys.readouterr().err
+
+
+def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path):
+    from safetensors.torch import save_file
+
+    from fedrepro.own.state_files import read_state
+
+    state = {f"{k}.weight": torch.ones(4, 4) for k in (0, 2, 4, 6, 8, 10)}
+    save_file(state, tmp_path / "deep.safetensors")
+    assert list(read_state(tmp_path / "deep.safetensors")) == list(state)
+
+
+def test_models_may_be_named_by_a_pattern_and_lie_in_folders_of_any_name(files, capsys):
+    words = ["combine", "average", "--labels", "counts.csv"]
+    assert main([*words, *files, "--out", "one.pt"]) == 0
+    for folder in ("runs [1]", "a,b"):
+        Path(folder).mkdir()
+        for name in files:
+            Path(folder, name).write_bytes(Path(name).read_bytes())
+    for pattern in ("client*.pt", "runs [1]/client*.pt", "runs [1]/client[0-4].pt"):
+        assert main([*words, pattern, "--out", "two.pt"]) == 0
+        assert Path("one.pt").read_bytes() == Path("two.pt").read_bytes()
+    assert main([*words, *(f"a,b/{name}" for name in files), "--out", "two.pt"]) == 0
+    capsys.readouterr()
+    for pattern, sentence in (
+        ("client*.pth", "models: no file fits 'client*.pth'"),
+        ("gone.pth", "gone.pth is missing"),
+    ):
+        assert main(["combine", "average", pattern, "--out", "two.pt"]) == 2
+        assert sentence in capsys.readouterr().err
+    assert main(["combine", "client*.pth", "--out", "two.pt"]) == 2
+    assert "is a file: name the method before it" in capsys.readouterr().err
+
+
+def test_a_table_of_counts_has_commas(files, capsys):
+    for sign in ";\t":
+        text = Path("counts.csv").read_text().replace(",", sign)
+        Path("other.csv").write_text(text)
+        assert main(["combine", "pfnm", *files, "--labels", "other.csv", "--out", "a.pt"]) == 2
+        said = capsys.readouterr().err
+        assert "no commas but semicolons or tabs" in said
+        assert len(said) < 200
+
+
+def test_sizes_are_enough_where_clients_are_weighed_and_without_them_all_weigh_the_same(
+    trained, files, capsys
+):
+    sizes = [f"client{place},{row.sum()}" for place, row in enumerate(trained[1])]
+    sizes[0] = "client0,9000"
+    Path("sizes.csv").write_text("\n".join(["client,examples", *sizes]))
+    share = np.array([9000, *trained[1].sum(1)[1:]], float)
+    words = ["combine", "average", *files]
+    for table, weights, note in (
+        (["--labels", "sizes.csv"], share, False),
+        ([], np.ones(CLIENTS), True),
+    ):
+        assert main([*words, *table, "--out", "average.pt"]) == 0
+        assert ("all weigh the same" in capsys.readouterr().out) == note
+        made = torch.load("average.pt", weights_only=True)
+        wanted = sum(w * s["0.bias"].numpy() for w, s in zip(weights, trained[0], strict=True))
+        np.testing.assert_allclose(made["0.bias"], wanted / weights.sum(), atol=1e-6)
+    assert main(["combine", "pfnm", *files, "--labels", "sizes.csv", "--out", "p.pt"]) == 2
+    assert "give --labels, a row per client and a column per class" in capsys.readouterr().err
+    models = LocalModels.from_state_dicts(trained[0])
+    with pytest.warns(UserWarning, match="all weigh the same"):
+        fedrepro.combine(models, "average")
 
 
 def test_a_client_without_examples_counts_for_nothing(files, trained, capsys):
     rows = [",".join(map(str, row)) for row in trained[1]]
     Path("none.csv").write_text("\n".join([",".join("0" * CLASSES), *rows[1:]]))
-    assert main(["combine", "average", *files, "--labels", "none.csv", "--out", "all.pt"]) == 0
+    assert (
+        main(
+            ["combine", "average", *files, "--labels", "none.csv", "--in-order", "--out", "all.pt"]
+        )
+        == 0
+    )
     Path("less.csv").write_text("\n".join(rows[1:]))
-    assert main(["combine", "average", *files[1:], "--labels", "less.csv", "--out", "less.pt"]) == 0
+    assert (
+        main(
+            [
+                "combine",
+                "average",
+                *files[1:],
+                "--labels",
+                "less.csv",
+                "--in-order",
+                "--out",
+                "less.pt",
+            ]
+        )
+        == 0
+    )
     found, wanted = (torch.load(f"{name}.pt", weights_only=True) for name in ("all", "less"))
     assert all(torch.allclose(found[key], value, atol=1e-6) for key, value in wanted.items())
 
@@ -356,14 +489,14 @@ def test_an_order_that_names_count_or_that_is_told_is_taken():
         (["pfnm", "--set", "sigma2=-1"], "must be above 0"),
         (["pfnm", "--set", "sigma2=1,2"], "lists several values"),
         (["pfnm", "--labels", "short.csv"], "has 4 rows of counts for 5 models"),
-        (["pfnm", "--labels", "narrow.csv"], "(5, 9)"),
+        (["pfnm", "--labels", "narrow.csv", "--in-order"], "(5, 9)"),
         (["pfnm", "--labels", "missing.csv"], "missing.csv cannot be read"),
         (["pfnm", "--labels", "more.csv"], "has 6 rows of counts for 5 models"),
         (["pfnm", "--labels", "named_more.csv"], "has 6 rows of counts for 5 models"),
         (["pfnm", "--labels", "zero.csv"], "label counts are all 0"),
         (["pfnm", "--labels", "huge.csv"], "whole numbers of at most 13 digits"),
         (["pfnm", "--labels", "long.csv"], "whole numbers of at most 13 digits"),
-        (["pfnm", "--labels", "large.csv"], "at most 1,000,000,000,000"),
+        (["pfnm", "--labels", "large.csv", "--in-order"], "at most 1,000,000,000,000"),
         (["pfnm", "--labels", "field.csv"], "field larger than field limit"),
         (["pfnm", "--labels", "pipe"], "cannot read pipe: it is a pipe and no file"),
         (["average", "pipe"], "cannot read pipe: it is a pipe"),

@@ -132,7 +132,7 @@ def test_draw_graph_writes_a_picture_and_says_its_numbers(tmp_path, monkeypatch,
         (["rign"], "did you mean 'ring'"),
         (["matrix"], "needs a value for its parameter 'rows'"),
         ([MATRIX, "--clients", "3"], "is for 2 nodes, and there are 3 clients"),
-        (["ring", "--out", "ring.pdf"], "ring.pdf is neither .svg nor .png"),
+        (["ring", "--out", "ring.pdf"], "cannot write ring.pdf: its name must end in .svg or .png"),
     ],
 )
 def test_a_mistake_is_one_sentence(given, sentence, capsys):

@@ -172,7 +172,7 @@ def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
     [
         (["dirichlte"], "did you mean 'dirichlet'"),
         (["iid"], "needs a value for its parameter 'clients'"),
-        (["pooled", "--out", "map.pdf"], "map.pdf is neither .svg nor .png"),
+        (["pooled", "--out", "map.pdf"], "cannot write map.pdf: its name must end in .svg or .png"),
         (["pooled", "--dataset", "mnist"], "data set 'mnist' is not here"),
         (["one_class+clients~3"], "leave out some of the 10 classes"),
         (["pooled", "--trial", "-1"], "Invalid value for '--trial'"),

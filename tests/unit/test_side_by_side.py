@@ -26,7 +26,7 @@ from fedrepro.core.registry import components
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.numbers.costs import SEEN, megabytes, seen, times
-from fedrepro.own.data import DataForm, read_files, read_inputs
+from fedrepro.own.data import DataForm, paired, read_files, read_inputs
 from fedrepro.own.models import WAYS, OwnFiles, OwnGround, read_ground
 from fedrepro.own.side_by_side import entries
 
@@ -337,8 +337,8 @@ def test_without_more_than_models_there_are_ensembles(here, monkeypatch):
     states = [torch.load(name, weights_only=True) for name in CLIENTS]
     ground = OwnGround.of(LocalModels.from_state_dicts(states))
     known = components("method")
-    assert ground.lacking(known["uniform_ensemble"]) == ""
-    for name, way in (("average", "--labels"), ("fens", "--labels"), ("fens", "--validation"),
+    assert ground.lacking(known["uniform_ensemble"]) == ground.lacking(known["average"]) == ""
+    for name, way in (("pfnm", "--labels"), ("fens", "--validation"),
                       ("regmean", "--clients-data"), ("ties", "--start")):  # fmt: skip
         assert way in ground.lacking(known[name])
     assert set(WAYS) <= set(NEEDS)
@@ -500,6 +500,106 @@ def test_a_single_model_is_taken_as_it_is(here):
     one, made = (torch.load(name, weights_only=True) for name in ("client0.pt", "alone.pt"))
     assert all(torch.equal(one[name], made[name]) for name in one)
     Path("alone.pt").unlink()
+
+
+@pytest.fixture
+def dozen(tmp_path, monkeypatch):
+    """Twelve models, and data under the same names and under others."""
+    monkeypatch.chdir(tmp_path)
+    generator = torch.Generator().manual_seed(0)
+    Path("d[1]").mkdir()
+    for j in range(12):
+        torch.save({"weight": torch.randn(3, 4, generator=generator), "bias": torch.zeros(3)},
+                   f"c{j}.pt")  # fmt: skip
+        inputs = torch.randn(20, 4, generator=generator) * (1 + j)
+        np.savez(f"c{j}.npz", x=inputs.numpy(), y=np.arange(20) % 3)
+        np.savez(f"d[1]/d{j}.npz", x=inputs.numpy(), y=np.arange(20) % 3)
+    return tmp_path
+
+
+def test_data_of_clients_are_paired_with_the_models_that_they_are_named_like(dozen):
+    """Patterns sort c10 before c2, and the models come as they are named."""
+    models = [f"c{j}.pt" for j in range(12)]
+    command = ["combine", "regmean", *models, "--out"]
+    by_name = ",".join(f"c{j}.npz" for j in range(12))
+    for out, data in (("names.pt", by_name), ("pattern.pt", "c*.npz")):
+        status, said, err = said_by([*command, out, "--clients-data", data])
+        assert status == 0, err
+        assert "--clients-data: paired with the models by name" in said
+    assert Path("names.pt").read_bytes() == Path("pattern.pt").read_bytes()
+
+
+@pytest.mark.parametrize("option", ["--clients-data", "--validation"])
+def test_files_of_clients_with_other_names_are_refused_unless_in_order(dozen, option):
+    models = [Path(f"c{j}.pt") for j in range(12)]
+    given = [word for j in range(12) for word in (option, f"d[1]/d{j}.npz")]
+    if option == "--clients-data":
+        given = [option, "d[1]/d*.npz"]
+    method = "regmean" if option == "--clients-data" else "uniform_ensemble"
+    command = ["combine", method, *map(str, models), *given, "--out", "a.pt"]
+    status, _, err = said_by(command)
+    second = "d[1]/d1.npz of c1.pt"
+    assert status == 2
+    assert f"the names of {option} do not say which file is of which model" in err
+    assert f"if this is right: d[1]/d0.npz of c0.pt, {second}" in err
+    assert not Path("a.pt").exists()
+    status, said, err = said_by([*command, "--in-order"])
+    assert status == 0, err
+    assert f"{option}: d[1]/d0.npz of c0.pt, {second}" in said
+
+
+def test_files_in_a_folder_of_each_client_are_paired_by_folder(tmp_path):
+    models = [tmp_path / name / "model.pt" for name in "abc"]
+    data = [tmp_path / name / "data.npz" for name in "cab"]
+    found, _ = paired("--clients-data", data, models, False)
+    assert found == [tmp_path / name / "data.npz" for name in "abc"]
+
+
+def test_a_method_that_fails_costs_its_own_row_alone(here, monkeypatch):
+    def broken(clients, info, *, rng):
+        return {}["no such key"]
+
+    known = dict(components("method"))
+    some = {name: known[name] for name in ("average", "uniform_ensemble")}
+    some["average"] = replace(known["average"], fn=broken)
+    monkeypatch.setattr("fedrepro.own.side_by_side.components", lambda _: some)
+    status, out, err = said_by([*ALL, *ON, *DATA])
+    assert status == 0, err
+    (why,) = re.findall(r"^not applied: average failed: (.*)$", out, re.M)
+    assert "fault of the program (KeyError: 'no such key', test_side_by_side.py line" in why
+    assert "U-Ens" in out
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
+    here, monkeypatch, biased
+):
+    """One model comes back as it is from what matches units; nothing is a fault of the program."""
+    monkeypatch.setattr("fedrepro.own.side_by_side.components", shortened)
+    count = 1 if biased else 3
+    paths = [Path(f"client{j}.pt") for j in range(count)]
+    if not biased:
+        for j, path in enumerate(paths):
+            state = torch.load(path, weights_only=True)
+            paths[j] = Path(f"bare{j}.pt")
+            torch.save({k: v for k, v in state.items() if k.endswith("weight")}, paths[j])
+    beside = {"validation": [Path("validation.npz")], "public": Path("validation.npz")}
+    files = OwnFiles(
+        paths,
+        data=[Path(f"client{j}.npz") for j in range(count)],
+        evaluate=Path("test.npz"),
+        one_start=True,
+        in_order=True,
+        **beside,
+    )
+    ground, examples, _ = read_ground(files)
+    found = {entry.item.name: entry for entry in entries(ground, examples)}
+    assert not [entry.why for entry in found.values() if "fault" in entry.why]
+    if biased:
+        matched = found["c2m3"].made.tensors
+        assert all(np.array_equal(matched[k], v) for k, v in ground.models.tensors.items())
+    else:
+        assert "GEMS merges units with their biases" in found["gems_neural"].why
 
 
 def test_a_write_that_fails_leaves_no_folder(here, monkeypatch):

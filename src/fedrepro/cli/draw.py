@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from fedrepro.core.artifacts import target_of, write_bytes
+from fedrepro.core.artifacts import require_target, write_bytes
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import read_token
@@ -31,7 +32,8 @@ def draw_partition(
     neither svg nor png.
     """
     partition, data = read_token("partition", token), read_token("dataset", dataset)
-    target = _target(out, "--".join(names_of((data, partition))))
+    files = [(raw or Path("resources") / data.name) / name for name in raw_files(data)]
+    target = _target(out, "--".join(names_of((data, partition))), files)
     drawn = partition_map(partition, data, trial, seed, raw)
     write_bytes(target, render(drawn, [target.suffix])[target.suffix])
     return target, asdict(drawn.skew)
@@ -52,12 +54,10 @@ def draw_graph(
     return target, drawn.numbers
 
 
-def _target(out: Path | None, name: str) -> Path:
-    """The file to write. Errors: FedreproError for one that is neither svg nor png."""
+def _target(out: Path | None, name: str, read: Sequence[Path] = ()) -> Path:
+    """Return the file to write. Errors: as of `require_target`."""
     target = out or Path(f"{name}.svg")
-    if target.suffix not in SUFFIXES:
-        raise FedreproError(f"{target} is neither .svg nor .png; name it so")
-    target_of(target)  # refuses what it must not replace before anything is computed
+    require_target(target, SUFFIXES, read)
     return target
 
 

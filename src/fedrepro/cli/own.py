@@ -38,12 +38,13 @@ def combine(
         list[str],
         typer.Argument(
             help="a method, such as pfnm or pfnm+sigma2~0.1, unless --method names it; then a "
-            "state dict of each client, .pt",
+            "state dict of each client: .pt, .pth, .safetensors or .npz",
             metavar="[METHOD] FILES...",
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="file to write, .pt; of all methods a new folder")
+        Path | None,
+        typer.Option(help="file to write, in the form of its name; of all methods a new folder"),
     ] = None,
     method: Annotated[
         str | None, typer.Option(help="the method; all: every one that can be applied, in a table")
@@ -52,14 +53,14 @@ def combine(
         Path | None, typer.Option(help="examples to measure on and for nothing else, npz or csv")
     ] = None,
     validation: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(help="examples that methods may choose by; one file, or one of each client"),
     ] = None,
     clients_data: Annotated[
         str | None,
         typer.Option(
-            help="training examples of each client: files with commas between, or a "
-            "pattern in quotation marks, in the order of the models"
+            help="training examples of each client, in files named like the models: with commas "
+            "between, or a pattern in quotation marks"
         ),
     ] = None,
     public: Annotated[
@@ -72,8 +73,13 @@ def combine(
         bool, typer.Option("--same-start", help="the models trained from one start: do not look")
     ] = False,
     labels: Annotated[
-        Path | None, typer.Option(help="examples of each client (row) and class (column), csv")
+        Path | None,
+        typer.Option(help="examples of each client (row) and class (column), or in all, csv"),
     ] = None,
+    in_order: Annotated[
+        bool,
+        typer.Option("--in-order", help="files and rows of other names are in the models' order"),
+    ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="a parameter of the method, name=value")
     ] = None,
@@ -89,20 +95,23 @@ def combine(
 ) -> None:
     """Models that you trained with plain PyTorch, made into one; or all ways to do so, compared."""
     from fedrepro.own.models import OwnFiles
+    from fedrepro.own.state_files import SUFFIXES
 
-    if not method and words[0].endswith(".pt"):
+    if not method and (
+        words[0].endswith(SUFFIXES) or (Path(words[0]).suffix and Path(words[0]).is_file())
+    ):
         raise FedreproError(
             f"{words[0]} is a file: name the method before it, such as average, or --method all"
         )
     name, files = (method, words) if method else (words[0], words[1:])
     inputs = OwnFiles(
-        models=[Path(word) for word in files],
+        models=_fitting("models", files),
         model=model,
         shape=shape,
         layers=layers,
         labels=labels,
-        data=_listed(clients_data),
-        validation=validation or (),
+        data=_fitting("--clients-data", [clients_data] if clients_data else []),
+        validation=_fitting("--validation", validation or []),
         public=public,
         evaluate=evaluate,
         start=start,
@@ -110,6 +119,7 @@ def combine(
         label=label_column,
         divide=divide,
         training=training,
+        in_order=in_order,
     )
     if name == ALL:
         if settings:
@@ -128,16 +138,23 @@ def combine(
         _evaluated([out], inputs, False)
 
 
-def _listed(text: str | None) -> list[Path]:
-    """Files with commas between, or those that a pattern fits, in the order of their names."""
-    if not text:
-        return []
+def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
+    """The files that texts name: one, several with commas between, or all that fit a pattern.
+
+    A file or folder that is there under the very name is meant, so that names may have [ ] in them.
+    """
     paths: list[Path] = []
-    for part in text.split(","):
-        fits = sorted(map(Path, glob(part))) if any(c in part for c in "*?[") else [Path(part)]
-        if not fits:
-            raise FedreproError(f"--clients-data: no file fits '{part}'")
-        paths += fits
+    for text in texts:
+        for part in [text] if Path(text).exists() else text.split(","):
+            path = Path(part)
+            if path.exists() or not any(c in part for c in "*?["):
+                paths.append(path)
+                continue
+            folder = next(folder for folder in path.parents if folder.is_dir())
+            fits = sorted(glob(str(path.relative_to(folder)), root_dir=folder))
+            if not fits:
+                raise FedreproError(f"{what}: no file fits '{part}'")
+            paths += [folder / fit for fit in fits]
     return paths
 
 
@@ -226,7 +243,7 @@ def _others() -> str:
 
 def evaluate(
     models: Annotated[
-        list[Path], typer.Argument(help="state dicts of plain PyTorch, or what combine wrote, .pt")
+        list[str], typer.Argument(help="state dicts of plain PyTorch, or what combine wrote")
     ],
     data: Annotated[Path, typer.Option(help="labelled examples, npz or csv")],
     confusion: Annotated[
@@ -241,10 +258,9 @@ def evaluate(
     """Accuracy, loss and each class of models of your own, on data of your own."""
     from fedrepro.own.models import OwnFiles
 
-    inputs = OwnFiles(
-        models, model, shape, layers, evaluate=data, label=label_column, divide=divide
-    )
-    _evaluated(models, inputs, confusion)
+    paths = _fitting("models", models)
+    inputs = OwnFiles(paths, model, shape, layers, evaluate=data, label=label_column, divide=divide)
+    _evaluated(paths, inputs, confusion)
 
 
 def _evaluated(models: list[Path], files: OwnFiles, confusion: bool) -> None:

@@ -34,11 +34,22 @@ def run_stage(argv: Sequence[str]) -> int:
         from fedrepro.machine.products import require_right
 
         require_right()
+    _require_unread(options)
     STAGES[options.stage][2](options)
     from fedrepro.core.provenance import say_what_it_took
 
     say_what_it_took()
     return 0
+
+
+def _require_unread(options: Options) -> None:
+    """Refuse a file or folder to write that the stage reads."""
+    from fedrepro.core.artifacts import require_unread
+
+    read = [value for name, value in vars(options).items() if name not in WRITTEN]
+    paths = [p for value in read for p in (value if isinstance(value, list) else [value])]
+    for name in WRITTEN & vars(options).keys():
+        require_unread(getattr(options, name), [p for p in paths if isinstance(p, Path)])
 
 
 def _limit_threads(count: int) -> None:
@@ -110,6 +121,7 @@ def _add(parser: argparse.ArgumentParser, *names: str) -> None:
         parser.add_argument(f"--{name.replace('_', '-')}", dest=name, **flags)
 
 
+WRITTEN = {"out", "timings", "global_model", "confusion", "nodes"}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "dataset": {"required": True, "help": "token of the data set"},
     "partition": {"required": True, "help": "token of the partition"},

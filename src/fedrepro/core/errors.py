@@ -118,8 +118,8 @@ def sentence_for(error: Exception) -> FedreproError | None:
     return None
 
 
-def fault(error: Exception) -> FedreproError:
-    """The sentence for what no one foresaw: what it was, and where to look."""
+def arose(error: Exception) -> str:
+    """Say of an error that no one foresaw what it was, and in which line."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -127,7 +127,12 @@ def fault(error: Exception) -> FedreproError:
     what = f"{type(error).__name__}: {message[:TOLD]}" if message else type(error).__name__
     at = "" if trace is None else f", {os.path.basename(trace.tb_frame.f_code.co_filename)}"
     line = "" if trace is None else f" line {trace.tb_lineno}"
+    return f"{what}{at}{line}"
+
+
+def fault(error: Exception) -> FedreproError:
+    """The sentence for what no one foresaw: what it was, and where to look."""
     return FedreproError(
-        f"this is a fault of the program ({what}{at}{line}): `--debug` behind the same command "
+        f"this is a fault of the program ({arose(error)}): `--debug` behind the same command "
         "shows where it arose; please report it with that"
     )

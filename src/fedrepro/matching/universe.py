@@ -28,6 +28,8 @@ def in_common_order(networks: Sequence[UnitArrays], steps: int, gain: float) -> 
     own order: towards the permutations that its gradient likes best, as far as it goes up. Ends
     after so many steps, or when one raises it by less than this share.
     """
+    if len(networks) == 1:
+        return list(networks)
     plans = [[np.eye(len(network[2 * k + 1])) for k in _layers(network)] for network in networks]
     best = agreement(networks, plans)
     for _ in range(steps):

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import GlobalModel, LocalModels
-from fedrepro.core.artifacts import save_state, target_of
+from fedrepro.core.artifacts import require_target
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import read_token
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.own.models import OwnFiles, OwnGround, apart, read_ground
 from fedrepro.own.names import method_named
+from fedrepro.own.state_files import SUFFIXES, write_state
 from fedrepro.stages.aggregate import Prepare, Worked, worked
 from fedrepro.stages.chosen import as_state
 
@@ -47,9 +48,9 @@ def combine(
     ground, setting = OwnGround.of(models), _setting(method, values)
     if setting.component.meta["better_of_one_start"]:
         names = [f"client {j}" for j in range(models.clients)]
-        doubt = replace(ground, apart=apart(models, names, None, "")).doubt(setting.component)
-        if doubt:
-            warnings.warn(doubt, stacklevel=2)
+        ground = replace(ground, apart=apart(models, names, None, ""))
+    for doubt in ground.doubts(setting.component):
+        warnings.warn(doubt, stacklevel=2)
     return combined(ground, setting, seed)
 
 
@@ -104,17 +105,16 @@ def _setting(method: str | Spec, values: Mapping[str, Any]) -> Spec:
 def run(
     method: str, files: OwnFiles, out: Path, settings: Sequence[str] = (), seed: int = 0
 ) -> Combined:
-    """Combine `.pt` files of state dicts into one; several networks go in as a list with weights.
+    """Combine files of state dicts into one; several networks go in as a list with weights.
 
     settings: key=value as in tokens.
     """
-    target_of(out)  # refuses what it must not replace before anything is computed
+    require_target(out, SUFFIXES, files.all)
     spec = _with_settings(method, settings).single()
     ground, _, notes = read_ground(files)
     made = combined(ground, spec, seed)
-    save_state(out, as_state(made, ground.models.classes))
-    doubt = ground.doubt(spec.component)
-    return Combined(made, (*notes, *([doubt] if doubt else []), _made(made, out)))
+    write_state(out, as_state(made, ground.models.classes))
+    return Combined(made, (*notes, *ground.doubts(spec.component), _made(made, out)))
 
 
 EXPONENT = re.compile(r"(?<=[0-9.])e\+(?=[0-9])")  # 1e+5, as other programs write it

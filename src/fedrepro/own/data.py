@@ -19,6 +19,7 @@ from fedrepro.training.examples import Examples, tensor_of
 
 COUNT = re.compile("[0-9]{1,13}")
 CLIENT = "client"  # the column of a table of label counts that names files
+MOST_PAIRS = 20  # that a sentence lists
 BYTES = 255  # the largest value of a pixel as it is stored
 
 
@@ -141,15 +142,53 @@ def _times(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
 
 
+# ------------------------------------------------------------------------------- whose is what
+
+
+def paired(
+    option: str, files: Sequence[Path], models: Sequence[Path], in_order: bool
+) -> tuple[list[Path], list[str]]:
+    """Return the files in the order of the models that they are named like, and a note.
+
+    client0.npz is of client0.pt, and a/data.npz of a/model.pt. Files that are not one of each model
+    stay as they are. Errors: FedreproError for names that do not agree, unless all are `in_order`.
+    """
+    if not len(files) == len(models) > 1:
+        return list(files), []
+    for names in (
+        [[path.stem for path in paths] for paths in (files, models)],
+        [[path.parent.name for path in paths] for paths in (files, models)],
+    ):
+        named, wanted = dict(zip(names[0], files, strict=True)), names[1]
+        if sorted(named) == sorted(wanted):
+            return [named[name] for name in wanted], [f"{option}: paired with the models by name"]
+    pairs = _listed(files, models)
+    if not in_order:
+        raise FedreproError(
+            f"the names of {option} do not say which file is of which model: name both alike, such "
+            f"as client0.npz and client0.pt, or say --in-order if this is right: {pairs}"
+        )
+    return list(files), [f"{option}: {pairs}"]
+
+
+def _listed(parts: Sequence[object], models: Sequence[Path]) -> str:
+    """Name each part with its model, as far as people read on."""
+    pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
+    more = len(pairs) - MOST_PAIRS
+    return ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")
+
+
 # ------------------------------------------------------------------------------------- counts
 
 
-def read_counts(path: Path, files: Sequence[Path]) -> tuple[np.ndarray, tuple[str, ...]]:
+def read_counts(
+    path: Path, files: Sequence[Path], in_order: bool
+) -> tuple[np.ndarray, tuple[str, ...]]:
     """Label counts (J, K) from csv: a row per client, a column per class, a header if you like.
 
-    A header is a first row without a number. A first column called `client` names the files, with
-    or without `.pt`; otherwise rows are in the order of the files. Returns the counts and what was
-    assumed.
+    One column holds all examples of a client. A header is a first row without a number. A first
+    column called `client` names the files, with or without `.pt`; otherwise rows that differ are
+    taken `in_order` of the files, or refused. Returns the counts and what was assumed.
     """
     require_file(path)
     try:
@@ -157,6 +196,10 @@ def read_counts(path: Path, files: Sequence[Path]) -> tuple[np.ndarray, tuple[st
         rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if row]
     except (OSError, ValueError, csv.Error) as error:
         raise FedreproError(f"{path} cannot be read ({one_line(error)})") from None
+    if rows and len(rows[0]) == 1 and re.search("[;\t]", rows[0][0]):
+        raise FedreproError(
+            f"{path} has no commas but semicolons or tabs between its columns: save it with commas"
+        )
     by_name = bool(rows) and rows[0][0].lower() == CLIENT
     body = rows[1:] if by_name or (rows and not any(map(is_number, rows[0]))) else rows
     if len(body) != len(files):
@@ -166,14 +209,20 @@ def read_counts(path: Path, files: Sequence[Path]) -> tuple[np.ndarray, tuple[st
         )
     if by_name:
         body = [_row_of(file, body, path) for file in files]
-        notes: tuple[str, ...] = ()
-    else:
-        notes = (f"label counts: rows are taken in the order of the files, {files[0]} first",)
     if len({len(row) for row in body}) > 1 or not all(COUNT.fullmatch(c) for r in body for c in r):
         raise FedreproError(
             f"{path} must hold whole numbers of at most 13 digits, as many in each row: examples "
             "of each class"
         )
+    notes: tuple[str, ...] = ()
+    if not by_name and any(row != body[0] for row in body):
+        pairs = _listed([f"row {place}" for place in range(1, len(body) + 1)], files)
+        if not in_order:
+            raise FedreproError(
+                f"{path} does not say which client a row is of: name the models in a first column "
+                f"'{CLIENT}', or say --in-order if this is right: {pairs}"
+            )
+        notes = (f"label counts: {pairs}",)
     return np.array([[int(cell) for cell in row] for row in body], np.int64), notes
 
 

@@ -15,7 +15,8 @@ from fedrepro.core.rng import Rng
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.measure import EvaluationSplit, scores_of
 from fedrepro.own.data import DataForm, read_files
-from fedrepro.own.models import ASSUMED, OwnFiles, loaded, numbers_of
+from fedrepro.own.models import ASSUMED, OwnFiles, numbers_of
+from fedrepro.own.state_files import read_state
 from fedrepro.training.examples import Examples
 
 MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes of several networks
@@ -93,7 +94,7 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
 
 def _model(path: Path, files: OwnFiles) -> tuple[GlobalModel, LocalModels]:
     """What a file holds: a state dict, or a mixture of several."""
-    state = loaded(path)
+    state = read_state(path)
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     several = list(state["state_dicts"]) if mixed else [state]
     local = LocalModels.from_state_dicts(

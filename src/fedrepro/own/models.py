@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fedrepro.api import NEEDS, ClientInfo, LocalModels
-from fedrepro.core.artifacts import one_line, require_file
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.spec import Component, Spec
@@ -20,7 +18,8 @@ from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.networks.state_dicts import checked_counts
-from fedrepro.own.data import DataForm, read_counts, read_files, read_inputs
+from fedrepro.own.data import DataForm, paired, read_counts, read_files, read_inputs
+from fedrepro.own.state_files import read_state
 from fedrepro.stages.common import AT_CLIENTS
 from fedrepro.training.examples import Examples
 from fedrepro.training.settings import settings_of
@@ -51,6 +50,10 @@ WAYS = {
 }
 COUNTS = ("example_counts", "label_counts")
 OF_COUNTS = "the number of training examples of each client and class"
+EQUAL = (
+    "note: how many examples each client has is not known, so all weigh the same: --labels, with a "
+    "column of their numbers or one for each class, says otherwise; in Python, label_counts"
+)
 NOWHERE = "no file here holds that"
 BRIEF = {
     COUNTED: "label counts (--labels or --clients-data)",
@@ -66,7 +69,8 @@ VALIDATING = {need for need, way in WAYS.items() if way == VALIDATED}
 class OwnGround:
     """Models of one's own, and what there is beside them.
 
-    training: the procedure of methods that train. start: tensors (1, *shape) that all models
+    training: the procedure of methods that train. sizes: training examples of each client, where
+    those of each class are not known. start: tensors (1, *shape) that all models
     started from. apart: why the models do not count as of one start; nothing if they do. held:
     what clients hold, if that is known. validation, public: examples at the server; of the latter
     the inputs alone are looked at.
@@ -74,6 +78,7 @@ class OwnGround:
 
     models: LocalModels
     training: Spec
+    sizes: np.ndarray | None = None
     start: Mapping[str, np.ndarray] | None = None
     apart: str = ""
     held: ClientData | None = None
@@ -122,17 +127,28 @@ class OwnGround:
             return f"combines only models that trained from one start, {self.apart}"
         return ""
 
-    def doubt(self, item: Component) -> str:
-        """What speaks against a method that can be applied, in words; nothing if nothing does."""
-        if not (item.meta["better_of_one_start"] and self.apart):
-            return ""
+    def doubts(self, item: Component) -> list[str]:
+        """Say what speaks against a method that can be applied."""
+        alike = "example_counts" in item.meta["needs"] and self._counts is None
+        apart = item.meta["better_of_one_start"] and self.apart
+        return ([EQUAL] if alike else []) + ([self._places_doubted(item)] if apart else [])
+
+    def _places_doubted(self, item: Component) -> str:
         return (
             f"note: '{item.name}' combines units in their places, {self.apart}; what it makes of "
             "models of different starts is often worse than each of them"
         )
 
+    @property
+    def _counts(self) -> np.ndarray | None:
+        """Training examples of each client, if they are known."""
+        counts = self.models.label_counts
+        return self.sizes if counts is None else counts.sum(1)
+
     def _has(self, need: str) -> bool:
-        if need in COUNTS:
+        if need == "example_counts":
+            return True  # without them all clients weigh the same
+        if need == "label_counts":
             return self.models.label_counts is not None
         if need in VALIDATING:
             return self.validation is not None
@@ -141,14 +157,15 @@ class OwnGround:
 
     def info(self, item: Component) -> ClientInfo:
         """What a method that lacks nothing declared, and nothing else."""
-        needs, counts = item.meta["needs"], self.models.label_counts
+        needs, counts = item.meta["needs"], self._counts
+        equal = np.ones(self.models.clients, np.int64)
         pooled, known = (self.held.examples if self.held else None), self.validation
         return ClientInfo(
             training=self.training,
-            example_counts=None
-            if counts is None or "example_counts" not in needs
-            else counts.sum(1),
-            label_counts=counts if "label_counts" in needs else None,
+            example_counts=(equal if counts is None else counts)
+            if "example_counts" in needs
+            else None,
+            label_counts=self.models.label_counts if "label_counts" in needs else None,
             pooled_inputs=_inputs(pooled) if "pooled_inputs" in needs else None,
             pooled_labels=_labels(pooled) if "pooled_labels" in needs else None,
             validation_inputs=_inputs(known) if "server_validation" in needs else None,
@@ -188,7 +205,8 @@ class OwnFiles:
     """What a command names. models: a state dict of each client. model, shape, layers: how they are
     read, as of `LocalModels.from_state_dicts`, lists with commas between. labels: counts. data,
     validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide: of
-    `DataForm`. training: a token. one_start: taken as said.
+    `DataForm`. training: a token. one_start: taken as said. in_order: files and rows whose names do
+    not say whose they are, are taken in the order of the models.
     """
 
     models: Sequence[Path]
@@ -205,6 +223,13 @@ class OwnFiles:
     label: str = "label"
     divide: float = 1.0
     training: str = "adam"
+    in_order: bool = False
+
+    @property
+    def all(self) -> list[Path]:
+        """Every file that is read."""
+        single = (self.labels, self.public, self.evaluate, self.start)
+        return [*self.models, *self.data, *self.validation, *filter(None, single)]
 
 
 def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str, ...]]:
@@ -217,11 +242,13 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         raise FedreproError("a file of a model is given twice; give each client's once")
     training = read_token("training", files.training)
     counts, assumptions = (
-        (None, ()) if files.labels is None else read_counts(files.labels, files.models)
+        (None, ())
+        if files.labels is None
+        else read_counts(files.labels, files.models, files.in_order)
     )
     beyond = [files.start] if files.start else []
     read = LocalModels.from_state_dicts(
-        [loaded(path) for path in (*files.models, *beyond)],
+        [read_state(path) for path in (*files.models, *beyond)],
         model=files.model,
         shape=numbers_of(files.shape),
         layers=files.layers.split(",") if files.layers else None,
@@ -230,27 +257,34 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
     start = {k: v[-1:] for k, v in read.tensors.items()} if beyond else None
     tensors = {k: v[: len(names)] for k, v in read.tensors.items()}
     form = DataForm(read.shape, read.classes, files.label, files.divide)
+    of_each, pairs = {}, []
+    for what, option, paths in (
+        ("data", "--clients-data", files.data),
+        ("validation", "--validation", files.validation),
+    ):
+        of_each[what], note = paired(option, paths, files.models, files.in_order)
+        pairs += note
     examples, notes = read_files(
         {
-            "data": files.data,
-            "validation": files.validation,
+            **of_each,
             "evaluate": [files.evaluate] if files.evaluate else [],
         },
         form,
     )
     held = client_data(examples["data"], examples["validation"], names)
+    sizes = None
+    if counts is not None and counts.shape[1] == 1:
+        known = checked_counts(counts, len(names), 1)
+        counts, sizes = None, None if known is None else known[:, 0]
     models = replace(
         read, tensors=tensors, label_counts=checked_counts(counts, len(names), read.classes)
     )
     if files.data:
-        models = _counted_too(models, examples["data"], names)
-        assumptions = (
-            *assumptions,
-            f"clients' data: taken in the order of the models, {names[0]} first",
-        )
+        models = _counted_too(models, sizes, examples["data"], names)
     ground = OwnGround(
         models,
         training,
+        sizes=sizes,
         start=start,
         apart="" if files.one_start else apart(models, names, start, str(files.start)),
         held=held,
@@ -258,14 +292,20 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         public=read_inputs(files.public, form) if files.public else None,
     )
     evaluated = examples["evaluate"][0] if files.evaluate else None
-    return ground, evaluated, (*assumed(models), *assumptions, *notes)
+    return ground, evaluated, (*assumed(models), *assumptions, *pairs, *notes)
 
 
 def _counted_too(
-    models: LocalModels, data: Sequence[Examples], names: Sequence[str]
+    models: LocalModels,
+    sizes: np.ndarray | None,
+    data: Sequence[Examples],
+    names: Sequence[str],
 ) -> LocalModels:
     """The models with the label counts of the clients' data. Errors: for others that are told."""
-    counts, stated = counted(data, models.classes), models.label_counts
+    found, stated = counted(data, models.classes), models.label_counts
+    counts = found
+    if sizes is not None:
+        stated, counts = sizes[:, None], found.sum(1, keepdims=True)
     if stated is not None and not np.array_equal(stated, counts):
         at = int(np.flatnonzero((stated != counts).any(axis=1))[0])
         raise FedreproError(
@@ -273,7 +313,7 @@ def _counted_too(
             f"{counts[at].sum()}, or other ones of a class: leave out --labels, which follow from "
             "the data"
         )
-    return replace(models, label_counts=counts)
+    return replace(models, label_counts=found)
 
 
 ASSUMED = (
@@ -290,24 +330,6 @@ def assumed(models: LocalModels) -> tuple[str, str]:
         f"classes, {models.clients} clients; layers in order: {', '.join(models.layers or ())}",
         ASSUMED,
     )
-
-
-def loaded(path: Path) -> Any:
-    """What a `.pt` file holds, read without running code from it."""
-    import torch
-
-    require_file(path)
-    try:
-        return torch.load(path, weights_only=True, map_location="cpu")
-    except FileNotFoundError:
-        raise FedreproError(f"{path} is missing; name the state dict of each client") from None
-    except Exception as error:  # unpickling can raise anything
-        code = re.search(r"GLOBAL (\S+)", str(error))
-        why = f"it holds {code[1]}, and no code of a file is run" if code else one_line(error)
-        raise FedreproError(
-            f"{path} is no state dict that can be read ({why}); save one with "
-            "torch.save(network.state_dict(), …)"
-        ) from error
 
 
 def numbers_of(shape: str | None) -> tuple[int, ...] | None:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fedrepro.api import GlobalModel, Made
 from fedrepro.core.artifacts import save_state, write_text
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.metrics import Number
 from fedrepro.core.registry import components
@@ -111,8 +110,8 @@ def run_all(files: OwnFiles, out: Path | None = None, seed: int = 0) -> AllOfThe
     ground, examples, notes = read_ground(files)
     assert examples is not None
     methods = tuple(entries(ground, examples, seed))
-    doubts = [ground.doubt(entry.item) for entry in methods if not entry.why]
-    comparison = AllOfThem(methods, (*notes, *filter(None, doubts)))
+    doubts = [doubt for entry in methods if not entry.why for doubt in ground.doubts(entry.item)]
+    comparison = AllOfThem(methods, (*notes, *dict.fromkeys(doubts)))
     if out is not None:
         _write(comparison, ground, out)
     return comparison
@@ -129,8 +128,11 @@ def entries(ground: OwnGround, examples: Examples, seed: int = 0) -> Iterator[Ap
             continue
         try:
             yield _best(item, ground, examples, seed)
-        except (FedreproError, np.linalg.LinAlgError) as error:
+        except FedreproError as error:
             yield AppliedMethod(item, f"failed: {error}")
+        except Exception as error:  # a fault of one method costs its own row alone
+            why = str(sentence_for(error) or "") or f"by a fault of the program ({arose(error)})"
+            yield AppliedMethod(item, f"failed: {why}")
         say(item.name)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro import __version__
-from fedrepro.core.artifacts import atomic
+from fedrepro.core.artifacts import atomic, require_target
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import (
     IN_REPOSITORY,
@@ -65,6 +65,7 @@ def write_crate(scale: str, keys: Sequence[str], out: Path, record: Path = RECOR
         from rocrate.rocrate import ROCrate
     except ImportError as error:
         raise FedreproError(NEEDED) from error
+    require_target(out, [".zip"])
     keys = list(keys) or exhibits_in(record, scale)
     if not keys:
         raise FedreproError(f"there is no exhibit in {record / scale} to put into a crate")

@@ -11,7 +11,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedrepro.core import outside
-from fedrepro.core.artifacts import SCHEMA_VERSION, one_line, read_json, read_source, write_json
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    one_line,
+    read_json,
+    read_source,
+    require_target,
+    write_json,
+)
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.provenance import origins
 from fedrepro.core.registry import components, components_of
@@ -44,6 +51,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path) -> Packed:
     wanted: its label or its name. Errors: FedreproError for a method that is no such, or has no
     file of its own; for runs of another file than is there now; and if no exhibit is whole.
     """
+    require_target(out, [".zip"])
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
     if paper not in {*whole.files, *whole.unread}:
@@ -152,6 +160,7 @@ def _require_of_this_file(item: Component, sources: list[dict[str, Any]]) -> Non
 
 def describe(file: str, out: Path) -> None:
     """Write what the methods of a file are, as data. Errors: FedreproError for one without any."""
+    require_target(out, [".json"], [file])
     before = outside.named()
     outside.name_files([file])
     try:

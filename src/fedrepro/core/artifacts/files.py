@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,34 @@ def target_of(path: Path | str) -> Path:
     if not stat.S_ISREG(mode):
         raise FedreproError(f"cannot write {path}: it is {_kind(mode)} and no file; name another")
     return target
+
+
+def require_target(
+    path: Path | str, suffixes: Sequence[str] = (), read: Iterable[Path | str] = ()
+) -> None:
+    """Refuse what a command must not write, before anything is computed.
+
+    suffixes: by which it says in what form it can write; none: any. read: the files that it reads,
+    which must not be lost. Errors: FedreproError; see also `target_of` and `require_unread`.
+    """
+    target_of(path)
+    if suffixes and Path(path).suffix not in suffixes:
+        *others, last = suffixes
+        ends = f"{', '.join(others)} or {last}" if others else last
+        raise FedreproError(f"cannot write {path}: its name must end in {ends}")
+    require_unread(path, read)
+
+
+def require_unread(path: Path | str, read: Iterable[Path | str]) -> None:
+    """Refuse to write a file or folder that the same command reads, by whatever name."""
+    for other in read:
+        with contextlib.suppress(OSError, ValueError):  # what is not there cannot be lost
+            if os.path.samefile(path, other):
+                same = "" if Path(path) == Path(other) else f", which is {other},"
+                raise FedreproError(
+                    f"cannot write {path}: this command reads it{same} and it would be lost; "
+                    "name another"
+                )
 
 
 def require_file(path: Path | str) -> None:

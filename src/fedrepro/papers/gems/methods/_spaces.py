@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
@@ -217,7 +218,15 @@ def _directions(place: Rng) -> np.random.Generator:
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[Floats]:
-    """Each client's lowest layer, weights and as a last row biases: float32 (D + 1, K) each."""
+    """Each client's lowest layer, weights and as a last row biases: float32 (D + 1, K) each.
+
+    Errors: FedreproError for networks without biases.
+    """
+    if "bias0" not in tensors:
+        raise FedreproError(
+            "GEMS merges units with their biases, and these networks have no biases: train them "
+            "with bias: true, or take weight_matching, ot_fusion or c2m3"
+        )
     pairs = zip(tensors["weight0"], tensors["bias0"], strict=True)
     return [np.vstack(pair).astype(np.float32) for pair in pairs]
 
