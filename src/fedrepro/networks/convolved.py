@@ -60,8 +60,8 @@ class _Lists:
     """Lists of places, one behind another."""
 
     def __init__(self) -> None:
-        self.values: list[Array] = [np.zeros(1, np.int64)]  # the first place, for a single row
-        self.size = 1
+        self.values: list[Array] = []
+        self.size = 0
 
     def add(self, values: Array) -> int:
         self.values.append(values.ravel())
@@ -77,6 +77,8 @@ def convolutions_of(
     offsets: where each weight begins in a model.
     """
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
+    # 0, 1, …: columns of a matrix as rows, of which a single row is the first
+    lists.add(np.arange(max(layer.channels for layer, _, _ in parts.convolutions)))
     images = chosen = flipped = upper = out = lower = widest = 0
     for place, (layer, (below, height, width), pooled) in enumerate(parts.convolutions):
         c, k, edge, channels = convs[place], layer.kernel, layer.padding, layer.channels
@@ -96,9 +98,8 @@ def convolutions_of(
         upper += int((c[HEIGHT] + 2 * around) * c[ACROSS]) * stride
         c[WINDOWS] = lists.add(_grid(c[HEIGHT], c[WIDTH], row, below))
         c[WINDOW] = lists.add(np.add.outer(_grid(k, k, row, below), np.arange(below)))
-        spots = (c[HEIGHT], c[WIDTH]) if c[ADDED] else (height, width)
-        c[BACK] = lists.add(_grid(*spots, c[ACROSS] * stride, stride))
-        c[SPOTS] = spots[0] * spots[1]
+        tall, broad = (c[HEIGHT], c[WIDTH]) if c[ADDED] else (height, width)
+        c[BACK], c[SPOTS] = lists.add(_grid(tall, broad, c[ACROSS] * stride, stride)), tall * broad
         after, (_, high, wide) = 0, parts.image
         if place + 1 < len(convs):
             above, (_, high, wide), _ = parts.convolutions[place + 1]
@@ -229,34 +230,51 @@ def learn_kernels(
 
     x: what `features` gave. errors: of it, (H · W · C, padded rows) flat.
     """
-    last, across = len(convs.layers) - 1, padded_to(rows)
-    for layer in range(1, last + 1):
-        if convs.layers[layer, ADDED]:
-            transpose_kernel(convs.layers[layer], weights, room.flipped)
-        else:
-            turn_kernel(convs.layers[layer], weights, room.flipped)
-    top = convs.layers[last]
-    channels, stride = top[CHANNELS], row_of(top[CHANNELS])
-    spots = gives(top) // stride
+    turn_kernels(convs, weights, room)
     for b in range(rows):
-        for place in range(spots):
-            for k in range(channels):
-                room.lower[place * stride + k] = errors[(place * channels + k) * across + b]
-            room.lower[place * stride + channels : (place + 1) * stride] = 0
-        for layer in range(last, -1, -1):
+        take_errors(convs, errors, b, padded_to(rows), room)
+        for layer in range(len(convs.layers) - 1, -1, -1):
             c = convs.layers[layer]
-            if c[POOLED]:
-                unpool(c, c[CHOSEN] + b * gives(c), room)
-            elif layer < last:
-                above = convs.layers[layer + 1]
-                unrectify(convs, c, room.images, above[IMAGE] + b * above[NEXT], room)
-            else:
-                unrectify(convs, c, x, b * spots * channels, room)
+            errors_before(convs, layer, b, room, x)
             learn_kernel(convs, c, gradient, c[IMAGE] + b * c[NEXT], room)
-            if layer and c[ADDED]:
-                errors_added(convs, c, room)
-            elif layer:
+            if layer:
                 errors_below(convs, c, room)
+
+
+@inner
+def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
+    """Write all kernels but the lowest as `errors_below` reads them."""
+    for layer in range(1, len(convs.layers)):
+        c = convs.layers[layer]
+        if c[ADDED]:
+            transpose_kernel(c, weights, room.flipped)
+        else:
+            turn_kernel(c, weights, room.flipped)
+
+
+@inner
+def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
+    """room.lower, rows of channels, from errors of what the last layer gives, each `step` apart."""
+    top = convs.layers[len(convs.layers) - 1]
+    channels, stride = top[CHANNELS], row_of(top[CHANNELS])
+    for place in range(gives(top) // stride):
+        for k in range(channels):
+            room.lower[place * stride + k] = errors[first + (place * channels + k) * step]
+        room.lower[place * stride + channels : (place + 1) * stride] = 0
+
+
+@inner
+def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
+    """room.upper, errors before pooling and ReLU of an example, from those after, room.lower."""
+    c = convs.layers[layer]
+    if c[POOLED]:
+        unpool(c, c[CHOSEN] + b * gives(c), room)
+    elif layer + 1 < len(convs.layers):
+        above = convs.layers[layer + 1]
+        unrectify(convs, c, room.images, above[IMAGE] + b * above[NEXT], room)
+    else:
+        size = gives(c) // row_of(c[CHANNELS]) * c[CHANNELS]
+        unrectify(convs, c, x, b * size, room)
 
 
 @inner
@@ -316,6 +334,15 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 @inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
     """room.lower (H · W, channels): errors of what the convolution was given."""
+    if c[ADDED]:
+        errors_added(convs, c, room)
+    else:
+        errors_turned(convs, c, room)
+
+
+@inner
+def errors_turned(convs: Convolutions, c: Array, room: Images) -> None:
+    """By a convolution of the errors with the kernel turned round."""
     stride, low = row_of(c[CHANNELS]), row_of(c[BELOW])
     run = c[KERNEL] * stride
     a = room.upper, c[UPPER], c[ACROSS] * stride, 1
@@ -338,7 +365,7 @@ def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
 
 @inner
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
-    """room.lower as `errors_below` has it: errors of every window, each added where it lies.
+    """By the errors of every window, each added where it lies.
 
     A product of whole vectors, where channels of the inputs would fill a part of one.
     """

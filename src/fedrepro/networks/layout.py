@@ -59,6 +59,14 @@ class Rows:
             tensors[name] = part.transpose(np.argsort(order))
         return tensors
 
+    def flat(self, tensors: Mapping[str, torch.Tensor], dtype: Any) -> Array:
+        """Lay down one model (size,), zeros in the place of tensors that are not given."""
+        weights = np.zeros(self.size, dtype)
+        for name, view in self.views(weights).items():
+            if name in tensors:
+                view[...] = tensors[name].detach().numpy().reshape(view.shape)
+        return weights
+
 
 def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
     """Say how those tensors of a network lie that do not lie as they are: see `Rows`."""
@@ -111,9 +119,7 @@ def body_outputs(
 
     inputs = np.ascontiguousarray(x.detach().numpy())
     layout = Rows(network.shapes, turned_in(network, parts))
-    weights = np.zeros(layout.size, inputs.dtype)
-    for name, view in layout.views(weights).items():
-        view[...] = tensors[name].detach().numpy().reshape(view.shape)
+    weights = layout.flat(tensors, inputs.dtype)
     rows = min(PREDICTED, len(inputs))
     body, buffers = body_of(network, parts, layout.offsets, rows, inputs.dtype)
     size = network.predictions * parts.sizes[0]
