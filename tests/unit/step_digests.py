@@ -1,4 +1,4 @@
-"""What forty compiled steps of each kind of dense network leave behind, as digests.
+"""Digests of the weights that forty compiled steps of each kind of network leave behind.
 
     python tests/unit/step_digests.py
 
@@ -7,14 +7,14 @@ It needs no torch, so that another processor can be played: on Debian with qemu-
     QEMU_CPU=EPYC qemu-x86_64 .venv/bin/python tests/unit/step_digests.py
 
 with NUMBA_CPU_NAME and NUMBA_CPU_FEATURES set takes the code that the same names made before, and
-must print the same. Other words are the kinds to
-print, all by default.
+must print the same. Other words are the kinds and dtypes to print, all by default.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sys
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -22,15 +22,17 @@ from types import SimpleNamespace
 import numpy as np
 
 from fedrepro.core.rng import Rng
-from fedrepro.networks.layers import Relu, Variational
+from fedrepro.networks.layers import Affine, Convolution2d, Dropout, MaxPool, Relu, Variational
 from fedrepro.networks.network import Network, dense
-from fedrepro.training.dense import CompiledTrainer
+from fedrepro.networks.recurrent import EachPosition, Embedding, Lstm
+from fedrepro.training.compiled import CompiledTrainer
 from fedrepro.training.minibatches import Task
 from fedrepro.training.procedure import Given, Procedure
 from fedrepro.training.settings import Settings
 from fedrepro.training.terms import Entropy, GaussianPrior, Proximal
 
 INPUTS, EXAMPLES, STEPS = 61, 130, 40
+DTYPES = ["float32", "float64"]
 PLAIN = Settings("sgd", 0.05, 0.0, 10, 1, 0.1, 0.1, False)
 ADAM = replace(PLAIN, optimiser="adam", lr=1e-3, l2=1e-4)
 
@@ -49,6 +51,26 @@ def beliefs() -> Network:
     return Network((INPUTS,), (Variational(12), Relu(), Variational(10)), "variational")
 
 
+def pooled(bias: bool = True) -> Network:
+    """Two convolutions of 5 × 5 with pooling, as FedAvg and LeNet have them."""
+    kernels = (Convolution2d(6, 5, 2, bias), Relu(), MaxPool(), Convolution2d(20, 5, 0, bias))
+    top = (Relu(), MaxPool(), Affine(30, bias), Relu(), Affine(10, bias))
+    return Network((3, 14, 15), (*kernels, *top), "convolutional")
+
+
+def deep() -> Network:
+    """Convolutions without pooling, and dropout."""
+    kernels = (Convolution2d(9, 3, 1), Relu(), Convolution2d(8, 3), Relu())
+    top = (Affine(20), Relu(), Dropout(0.3), Affine(10))
+    return Network((1, 9, 8), (*kernels, *top), "convolutional")
+
+
+def letters(every: bool) -> Network:
+    last = (EachPosition(),) if every else ()
+    layers = (Embedding(10, 5), Lstm(20), Lstm(20, not every), *last, Affine(10))
+    return Network((7,), layers, "recurrent")
+
+
 CASES = {
     "logistic": (dense((INPUTS, 10)), PLAIN, ()),
     "deep": (dense((INPUTS, 50, 21, 10)), PLAIN, ()),
@@ -59,6 +81,11 @@ CASES = {
     "dropout": (dense((INPUTS, 50, 10), 0.5), PLAIN, ()),
     "entropy": (dense((INPUTS, 20, 10)), PLAIN, (Entropy(),)),
     "beliefs": (beliefs(), ADAM, (GaussianPrior(),)),
+    "pooled": (pooled(), PLAIN, ()),
+    "pooled, no biases": (pooled(False), replace(PLAIN, momentum=0.9), (Proximal(0.1),)),
+    "convolutions": (deep(), replace(ADAM, augment="crop_flip"), (Entropy(),)),
+    "letters": (letters(False), PLAIN, ()),
+    "every letter": (letters(True), ADAM, ()),
 }
 
 
@@ -71,13 +98,14 @@ def weights_after(name: str, dtype: str, turned: bool = False) -> dict[str, np.n
     order = slice(None, None, -1 if turned else 1)
     network, settings, terms = CASES[name]
     rng = np.random.default_rng(0)
-    inputs = rng.integers(0, 256, (EXAMPLES, INPUTS)).astype(np.uint8)
-    scaled = inputs if dtype == "float32" else inputs / 255.0
+    most, size = (10, 7) if network.kind == "recurrent" else (256, math.prod(network.shape))
+    inputs = rng.integers(0, most, (EXAMPLES, size)).astype(np.uint8)
+    scaled = inputs if dtype == "float32" else inputs / (255.0 if most == 256 else 1.0)
     examples = SimpleNamespace(
         inputs=Stored(np.ascontiguousarray(scaled[:, order])),
         targets=Stored(rng.integers(0, 10, EXAMPLES)),
         dtype=f"torch.{dtype}",
-        scale=255.0 if dtype == "float32" else 1.0,
+        scale=255.0 if dtype == "float32" and most == 256 else 1.0,
     )
     procedure = Procedure(network, settings, terms)
 
@@ -85,12 +113,15 @@ def weights_after(name: str, dtype: str, turned: bool = False) -> dict[str, np.n
         return {name: rng.uniform(-0.2, 0.2, (1, *s)).astype(dtype) for name, s in shapes.items()}
 
     start = drawn(network.shapes)
-    start["weight0"] = start["weight0"][:, order]
+    if turned:
+        start["weight0"] = start["weight0"][:, order]
     given = Given(start, drawn(procedure.private))
     task = Task(np.arange(EXAMPLES), Rng(0, 0, 0), steps=STEPS)
     (part,) = CompiledTrainer(procedure, examples, False).parts([task], given, None)
     assert part.finite.all()
-    return part.tensors | {"weight0": part.tensors["weight0"][:, order]} | part.private
+    if turned:
+        part.tensors["weight0"] = part.tensors["weight0"][:, order]
+    return {**part.tensors, **part.private}
 
 
 def digest(tensors: dict[str, np.ndarray]) -> str:
@@ -100,13 +131,12 @@ def digest(tensors: dict[str, np.ndarray]) -> str:
     return found.hexdigest()
 
 
-def digests(names: list[str]) -> dict[str, str]:
-    return {
-        f"{name}, {dtype}": digest(weights_after(name, dtype))
-        for name in names
-        for dtype in ("float32", "float64")
-    }
+def digests(words: list[str]) -> dict[str, str]:
+    """Digests of these kinds, of all by default, and in these dtypes, both by default."""
+    dtypes = [word for word in words if word in DTYPES] or DTYPES
+    names = [word for word in words if word not in DTYPES] or CASES
+    return {f"{n}, {dtype}": digest(weights_after(n, dtype)) for n in names for dtype in dtypes}
 
 
 if __name__ == "__main__":
-    print(json.dumps(digests(sys.argv[1:] or list(CASES)), indent=2))
+    print(json.dumps(digests(sys.argv[1:]), indent=2))

@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
 from fedrepro.products import compiled, processor
-from fedrepro.training.dense import CompiledTrainer
+from fedrepro.products.memory import LINE, PAGE
+from fedrepro.training.compiled import CompiledTrainer
 from fedrepro.training.examples import Examples
-from fedrepro.training.flat import LINE, PAGE
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
 
@@ -38,7 +38,8 @@ def test_steps_leave_the_bytes_of_any_processor(name):
     assert found == {key: STORED[key] for key in found}
 
 
-WORDS = [sys.executable, str(HERE / "step_digests.py"), "logistic", "beliefs"]
+KINDS = ["logistic", "beliefs", "pooled", "every letter"]
+WORDS = [sys.executable, str(HERE / "step_digests.py"), *KINDS, "float32"]
 NAMED = {
     "NUMBA_CPU_NAME": "haswell",
     "NUMBA_CPU_FEATURES": "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+lzcnt,+movbe,+popcnt,+sse4.2",

@@ -14,7 +14,8 @@ from fedrepro.core.rng import Rng
 from fedrepro.federation.clients import own_starts
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
-from fedrepro.training.dense import CompiledTrainer
+from fedrepro.products.memory import PAD
+from fedrepro.training.compiled import CompiledTrainer
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task, epoch_order, schedule
@@ -157,7 +158,7 @@ def test_memory_of_a_step_does_not_grow_with_the_examples():
     """No more rows are gathered at once than a piece has, however many a client holds."""
     examples, _ = problem()
     trainer = CompiledTrainer(Procedure(network("dense"), procedure(epochs=1)), examples, False)
-    assert len(trainer.room.x) == 128 * examples.inputs.shape[1]
+    assert len(trainer.room.x) == 128 * examples.inputs.shape[1] + PAD
 
 
 def test_steps_beyond_an_epoch_have_an_order_of_their_own_in_each():

@@ -9,22 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from fedrepro.products.arrays import add_product, affine, multiplied
+from fedrepro.products.arrays import affine
 from fedrepro.products.unfolded import convolved
 
 if TYPE_CHECKING:
     import torch
 
 Shape = tuple[int, ...]
-# grouped: all models by one call. unfolded: as batched products, for GPUs. channels_last: that
-# memory format, for one model at a time; on the CPU it makes convolutions twice and poolings twenty
-# times as fast.
-Convolution = Literal["grouped", "unfolded", "channels_last"]
-# channels that fill whole vectors, with which PyTorch pools as fast as can be
-LANES = 8
+# grouped: all models by one call. unfolded: as batched products, for GPUs
+Convolution = Literal["grouped", "unfolded"]
 # softplus(-3.5) is about 0.03: posteriors start narrow, or their noise would hide the data
 SPREAD = -3.5
 
@@ -78,15 +73,13 @@ class Pass:
 
     noise: None in prediction, where dropout passes everything and variational weights are their
     means. keep: record `activations` (the input, the output of each non-linearity after its
-    pooling, the logits) and `pooled` (for each of these what its pooling did, or None). descend:
-    the backward pass moves affine weights by this rate at once, so no gradient of them comes out.
-    chosen: what a pooling did whose output has not been recorded yet.
+    pooling, the logits) and `pooled` (for each of these what its pooling did, or None). chosen:
+    what a pooling did whose output has not been recorded yet.
     """
 
     convolution: Convolution = "grouped"
     noise: Noise | None = None
     keep: bool = False
-    descend: float | None = None
     activations: list[torch.Tensor] = field(default_factory=list)
     pooled: list[Pooled | None] = field(default_factory=list)
     chosen: Pooled | None = None
@@ -170,44 +163,7 @@ class Affine:
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
         """(A, B, *shape) to (A, B, units)."""
-        if run.descend is None or not self.biased:
-            return _affine(tensors, x)
-        out: torch.Tensor = descending().apply(
-            x.flatten(2), tensors["weight"], tensors["bias"], run.descend
-        )
-        return out
-
-
-@cache
-def descending() -> Any:
-    """The autograd function of `Pass.descend`; made on first use, because torch comes later."""
-    import torch
-
-    class Descending(torch.autograd.Function):
-        """x @ weight + bias; backward is weight -= rate · gradient, in the product itself.
-
-        A gradient as large as the weights is neither allocated nor written nor read again.
-        """
-
-        @staticmethod
-        def forward(
-            ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, rate: float
-        ) -> torch.Tensor:
-            ctx.save_for_backward(x)
-            # all weights lie in one buffer: as `data`, moving these does not look to the other
-            # layers as if theirs had moved before their turn
-            ctx.weight, ctx.rate = weight.data, rate
-            return multiplied(x, weight).add_(bias.unsqueeze(1))
-
-        @staticmethod
-        def backward(ctx: Any, error: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-            (x,) = ctx.saved_tensors
-            weight = ctx.weight
-            below = multiplied(error, weight.transpose(1, 2)) if ctx.needs_input_grad[0] else None
-            add_product(weight, x.transpose(1, 2), error, -ctx.rate)
-            return below, None, error.sum(1), None
-
-    return Descending
+        return _affine(tensors, x)
 
 
 @dataclass(frozen=True)
@@ -299,7 +255,6 @@ class Convolution2d:
         self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass
     ) -> torch.Tensor:
         """(A, B, C, H, W) to (A, B, channels, H', W')."""
-        import torch
         from torch.nn.functional import conv2d
 
         models = len(x)
@@ -307,14 +262,6 @@ class Convolution2d:
             maps = convolved(x, tensors["weight"], self.padding)
             return maps + tensors["bias"][:, None, :, None, None] if self.biased else maps
         inputs, weight = beside(x), tensors["weight"].flatten(0, 1)
-        if run.convolution == "channels_last":
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
-            if inputs.shape[1] == 1:
-                # One channel is in both formats, and PyTorch takes it for the other by its
-                # strides, which makes this layer and the pooling above four times as slow.
-                _, _, height, width = inputs.shape
-                inputs = inputs.as_strided(inputs.shape, (height * width, 1, width, 1))
-            weight = weight.contiguous(memory_format=torch.channels_last)
         bias = tensors["bias"].flatten() if self.biased else None
         out = conv2d(inputs, weight, bias, padding=self.padding, groups=models)
         return apart(out, models)
@@ -341,10 +288,6 @@ class MaxPool(Plain):
             out, argmax = (apart(part, models) for part in pooled)
             run.chosen = Pooled(argmax, tuple(x.shape[-2:]))
             return out
-        if run.convolution == "channels_last" and x.device.type == "cpu" and x.shape[2] % LANES:
-            from fedrepro.products.pooling import max_pooled
-
-            return apart(max_pooled(beside(x)), models)
         return apart(max_pool2d(beside(x), 2), models)
 
     def _of_images(self, x: torch.Tensor, run: Pass) -> torch.Tensor:

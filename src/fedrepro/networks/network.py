@@ -257,10 +257,24 @@ class Network:
         return x
 
     def logits(self, tensors: Mapping[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-        """Logits (N·predictions, K) of one network. tensors[name]: (*shape); x: (N, D)."""
+        """Logits (N·predictions, K) of one network. tensors[name]: (*shape); x: (N, D).
+
+        Where nothing is differentiated, on the CPU, convolutions and recurrent layers are compiled.
+        """
+        import torch
+
         lifted = {name: tensors[name].unsqueeze(0) for name in self.parameters}
-        run = Pass("channels_last" if x.device.type == "cpu" else "grouped")
-        return self.forward(lifted, x.unsqueeze(0), run).squeeze(0)
+        if x.device.type == "cpu" and not torch.is_grad_enabled():
+            from fedrepro.networks.layout import body_outputs
+
+            body = body_outputs(self, tensors, x)
+            if body is not None:
+                out, layers = body[0].unsqueeze(0), body[1]
+                for layer, _, names in self.places[layers:]:
+                    held = {local: lifted[name] for local, name in names.items()}
+                    out = layer.forward(held, out, Pass())
+                return out.squeeze(0)
+        return self.forward(lifted, x.unsqueeze(0), Pass()).squeeze(0)
 
     @property
     def prediction_rows(self) -> int:

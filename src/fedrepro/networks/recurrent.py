@@ -70,23 +70,8 @@ class Lstm:
     def forward(self, own: Mapping[str, torch.Tensor], x: torch.Tensor, run: Pass) -> torch.Tensor:
         """(A, B, T, inputs) to (A, B, T, units), or (A, B, units)."""
         tensors = [own[name] for name in ("weight", "recurrent", "bias")]
-        if len(x) == 1:
-            alone = self._alone(x[0], [value[0] for value in tensors]).unsqueeze(0)
-            return alone[:, :, -1] if self.last else alone
         states: torch.Tensor = _cell().apply(x.permute(2, 0, 1, 3), *tensors)
         return states[-1] if self.last else states.permute(1, 2, 0, 3)
-
-    def _alone(self, x: torch.Tensor, given: list[torch.Tensor]) -> torch.Tensor:
-        """One model by PyTorch's own kernel: (B, T, inputs) to (B, T, units)."""
-        import torch
-
-        weight, recurrent, bias = given
-        empty = x.new_zeros(1, len(x), self.units)
-        tensors = [weight, recurrent, bias, torch.zeros_like(bias)]
-        # biases, one layer, no dropout, in training, one direction, batch first
-        outputs = torch._VF.lstm(x, (empty, empty), tensors, True, 1, 0.0, True, False, True)
-        states: torch.Tensor = outputs[0]
-        return states
 
 
 @dataclass(frozen=True)

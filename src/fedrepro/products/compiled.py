@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -25,15 +25,14 @@ from numba.core import config
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
+from fedrepro.products import memory
 from fedrepro.products.caching import compiled_once, kept_by_content, one_process
+from fedrepro.products.memory import PAD
 
 Array = np.ndarray[Any, Any]
 cgutils: Any = untyped
 numba_types: Any = types
 Function = Callable[..., Any]
-
-# rows of matrices are filled up with zeros to whole multiples of so many numbers
-PAD = 8
 
 SINGLE = np.float32
 LOWEST = SINGLE(-87.0)  # what lies below has no normal number as its exponential
@@ -90,10 +89,7 @@ def inner(function: Function) -> Any:
     return jit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
-@inner
-def padded_to(columns: int) -> int:
-    """Numbers of a row of so many columns in memory."""
-    return -(-columns // PAD) * PAD
+padded_to, row_of = inner(memory.padded_to), inner(memory.row_of)
 
 
 def _wide() -> bool:
@@ -123,24 +119,25 @@ def _tile_of(
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         _, rows, length, *matrices = arguments
-        pointers, strides = [], []
+        starts, strides = [], []
         for value in matrices:
             data, at, *steps = cgutils.unpack_tuple(builder, value)
-            pointers.append(builder.gep(data, [at]))
-            strides += steps
-        number = signature.args[3][0].dtype
-        lanes = min(width, VECTOR // number.bitwidth)
-        done = builder.append_basic_block("done")
-        choice = builder.switch(rows, done)
-        for height in (1, *range(2, ROWS + 1, 2)):
-            block = builder.append_basic_block(f"rows{height}")
-            choice.add_case(ir.Constant(rows.type, height), block)
-            builder.position_at_end(block)
-            _rows(
-                builder, (height, width // lanes, lanes), length, pointers, strides, number.bitwidth
+            starts.append(builder.gep(data, [at]))
+            strides.append(steps)
+        (out, begin, a, b), (out_row, begin_row, (a_row, a_inner), b_row) = starts, strides
+
+        def tile(height: int) -> None:
+            each = [
+                builder.gep(a, [builder.mul(ir.Constant(length.type, r), a_row)])
+                for r in range(height)
+            ]
+            targets = (out, *out_row), (begin, *begin_row)
+            size = height, width, signature.args[3][0].dtype.bitwidth
+            write_tile(
+                builder, size, (None, length), targets, each, (None, a_inner), b, (None, *b_row)
             )
-            builder.branch(done)
-        builder.position_at_end(done)
+
+        by_height(builder, rows, (1, *range(2, ROWS + 1, 2)), tile)
         return context.get_dummy_value()
 
     return types.void(
@@ -151,60 +148,90 @@ def _tile_of(
 _tile: Any = intrinsic(prefer_literal=True)(_tile_of)
 
 
-def _rows(
+def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
+    """Write the code of a tile for each of these heights, and a switch between them."""
+    done = builder.append_basic_block("done")
+    choice = builder.switch(rows, done)
+    for height in heights:
+        block = builder.append_basic_block(f"rows{height}")
+        choice.add_case(ir.Constant(rows.type, height), block)
+        builder.position_at_end(block)
+        tile(height)
+        builder.branch(done)
+    builder.position_at_end(done)
+
+
+def write_tile(
     builder: Any,
     size: tuple[int, int, int],
-    length: Any,
-    pointers: list[Any],
-    strides: list[Any],
-    bits: int,
+    terms: tuple[Any, Any],
+    targets: Any,
+    each: list[Any],
+    a_steps: tuple[Any, Any],
+    b: Any,
+    b_steps: tuple[Any, Any],
 ) -> None:
-    """The code for so many rows of so many vectors: accumulators, and a loop over the sum."""
-    height, vectors, lanes = size
-    out, begin, a, b = pointers
-    out_row, begin_row, a_row, a_inner, b_row = strides
+    """Write the code of out = begin + a @ b for a tile that the registers hold.
+
+    size: rows, columns, bits of a number. terms: runs of a sum, or None for one, and terms of a
+    run. targets: pointer and row stride of out and of begin. each: where a's rows begin. a_steps,
+    b_steps: strides from run to run, and from term to term.
+    """
+    height, width, bits = size
+    lanes = min(width, VECTOR // bits)
+    vectors, runs = width // lanes, terms[0]
     vector = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), lanes)
-    index, name, size_bytes = length.type, f"llvm.fma.v{lanes}f{bits}", bits // 8
+    index, size_bytes = terms[1].type, bits // 8
     fused = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(vector, [vector] * 3), name
+        builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{lanes}f{bits}"
     )
 
     def constant(value: int) -> Any:
         return ir.Constant(index, value)
 
-    def vector_at(pointer: Any, row: Any, stride: Any, place: int) -> Any:
-        at = builder.add(builder.mul(row, stride), constant(place * lanes))
+    def vector_at(pointer: Any, at: Any, place: int) -> Any:
+        at = builder.add(at, constant(place * lanes))
         return builder.bitcast(builder.gep(pointer, [at]), vector.as_pointer())
 
+    (out, out_row), (begin, begin_row) = targets
     sums = [
-        builder.load(vector_at(begin, constant(r), begin_row, v), align=size_bytes)
+        builder.load(vector_at(begin, builder.mul(constant(r), begin_row), v), align=size_bytes)
         for r in range(height)
         for v in range(vectors)
     ]
-    each = [builder.gep(a, [builder.mul(constant(r), a_row)]) for r in range(height)]
+    nowhere = ir.Constant(vector, ir.Undefined)
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
 
-    def add(sums: list[Any], k: Any) -> list[Any]:
-        """One more term of each sum."""
-        across = [builder.load(vector_at(b, k, b_row, v), align=size_bytes) for v in range(vectors)]
-        at = builder.mul(k, a_inner)
-        new_sums = []
-        for r in range(height):
-            scalar = builder.load(builder.gep(each[r], [at]))
-            lane = builder.insert_element(
-                ir.Constant(vector, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0)
-            )
-            zeros = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
-            spread = builder.shuffle_vector(lane, ir.Constant(vector, ir.Undefined), zeros)
-            for v in range(vectors):
-                new_sums.append(builder.call(fused, [spread, across[v], sums[r * vectors + v]]))
-        return new_sums
+    def run(sums: list[Any], turn: Any) -> list[Any]:
+        """The terms of one run."""
+        a_at, b_at = (
+            constant(0) if turn is None else builder.mul(turn, steps[0])
+            for steps in (a_steps, b_steps)
+        )
 
-    whole = builder.and_(length, constant(-UNROLLED))
-    sums, k = _loop(builder, sums, constant(0), whole, add, UNROLLED)
-    sums, _ = _loop(builder, sums, k, length, add, 1)
+        def add(sums: list[Any], k: Any) -> list[Any]:
+            """One more term of each sum."""
+            at = builder.add(b_at, builder.mul(k, b_steps[1]))
+            across = [builder.load(vector_at(b, at, v), align=size_bytes) for v in range(vectors)]
+            at = builder.add(a_at, builder.mul(k, a_steps[1]))
+            new_sums = []
+            for r in range(height):
+                scalar = builder.load(builder.gep(each[r], [at]))
+                lane = builder.insert_element(nowhere, scalar, ir.Constant(ir.IntType(32), 0))
+                spread = builder.shuffle_vector(lane, nowhere, zeros)
+                for v in range(vectors):
+                    new_sums.append(builder.call(fused, [spread, across[v], sums[r * vectors + v]]))
+            return new_sums
+
+        whole = builder.and_(terms[1], constant(-UNROLLED))
+        sums, k = _loop(builder, sums, constant(0), whole, add, UNROLLED)
+        sums, _ = _loop(builder, sums, k, terms[1], add, 1)
+        return sums
+
+    sums = run(sums, None) if runs is None else _loop(builder, sums, constant(0), runs, run, 1)[0]
     for r in range(height):
         for v in range(vectors):
-            target = vector_at(out, constant(r), out_row, v)
+            target = vector_at(out, builder.mul(constant(r), out_row), v)
             builder.store(sums[r * vectors + v], target, align=size_bytes)
 
 
@@ -321,6 +348,27 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 # a · b + c, rounded once: half the instructions, and the same bits on every machine
 fma: Any = intrinsic(_fma)
+
+
+def scaled(value: Any, scale: Any, inverse: Any) -> Any:
+    """value / scale of a stored number; inverse: 1 / scale."""
+    raise NotImplementedError
+
+
+@overload(scaled, jit_options={"error_model": "numpy"})
+def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
+    number = np.float32 if inverse == types.float32 else np.float64
+
+    def byte(value: Any, scale: Any, inverse: Any) -> Any:
+        # the quotient, rounded once (Markstein): a division takes five times as long
+        x = number(value)
+        q = x * inverse
+        return fma(fma(-q, scale, x), inverse, q)
+
+    def floating(value: Any, scale: Any, inverse: Any) -> Any:
+        return value / scale
+
+    return byte if value == types.uint8 else floating
 
 
 @inner

@@ -47,6 +47,15 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
     return mixed
 
 
+def require_images(network: Network) -> None:
+    """Raise FedreproError if the network does not take images."""
+    if len(network.shape) != 3:
+        raise FedreproError(
+            f"augment~crop_flip moves images, but this {network.kind} network takes inputs of "
+            f"shape {network.shape}; choose a convolutional model, or augment~none"
+        )
+
+
 class Crops:
     """Crops and mirror images for a block of models.
 
@@ -54,11 +63,7 @@ class Crops:
     """
 
     def __init__(self, network: Network) -> None:
-        if len(network.shape) != 3:
-            raise FedreproError(
-                f"augment~crop_flip moves images, but this {network.kind} network takes inputs of "
-                f"shape {network.shape}; choose a convolutional model, or augment~none"
-            )
+        require_images(network)
         self.shape: Shape = network.shape
         self.tasks: Sequence[Task] = ()
         self._placed: torch.Tensor | None = None

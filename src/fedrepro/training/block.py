@@ -94,9 +94,7 @@ class Block:
         procedure = self.procedure
         weights, gradients = self.layout.views(self.flat), self.layout.views(self.gradient)
         start = self.layout.views(self.start)
-        alone = self.path == "loop" and self.device.type == "cpu"
-        on_gpu: Convolution = "unfolded" if self.device.type == "cuda" else "grouped"
-        convolution: Convolution = "channels_last" if alone else on_gpu
+        convolution: Convolution = "unfolded" if self.device.type == "cuda" else "grouped"
         return Gradients(
             procedure.network, weights, gradients, start, convolution, procedure.losses, self.direct
         )

@@ -17,7 +17,7 @@ from fedrepro.products.compiled import (
     exp_of,
     fma,
     inner,
-    padded_to,
+    row_of,
     softplus_of,
     words,
 )
@@ -52,7 +52,7 @@ def draw(net: Net, model: Model, key: Array, inside: int, room: Room) -> None:
 @inner
 def lay_down(places: Array, table: Array, columns: int, first: int, count: int, out: Array) -> None:
     """Write `count` normal numbers, two for each place of the table, where a tensor has them."""
-    row = padded_to(columns)
+    row = row_of(columns)
     if row == columns and count % 2 == 0:
         pairs = out[first : first + count].view(table.dtype)
         for k in range(len(pairs)):

@@ -21,7 +21,7 @@ from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Network
 from fedrepro.training.blocks import BlockTrainer
 from fedrepro.training.checks import check_going_on, check_private, check_tasks
-from fedrepro.training.dense import CompiledTrainer
+from fedrepro.training.compiled import CompiledTrainer
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 from fedrepro.training.optimisers import OPTIMISERS

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 PAD = 16
 
-LINE, PAGE = 64, 4096  # bytes of a line of the cache, and of memory
-
 
 def first(value: torch.Tensor, count: int) -> torch.Tensor:
     """The first models of a tensor (models, …): itself if these are all, which is faster."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fedrepro.networks.layers import Convolution, Noise, Pass
 from fedrepro.networks.network import Network
 from fedrepro.products.exponentials import log_sum_exp
-from fedrepro.training.terms import Term, TermInputs, written
+from fedrepro.training.terms import Term, TermInputs
 
 if TYPE_CHECKING:
     import torch
@@ -36,11 +36,6 @@ class Gradients:
     lr: float | None = None
     shares: torch.Tensor | None = None
 
-    @property
-    def once(self) -> bool:
-        """Whether every weight is used once; a method's term may use one that has moved."""
-        return all(written(term) in ("entropy", "matching") for term in self.terms)
-
     def begin(self, rates: Sequence[float], shares: Sequence[float]) -> None:
         """Other models took their places.
 
@@ -65,8 +60,7 @@ class Gradients:
 
         count = len(x)
         leaves = {name: w[:count].detach().requires_grad_() for name, w in self.weights.items()}
-        rate = self.lr if self.once else None
-        run = Pass(self.convolution, noise, keep=bool(self.terms), descend=rate)
+        run = Pass(self.convolution, noise, keep=bool(self.terms))
         logits = self.network.forward(leaves, x, run)
         y, weight = self.network.asked(x, y), self.network.weighed(weight)
         losses = cross_entropy(logits, y, weight)
@@ -80,7 +74,7 @@ class Gradients:
         if self.lr is not None:
             with torch.no_grad():
                 for leaf, value in zip(leaves.values(), gradients, strict=True):
-                    if value is not None:  # else the backward pass has moved it
+                    if value is not None:  # a tensor that the loss does not depend on
                         leaf.add_(value, alpha=-self.lr)
         else:
             torch._foreach_copy_([value[:count] for value in self.gradients.values()], gradients)

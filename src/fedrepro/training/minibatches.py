@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -127,6 +127,13 @@ class Visits:
             np.array([(key % SEED, key // SEED) for key in keys], np.uint64),
             np.array(places, np.int64),
         )
+
+    def per_row(self, of: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
+        """of(epoch, rows) of each epoch's part, (n,)."""
+        steps = np.cumsum([0, *(count for _, _, count in self.epochs)])
+        cuts = self.ends[steps]
+        parts = zip(self.epochs, cuts[:-1], cuts[1:], strict=True)
+        return np.concatenate([of(epoch, self.rows[a:b]) for (epoch, _, _), a, b in parts])
 
 
 def visits(

@@ -16,6 +16,7 @@ import numpy as np
 from fedrepro.networks.layers import Affine, Convolution2d, Layer, Pass
 from fedrepro.networks.matrices import LayerMatrix, layer_matrices
 from fedrepro.networks.network import Network
+from fedrepro.training.body_moments import BodyMoments
 from fedrepro.training.examples import Examples
 
 if TYPE_CHECKING:
@@ -53,12 +54,32 @@ def input_moments(
     float32, symmetric. only: of these layers; tensors of layers above the last of them are not
     needed.
     """
+    import torch
+
     order = [layer.weight for layer in layer_matrices(network)]
+    wanted = [weight for weight in order if only is None or weight in only]
     sums: dict[str, np.ndarray] = {}
-    for seen in _each(network, tensors, examples, [w for w in order if only is None or w in only]):
-        for layer in seen:
-            _add(sums, layer.matrix.weight, _square(layer.inputs) / layer.inputs.shape[1])
+    body = _body(network, tensors, examples)
+    compiled = order[: len(body.kernels)] if body else []
+    above = [weight for weight in wanted if weight not in compiled]
+    for at in range(0, len(examples.targets), TOGETHER):
+        x = examples.scaled(slice(at, at + TOGETHER))
+        if body:
+            x = body.look(x)
+            layers = [layer for layer, weight in enumerate(compiled) if weight in wanted]
+            for layer, moment in body.moments(layers).items():
+                _add(sums, order[layer], moment)
+        if above:
+            with torch.no_grad():
+                seen, _ = _forward(network, tensors, x, above, body.layers if body else 0)
+            for layer in seen:
+                _add(sums, layer.matrix.weight, _square(layer.inputs) / layer.inputs.shape[1])
     return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
+
+
+def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments | None:
+    rows = min(TOGETHER, len(examples.targets))
+    return BodyMoments.of(network, tensors, examples.inputs.device.type, rows)
 
 
 def kronecker_factors(
@@ -72,7 +93,13 @@ def kronecker_factors(
     up to a factor that moves from one of the two to the other.
     """
     sums: dict[str, np.ndarray] = {}
-    for seen, layer_errors in _errors(network, tensors, examples, labels):
+    body, order = _body(network, tensors, examples), layer_matrices(network)
+    for seen, layer_errors, below in _errors(network, tensors, examples, labels, body):
+        if body:
+            for k, moment in body.moments(range(len(body.kernels))).items():
+                _add(sums, order[k].weight, moment)
+            for k, factor in enumerate(body.learn(below, squares=False)):
+                _add(sums, errors_of(order[k].weight), factor)
         for layer, errors in zip(seen, layer_errors, strict=True):
             name = layer.matrix.weight
             _add(sums, name, _square(layer.inputs) / layer.inputs.shape[1])
@@ -95,7 +122,10 @@ def diagonal_fisher(
     alone. Source: Matena and Raffel, NeurIPS 2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
-    for seen, layer_errors in _errors(network, tensors, examples, labels):
+    body, order = _body(network, tensors, examples), layer_matrices(network)
+    for seen, layer_errors, below in _errors(network, tensors, examples, labels, body):
+        for k, squares in enumerate(body.learn(below, squares=True) if body else ()):
+            _add(sums, order[k].weight, squares)
         for layer, errors in zip(seen, layer_errors, strict=True):
             for error in errors:
                 # of a fully connected layer the square of a product is the product of squares
@@ -113,30 +143,23 @@ def diagonal_fisher(
     }
 
 
-def _each(
-    network: Network, tensors: Tensors, examples: Examples, only: Sequence[str]
-) -> Iterator[list[_Seen]]:
-    """The layers with these weights on some examples after another, no higher than the last."""
-    import torch
-
-    for at in range(0, len(examples.targets), TOGETHER):
-        with torch.no_grad():
-            layers, _ = _forward(network, tensors, examples.scaled(slice(at, at + TOGETHER)), only)
-        yield layers
-
-
 def _forward(
-    network: Network, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None = None
+    network: Network,
+    tensors: Tensors,
+    x: torch.Tensor,
+    only: Sequence[str] | None = None,
+    first: int = 0,
 ) -> tuple[list[_Seen], torch.Tensor]:
     """The layers on examples (n, D), and the logits (1, n, K).
 
     only: of the layers with these weights, from the lowest up; it ends at the input of the last.
+    first: the lowest layer, which x is given to.
     """
     matrices = {layer.weight: layer for layer in layer_matrices(network)}
-    run = Pass("channels_last" if x.device.type == "cpu" else "grouped")
-    x = x.reshape(1, len(x), *network.shape)
+    run = Pass()
+    x = x.unsqueeze(0) if first else x.reshape(1, len(x), *network.shape)
     seen: list[_Seen] = []
-    for layer, names in network.evaluated:
+    for layer, names in network.evaluated[first:]:
         matrix = matrices.get(names.get("weight", ""))
         if only is not None and matrix is not None and matrix.weight not in only:
             matrix = None
@@ -171,28 +194,40 @@ def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
 
 
 def _errors(
-    network: Network, tensors: Tensors, examples: Examples, labels: Labels
-) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]]]]:
+    network: Network,
+    tensors: Tensors,
+    examples: Examples,
+    labels: Labels,
+    body: BodyMoments | None,
+) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """The layers on some examples after another, with gradients (n, L, outputs) of each.
 
     There are as many of each layer as labels that the mean is over, times the root of their
-    probabilities, so that squares of them add up to the mean.
+    probabilities, so that squares of them add up to the mean. With a body the layers are those
+    above it, and the last list has gradients (n, D) of what it gives.
     """
     import torch
 
     for at in range(0, len(examples.targets), TOGETHER):
         rows = slice(at, at + TOGETHER)
+        x = examples.scaled(rows)
+        if body:
+            x = body.look(x).requires_grad_()
         with torch.enable_grad():
-            seen, logits = _forward(network, tensors, examples.scaled(rows))
+            seen, logits = _forward(network, tensors, x, first=body.layers if body else 0)
         shares = torch.softmax(logits.detach(), -1)
+        outs = [layer.out for layer in seen] + [x] * (body is not None)
         each: list[list[np.ndarray]] = [[] for _ in seen]
+        below: list[np.ndarray] = []
         for by in _by_labels(shares, examples.targets[rows], labels):
             # of a number: gradients of a tensor would import sympy, which takes seconds
             along = (logits * by).sum()
-            gradients = torch.autograd.grad(along, [layer.out for layer in seen], retain_graph=True)
-            for layer, value, into in zip(seen, gradients, each, strict=True):
+            gradients = torch.autograd.grad(along, outs, retain_graph=True)
+            for layer, value, into in zip(seen, gradients, each, strict=False):
                 into.append(layer.gradients(value))
-        yield seen, each
+            if body:
+                below.append(gradients[-1].numpy())
+        yield seen, each, below
 
 
 def _by_labels(

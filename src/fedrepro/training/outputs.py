@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from fedrepro.products.compiled import Array, exp_of, inner, log_of, padded_to
+from fedrepro.products.compiled import Array, exp_of, inner, log_of, padded_to, row_of
 from fedrepro.training.records import Net, Room
 
 
@@ -42,6 +42,22 @@ def _loss_of(targets: Any, row: Any, logits: Any, top: Any, log: Any) -> Callabl
     return labels if targets.ndim == 1 else shares
 
 
+def label_in(targets: Array, row: int) -> int:
+    """The label of a row, the largest of its shares."""
+    raise NotImplementedError
+
+
+@overload(label_in, jit_options={"error_model": "numpy"})
+def _label_in(targets: Any, row: Any) -> Callable[..., Any]:
+    def label(targets: Any, row: Any) -> Any:
+        return targets[row]
+
+    def largest(targets: Any, row: Any) -> Any:
+        return label_of(targets[row])
+
+    return label if targets.ndim == 1 else largest
+
+
 def subtract(targets: Array, row: int, error: Array) -> Any:
     """The shares of a row, or one for its label, taken from what is predicted."""
     raise NotImplementedError
@@ -66,12 +82,12 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Room) -> tuple[float
     Returns the sum of the cross-entropies, and how many predictions are right.
     """
     classes, at = net.sizes[-1], net.activations[-1]
-    width = padded_to(classes)
+    width, row = padded_to(classes), row_of(classes)
     number = room.errors.dtype.type
     loss, hits = 0.0, 0
     for i in range(len(rows)):
-        logits = room.activations[at + i * width : at + i * width + width]
-        error = room.errors[at + i * width : at + i * width + width]
+        logits = room.activations[at + i * row : at + i * row + width]
+        error = room.errors[at + i * row : at + i * row + width]
         top = logits[0]
         for k in range(1, classes):
             top = max(top, logits[k])
@@ -100,13 +116,13 @@ def add_entropy(net: Net, rows: int, term: Array, room: Room) -> None:
     minibatch's mean.
     """
     classes, at = net.sizes[-1], net.activations[-1]
-    width = padded_to(classes)
+    row = row_of(classes)
     number = room.errors.dtype.type
     mean = 0.0
     for i in range(rows):
         negative = number(0)  # -H
         for k in range(classes):
-            log = room.activations[at + i * width + k] - room.shift[i]
+            log = room.activations[at + i * row + k] - room.shift[i]
             negative += exp_of(log) * log
         room.negative[i] = negative
         mean += np.float64(negative) / rows
@@ -114,18 +130,19 @@ def add_entropy(net: Net, rows: int, term: Array, room: Room) -> None:
         negative = room.negative[i]
         if (mean if term[2] else negative) >= -term[1]:
             for k in range(classes):
-                log = room.activations[at + i * width + k] - room.shift[i]
+                log = room.activations[at + i * row + k] - room.shift[i]
                 pull = exp_of(log) * (log - negative)
-                room.errors[at + i * width + k] += number(term[0]) * pull
+                room.errors[at + i * row + k] += number(term[0]) * pull
 
 
 @inner
 def scale(net: Net, rows: int, step: float, errors: Array) -> None:
     """Errors of the logits times the weight of an example; what fills up rows is zero."""
     classes, at = net.sizes[-1], net.activations[-1]
-    width, each = padded_to(classes), errors.dtype.type(step)
+    width, row = padded_to(classes), row_of(classes)
+    each = errors.dtype.type(step)
     for i in range(rows):
-        error = errors[at + i * width : at + i * width + width]
+        error = errors[at + i * row : at + i * row + width]
         for k in range(width):
             error[k] *= each
         for k in range(classes, width):

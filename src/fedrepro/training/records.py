@@ -1,7 +1,8 @@
-"""What the compiled steps of dense networks are handed: plain records of arrays and numbers.
+"""What the compiled steps are handed: plain records of arrays and numbers.
 
-A model is a flat array: the weight (n, m) and then the bias (m,) of each affine map, rows filled up
-with zeros to `padded_to(m)`. Activations (P, m) and their errors lie likewise. All arrays of
+A model is a flat array: kernels or recurrent layers first (`networks/convolved.py`, `unrolled.py`),
+then the weight (n, m) and the bias (m,) of each affine map, rows filled up with zeros to
+`row_of(m)`. Activations (P, m) and their errors lie likewise. All arrays of
 numbers are of one dtype, float32 or float64, except the inputs.
 """
 
@@ -9,9 +10,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from fedrepro.networks.convolved import Convolutions, Images
+from fedrepro.networks.unrolled import Recurrent, Times
 from fedrepro.products.compiled import Array
 
 SGD, ADAM, AMSGRAD = range(3)
+
+
+class Nothing(NamedTuple):
+    """The body of a network of affine maps alone, and its buffers."""
+
+    size: int = 0
 
 
 class Data(NamedTuple):
@@ -27,6 +36,7 @@ class StepOrder(NamedTuple):
     """The minibatches: rows[ends[s] : ends[s + 1]] at step s, drawn from in pieces of `piece` rows.
 
     keys: uint64 (epochs, 2), of random words; places: int64 (steps, 2), epoch and step in it.
+    crops: int64 as rows, how each image is moved (`augment.py`), or empty.
     """
 
     rows: Array
@@ -34,17 +44,22 @@ class StepOrder(NamedTuple):
     piece: int
     keys: Array
     places: Array
+    crops: Array
 
 
 class Net(NamedTuple):
-    """Sizes (L + 1,) of the layers; where their maps (L,) begin in the model, and activations (L,)
-    in their buffers. pairs (J, 2), maps (J,), shares (J,): of representation matching.
-    tensors (T, 3): of drawn weights, where each begins, its rows and columns; table: of normal
-    numbers. size: of the network's numbers, or of its means. by: the address of the product."""
+    """The body, which lies below the affine maps; sizes (L + 1,) of these; where they (L,) begin in
+    the model, and activations (L,) in their buffers, of `rows` predictions; whether they have
+    biases. pairs (J, 2), maps (J,), shares (J,): of representation matching. tensors (T, 3): of
+    drawn weights, where each begins, its rows and columns; table: of normal numbers. size: of the
+    network's numbers, or of its means. by: the address of the product."""
 
+    body: Convolutions | Recurrent | Nothing
     sizes: Array
     maps: Array
     activations: Array
+    rows: int
+    biased: bool
     pairs: Array
     pair_maps: Array
     pair_shares: Array
@@ -93,8 +108,10 @@ class Model(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Buffers: inputs (P, D), activations, errors, those of the received network, turned ones."""
+    """Buffers: inputs of the affine maps (P, n), their activations, errors, those of the received
+    network, turned ones; those of the body."""
 
+    body: Images | Times | Nothing
     x: Array
     activations: Array
     errors: Array

@@ -1,4 +1,4 @@
-"""Minibatch descent of one dense network, compiled by Numba: what a step is, on one screen.
+"""Minibatch descent of one network, compiled by Numba: what a step is, on one screen.
 
 Every operation is written out and none reordered, so the bytes of a model are the same on every
 processor (`products`), and they cannot depend on other models, because there are none. Layers are
@@ -8,27 +8,41 @@ model lies in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
+from fedrepro.networks import convolved, unrolled
 from fedrepro.products import compiled as products
-from fedrepro.products import processor
-from fedrepro.products.compiled import Array, compiled, fma, inner, padded_to, product, words
+from fedrepro.products import places, processor
+from fedrepro.products.compiled import (
+    Array,
+    compiled,
+    inner,
+    padded_to,
+    product,
+    row_of,
+    words,
+)
+from fedrepro.products.memory import LINE
 from fedrepro.products.processor import fetch, flush, restore
-from fedrepro.training import descents, drawn, outputs, records
+from fedrepro.training import body, descents, drawn, outputs, records
+from fedrepro.training.body import judge, learn_body, look, predictions
 from fedrepro.training.descents import descend, rates_of
 from fedrepro.training.drawn import STRIP, draw, turn
-from fedrepro.training.flat import LINE
-from fedrepro.training.outputs import add_entropy, at_outputs, scale
+from fedrepro.training.outputs import add_entropy, scale
 from fedrepro.training.records import Data, Model, Net, Room, StepNumbers, StepOrder
 
+CALLS = (
+    products, places, processor, convolved, unrolled, records, body, drawn, outputs, descents
+)  # fmt: skip
 
-@partial(compiled, calls=(products, processor, records, drawn, outputs, descents))
+
+@partial(
+    compiled,
+    calls=CALLS,
+)
 def train(
     data: Data,
     order: StepOrder,
@@ -46,6 +60,7 @@ def train(
     before = flush()
     right, drawn_weights = 0, len(net.tensors) > 0
     to = model.weights if descent.direct else model.gradient
+    lower = net.maps[0]  # numbers of the body, which adds to its gradient
     for s in range(len(losses)):
         rows = order.rows[order.ends[s] : order.ends[s + 1]]
         share = 1.0 / len(rows)
@@ -53,25 +68,33 @@ def train(
         if drawn_weights:
             draw(net, model, order.keys[order.places[s, 0]], order.places[s, 1], room)
         losses[s] = 0.0
+        model.gradient[:lower] = 0
         for piece in range(-(-len(rows) // order.piece)):
             part = rows[piece * order.piece : (piece + 1) * order.piece]
             add = descent.direct or piece > 0
             if net.kept < 1:
                 words(order.keys[order.places[s, 0]], order.places[s, 1], piece, 0, room.words)
-            gather(data, part, room.x)
-            after = order.ends[s] + piece * order.piece + len(part)
+            first, after = order.ends[s] + piece * order.piece, len(part)
+            after += first
+            look(net, model, data, part, order.crops[first:after], room)
             ask_for(data.inputs, order.rows[after : after + order.piece])
-            forward(net, model.used, len(part), room, room.activations, net.kept)
-            loss, hits = at_outputs(data.targets, part, net, room)
+            each = predictions(net)
+            count = len(part) * each
+            forward(net, model.used, count, room, room.activations, net.kept)
+            loss, hits = judge(net, data, part, room)
             losses[s] += loss * share
             right += hits
             for term in net.entropies:
-                add_entropy(net, len(part), term, room)
-            scale(net, len(part), step, room.errors)
+                add_entropy(net, count, term, room)
+            scale(net, count, step / each, room.errors)
             if len(net.pairs):
-                match(net, model, to, add, len(part), step, room)
-            backward(net, model, to, add, len(part), room)
-        if not descent.direct:
+                match(net, model, to, add, count, step, room)
+            backward(net, model, to, add, count, room)
+            learn_body(net, model, len(part), room)
+        if descent.direct:
+            for k in range(lower):
+                model.weights[k] += model.gradient[k]
+        else:
             move(net, descent, model, taken + s + 1)
     restore(before)
     return right
@@ -92,38 +115,6 @@ def move(net: Net, descent: StepNumbers, model: Model, step: int) -> None:
         first = last
 
 
-def scaled(value: Any, scale: Any, inverse: Any) -> Any:
-    """value / scale of a stored number; inverse: 1 / scale."""
-    raise NotImplementedError
-
-
-@overload(scaled, jit_options={"error_model": "numpy"})
-def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
-    number = np.float32 if inverse == types.float32 else np.float64
-
-    def byte(value: Any, scale: Any, inverse: Any) -> Any:
-        # the quotient, rounded once (Markstein): a division takes five times as long
-        x = number(value)
-        q = x * inverse
-        return fma(fma(-q, scale, x), inverse, q)
-
-    def floating(value: Any, scale: Any, inverse: Any) -> Any:
-        return value / scale
-
-    return byte if value == types.uint8 else floating
-
-
-@inner
-def gather(data: Data, rows: Array, x: Array) -> None:
-    """Write the inputs of these rows to x (P · D,)."""
-    inputs, scale, inverse = data.inputs, data.scale, data.inverse
-    size = inputs.shape[1]
-    for i in range(len(rows)):
-        to, source = x[i * size : (i + 1) * size], inputs[rows[i]]
-        for j in range(size):
-            to[j] = scaled(source[j], scale, inverse)
-
-
 @inner
 def ask_for(inputs: Array, rows: Array) -> None:
     """The rows that come next are brought near meanwhile: those of a client lie far apart."""
@@ -139,24 +130,25 @@ def forward(net: Net, weights: Array, rows: int, room: Room, activations: Array,
     inputs, words_before = (room.x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
-        out = activations, net.activations[layer], padded_to(m)
-        affine(net.by, weights, (net.maps[layer], n, m), rows, inputs, out)
+        out = activations, net.activations[layer], row_of(m)
+        affine(net, weights, (net.maps[layer], n, m), rows, inputs, out, room)
         if layer + 1 < len(net.maps):
             hidden = activations[out[1] : out[1] + rows * out[2]]
             relu(hidden)
             if kept < 1:
                 drop(hidden, m, room.words.view(np.uint32)[words_before:], kept)
-                words_before += (len(room.x) // net.sizes[0] * m + 1) // 2 * 2
+                words_before += (net.rows * m + 1) // 2 * 2
         inputs = out
 
 
 @inner
-def affine(by: int, weights: Array, of: Any, rows: int, inputs: Any, out: Any) -> None:
+def affine(net: Net, weights: Array, of: Any, rows: int, inputs: Any, out: Any, room: Room) -> None:
     """out (rows, m) = bias + inputs (rows, n) @ weight; of: where the map begins, n and m."""
     at, n, m = of
-    width = padded_to(m)
-    bias, weight = (weights, at + n * width, 0), (weights, at, width)
-    product(by, out, bias, (inputs[0], inputs[1], inputs[2], 1), weight, (rows, n, width))
+    row = row_of(m)
+    bias = (weights, at + n * row, 0) if net.biased else (room.zeros, 0, 0)
+    a, weight = (inputs[0], inputs[1], inputs[2], 1), (weights, at, row)
+    product(net.by, out, bias, a, weight, (rows, n, padded_to(m)))
 
 
 @inner
@@ -170,7 +162,7 @@ def relu(values: Array) -> None:
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
     """Dropout: each unit stays with probability `kept`, larger by its inverse."""
-    row, below = padded_to(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
+    row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
     nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
     for i in range(len(hidden) // row):
         for j in range(m):
@@ -189,16 +181,16 @@ def match(net: Net, model: Model, to: Array, add: bool, rows: int, step: float, 
     for j in range(len(net.pairs)):
         source, target = net.pairs[j]
         of = net.pair_maps[j], net.sizes[source], net.sizes[target]
-        inputs = room.activations, net.activations[source - 1], padded_to(of[1])
-        back = room.back, 0, padded_to(of[2])
-        affine(net.by, model.weights, of, rows, inputs, back)
+        inputs = room.activations, net.activations[source - 1], row_of(of[1])
+        back = room.back, 0, row_of(of[2])
+        affine(net, model.weights, of, rows, inputs, back, room)
         theirs = (
             (room.theirs, net.activations[target - 1], back[2]) if target else (room.x, 0, of[2])
         )
         gap(rows, of[2], back, theirs, 0 < target < last, number(step * net.pair_shares[j]))
         turn_back(net.by, model.weights, of, rows, back, room)
         add_turned(rows, of[1], room, inputs, source == last)
-        learn(net.by, to, add, of, rows, inputs, back, room.zeros)
+        learn(net.by, to, add, True, of, rows, inputs, back, room.zeros)
 
 
 @inner
@@ -230,23 +222,24 @@ def backward(net: Net, model: Model, to: Array, add: bool, rows: int, room: Room
     """From the errors of the logits to those of all maps, each of which learns."""
     for layer in range(len(net.maps) - 1, -1, -1):
         n, m = net.sizes[layer], net.sizes[layer + 1]
-        of, errors = (net.maps[layer], n, m), (room.errors, net.activations[layer], padded_to(m))
+        of, errors = (net.maps[layer], n, m), (room.errors, net.activations[layer], row_of(m))
         inputs = room.x, 0, n
-        if layer:
-            inputs = room.activations, net.activations[layer - 1], padded_to(n)
+        if layer or net.maps[0] > 0:
             turn_back(net.by, model.used, of, rows, errors, room)
+        if layer:
+            inputs = room.activations, net.activations[layer - 1], row_of(n)
             masked(net, n, rows, inputs[1], room)
-        learn(net.by, to, add, of, rows, inputs, errors, room.zeros)
+        learn(net.by, to, add, net.biased, of, rows, inputs, errors, room.zeros)
 
 
 @inner
 def turn_back(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Room) -> None:
     """room.below (n, padded rows) = weight @ errorsᵀ: errors of what the map was given, turned."""
-    (at, n, m), (values, first, width), across = of, errors, padded_to(rows)
+    (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     for j in range(m):
         for i in range(rows):
-            room.turned[j * across + i] = values[first + i * width + j]
-    product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, width, 1),
+            room.turned[j * across + i] = values[first + i * row + j]
+    product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
             (room.turned, 0, across), (n, m, across))  # fmt: skip
 
 
@@ -257,35 +250,38 @@ def masked(net: Net, n: int, rows: int, under: int, room: Room) -> None:
     What dropout left out is zero as well, and what it kept was made larger. What matching wrote
     there is added.
     """
-    width, across, errors = padded_to(n), padded_to(rows), room.errors
+    row, across, errors = row_of(n), padded_to(rows), room.errors
     number, matched = errors.dtype.type, len(net.pairs) > 0
     nothing, larger = number(0), number(1) / net.kept
     for i in range(rows):
-        at = under + i * width
+        at = under + i * row
         for j in range(n):
             error = room.below[j * across + i] * larger
             if matched:
                 error += errors[at + j]
             errors[at + j] = error if room.activations[at + j] > nothing else nothing
-        errors[at + n : at + width] = nothing
+        errors[at + n : at + row] = nothing
 
 
 @inner
 def learn(
-    by: int, to: Array, add: bool, of: Any, rows: int, inputs: Any, errors: Any, zeros: Array
-) -> None:
+    by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
+    zeros: Array,
+) -> None:  # fmt: skip
     """Write or add inputsᵀ @ errors where a map is in `to`, and the sums of the errors at its bias.
 
     `to` are the weights themselves where errors hold the step of plain descent.
     """
-    (at, n, _), (values, first, width) = of, errors
-    begin = (to, at, width) if add else (zeros, 0, 0)
-    product(
-        by, (to, at, width), begin, (inputs[0], inputs[1], 1, inputs[2]), errors, (n, rows, width)
-    )
-    bias = to[at + n * width : at + n * width + width]
+    (at, n, m), (values, first, row) = of, errors
+    width = padded_to(m)
+    begin = (to, at, row) if add else (zeros, 0, 0)
+    a = inputs[0], inputs[1], 1, inputs[2]
+    product(by, (to, at, row), begin, a, errors, (n, rows, width))
+    if not biased:
+        return
+    bias = to[at + n * row : at + n * row + width]
     if not add:
         bias[:] = 0
     for i in range(rows):
         for j in range(width):
-            bias[j] += values[first + i * width + j]
+            bias[j] += values[first + i * row + j]

@@ -89,19 +89,13 @@ class RepresentationMatching:
             pooled = look.run.pooled[source] if source > target else None
             share = look.weight / (math.prod(shapes[target]) if self.reduction == "mean" else 1)
             relu = 0 < target < len(shapes) - 1
-            channels_last = look.run.convolution == "channels_last"
-            if pooled is not None and channels_last:
-                gap = pooled_gap(
-                    activation, pooled, tensors["weight"], tensors["bias"], theirs, relu, share
-                )
-            else:
-                mapped = _map(shapes[source], shapes[target], kernels[source])
-                run = Pass(look.run.convolution, descend=look.run.descend)
-                back = mapped.forward(tensors, _unpooled(activation, pooled), run)
-                back = back.relu() if relu else back
-                back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
-                gaps = _squared_gap().apply(back.reshape(theirs.shape), theirs)
-                gap = (gaps * share).sum(1)
+            mapped = _map(shapes[source], shapes[target], kernels[source])
+            run = Pass(look.run.convolution)
+            back = mapped.forward(tensors, _unpooled(activation, pooled), run)
+            back = back.relu() if relu else back
+            back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
+            gaps = _squared_gap().apply(back.reshape(theirs.shape), theirs)
+            gap = (gaps * share).sum(1)
             total = total + gap
         return self.coefficient * total
 

@@ -1,4 +1,4 @@
-"""Dense networks on the CPU: one model after another through the compiled steps (`steps.py`)."""
+"""Networks on the CPU: one model after another through the compiled steps (`steps.py`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from fedrepro.networks.layers import Shape
+from fedrepro.networks.layout import Rows, body_of, turned_in
 from fedrepro.networks.network import Network
-from fedrepro.training.flat import LINE, PAGE
+from fedrepro.networks.parts import parts_of
+from fedrepro.products.memory import LINE, PAD, PAGE, aligned, padded_to, row_of
+from fedrepro.training.augment import PURPOSE as CROPS
+from fedrepro.training.augment import kinds, require_images
 from fedrepro.training.minibatches import Visits, visits
 from fedrepro.training.noise import PURPOSE, normal_pairs
 from fedrepro.training.procedure import Given, Part, Procedure
@@ -29,12 +33,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 log = logging.getLogger(__name__)
 NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
-
-
-def padded_to(columns: int) -> int:
-    """Numbers of a row of so many columns in memory."""
-    padded: int = steps().padded_to.py_func(columns)
-    return padded
+NO_CROPS = np.empty(0, np.int64)
 
 
 @cache
@@ -57,46 +56,16 @@ def _said(*arguments: Any) -> int:
 
 def written_out(network: Network, terms: Sequence[object]) -> bool:
     """Whether the gradients of this network and these terms are written out in `steps.py`."""
-    kinds = [written(term) for term in terms]
+    named = [written(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
-    dense = network.of_means if network.all_drawn else network
+    parts = parts_of(network.of_means if network.all_drawn else network)
     return (
-        dense.sizes is not None
-        and all(kind in known for kind in kinds)
-        and kinds.count(known[1]) <= 1
+        parts is not None
+        and all(kind in known for kind in named)
+        and named.count(known[1]) <= 1
         # matching looks at activations as they are before dropout
-        and not ("matching" in kinds and network.dropout)
+        and not ("matching" in named and (network.dropout or network.kind != "dense"))
     )
-
-
-def room(size: int, dtype: Any, place: int = 0, unit: int = LINE) -> Array:
-    """Zeros (size,) that begin `place` bytes behind a whole unit of memory, such as a line."""
-    if not size:
-        return np.zeros(0, dtype)
-    count = size * np.dtype(dtype).itemsize
-    buffer = np.zeros(count + unit, np.uint8)
-    first = (place - buffer.ctypes.data) % unit
-    aligned: Array = buffer[first : first + count].view(dtype)
-    return aligned
-
-
-class Rows:
-    """Where tensors (*shape) lie in a flat model: their rows filled up to whole vectors."""
-
-    def __init__(self, shapes: Mapping[str, Shape]) -> None:
-        self.shapes, self.offsets, self.size = shapes, {}, 0
-        for name, shape in shapes.items():
-            self.offsets[name] = self.size
-            self.size += math.prod(shape[:-1]) * padded_to(shape[-1])
-
-    def views(self, flat: Array) -> dict[str, Array]:
-        """The tensors of a model (size,), which share its memory."""
-        tensors = {}
-        for name, shape in self.shapes.items():
-            at, row = self.offsets[name], padded_to(shape[-1])
-            part = flat[at : at + math.prod(shape[:-1]) * row]
-            tensors[name] = part.reshape(*shape[:-1], row)[..., : shape[-1]]
-        return tensors
 
 
 class CompiledTrainer:
@@ -107,17 +76,22 @@ class CompiledTrainer:
         self.procedure, self.drawn = procedure, network.all_drawn
         self.dense = network.of_means if self.drawn else network
         self.dtype = np.dtype(str(examples.dtype).removeprefix("torch."))
+        layers = parts_of(self.dense)
+        assert layers is not None
+        self.layers = layers
         shapes = self.dense.shapes  # of a variational network the means, then the spreads
         spreads = {f"{name}_spread": shape for name, shape in shapes.items() if self.drawn}
-        self.rows = Rows({**shapes, **spreads, **procedure.private})
-        self.direct = procedure.descends(keep_gradients) and not self.drawn
+        if procedure.settings.augment != "none":
+            require_images(network)
+        self.rows = Rows({**shapes, **spreads, **procedure.private}, turned_in(self.dense, layers))
+        self.direct = procedure.descends(keep_gradients) and not (self.drawn or layers.recurrent)
         scale = self.dtype.type(examples.scale)
         self.data = steps().records.Data(
             examples.inputs.numpy(), examples.targets.numpy(), scale, 1 / scale
         )
-        self.net = self._net()
+        self.net, body = self._net()
         self.model = self._model(keep_gradients)
-        self.room = self._room(procedure.rows)
+        self.room = self._room(body)
         self.weights = self.rows.views(self.model.weights)
         self.received = self.rows.views(self.model.received) if procedure.terms else {}
         self.summed = self.rows.views(self.model.summed) if keep_gradients else None
@@ -146,17 +120,14 @@ class CompiledTrainer:
             if memory is not None:
                 for k, name in enumerate(self.remembered):
                     memory[name][place] = self.model.moments[k]
-            whole = {name: value[None] for name, value in self.weights.items()}
             yield Part(
                 np.array([place]),
                 losses[:, None],
                 np.array([steps_taken]),
                 np.array([bool(np.isfinite(self.model.weights).all())]),
-                {name: whole[name] for name in self.procedure.network.shapes},
-                {name: whole[name] for name in self.procedure.private},
-                None
-                if self.summed is None
-                else {name: self.summed[name][None] for name in self.procedure.network.shapes},
+                _whole(self.weights, self.procedure.network.shapes),
+                _whole(self.weights, self.procedure.private),
+                None if self.summed is None else _whole(self.summed, self.procedure.network.shapes),
             )
 
     def _begin(self, place: int, given: Given, memory: Mapping[str, Array] | None) -> None:
@@ -165,11 +136,12 @@ class CompiledTrainer:
         for name, view in self.weights.items():
             value = given.start.get(name)
             value = given.private[name] if value is None else value
-            view[...] = value[place if len(value) > 1 else 0]
+            view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
             if self.received:
                 self.received[name][...] = view
         for name, value in (given.reference or {}).items():
-            self.received[name][...] = value[place if len(value) > 1 else 0]
+            view = self.received[name]
+            view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
         if self.drawn:
             self._prior()
         self.model.summed[:] = 0
@@ -211,8 +183,13 @@ class CompiledTrainer:
         keys, places = NO_KEYS, NO_PLACES
         if self.procedure.network.draws:
             keys, places = some.words(task.rng, PURPOSE)
+        crops = NO_CROPS
+        if self.procedure.settings.augment != "none":
+            crops = some.per_row(
+                lambda epoch, rows: kinds(task.rng.at(epoch=epoch).key(CROPS), rows)
+            )
         piece = self.procedure.rows
-        return steps().records.StepOrder(some.rows, some.ends, piece, keys, places)
+        return steps().records.StepOrder(some.rows, some.ends, piece, keys, places, crops)
 
     def _descent(self, task: Task) -> Any:
         settings, number, c = self.procedure.settings, self.dtype.type, steps().records
@@ -233,12 +210,17 @@ class CompiledTrainer:
             number(self.procedure.shares([task])[0]),
         )
 
-    def _net(self) -> Any:
+    def _net(self) -> tuple[Any, Any]:
+        """Write down what the network is; the buffers of its body."""
         from fedrepro.products.compiled import multiplier
 
-        network, at, sizes = self.dense, self.rows.offsets, self.dense.sizes
-        assert sizes is not None
-        ends = np.cumsum([0, *(padded_to(m) for m in sizes[1:-1])])
+        network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
+        sizes, below = layers.sizes, layers.below
+        body = buffers = steps().records.Nothing()
+        if below:
+            body, buffers = body_of(network, layers, at, rows, self.dtype)
+        rows *= network.predictions
+        ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
         pairs, shares = [], []
         for term in self.procedure.losses:
             if written(term) == "matching":
@@ -256,10 +238,13 @@ class CompiledTrainer:
             for term in self.procedure.losses
             if isinstance(term, Entropy)
         ]
-        return steps().records.Net(
+        net = steps().records.Net(
+            body,
             np.array(sizes, np.int64),
-            np.array([at[f"weight{k}"] for k in range(len(sizes) - 1)], np.int64),
-            ends.astype(np.int64) * self.procedure.rows,
+            np.array([at[f"weight{below + k}"] for k in range(len(sizes) - 1)], np.int64),
+            ends.astype(np.int64) * rows,
+            rows,
+            layers.biased,
             np.array(pairs, np.int64).reshape(-1, 2),
             np.array([at[f"match{j}_weight"] for j in range(len(pairs))], np.int64),
             np.array(shares, np.float64),
@@ -269,31 +254,34 @@ class CompiledTrainer:
             normal_pairs(self.dtype)
             if self.drawn
             else np.empty(0, np.result_type(self.dtype, "c8")),
-            Rows(network.shapes).size,
+            Rows(network.shapes, turned_in(network, layers)).size,
             multiplier(self.dtype.name).address,
         )
+        return net, buffers
 
-    def _room(self, rows: int) -> Any:
-        sizes, padded = self.net.sizes.tolist(), padded_to
-        across, matching = padded(rows), len(self.net.pairs) > 0
-        hidden = sum(padded(m) for m in sizes[1:]) * rows
-        widest = max(map(padded, sizes if matching else sizes[1:]))
+    def _room(self, body: Any) -> Any:
+        sizes, rows = self.net.sizes.tolist(), self.net.rows
+        across, matching = padded_to(rows), len(self.net.pairs) > 0
+        hidden = sum(map(row_of, sizes[1:])) * rows
+        widest = max(map(row_of, sizes if matching else sizes[1:]))
+        deep = max(sizes if self.net.maps[0] else sizes[1:])
         word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
         word_count = steps().drawn.DRAWN // 8 if self.drawn else word_count
         numbers = {
-            "x": rows * sizes[0],
+            "x": rows * sizes[0] + PAD,  # vectors of channels go over the end
             "activations": hidden,
             "errors": hidden,
             "theirs": hidden * matching,
             "back": rows * widest * matching,
             "turned": widest * across,
-            "below": max(sizes[1:]) * across,
+            "below": deep * across,
             "shift": rows,
             "negative": rows,
             "zeros": max(widest, across),
         }
-        buffers = {name: room(size, self.dtype) for name, size in numbers.items()}
-        return steps().records.Room(**buffers, words=np.zeros(word_count, np.uint64))
+        buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}
+        words = np.zeros(word_count, np.uint64)
+        return steps().records.Room(body, **buffers, words=words)
 
     def _model(self, keep_gradients: bool) -> Any:
         # a step of the optimiser goes through several at once: where these lie equally in their
@@ -301,15 +289,20 @@ class CompiledTrainer:
         places = itertools.count(0, 9 * LINE)
 
         def flat(wanted: bool, size: int = self.rows.size) -> Array:
-            return room(size if wanted else 0, self.dtype, next(places), PAGE)
+            return aligned(size if wanted else 0, self.dtype, next(places), PAGE)
 
         means, weights = self.net.size, flat(True)
         return steps().records.Model(
             weights,
-            flat(not self.direct),
+            flat(True, int(self.net.maps[0])) if self.direct else flat(True),
             flat(bool(self.procedure.terms)),
             flat(keep_gradients),
             tuple(flat(k < len(self.remembered)) for k in range(3)),
             flat(True, means) if self.drawn else weights,
             *(flat(self.drawn, means) for _ in range(3)),
         )
+
+
+def _whole(views: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[str, Array]:
+    """Tensors (1, *shape) of these views; those that lie in another order are copied."""
+    return {name: views[name].reshape(1, *shape) for name, shape in shapes.items()}

@@ -1,0 +1,52 @@
+"""What bodies give of many examples, in compiled code; see `layout.body_outputs`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from numba.extending import overload
+
+from fedrepro.networks import convolved, unrolled
+from fedrepro.networks.convolved import Convolutions, features, lay_image
+from fedrepro.networks.unrolled import lay_letters
+from fedrepro.products import compiled as products
+from fedrepro.products import places, processor
+from fedrepro.products.compiled import Array, compiled
+from fedrepro.products.memory import PAD
+from fedrepro.products.processor import flush, restore
+
+
+@partial(compiled, calls=(products, places, processor, convolved, unrolled))
+def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
+    """Write what a body gives of inputs (N, D) to out, flat, some rows at a time.
+
+    Where it gives something after each letter, letters (T, B) of those rows come one after another.
+    """
+    before = flush()
+    each = (len(out) - PAD) // len(inputs)
+    for first in range(0, len(inputs), rows):
+        some = inputs[first : first + rows]
+        give(body, weights, some, room, out[first * each :])
+    restore(before)
+
+
+def give(body: Any, weights: Array, inputs: Array, room: Any, out: Array) -> None:
+    """Write what a body gives of a few inputs."""
+    raise NotImplementedError
+
+
+@overload(give, jit_options={"error_model": "numpy"}, strict=False)
+def _give(body: Any, weights: Any, inputs: Any, room: Any, out: Any) -> Any:
+    def images(body: Any, weights: Any, inputs: Any, room: Any, out: Any) -> None:
+        one = inputs.dtype.type(1)
+        for b in range(len(inputs)):
+            lay_image(body, inputs[b], one, one, (0, 0, 0), b, room)
+        features(body, weights, len(inputs), room, out)
+
+    def letters(body: Any, weights: Any, inputs: Any, room: Any, out: Any) -> None:
+        for b in range(len(inputs)):
+            lay_letters(inputs[b], b, len(inputs), room)
+        unrolled.unrolled(body, weights, len(inputs), room, out)
+
+    return images if body.instance_class is Convolutions else letters

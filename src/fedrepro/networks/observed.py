@@ -1,0 +1,112 @@
+"""Moments of what convolutions see and squares of what they learn, in compiled code."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from fedrepro.networks import convolved
+from fedrepro.networks.convolved import (
+    ACROSS,
+    BELOW,
+    CHANNELS,
+    HEIGHT,
+    IMAGE,
+    INSIDE,
+    KERNEL,
+    NEXT,
+    ROW,
+    WEIGHT,
+    WIDTH,
+    WINDOW,
+    Convolutions,
+    Images,
+    errors_before,
+    errors_below,
+    features,
+    lay_image,
+    learn_kernel,
+    take_errors,
+    turn_kernels,
+)
+from fedrepro.products import compiled as products
+from fedrepro.products import places, processor
+from fedrepro.products.compiled import Array, compiled, inner, padded_to, row_of
+from fedrepro.products.places import product_at
+from fedrepro.products.processor import flush, restore
+
+CALLS = products, places, processor, convolved
+
+
+@partial(compiled, calls=CALLS)
+def look(convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array) -> None:
+    """Lay down inputs (N, D) and write what the last layer gives of them to x; all stay in room."""
+    before = flush()
+    one = inputs.dtype.type(1)
+    for b in range(len(inputs)):
+        lay_image(convs, inputs[b], one, one, (0, 0, 0), b, room)
+    features(convs, weights, len(inputs), room, x)
+    restore(before)
+
+
+@inner
+def run_of(c: Array) -> int:
+    """Numbers that a run of a window takes in a row of moments."""
+    width: int = padded_to(c[KERNEL] * c[BELOW])
+    return width
+
+
+@partial(compiled, calls=CALLS)
+def add_moments(convs: Convolutions, layer: int, rows: int, room: Images, sums: Array) -> None:
+    """Add a aᵀ of all windows a of so many examples to sums, (K + 1, k, run) flat.
+
+    K = k · k · C; the last row is the sum of the windows. A run fills up whole vectors.
+    """
+    before = flush()
+    c = convs.layers[layer]
+    k, width, length = c[KERNEL], run_of(c), c[KERNEL] * c[KERNEL] * c[BELOW]
+    for b in range(rows):
+        image = c[IMAGE] + b * c[NEXT]
+        a, one = (room.images, image, c[ROW], c[BELOW]), (room.one, 0, 0, 0)
+        for d in range(k):
+            right = room.images, image + d * c[ROW], c[ROW], c[BELOW]
+            out = sums, d * width, k * width
+            size = length, c[HEIGHT], c[WIDTH], width
+            product_at(convs.by, out, out, a, right, (convs.lists, c[WINDOW]), size)
+            out, size = (sums, (length * k + d) * width, 0), (1, c[HEIGHT], c[WIDTH], width)
+            product_at(convs.by, out, out, one, right, (convs.lists, 0), size)
+    restore(before)
+
+
+@partial(compiled, calls=CALLS)
+def add_errors(
+    convs: Convolutions, weights: Array, errors: Array, room: Images, x: Array, factors: Array,
+    starts: Array, scratch: Array, squares: Array,
+) -> None:  # fmt: skip
+    """Add what errors (N, H · W · C) of the last layer say: g gᵀ of all places, and squares.
+
+    factors: a matrix (channels, channels) of each layer, which begins at starts (L,), rows filled
+    up. squares: of the gradients of kernels and biases of each example, as `scratch`, or empty.
+    """
+    before = flush()
+    turn_kernels(convs, weights, room)
+    for b in range(len(errors)):
+        take_errors(convs, errors[b], 0, 1, room)
+        for layer in range(len(convs.layers) - 1, -1, -1):
+            c = convs.layers[layer]
+            stride = row_of(c[CHANNELS])
+            errors_before(convs, layer, b, room, x)
+            right = room.upper, c[INSIDE], c[ACROSS] * stride, stride
+            if len(squares):
+                first = c[WEIGHT]
+                last = first + (c[KERNEL] * c[KERNEL] * c[BELOW] + convs.biased) * stride
+                scratch[first:last] = 0
+                learn_kernel(convs, c, scratch, c[IMAGE] + b * c[NEXT], room)
+                for n in range(first, last):
+                    squares[n] += scratch[n] * scratch[n]
+            else:
+                out, size = (factors, starts[layer], stride), (c[CHANNELS], c[HEIGHT], c[WIDTH])
+                product_at(convs.by, out, out, right, right, (convs.lists, 0),
+                           (*size, padded_to(c[CHANNELS])))  # fmt: skip
+            if layer:
+                errors_below(convs, c, room)
+    restore(before)

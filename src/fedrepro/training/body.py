@@ -1,0 +1,161 @@
+"""The body of a network, the layers below its affine maps, in the compiled steps.
+
+It is nothing, convolutions, or recurrent layers, by the type of `Net.body`: each of these three has
+a compilation of its own, so nobody waits for code of the other two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numba.extending import overload
+
+from fedrepro.networks.convolved import (
+    Convolutions,
+    Images,
+    features,
+    lay_image,
+    learn_kernels,
+)
+from fedrepro.networks.unrolled import Recurrent, Times, lay_letters, learn_unrolled, unrolled
+from fedrepro.products.compiled import Array, inner, scaled
+from fedrepro.training.augment import MARGIN, SHIFTS
+from fedrepro.training.outputs import at_outputs, label_in
+from fedrepro.training.records import Data, Model, Net, Room
+
+
+def look(net: Net, model: Model, data: Data, rows: Array, crops: Array, room: Room) -> None:
+    """Write to room.x, (rows, inputs), what the affine maps are given of these rows."""
+    raise NotImplementedError
+
+
+def judge(net: Net, data: Data, rows: Array, room: Room) -> tuple[float, int]:
+    """Write the errors of the logits; the sum of the losses, and how many predictions are right."""
+    raise NotImplementedError
+
+
+def learn_body(net: Net, model: Model, rows: int, room: Room) -> None:
+    """Add to the gradient what the body learns of so many rows; room.below: errors of room.x."""
+    raise NotImplementedError
+
+
+def predictions(net: Net) -> int:
+    """Predictions for an example: one, or one after each letter."""
+    raise NotImplementedError
+
+
+def _by_body(
+    of: Callable[..., Any], plain: Any, convolutions: Any = None, recurrent: Any = None
+) -> None:
+    """Let `of` be another function for each type of `net.body`, its first argument's."""
+    kinds: dict[Any, Any] = {Convolutions: convolutions or plain, Recurrent: recurrent or plain}
+
+    def chosen(net: Any, *_: Any) -> Any:
+        body = net.types[net.instance_class._fields.index("body")]
+        return kinds.get(body.instance_class, plain)
+
+    overload(of, jit_options={"error_model": "numpy"}, strict=False)(chosen)
+
+
+@inner
+def gather(data: Data, rows: Array, x: Array) -> None:
+    """Write the inputs of these rows to x (P · D,)."""
+    inputs, scale, inverse = data.inputs, data.scale, data.inverse
+    size = inputs.shape[1]
+    for i in range(len(rows)):
+        to, source = x[i * size : (i + 1) * size], inputs[rows[i]]
+        for j in range(size):
+            to[j] = scaled(source[j], scale, inverse)
+
+
+@inner
+def gather_images(data: Data, rows: Array, crops: Array, convs: Convolutions, room: Images) -> None:
+    """Lay down the images of these rows.
+
+    crops: how each is moved (`augment.py`), or nothing.
+    """
+    mirrored, down, right = 0, 0, 0
+    for b in range(len(rows)):
+        if len(crops):
+            mirrored, shift = divmod(crops[b], SHIFTS * SHIFTS)
+            down, right = shift // SHIFTS - MARGIN, shift % SHIFTS - MARGIN
+        move = mirrored, down, right
+        lay_image(convs, data.inputs[rows[b]], data.scale, data.inverse, move, b, room)
+
+
+@inner
+def gather_letters(data: Data, rows: Array, room: Times) -> None:
+    """Write the letters of these rows, windows (T,), to room.codes, (T, B)."""
+    for b in range(len(rows)):
+        lay_letters(data.inputs[rows[b]], b, len(rows), room)
+
+
+@inner
+def ask(data: Data, rows: Array, room: Times) -> None:
+    """Write to room.asked, (T, B), the letter that follows each of those in room.codes."""
+    last = data.inputs.shape[1] - 1
+    for b in range(len(rows)):
+        for t in range(last):
+            room.asked[t * len(rows) + b] = room.codes[(t + 1) * len(rows) + b]
+        room.asked[last * len(rows) + b] = label_in(data.targets, rows[b])
+
+
+def _look(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
+    gather(data, rows, room.x)
+
+
+def _look_at_images(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
+    gather_images(data, rows, crops, net.body, room.body)
+    features(net.body, model.weights, len(rows), room.body, room.x)
+
+
+def _look_at_letters(net: Any, model: Any, data: Any, rows: Any, crops: Any, room: Any) -> None:
+    gather_letters(data, rows, room.body)
+    unrolled(net.body, model.weights, len(rows), room.body, room.x)
+
+
+_by_body(look, _look, _look_at_images, _look_at_letters)
+
+
+def _judge(net: Any, data: Any, rows: Any, room: Any) -> Any:
+    return at_outputs(data.targets, rows, net, room)
+
+
+def _judge_letters(net: Any, data: Any, rows: Any, room: Any) -> Any:
+    if not net.body.every:
+        return at_outputs(data.targets, rows, net, room)
+    ask(data, rows, room.body)
+    loss, hits = at_outputs(
+        room.body.asked, room.body.numbers[: len(rows) * net.body.steps], net, room
+    )
+    return loss / net.body.steps, hits
+
+
+_by_body(judge, _judge, recurrent=_judge_letters)
+
+
+def _learn(net: Any, model: Any, rows: Any, room: Any) -> None:
+    pass
+
+
+def _learn_images(net: Any, model: Any, rows: Any, room: Any) -> None:
+    learn_kernels(net.body, model.weights, model.gradient, rows, room.body, room.x, room.below)
+
+
+def _learn_letters(net: Any, model: Any, rows: Any, room: Any) -> None:
+    learn_unrolled(net.body, model.weights, model.gradient, rows, room.body, room.below)
+
+
+_by_body(learn_body, _learn, _learn_images, _learn_letters)
+
+
+def _one(net: Any) -> Any:
+    return 1
+
+
+def _of_letters(net: Any) -> Any:
+    return net.body.steps if net.body.every else 1
+
+
+_by_body(predictions, _one, recurrent=_of_letters)
