@@ -24,9 +24,9 @@ from fedrepro.products.places import given_back, largest, multiplier_at, product
 # turned round, its inputs; numbers of one of these and of a row of it; what its pooling chose; its
 # errors, of these the first inside the zeros, and how wide they are with them. Where its lists
 # begin: starts of windows, numbers of a window, windows of errors and how many, and where its
-# values go.
+# values go. Where begin errors that are added to those of what it gives.
 (HEIGHT, WIDTH, CHANNELS, BELOW, KERNEL, POOLED, WEIGHT, FLIPPED, IMAGE, NEXT, ROW, CHOSEN, UPPER,
- INSIDE, ACROSS, WINDOWS, WINDOW, BACK, SPOTS, TARGETS, FIELDS) = range(21)  # fmt: skip
+ INSIDE, ACROSS, WINDOWS, WINDOW, BACK, SPOTS, TARGETS, ADDED, FIELDS) = range(22)  # fmt: skip
 
 
 class Convolutions(NamedTuple):
@@ -43,7 +43,8 @@ class Convolutions(NamedTuple):
 class Images(NamedTuple):
     """Buffers. images: inputs of all layers and examples, with zeros around; chosen: of poolings.
     Of one example: a map before its pooling (out), errors after (lower) and before it (upper).
-    flipped: kernels turned round; one: the number."""
+    flipped: kernels turned round; one: the number. added: errors of what layers give that do not
+    come from above, or empty."""
 
     images: Array
     chosen: Array
@@ -53,6 +54,7 @@ class Images(NamedTuple):
     flipped: Array
     zeros: Array
     one: Array
+    added: Array
 
 
 class _Lists:
@@ -69,14 +71,14 @@ class _Lists:
 
 
 def convolutions_of(
-    parts: Parts, offsets: Sequence[int], rows: int, dtype: Any
+    parts: Parts, offsets: Sequence[int], rows: int, dtype: Any, matched: bool = False
 ) -> tuple[Convolutions, Images]:
     """Lay out the convolutions of a network for so many examples at a time, and their buffers.
 
-    offsets: where each weight begins in a model.
+    offsets: where each weight begins in a model. matched: whether errors are added to theirs.
     """
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
-    images = chosen = flipped = upper = out = lower = widest = 0
+    images = chosen = flipped = upper = out = lower = widest = added = 0
     for place, (layer, (below, height, width), pooled) in enumerate(parts.convolutions):
         c, k, edge, channels = convs[place], layer.kernel, layer.padding, layer.channels
         row, stride = (width + 2 * edge) * below, row_of.py_func(channels)
@@ -96,6 +98,7 @@ def convolutions_of(
         c[SPOTS] = height * width
         _, high, wide = parts.convolutions[place + 1][1] if place + 1 < len(convs) else parts.image
         chosen += rows * high * wide * stride * pooled
+        c[ADDED], added = added, added + rows * high * wide * stride * matched
         after = parts.convolutions[place + 1][0].padding if place + 1 < len(convs) else 0
         row = (wide + 2 * after) * channels
         c[TARGETS] = lists.add(after * (row + channels) + _grid(high, wide, row, channels))
@@ -111,7 +114,8 @@ def convolutions_of(
     )  # fmt: skip
     sizes = (images, out, upper, lower, flipped, widest)
     buffers = [aligned(size, dtype) for size in sizes]
-    return laid_out, Images(buffers[0], np.zeros(chosen, np.uint8), *buffers[1:], np.ones(1, dtype))
+    buffers[1:1] = [np.zeros(chosen, np.uint8)]
+    return laid_out, Images(*buffers, np.ones(1, dtype), aligned(added, dtype))
 
 
 def _grid(height: int, width: int, row: int, each: int) -> Array:
@@ -209,6 +213,9 @@ def learn_kernels(
             room.lower[place * stride + channels : (place + 1) * stride] = 0
         for layer in range(last, -1, -1):
             c = convs.layers[layer]
+            if len(room.added):
+                for k in range(gives(c)):
+                    room.lower[k] += room.added[c[ADDED] + b * gives(c) + k]
             if c[POOLED]:
                 unpool(c, c[CHOSEN] + b * gives(c), room)
             elif layer < last:

@@ -239,18 +239,18 @@ def write_tile(
             return new_sums
 
         whole = builder.and_(terms[1], constant(-UNROLLED))
-        sums, k = _loop(builder, sums, constant(0), whole, add, UNROLLED)
-        sums, _ = _loop(builder, sums, k, terms[1], add, 1)
+        sums, k = loop(builder, sums, constant(0), whole, add, UNROLLED)
+        sums, _ = loop(builder, sums, k, terms[1], add, 1)
         return sums
 
-    sums = run(sums, None) if runs is None else _loop(builder, sums, constant(0), runs, run, 1)[0]
+    sums = run(sums, None) if runs is None else loop(builder, sums, constant(0), runs, run, 1)[0]
     for r in range(height):
         for v in range(vectors):
             target = vector_at(out, builder.mul(constant(r), out_row), v)
             builder.store(sums[r * vectors + v], target, align=size_bytes)
 
 
-def _loop(
+def loop(
     builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
 ) -> tuple[list[Any], Any]:
     """Values after body(values, k) for k from first to end, so many a turn; and k at the end."""

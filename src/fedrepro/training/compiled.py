@@ -76,7 +76,7 @@ def written_out(network: Network, terms: Sequence[object]) -> bool:
         and all(kind in known for kind in named)
         and named.count(known[1]) <= 1
         # matching looks at activations as they are before dropout
-        and not ("matching" in named and (network.dropout or network.kind != "dense"))
+        and not ("matching" in named and (network.dropout or parts.recurrent))
     )
 
 
@@ -277,13 +277,15 @@ class CompiledTrainer:
         from fedrepro.networks.convolved import convolutions_of
         from fedrepro.networks.unrolled import recurrent_of
         from fedrepro.products.compiled import multiplier
+        from fedrepro.training.given_back import maps_of
 
         network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
         sizes, below = layers.sizes, len(layers.convolutions)
         kernels = [at[f"weight{k}"] for k in range(below)]
         body = buffers = steps().records.Nothing()
         if below:
-            body, buffers = convolutions_of(layers, kernels, rows, self.dtype)
+            matched = any(written(term) == "matching" for term in self.procedure.losses)
+            body, buffers = convolutions_of(layers, kernels, rows, self.dtype, matched)
         elif layers.recurrent:
             below = 1 + len(layers.recurrent)
             names = ("weight", "recurrent", "bias")
@@ -293,15 +295,15 @@ class CompiledTrainer:
             body, buffers = recurrent_of(layers, inner, rows, letters, every, self.dtype)
         rows *= network.predictions
         ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
-        pairs, shares = [], []
-        for term in self.procedure.losses:
-            if written(term) == "matching":
-                gaps = cast(MatchingTerm, term)
-                pairs = gaps.pairs(len(sizes))
-                shares = [
-                    2 * gaps.coefficient / (sizes[to] if gaps.reduction == "mean" else 1)
-                    for _, to in pairs
-                ]
+        pairs, shares = self._pairs()
+        given, images = (
+            steps().records.Nothing(),
+            sum(s <= len(layers.convolutions) for s, _ in pairs),
+        )
+        if images:
+            given = maps_of(
+                layers, body, pairs[:images], shares[:images], self.procedure.private, at
+            )
         tensors = [
             (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in network.shapes.items()
         ]
@@ -317,9 +319,10 @@ class CompiledTrainer:
             ends.astype(np.int64) * rows,
             rows,
             layers.biased,
-            np.array(pairs, np.int64).reshape(-1, 2),
-            np.array([at[f"match{j}_weight"] for j in range(len(pairs))], np.int64),
-            np.array(shares, np.float64),
+            np.array(pairs[images:], np.int64).reshape(-1, 2) - len(layers.convolutions),
+            np.array([at[f"match{j}_weight"] for j in range(images, len(pairs))], np.int64),
+            np.array(shares[images:], np.float64),
+            given,
             self.dtype.type(1 - network.dropout),
             np.array(entropies, np.float64).reshape(-1, 3),
             np.array(tensors if self.drawn else [], np.int64).reshape(-1, 3),
@@ -330,6 +333,21 @@ class CompiledTrainer:
             multiplier(self.dtype.name).address,
         )
         return net, buffers
+
+    def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
+        """From which activations which are given back in matching, and shares of the gaps."""
+        layers = self.layers
+        images = [math.prod(shape) for _, shape, _ in layers.convolutions]
+        sizes, pairs, shares = [*images, *layers.sizes], [], []
+        for term in self.procedure.losses:
+            if written(term) == "matching":
+                gaps = cast(MatchingTerm, term)
+                pairs = gaps.pairs(len(sizes))
+                shares = [
+                    2 * gaps.coefficient / (sizes[to] if gaps.reduction == "mean" else 1)
+                    for _, to in pairs
+                ]
+        return pairs, shares
 
     def _room(self, body: Any) -> Any:
         sizes, padded, rows = self.net.sizes.tolist(), padded_to, self.net.rows
@@ -352,8 +370,12 @@ class CompiledTrainer:
             "zeros": max(widest, across),
         }
         buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}
-        words = np.zeros(word_count, np.uint64)
-        return steps().records.Room(body, **buffers, words=words)
+        words, given = np.zeros(word_count, np.uint64), steps().records.Nothing()
+        if self.layers.convolutions and matching:
+            given = steps().given_back.room_of(
+                self.net.body, self.net.given, body, buffers["x"].size
+            )
+        return steps().records.Room(body, given, **buffers, words=words)
 
     def _model(self, keep_gradients: bool) -> Any:
         # a step of the optimiser goes through several at once: where these lie equally in their

@@ -1,0 +1,355 @@
+"""Representation matching of images in the compiled steps: what convolutions f_j give back of them.
+
+Three of four numbers of an unpooled image are zero, and more where a ReLU was. So every number that
+is not zero lays the kernel down, turned round, onto an image that lies as (H, W, C) with the edges
+that kernels reach over (`products/laid.py`). It becomes its own error, from which numbers and
+kernels are lifted. This goes image by image, which stays in the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedrepro.networks.convolved import (
+    ADDED,
+    BELOW,
+    CHANNELS,
+    CHOSEN,
+    HEIGHT,
+    IMAGE,
+    NEXT,
+    POOLED,
+    ROW,
+    TARGETS,
+    WIDTH,
+    Convolutions,
+    Images,
+    features,
+    gives,
+)
+from fedrepro.networks.layers import Shape
+from fedrepro.networks.parts import Parts
+from fedrepro.products.compiled import Array, inner, row_of
+from fedrepro.products.laid import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
+from fedrepro.products.memory import aligned
+from fedrepro.products.places import NOWHERE
+
+# What a row of `Maps.table` holds. Layer whose output is the source, and whether its pooling is
+# undone; height and width of the image that is given back, with the edges that kernels reach over.
+# Whether the target is what the affine maps are given, where it begins there or in Images.images,
+# from image to image, from row to row; its channels; side of the kernel, numbers of its row; whether
+# a ReLU follows. Rows and columns of the target that the convolution has: first, last, how much
+# further they are in it. Where begin weight and bias in the model, and the kernel in `places`.
+(SOURCE, UNPOOLED, HIGH, ALONG, OF_X, TARGET, FURTHER, BENEATH, UNITS, SIDE, WIDE, RECTIFIED, TOP,
+ BOTTOM, DOWN, LEFT, RIGHT, OVER, WEIGHT, BIAS, PLACES, FIELDS) = range(22)  # fmt: skip
+
+
+class Maps(NamedTuple):
+    """The maps f_j from images: table (J, FIELDS) and places, int64; shares (J,) of the gaps."""
+
+    table: Array
+    places: Array
+    shares: Array
+
+
+class Given(NamedTuple):
+    """Buffers. x: what the received network gives its affine maps, and as (C, H, W); its images.
+
+    laid: a kernel, a strip for each channel of the source and row; moved: its gradient. image: what
+    is given back, then its error. bias, summed: along a row of the target, and its gradient.
+    Numbers that are not zero: by place, where each list begins, where it lays, rows of laid,
+    amounts; by channel, how many, where they lay, amounts, where they are in a map. found: of one
+    place. sums: lanes.
+    """
+
+    x: Array
+    shown: Array
+    images: Images
+    laid: Array
+    moved: Array
+    image: Array
+    bias: Array
+    summed: Array
+    firsts: Array
+    corners: Array
+    which: Array
+    amounts: Array
+    counts: Array
+    seats: Array
+    own: Array
+    cells: Array
+    found: Array
+    sums: Array
+
+
+def maps_of(
+    parts: Parts,
+    convs: Convolutions,
+    pairs: Sequence[tuple[int, int]],
+    shares: Sequence[float],
+    shapes: Mapping[str, Shape],
+    offsets: Mapping[str, int],
+) -> Maps:
+    """Lay out the first maps f_j, those from images; shapes, offsets: of tensors in a model."""
+    images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
+    table, places, begun = np.zeros((len(pairs), FIELDS), np.int64), [np.zeros(0, np.int64)], 0
+    for j, (p, (source, target)) in enumerate(zip(table, pairs, strict=True)):
+        units, channels, side, _ = shapes[f"match{j}_weight"]
+        c, (_, height, width) = convs.layers[source - 1], images[target]
+        p[SOURCE], p[UNITS], p[SIDE], p[RECTIFIED] = source - 1, units, side, target > 0
+        p[OF_X] = target == len(parts.convolutions)
+        p[BENEATH], p[FURTHER] = width * units, height * width * units
+        if not p[OF_X]:
+            above, edge = convs.layers[target], parts.convolutions[target][0].padding
+            p[BENEATH], p[FURTHER] = above[ROW], above[NEXT]
+            p[TARGET] = above[IMAGE] + edge * (above[ROW] + above[BELOW])
+        p[UNPOOLED] = c[POOLED] and source > target
+        high, along = (c[HEIGHT], c[WIDTH]) if p[UNPOOLED] else images[source][1:]
+        p[HIGH], p[ALONG] = high + side - 1, along + side - 1
+        p[TOP], p[BOTTOM], p[DOWN] = _shared(high, side, height)
+        p[LEFT], p[RIGHT], p[OVER] = _shared(along, side, width)
+        p[WEIGHT], p[BIAS] = offsets[f"match{j}_weight"], offsets[f"match{j}_bias"]
+        p[PLACES], row = begun, row_of.py_func(side)
+        p[WIDE] = side * units
+        weight = np.arange(units * channels * side * row).reshape(units, channels, side, row)
+        turned = weight[..., :side].transpose(1, 2, 3, 0)[:, ::-1, ::-1]
+        places.append(turned.ravel())
+        begun += turned.size
+    return Maps(table, np.concatenate(places), np.array(shares, np.float64))
+
+
+def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
+    """Along a side, which rows of the target the convolution has: first, last, shift.
+
+    It is cut, or filled up with zeros, around its middle. A row of the target stands at row + shift
+    of the image with the edges that kernels reach over.
+    """
+    padding = side // 2
+    convolved = size + 2 * padding - side + 1
+    before = (target - convolved) // 2
+    return max(0, before), min(target, before + convolved), side - 1 - padding - before
+
+
+def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Given:
+    """Make the buffers; x: room for what the affine maps are given of all examples."""
+    dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
+    cells = numbers = laid = image = row = channels = 0
+    for p in maps.table:
+        c = convs.layers[p[SOURCE]]
+        side, divisor = int(p[SIDE]), 1 + int(c[POOLED])
+        of = int(c[HEIGHT] // divisor * (c[WIDTH] // divisor))
+        cells, numbers = max(cells, of), max(numbers, of * int(c[CHANNELS]))
+        laid = max(laid, int(c[CHANNELS]) * side * -(-int(p[WIDE]) // lanes) * lanes)
+        edges = int(p[HIGH] * p[ALONG] * p[UNITS])
+        image, row = max(image, edges), max(row, int((p[RIGHT] - p[LEFT]) * p[UNITS]))
+        channels = max(channels, int(c[CHANNELS]))
+
+    def floats(size: int) -> Array:
+        return aligned(size, dtype)
+
+    def whole(size: int) -> Array:
+        return np.zeros(size, np.int64)
+
+    theirs = images._replace(images=floats(images.images.size), chosen=np.zeros_like(images.chosen))
+    return Given(
+        floats(x), floats(x), theirs, floats(laid), floats(laid), floats(image + lanes),
+        floats(row), floats(row), whole(4 * cells + 1), whole(4 * cells), whole(numbers),
+        floats(numbers), whole(channels), whole(numbers), floats(numbers), whole(numbers),
+        whole((NOWHERE + 1) * channels), floats(cells * lanes),
+    )  # fmt: skip
+
+
+@inner
+def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, room: Given) -> None:
+    """Write what another network gives its affine maps of the same images to room.x and shown."""
+    known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
+    room.images.images[:known] = mine.images[:known]
+    features(convs, weights, rows, room.images, room.x)
+    channels = top[CHANNELS]
+    spots = gives(top) // row_of(channels)
+    for b in range(rows):
+        at = b * spots * channels
+        for place in range(spots):
+            for k in range(channels):
+                room.shown[at + k * spots + place] = room.x[at + place * channels + k]
+
+
+@inner
+def give_back(
+    convs: Convolutions, maps: Maps, weights: Array, to: Array, add: bool, rows: int, step: float,
+    mine: Images, x: Array, room: Given,
+) -> None:  # fmt: skip
+    """Write errors of activations to mine.added, and what all maps learn where they are in `to`.
+
+    x: what the trained network gives its affine maps.
+    """
+    for j in range(len(maps.table)):
+        p = maps.table[j]
+        c = convs.layers[p[SOURCE]]
+        begin(maps, c, p, weights, room)
+        for b in range(rows):
+            count = sort(convs, c, p, b, mine, x, room)
+            lay_down(p, count, room)
+            gap(p, b, room.image.dtype.type(step * maps.shares[j]), room)
+            lift_up(c, p, mine.added, c[ADDED] + b * gives(c), room)
+        learn_map(maps, c, p, to, add, room)
+
+
+@inner
+def strip(p: Array, lanes: int) -> int:
+    """Numbers from strip to strip of a kernel that is laid down."""
+    return -(-p[WIDE] // lanes) * lanes
+
+
+@inner
+def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Given) -> None:
+    """Turn the kernel round; nothing has been learnt."""
+    long = strip(p, LANE_BYTES // room.image.itemsize)
+    for s in range(c[CHANNELS] * p[SIDE]):
+        for i in range(p[WIDE]):
+            place = maps.places[p[PLACES] + s * p[WIDE] + i]
+            room.laid[s * long + i] = weights[p[WEIGHT] + place]
+        room.laid[s * long + p[WIDE] : (s + 1) * long] = 0
+    room.moved[: c[CHANNELS] * p[SIDE] * long] = 0
+    room.summed[:] = 0
+    for i in range((p[RIGHT] - p[LEFT]) * p[UNITS]):
+        room.bias[i] = weights[p[BIAS] + i % p[UNITS]]
+
+
+@inner
+def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Given) -> None:
+    """Write, or add, what a map learns of its weight and bias."""
+    long, nothing = strip(p, LANE_BYTES // room.image.itemsize), to.dtype.type(0)
+    for s in range(c[CHANNELS] * p[SIDE]):
+        for i in range(p[WIDE]):
+            at = p[WEIGHT] + maps.places[p[PLACES] + s * p[WIDE] + i]
+            to[at] = (to[at] if add else nothing) + room.moved[s * long + i]
+    for i in range((p[RIGHT] - p[LEFT]) * p[UNITS]):
+        at = p[BIAS] + i % p[UNITS]
+        to[at] = (to[at] if add or i >= p[UNITS] else nothing) + room.summed[i]
+
+
+@inner
+def sort(
+    convs: Convolutions, c: Array, p: Array, b: int, mine: Images, x: Array, room: Given
+) -> int:
+    """List the numbers of a source that are not zero, by place and by channel; returns places."""
+    channels, side, units = c[CHANNELS], p[SIDE], p[UNITS]
+    stride, across, pooled = row_of(channels), p[ALONG], p[UNPOOLED]
+    height, width = c[HEIGHT] // (1 + c[POOLED]), c[WIDTH] // (1 + c[POOLED])
+    cells, noted, last = height * width, c[CHOSEN] + b * gives(c), len(convs.layers) - 1
+    values, begins = x, b * cells * channels
+    if p[SOURCE] < last:
+        above = convs.layers[p[SOURCE] + 1]
+        values, begins = mine.images, above[IMAGE] + b * above[NEXT]
+    count = np.zeros(NOWHERE + 1, np.int64)
+    room.counts[:channels] = 0
+    n = r = 0
+    for j in range(width):
+        for i in range(height):  # down, as what is laid down then lies apart
+            place = i * width + j
+            at = begins + convs.lists[c[TARGETS] + place]
+            count[:] = 0
+            for k in range(channels):
+                spot = NOWHERE if values[at + k] == 0 else 0
+                if pooled:
+                    spot = mine.chosen[noted + place * stride + k]
+                room.found[spot * channels + count[spot]] = k
+                count[spot] += 1
+            for spot in range(NOWHERE):
+                if count[spot] == 0:
+                    continue
+                corner = (i * across + j) * units
+                if pooled:
+                    corner += (i * across + j + spot // 2 * across + spot % 2) * units
+                room.firsts[r], room.corners[r] = n, corner
+                r += 1
+                for m in range(count[spot]):
+                    k = room.found[spot * channels + m]
+                    value, q = values[at + k], k * cells + room.counts[k]
+                    room.which[n], room.amounts[n] = k * side, value
+                    room.seats[q], room.own[q] = corner, value
+                    room.cells[q] = place * stride + k
+                    room.counts[k] += 1
+                    n += 1
+    room.firsts[r] = n
+    long = strip(p, LANE_BYTES // room.image.itemsize)
+    for m in range(n):
+        room.which[m] *= long
+    return r
+
+
+@inner
+def lay_down(p: Array, count: int, room: Given) -> None:
+    """room.image: the sum of what all numbers lay down."""
+    lanes, side = LANE_BYTES // room.image.itemsize, p[SIDE]
+    long, row = strip(p, lanes), p[ALONG] * p[UNITS]
+    room.image[: p[HIGH] * row] = 0
+    dy, vectors = 0, long // lanes
+    while dy < side:
+        rows = min(STRIPS, side - dy) if vectors == 1 else 1
+        first, tiles = 0, -(-vectors // VECTORS)
+        while first < vectors:
+            wide = -(-(vectors - first) // tiles)
+            kind, at = wide if rows == 1 else VECTORS + rows - 1, first * lanes
+            for r in range(count):
+                lay(kind, (room.image, room.corners[r] + dy * row + at, row),
+                    (room.laid, dy * long + at, long), room.which, room.amounts,
+                    (room.firsts[r], room.firsts[r + 1]))  # fmt: skip
+            first += wide
+            tiles -= 1
+        dy += rows
+
+
+@inner
+def gap(p: Array, b: int, each: Any, room: Given) -> None:
+    """room.image becomes its error, (back - theirs) · each, zero below a ReLU and at its edges."""
+    side, units = p[SIDE], p[UNITS]
+    row, nothing = p[ALONG] * units, room.image.dtype.type(0)
+    left, long, rectified = (p[LEFT] + p[OVER]) * units, (p[RIGHT] - p[LEFT]) * units, p[RECTIFIED]
+    values = room.x if p[OF_X] else room.images.images
+    bias, summed = room.bias[:long], room.summed[:long]
+    for i in range(p[HIGH]):
+        line, y = room.image[i * row : (i + 1) * row], i - p[DOWN]
+        if not p[TOP] <= y < p[BOTTOM]:
+            line[:] = 0
+            continue
+        at = p[TARGET] + b * p[FURTHER] + y * p[BENEATH] + p[LEFT] * units
+        line[:left], line[left + long :] = 0, 0
+        back, theirs = line[left : left + long], values[at : at + long]
+        for t in range(long):
+            value = back[t] + bias[t]
+            error = (value - theirs[t]) * each
+            error = nothing if rectified and value <= 0 else error
+            back[t] = error
+            summed[t] += error
+
+
+@inner
+def lift_up(c: Array, p: Array, added: Array, to: int, room: Given) -> None:
+    """Errors of the numbers of a source, and what its kernel learns, added to room.moved."""
+    lanes, side, channels = LANE_BYTES // room.image.itemsize, p[SIDE], c[CHANNELS]
+    long, row = strip(p, lanes), p[ALONG] * p[UNITS]
+    cells, vectors = gives(c) // row_of(channels), long // lanes
+    added[to : to + gives(c)] = 0
+    for k in range(channels):
+        begins, n = k * cells, room.counts[k]
+        room.sums[: n * lanes] = 0
+        dy = 0
+        while dy < side:
+            rows = min(STRIPS, side - dy) if vectors == 1 else 1
+            first, tiles = 0, -(-vectors // VECTORS)
+            while first < vectors:
+                wide = -(-(vectors - first) // tiles)
+                kind, at = wide if rows == 1 else VECTORS + rows - 1, first * lanes
+                lift(kind, (room.image, dy * row + at, row),
+                     (room.laid, (k * side + dy) * long + at, long), room.moved, room.seats,
+                     room.own, room.sums, (begins, begins + n))  # fmt: skip
+                first += wide
+                tiles -= 1
+            dy += rows
+        for m in range(n):
+            added[to + room.cells[begins + m]] = total(room.sums, m * lanes)
