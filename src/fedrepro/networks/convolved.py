@@ -114,8 +114,8 @@ def convolutions_of(
     )  # fmt: skip
     sizes = (images, out, upper, lower, flipped, widest)
     buffers = [aligned(size, dtype) for size in sizes]
-    buffers[1:1] = [np.zeros(chosen, np.uint8)]
-    return laid_out, Images(*buffers, np.ones(1, dtype), aligned(added, dtype))
+    chosen_of, last = np.zeros(chosen, np.uint8), (np.ones(1, dtype), aligned(added, dtype))
+    return laid_out, Images(buffers[0], chosen_of, *buffers[1:], *last)
 
 
 def _grid(height: int, width: int, row: int, each: int) -> Array:

@@ -8,6 +8,7 @@ lanes, each such a chain, added up in one order. So the bits are the same on eve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -19,15 +20,15 @@ from fedrepro.products.compiled import VECTOR, WIDE, by_height, loop
 
 cgutils: Any = untyped
 LANE_BYTES = VECTOR // 8
-# vectors of a row, or rows of one vector, that the registers hold; where a row is cut may depend on
-# the processor, which rows go together may not
-VECTORS = 10 if WIDE else 5
-STRIPS = 5
+# Vectors of a row, or rows of one vector, that a tile has at most. As tiles overlap from number to
+# number, the order of sums depends on these; on how many the registers hold at a time it does not.
+VECTORS, STRIPS = 10, 5
+HELD = 10 if WIDE else 5
 CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile:
-    """The vectors of a tile: `kind` of them in a row, or above VECTORS in rows of one vector."""
+    """Writes what is done with the vectors of a tile."""
 
     def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
         self.context, self.builder, self.index = context, builder, index
@@ -58,13 +59,27 @@ class _Tile:
         zeros = ir.Constant(ir.VectorType(word, self.lanes), [0] * self.lanes)
         return self.builder.shuffle_vector(lane, nowhere, zeros)
 
-    def pointers(self, first: Any, kind: int, apart: Any) -> list[Any]:
-        """Of the vectors of a tile that begins there."""
+    def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
+        """Write the code of all kinds of tiles, and a switch between them."""
+
+        def whole(case: int) -> None:
+            for part in self.parts(case):
+                one(case, part)
+
+        by_height(self.builder, kind, CASES, whole)
+
+    def parts(self, kind: int) -> list[range]:
+        """Numbers of the vectors of a tile, as many at a time as the registers hold."""
+        count = kind if kind <= VECTORS else kind - VECTORS + 1
+        each = -(-count // -(-count // HELD))
+        return [range(first, min(first + each, count)) for first in range(0, count, each)]
+
+    def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
+        """Of these vectors of a tile that begins there."""
         if kind <= VECTORS:
-            starts = [ir.Constant(self.index, v * self.lanes) for v in range(kind)]
+            starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
-            rows = range(kind - VECTORS + 1)
-            starts = [self.builder.mul(ir.Constant(self.index, r), apart) for r in rows]
+            starts = [self.builder.mul(ir.Constant(self.index, r), apart) for r in part]
         to = self.vector.as_pointer()
         return [self.builder.bitcast(self.builder.gep(first, [at]), to) for at in starts]
 
@@ -79,7 +94,8 @@ class _Tile:
 def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
     """image += sum_m amounts[m] · laid[which[m]:], m from part[0] to part[1], for a tile.
 
-    kind: see `tile_of`. image, laid: (array, at, from row to row of the tile).
+    kind: so many vectors of a row; or, above VECTORS, rows of one vector, one more than exceed it.
+    image, laid: (array, at, from row to row of the tile).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -94,19 +110,19 @@ def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any
         zero = ir.Constant(at.type, 0)
         which, amounts = tile.data(kinds[3], which, zero), tile.data(kinds[4], amounts, zero)
 
-        def write(case: int) -> None:
-            targets = tile.pointers(onto, case, apart)
+        def write(case: int, some: range) -> None:
+            targets = tile.pointers(onto, case, apart, some)
 
             def add(sums: list[Any], m: Any) -> list[Any]:
                 row = builder.gep(rows, [builder.load(builder.gep(which, [m]))])
                 amount = tile.spread(builder.gep(amounts, [m]))
-                values = tile.load(tile.pointers(row, case, below))
+                values = tile.load(tile.pointers(row, case, below, some))
                 return [tile.fma(amount, v, s) for v, s in zip(values, sums, strict=True)]
 
             sums, _ = loop(builder, tile.load(targets), first, end, add, 1)
             tile.store(sums, targets)
 
-        by_height(builder, kind, CASES, write)
+        tile.write(kind, write)
         return context.get_dummy_value()
 
     return types.void(types.intp, image, laid, which, amounts, part), generate
@@ -117,21 +133,20 @@ lay: Any = intrinsic(_lay)
 
 def _lift(
     typing: Any, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
-    sums: Any, part: Any,
+    sums: Any, count: Any,
 ) -> Any:  # fmt: skip
     """The gradients of `lay` for one row of `laid`, of a tile: of it, added to moved; of amounts,
-    whose lanes are added to sums, from 0 on.
+    whose lanes are added to sums. count: of amounts.
 
     errors: (array, at, from row to row of the tile), from which tile m begins seats[m] further.
-    laid, moved: arrays, and in the first where both begin and the stride. part: as of `lay`.
+    laid, moved: arrays, and with the first where both begin and the stride.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind, errors, laid, moved, seats, amounts, totals, part = arguments
+        kind, errors, laid, moved, seats, amounts, totals, count = arguments
         kinds = signature.args
         errors, at, apart = cgutils.unpack_tuple(builder, errors)
         laid, under, below = cgutils.unpack_tuple(builder, laid)
-        first, end = cgutils.unpack_tuple(builder, part)
         tile = _Tile(context, builder, kinds[1][0].dtype, at.type)
         image = tile.data(kinds[1][0], errors, at)
         row, target = tile.data(kinds[2][0], laid, under), tile.data(kinds[3], moved, under)
@@ -139,30 +154,30 @@ def _lift(
         seats, amounts = tile.data(kinds[4], seats, zero), tile.data(kinds[5], amounts, zero)
         totals = tile.data(kinds[6], totals, zero)
 
-        def write(case: int) -> None:
-            weights = tile.load(tile.pointers(row, case, below))
-            targets = tile.pointers(target, case, below)
+        def write(case: int, some: range) -> None:
+            weights = tile.load(tile.pointers(row, case, below, some))
+            targets = tile.pointers(target, case, below, some)
 
             def add(moves: list[Any], m: Any) -> list[Any]:
                 seat = builder.gep(image, [builder.load(builder.gep(seats, [m]))])
                 amount = tile.spread(builder.gep(amounts, [m]))
-                lanes = builder.mul(builder.sub(m, first), ir.Constant(m.type, tile.lanes))
+                lanes = builder.mul(m, ir.Constant(m.type, tile.lanes))
                 place = [builder.bitcast(builder.gep(totals, [lanes]), tile.vector.as_pointer())]
                 (total,) = tile.load(place)
-                values = tile.load(tile.pointers(seat, case, apart))
+                values = tile.load(tile.pointers(seat, case, apart, some))
                 for value, weight in zip(values, weights, strict=True):
                     total = tile.fma(value, weight, total)
                 tile.store([total], place)
                 return [tile.fma(amount, v, g) for v, g in zip(values, moves, strict=True)]
 
-            moves, _ = loop(builder, tile.load(targets), first, end, add, 1)
+            moves, _ = loop(builder, tile.load(targets), zero, count, add, 1)
             tile.store(moves, targets)
 
-        by_height(builder, kind, CASES, write)
+        tile.write(kind, write)
         return context.get_dummy_value()
 
     return (
-        types.void(types.intp, errors, laid, moved, seats, amounts, sums, part),
+        types.void(types.intp, errors, laid, moved, seats, amounts, sums, count),
         generate,
     )
 

@@ -37,14 +37,19 @@ from fedrepro.products.laid import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
 from fedrepro.products.memory import aligned
 from fedrepro.products.places import NOWHERE
 
-# What a row of `Maps.table` holds. Layer whose output is the source, and whether its pooling is
-# undone; height and width of the image that is given back, with the edges that kernels reach over.
-# Whether the target is what the affine maps are given, where it begins there or in Images.images,
-# from image to image, from row to row; its channels; side of the kernel, numbers of its row; whether
-# a ReLU follows. Rows and columns of the target that the convolution has: first, last, how much
-# further they are in it. Where begin weight and bias in the model, and the kernel in `places`.
-(SOURCE, UNPOOLED, HIGH, ALONG, OF_X, TARGET, FURTHER, BENEATH, UNITS, SIDE, WIDE, RECTIFIED, TOP,
- BOTTOM, DOWN, LEFT, RIGHT, OVER, WEIGHT, BIAS, PLACES, FIELDS) = range(22)  # fmt: skip
+# What a row of `Maps.table` holds. Layer whose output is the source, its height and width, whether
+# its pooling is undone; height and width of the image that is given back, with the edges that
+# kernels reach over. Whether the target is what the affine maps are given, where it begins there or
+# in Images.images, from image to image, from row to row; its channels; side of the kernel, numbers
+# of a row of it; whether a ReLU follows. Rows and columns of the target that the convolution has:
+# first, last, how much further they are in it. Where begin weight and bias in the model, and the
+# kernel in `places`.
+(SOURCE, DOWNWARDS, ACROSS, UNPOOLED, HIGH, ALONG, OF_X, TARGET, FURTHER, BENEATH, UNITS, SIDE,
+ WIDE, RECTIFIED, TOP, BOTTOM, DOWN, LEFT, RIGHT, OVER, WEIGHT, BIAS, PLACES,
+ FIELDS) = range(24)  # fmt: skip
+
+
+PLAIN = np.uint64  # an index of this type is not looked at for whether it counts from the end
 
 
 class Maps(NamedTuple):
@@ -60,9 +65,8 @@ class Given(NamedTuple):
 
     laid: a kernel, a strip for each channel of the source and row; moved: its gradient. image: what
     is given back, then its error. bias, summed: along a row of the target, and its gradient.
-    Numbers that are not zero: by place, where each list begins, where it lays, rows of laid,
-    amounts; by channel, how many, where they lay, amounts, where they are in a map. found: of one
-    place. sums: lanes.
+    Numbers that are not zero: by place, where each list begins and ends, where it lays, rows of
+    laid, amounts; of a channel, where they lay, amounts, where they are in a map. sums: lanes.
     """
 
     x: Array
@@ -74,14 +78,13 @@ class Given(NamedTuple):
     bias: Array
     summed: Array
     firsts: Array
+    ends: Array
     corners: Array
     which: Array
     amounts: Array
-    counts: Array
     seats: Array
     own: Array
     cells: Array
-    found: Array
     sums: Array
 
 
@@ -106,6 +109,7 @@ def maps_of(
             above, edge = convs.layers[target], parts.convolutions[target][0].padding
             p[BENEATH], p[FURTHER] = above[ROW], above[NEXT]
             p[TARGET] = above[IMAGE] + edge * (above[ROW] + above[BELOW])
+        p[DOWNWARDS], p[ACROSS] = images[source][1:]
         p[UNPOOLED] = c[POOLED] and source > target
         high, along = (c[HEIGHT], c[WIDTH]) if p[UNPOOLED] else images[source][1:]
         p[HIGH], p[ALONG] = high + side - 1, along + side - 1
@@ -136,16 +140,15 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Given:
     """Make the buffers; x: room for what the affine maps are given of all examples."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
-    cells = numbers = laid = image = row = channels = 0
+    cells = listed = laid = image = row = 0
     for p in maps.table:
         c = convs.layers[p[SOURCE]]
-        side, divisor = int(p[SIDE]), 1 + int(c[POOLED])
-        of = int(c[HEIGHT] // divisor * (c[WIDTH] // divisor))
-        cells, numbers = max(cells, of), max(numbers, of * int(c[CHANNELS]))
+        side, of = int(p[SIDE]), int(p[DOWNWARDS] * p[ACROSS])
+        spots = NOWHERE if p[UNPOOLED] else 1
+        cells, listed = max(cells, of), max(listed, (of * spots + 1) * int(c[CHANNELS]))
         laid = max(laid, int(c[CHANNELS]) * side * -(-int(p[WIDE]) // lanes) * lanes)
         edges = int(p[HIGH] * p[ALONG] * p[UNITS])
         image, row = max(image, edges), max(row, int((p[RIGHT] - p[LEFT]) * p[UNITS]))
-        channels = max(channels, int(c[CHANNELS]))
 
     def floats(size: int) -> Array:
         return aligned(size, dtype)
@@ -155,10 +158,12 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Given:
 
     theirs = images._replace(images=floats(images.images.size), chosen=np.zeros_like(images.chosen))
     return Given(
-        floats(x), floats(x), theirs, floats(laid), floats(laid), floats(image + lanes),
-        floats(row), floats(row), whole(4 * cells + 1), whole(4 * cells), whole(numbers),
-        floats(numbers), whole(channels), whole(numbers), floats(numbers), whole(numbers),
-        whole((NOWHERE + 1) * channels), floats(cells * lanes),
+        x=floats(x), shown=floats(x), images=theirs, laid=floats(laid), moved=floats(laid),
+        image=floats(image + lanes), bias=floats(row), summed=floats(row),
+        firsts=whole(NOWHERE * cells), ends=whole(NOWHERE * cells),
+        corners=whole(NOWHERE * cells), which=whole(listed), amounts=floats(listed),
+        seats=whole(cells + 1), own=floats(cells + 1), cells=whole(cells + 1),
+        sums=floats(cells * lanes),
     )  # fmt: skip
 
 
@@ -191,15 +196,16 @@ def give_back(
         c = convs.layers[p[SOURCE]]
         begin(maps, c, p, weights, room)
         for b in range(rows):
-            count = sort(convs, c, p, b, mine, x, room)
+            source = source_of(convs, p, b, mine, x)
+            count = sort(convs, p, mine, source, room)
             lay_down(p, count, room)
             gap(p, b, room.image.dtype.type(step * maps.shares[j]), room)
-            lift_up(c, p, mine.added, c[ADDED] + b * gives(c), room)
+            lift_up(convs, p, mine, source, c[ADDED] + b * gives(c), room)
         learn_map(maps, c, p, to, add, room)
 
 
 @inner
-def strip(p: Array, lanes: int) -> int:
+def strip(p: Array, lanes: int) -> Any:
     """Numbers from strip to strip of a kernel that is laid down."""
     return -(-p[WIDE] // lanes) * lanes
 
@@ -233,53 +239,75 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Given)
 
 
 @inner
-def sort(
-    convs: Convolutions, c: Array, p: Array, b: int, mine: Images, x: Array, room: Given
-) -> int:
-    """List the numbers of a source that are not zero, by place and by channel; returns places."""
-    channels, side, units = c[CHANNELS], p[SIDE], p[UNITS]
-    stride, across, pooled = row_of(channels), p[ALONG], p[UNPOOLED]
-    height, width = c[HEIGHT] // (1 + c[POOLED]), c[WIDTH] // (1 + c[POOLED])
-    cells, noted, last = height * width, c[CHOSEN] + b * gives(c), len(convs.layers) - 1
-    values, begins = x, b * cells * channels
-    if p[SOURCE] < last:
+def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
+    """The array that has a source of an example; where it begins there, and its pooling's notes."""
+    c = convs.layers[p[SOURCE]]
+    noted = c[CHOSEN] + b * gives(c)
+    if p[SOURCE] + 1 < len(convs.layers):
         above = convs.layers[p[SOURCE] + 1]
-        values, begins = mine.images, above[IMAGE] + b * above[NEXT]
-    count = np.zeros(NOWHERE + 1, np.int64)
-    room.counts[:channels] = 0
-    n = r = 0
-    for j in range(width):
-        for i in range(height):  # down, as what is laid down then lies apart
-            place = i * width + j
-            at = begins + convs.lists[c[TARGETS] + place]
-            count[:] = 0
+        return mine.images, above[IMAGE] + b * above[NEXT], noted
+    return x, b * (gives(c) // row_of(c[CHANNELS])) * c[CHANNELS], noted
+
+
+@inner
+def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: Given) -> int:
+    """List the numbers of a source that are not zero, place by place; returns how many places."""
+    (values, begins, noted), c = source, convs.layers[p[SOURCE]]
+    channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
+    kernel = p[SIDE] * strip(p, LANE_BYTES // room.image.itemsize)
+    ends, r = np.empty(NOWHERE + 1, np.int64), 0
+    for j in range(p[ACROSS]):
+        for i in range(p[DOWNWARDS]):  # down, as what is laid down then lies apart
+            place = i * p[ACROSS] + j
+            at, first = begins + convs.lists[c[TARGETS] + place], place * spots * channels
+            for spot in range(spots):
+                ends[spot] = first + spot * channels
+            ends[NOWHERE] = p[DOWNWARDS] * p[ACROSS] * spots * channels  # where nothing is read
+            chosen = mine.chosen[noted + place * stride :]
             for k in range(channels):
-                spot = NOWHERE if values[at + k] == 0 else 0
-                if pooled:
-                    spot = mine.chosen[noted + place * stride + k]
-                room.found[spot * channels + count[spot]] = k
-                count[spot] += 1
-            for spot in range(NOWHERE):
-                if count[spot] == 0:
-                    continue
-                corner = (i * across + j) * units
-                if pooled:
-                    corner += (i * across + j + spot // 2 * across + spot % 2) * units
-                room.firsts[r], room.corners[r] = n, corner
-                r += 1
-                for m in range(count[spot]):
-                    k = room.found[spot * channels + m]
-                    value, q = values[at + k], k * cells + room.counts[k]
-                    room.which[n], room.amounts[n] = k * side, value
-                    room.seats[q], room.own[q] = corner, value
-                    room.cells[q] = place * stride + k
-                    room.counts[k] += 1
-                    n += 1
-    room.firsts[r] = n
-    long = strip(p, LANE_BYTES // room.image.itemsize)
-    for m in range(n):
-        room.which[m] *= long
+                value = values[PLAIN(at + k)]
+                where = PLAIN(chosen[k]) if spots > 1 else PLAIN(NOWHERE * (value == 0))
+                end = ends[where]
+                room.which[PLAIN(end)], room.amounts[PLAIN(end)] = k * kernel, value
+                ends[where] = end + 1
+            for spot in range(spots):
+                if ends[spot] > first + spot * channels:
+                    room.firsts[r], room.ends[r] = first + spot * channels, ends[spot]
+                    room.corners[r] = corner(p, i, j, spot)
+                    r += 1
     return r
+
+
+@inner
+def corner(p: Array, i: int, j: int, spot: int) -> Any:
+    """Where in the image a number of a source lays the kernel down."""
+    if p[UNPOOLED]:
+        i, j = 2 * i + spot // 2, 2 * j + spot % 2
+    return (i * p[ALONG] + j) * p[UNITS]
+
+
+@inner
+def of_channel(
+    convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: Given
+) -> int:
+    """List the numbers of a channel that are not zero; returns how many they are."""
+    (values, begins, noted), c = source, convs.layers[p[SOURCE]]
+    stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
+    channels = c[CHANNELS]
+    down, right, across = corner(p, 0, 0, 2), corner(p, 0, 0, 1), p[ACROSS]
+    for i in range(p[DOWNWARDS]):
+        row = corner(p, i, 0, 0)
+        step = corner(p, 0, 1, 0)
+        begin = begins + convs.lists[c[TARGETS] + i * across] + k
+        for j in range(across):
+            cell, at = (i * across + j) * stride + k, PLAIN(n)
+            value, seat = values[PLAIN(begin + j * channels)], row + j * step
+            if pooled:
+                spot = np.int64(chosen[PLAIN(cell)])
+                seat += (spot >> 1) * down + (spot & 1) * right
+            room.seats[at], room.own[at], room.cells[at] = seat, value, cell
+            n += value != 0
+    return n
 
 
 @inner
@@ -298,7 +326,7 @@ def lay_down(p: Array, count: int, room: Given) -> None:
             for r in range(count):
                 lay(kind, (room.image, room.corners[r] + dy * row + at, row),
                     (room.laid, dy * long + at, long), room.which, room.amounts,
-                    (room.firsts[r], room.firsts[r + 1]))  # fmt: skip
+                    (room.firsts[r], room.ends[r]))  # fmt: skip
             first += wide
             tiles -= 1
         dy += rows
@@ -307,7 +335,7 @@ def lay_down(p: Array, count: int, room: Given) -> None:
 @inner
 def gap(p: Array, b: int, each: Any, room: Given) -> None:
     """room.image becomes its error, (back - theirs) · each, zero below a ReLU and at its edges."""
-    side, units = p[SIDE], p[UNITS]
+    units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
     left, long, rectified = (p[LEFT] + p[OVER]) * units, (p[RIGHT] - p[LEFT]) * units, p[RECTIFIED]
     values = room.x if p[OF_X] else room.images.images
@@ -329,14 +357,14 @@ def gap(p: Array, b: int, each: Any, room: Given) -> None:
 
 
 @inner
-def lift_up(c: Array, p: Array, added: Array, to: int, room: Given) -> None:
+def lift_up(convs: Convolutions, p: Array, mine: Images, source: Any, to: int, room: Given) -> None:
     """Errors of the numbers of a source, and what its kernel learns, added to room.moved."""
-    lanes, side, channels = LANE_BYTES // room.image.itemsize, p[SIDE], c[CHANNELS]
+    c, lanes, side = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize, p[SIDE]
     long, row = strip(p, lanes), p[ALONG] * p[UNITS]
-    cells, vectors = gives(c) // row_of(channels), long // lanes
-    added[to : to + gives(c)] = 0
-    for k in range(channels):
-        begins, n = k * cells, room.counts[k]
+    vectors = long // lanes
+    mine.added[to : to + gives(c)] = 0
+    for k in range(c[CHANNELS]):
+        n = of_channel(convs, p, k, mine, source, room)
         room.sums[: n * lanes] = 0
         dy = 0
         while dy < side:
@@ -347,9 +375,9 @@ def lift_up(c: Array, p: Array, added: Array, to: int, room: Given) -> None:
                 kind, at = wide if rows == 1 else VECTORS + rows - 1, first * lanes
                 lift(kind, (room.image, dy * row + at, row),
                      (room.laid, (k * side + dy) * long + at, long), room.moved, room.seats,
-                     room.own, room.sums, (begins, begins + n))  # fmt: skip
+                     room.own, room.sums, n)  # fmt: skip
                 first += wide
                 tiles -= 1
             dy += rows
         for m in range(n):
-            added[to + room.cells[begins + m]] = total(room.sums, m * lanes)
+            mine.added[to + room.cells[m]] = total(room.sums, m * lanes)
