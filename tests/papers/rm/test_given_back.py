@@ -33,7 +33,7 @@ NETWORKS = {
     "lenet": ("cnn+bias~false+channels~6@16+hidden~12@9+padding~valid", (1, 28, 28)),
     "no hidden layer": (
         "cnn+channels~5@7@9+hidden~none+kernel~3+padding~valid+pools~2",
-        (3, 17, 21),
+        (3, 22, 25),
     ),
     "even kernel": ("cnn+channels~5@9+hidden~20+kernel~4", (2, 17, 13)),
     "wide": ("cnn+channels~40@12+hidden~20", (1, 10, 10)),
@@ -46,14 +46,14 @@ TERMS = {
 }
 
 
-def gap(name, terms, dtype=torch.float64, **values):
+def gap(name, terms, dtype=torch.float64, training="sgd", **values):
     """The largest difference of tensors, between the compiled steps and automatic gradients."""
     token, shape = NETWORKS[name]
     net = network_of(parse_token("model", token), shape, CLASSES)
     rng, kind = np.random.default_rng(0), str(dtype).removeprefix("torch.")
     inputs = torch.from_numpy(rng.random((EXAMPLES, int(np.prod(shape))))).to(dtype)
     examples = Examples(inputs, torch.from_numpy(rng.integers(0, CLASSES, EXAMPLES)))
-    given = procedure(**{"lr": 0.02, "batch_size": 7, "epochs": 2} | values)
+    given = procedure(training, **{"lr": 0.02, "batch_size": 7, "epochs": 2} | values)
     drawn = net.initial(Rng(0), 0.1, 0.1, "fan_in")
     start = {key: (v + rng.normal(0, 0.02, v.shape))[None] for key, v in drawn.items()}
     private = {
@@ -67,7 +67,7 @@ def gap(name, terms, dtype=torch.float64, **values):
         train(net, examples, tasks, given, start, terms=terms, private=own, path=path)
         for path in ("compiled", "loop")
     )
-    assert all(np.abs(ours.private[key] - own[key]).max() > 1e-5 for key in own)
+    assert all((ours.private[key] != own[key]).any() for key in own)
     assert np.abs(ours.loss - automatic.loss).max() < (1e-12 if kind == "float64" else 1e-5)
     tensors = automatic.tensors | automatic.private
     found = ours.tensors | ours.private
@@ -82,13 +82,13 @@ def test_it_is_as_differentiated_automatically(name, term):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_in_single_precision_it_is_close(name):
-    assert gap(name, [TERMS["above"]], torch.float32) < 1e-5
+    assert gap(name, [TERMS["above"]], torch.float32) < 3e-5
 
 
 @pytest.mark.parametrize(
     "values",
     [
-        {"optimiser": "adam", "lr": 1e-3, "l2": 0.01},
+        {"training": "adam", "lr": 1e-3, "l2": 0.01},
         {"momentum": 0.5},
         {"batch_size": None, "epochs": 3},
         {"batch_size": 1, "epochs": 1},
@@ -102,7 +102,9 @@ def test_with_other_terms_and_descents(name, values):
 def test_images_are_matched_by_compiled_steps():
     token, shape = NETWORKS["cifar"]
     net = network_of(parse_token("model", token), shape, CLASSES)
-    dropped = network_of(parse_token("model", "cnn+channels~8@16+dropout~0.5+hidden~33"), shape, CLASSES)
+    dropped = network_of(
+        parse_token("model", "cnn+channels~8@16+dropout~0.5+hidden~33"), shape, CLASSES
+    )
     assert chosen(net, "cpu", (Entropy(), TERMS["above"])) == "compiled"
     assert chosen(net, "cuda", (TERMS["above"],)) != "compiled"
     assert chosen(dropped, "cpu", (TERMS["above"],)) == "loop"
