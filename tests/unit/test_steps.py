@@ -23,7 +23,7 @@ from fedrepro.networks.predict import network_of
 from fedrepro.products import compiled, processor
 from fedrepro.training.compiled import CompiledTrainer
 from fedrepro.training.examples import Examples
-from fedrepro.training.flat import LINE, PAGE
+from fedrepro.products.memory import LINE, PAGE
 from fedrepro.training.procedure import Procedure
 from fedrepro.training.settings import settings_of
 
