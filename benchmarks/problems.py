@@ -113,7 +113,7 @@ OWN_WORKLOADS = {
         },
         clients=10,
         examples=640,
-        targets={"without matching": 2.2},
+        targets={"without matching": 2.0},
     ),
 }
 

@@ -25,9 +25,11 @@ from fedrepro.products.places import given_back, largest, multiplier_at, product
 # turned round, its inputs; numbers of one of these and of a row of it; what its pooling chose; its
 # errors, of these the first inside the zeros, and how wide they are with them. Where its lists
 # begin: starts of windows, numbers of a window, windows of errors and how many, and where its
-# values go. Whether errors for its inputs are computed for each window and then added up.
+# values go. Whether errors for its inputs are computed for each window and then added up. Where
+# begin errors that are added to those of what it gives.
 (HEIGHT, WIDTH, CHANNELS, BELOW, KERNEL, POOLED, WEIGHT, FLIPPED, IMAGE, NEXT, ROW, CHOSEN, UPPER,
- INSIDE, ACROSS, WINDOWS, WINDOW, BACK, SPOTS, TARGETS, ADDED, FIELDS) = range(22)  # fmt: skip
+ INSIDE, ACROSS, WINDOWS, WINDOW, BACK, SPOTS, TARGETS, ADDED, EXTRA,
+ FIELDS) = range(23)  # fmt: skip
 
 
 class Convolutions(NamedTuple):
@@ -44,7 +46,8 @@ class Convolutions(NamedTuple):
 class Images(NamedTuple):
     """Buffers. images: inputs of all layers and examples, with zeros around; chosen: of poolings.
     Of one example: a map before its pooling (out), errors after (lower) and before it (upper).
-    flipped: kernels turned round; one: the number."""
+    flipped: kernels turned round; one: the number. extra: errors of what layers give that do not
+    come from above, or empty."""
 
     images: Array
     chosen: Array
@@ -54,6 +57,7 @@ class Images(NamedTuple):
     flipped: Array
     zeros: Array
     one: Array
+    extra: Array
 
 
 class _Lists:
@@ -70,16 +74,16 @@ class _Lists:
 
 
 def convolutions_of(
-    parts: Parts, offsets: Sequence[int], rows: int, dtype: Any
+    parts: Parts, offsets: Sequence[int], rows: int, dtype: Any, matched: bool = False
 ) -> tuple[Convolutions, Images]:
     """Lay out the convolutions of a network for so many examples at a time, and their buffers.
 
-    offsets: where each weight begins in a model.
+    offsets: where each weight begins in a model. matched: whether errors are added to theirs.
     """
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
     # 0, 1, …: columns of a matrix as rows, of which a single row is the first
     lists.add(np.arange(max(layer.channels for layer, _, _ in parts.convolutions)))
-    images = chosen = flipped = upper = out = lower = widest = 0
+    images = chosen = flipped = upper = out = lower = widest = extra = 0
     for place, (layer, (below, height, width), pooled) in enumerate(parts.convolutions):
         c, k, edge, channels = convs[place], layer.kernel, layer.padding, layer.channels
         row, stride = (width + 2 * edge) * below, memory.row_of(channels)
@@ -105,6 +109,7 @@ def convolutions_of(
             above, (_, high, wide), _ = parts.convolutions[place + 1]
             after = above.padding
         chosen += rows * high * wide * stride * pooled
+        c[EXTRA], extra = extra, extra + rows * high * wide * stride * matched
         row = (wide + 2 * after) * channels
         c[TARGETS] = lists.add(after * (row + channels) + _grid(high, wide, row, channels))
         across = max(stride, k * k * low * int(c[ADDED]))  # numbers of a window of errors
@@ -121,6 +126,7 @@ def convolutions_of(
         "lower": lower,
         "flipped": flipped,
         "zeros": widest,
+        "extra": extra,
     }
     buffers = {name: aligned(size, dtype) for name, size in sizes.items()}
     return laid_out, Images(chosen=np.zeros(chosen, np.uint8), one=np.ones(1, dtype), **buffers)
@@ -235,6 +241,9 @@ def learn_kernels(
         take_errors(convs, errors, b, padded_to(rows), room)
         for layer in range(len(convs.layers) - 1, -1, -1):
             c = convs.layers[layer]
+            if len(room.extra):
+                for k in range(gives(c)):
+                    room.lower[k] += room.extra[c[EXTRA] + b * gives(c) + k]
             errors_before(convs, layer, b, room, x)
             learn_kernel(convs, c, gradient, c[IMAGE] + b * c[NEXT], room)
             if layer:

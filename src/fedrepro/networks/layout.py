@@ -83,11 +83,17 @@ def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[in
 
 
 def body_of(
-    network: Network, parts: Parts, offsets: Mapping[str, int], rows: int, dtype: Any
+    network: Network,
+    parts: Parts,
+    offsets: Mapping[str, int],
+    rows: int,
+    dtype: Any,
+    matched: bool = False,
 ) -> tuple[Any, Any]:
     """Write down the body of a network that has one, and its buffers for this number of examples.
 
-    offsets: where each tensor begins in a model.
+    offsets: where each tensor begins in a model. matched: whether errors are added to those of what
+    convolutions give.
     """
     # Numba takes half a second to import, so only what needs it does
     from fedrepro.networks.convolved import convolutions_of
@@ -95,7 +101,7 @@ def body_of(
 
     if parts.convolutions:
         kernels = [offsets[f"weight{k}"] for k in range(parts.below)]
-        return convolutions_of(parts, kernels, rows, dtype)
+        return convolutions_of(parts, kernels, rows, dtype, matched)
     names = ("weight", "recurrent", "bias")
     layers = [offsets[f"{name}{k}"] for k in range(1, parts.below) for name in names]
     every, letters = network.predictions > 1, network.shape[0]

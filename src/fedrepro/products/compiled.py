@@ -105,6 +105,8 @@ HALF = COLUMNS // 2
 VECTOR = 512  # bits; LLVM makes of them what the machine has
 UNROLLED = 4
 FEW = 4096  # numbers that stay in the first cache
+# columns and terms of a sum at a time: wide rows, or what they are read from comes in too slowly
+PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
 
 
 def _tile_of(
@@ -224,18 +226,18 @@ def write_tile(
             return new_sums
 
         whole = builder.and_(terms[1], constant(-UNROLLED))
-        sums, k = _loop(builder, sums, constant(0), whole, add, UNROLLED)
-        sums, _ = _loop(builder, sums, k, terms[1], add, 1)
+        sums, k = loop(builder, sums, constant(0), whole, add, UNROLLED)
+        sums, _ = loop(builder, sums, k, terms[1], add, 1)
         return sums
 
-    sums = run(sums, None) if runs is None else _loop(builder, sums, constant(0), runs, run, 1)[0]
+    sums = run(sums, None) if runs is None else loop(builder, sums, constant(0), runs, run, 1)[0]
     for r in range(height):
         for v in range(vectors):
             target = vector_at(out, builder.mul(constant(r), out_row), v)
             builder.store(sums[r * vectors + v], target, align=size_bytes)
 
 
-def _loop(
+def loop(
     builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
 ) -> tuple[list[Any], Any]:
     """Values after body(values, k) for k from first to end, so many a turn; and k at the end."""
@@ -268,29 +270,32 @@ def _multiply(
     b: Any, b_row: int, rows: int, length: int, columns: int,
 ) -> None:  # fmt: skip
     """See `product`; matrices are pointers, followed by their strides."""
-    # what is read again and again should be the smaller one
-    panel = columns if length * columns <= FEW else COLUMNS
+    # what is read again and again should be the smaller one, or stay in the first cache
+    panel = columns if length * columns <= FEW else PANEL
     for first in range(0, columns, panel):
         last = min(first + panel, columns)
-        row = 0
-        while row < rows:
-            height = min(ROWS, rows - row)
-            height -= height % 2 * (height > 1)
-            left = (a, row * a_row, a_row, a_inner)
-            j = first
-            while j < last:
-                target = (out, row * out_row + j, out_row)
-                before = (begin, row * begin_row + j, begin_row)
-                if j + COLUMNS <= last:
-                    _tile(COLUMNS, height, length, target, before, left, (b, j, b_row))
-                    j += COLUMNS
-                elif j + HALF <= last:
-                    _tile(HALF, height, length, target, before, left, (b, j, b_row))
-                    j += HALF
-                else:
-                    _tile(PAD, height, length, target, before, left, (b, j, b_row))
-                    j += PAD
-            row += height
+        for k in range(0, max(length, 1), TERMS_OF_PANEL):
+            terms, row = min(TERMS_OF_PANEL, length - k), 0
+            start, start_row = (out, out_row) if k else (begin, begin_row)
+            while row < rows:
+                height = min(ROWS, rows - row)
+                height -= height % 2 * (height > 1)
+                left = (a, row * a_row + k * a_inner, a_row, a_inner)
+                j = first
+                while j < last:
+                    target = (out, row * out_row + j, out_row)
+                    before = (start, row * start_row + j, start_row)
+                    right = (b, k * b_row + j, b_row)
+                    if j + COLUMNS <= last:
+                        _tile(COLUMNS, height, terms, target, before, left, right)
+                        j += COLUMNS
+                    elif j + HALF <= last:
+                        _tile(HALF, height, terms, target, before, left, right)
+                        j += HALF
+                    else:
+                        _tile(PAD, height, terms, target, before, left, right)
+                        j += PAD
+                row += height
 
 
 @cache

@@ -21,6 +21,7 @@ from fedrepro.networks.convolved import (
 from fedrepro.networks.unrolled import Recurrent, Times, lay_letters, learn_unrolled, unrolled
 from fedrepro.products.compiled import Array, inner, scaled
 from fedrepro.training.augment import MARGIN, SHIFTS
+from fedrepro.training.given_back import Maps, features_of, give_back
 from fedrepro.training.outputs import at_outputs, label_in
 from fedrepro.training.records import Data, Model, Net, Room
 
@@ -45,15 +46,29 @@ def predictions(net: Net) -> int:
     raise NotImplementedError
 
 
+def match_images(
+    net: Net, model: Model, to: Array, add: bool, rows: int, step: float, room: Room
+) -> tuple[Array, Array]:
+    """Match representations of images: errors of these, and their maps learn; see `steps.match`.
+
+    Returns what the received network gives its affine maps, and the same in the order of inputs.
+    """
+    raise NotImplementedError
+
+
 def _by_body(
     of: Callable[..., Any], plain: Any, convolutions: Any = None, recurrent: Any = None
 ) -> None:
     """Let `of` be another function for each type of `net.body`, its first argument's."""
-    kinds: dict[Any, Any] = {Convolutions: convolutions or plain, Recurrent: recurrent or plain}
+    _by("body", of, plain, {Convolutions: convolutions or plain, Recurrent: recurrent or plain})
+
+
+def _by(field: str, of: Callable[..., Any], plain: Any, kinds: dict[Any, Any]) -> None:
+    """Let `of` be another function for each type of a field of `net`, its first argument."""
 
     def chosen(net: Any, *_: Any) -> Any:
-        body = net.types[net.instance_class._fields.index("body")]
-        return kinds.get(body.instance_class, plain)
+        kind = net.types[net.instance_class._fields.index(field)]
+        return kinds.get(kind.instance_class, plain)
 
     overload(of, jit_options={"error_model": "numpy"}, strict=False)(chosen)
 
@@ -159,3 +174,18 @@ def _of_letters(net: Any) -> Any:
 
 
 _by_body(predictions, _one, recurrent=_of_letters)
+
+
+def _nothing(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
+    return room.x, room.x
+
+
+def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
+    features_of(net.body, model.received, rows, room.body, room.given)
+    give_back(
+        net.body, net.given, model.weights, to, add, rows, step, room.body, room.x, room.given
+    )
+    return room.given.x, room.given.shown
+
+
+_by("given", match_images, _nothing, {Maps: _match})

@@ -72,7 +72,8 @@ class BodyMoments:
             add_moments(self.body, layer, self.seen, self.room, sums)
             whole = sums.reshape(length + 1, k, run)[:, :, : k * below].reshape(length + 1, length)
             place = np.arange(length).reshape(k * k, below).T.ravel()  # (k, k, C) to (C, k, k)
-            moment = whole[np.ix_([*place, length], place)].astype(np.float64)
+            rows = np.append(place, length)
+            moment = whole[np.ix_(rows, place)].astype(np.float64)
             count = float(self.seen * self._places(layer))
             if kernel.biased:
                 moment = np.concatenate([moment, np.append(moment[-1], count)[:, None]], axis=1)

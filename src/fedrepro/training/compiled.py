@@ -64,7 +64,7 @@ def written_out(network: Network, terms: Sequence[object]) -> bool:
         and all(kind in known for kind in named)
         and named.count(known[1]) <= 1
         # matching looks at activations as they are before dropout
-        and not ("matching" in named and (network.dropout or network.kind != "dense"))
+        and not ("matching" in named and (network.dropout or parts.recurrent))
     )
 
 
@@ -213,23 +213,25 @@ class CompiledTrainer:
     def _net(self) -> tuple[Any, Any]:
         """Write down what the network is; the buffers of its body."""
         from fedrepro.products.compiled import multiplier
+        from fedrepro.training.given_back import maps_of
 
         network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
         sizes, below = layers.sizes, layers.below
         body = buffers = steps().records.Nothing()
         if below:
-            body, buffers = body_of(network, layers, at, rows, self.dtype)
+            matched = any(written(term) == "matching" for term in self.procedure.losses)
+            body, buffers = body_of(network, layers, at, rows, self.dtype, matched)
         rows *= network.predictions
         ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
-        pairs, shares = [], []
-        for term in self.procedure.losses:
-            if written(term) == "matching":
-                gaps = cast(MatchingTerm, term)
-                pairs = gaps.pairs(len(sizes))
-                shares = [
-                    2 * gaps.coefficient / (sizes[to] if gaps.reduction == "mean" else 1)
-                    for _, to in pairs
-                ]
+        pairs, shares = self._pairs()
+        given, images = (
+            steps().records.Nothing(),
+            sum(s <= len(layers.convolutions) for s, _ in pairs),
+        )
+        if images:
+            given = maps_of(
+                layers, body, pairs[:images], shares[:images], self.procedure.private, at
+            )
         tensors = [
             (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in network.shapes.items()
         ]
@@ -245,9 +247,10 @@ class CompiledTrainer:
             ends.astype(np.int64) * rows,
             rows,
             layers.biased,
-            np.array(pairs, np.int64).reshape(-1, 2),
-            np.array([at[f"match{j}_weight"] for j in range(len(pairs))], np.int64),
-            np.array(shares, np.float64),
+            np.array(pairs[images:], np.int64).reshape(-1, 2) - len(layers.convolutions),
+            np.array([at[f"match{j}_weight"] for j in range(images, len(pairs))], np.int64),
+            np.array(shares[images:], np.float64),
+            given,
             self.dtype.type(1 - network.dropout),
             np.array(entropies, np.float64).reshape(-1, 3),
             np.array(tensors if self.drawn else [], np.int64).reshape(-1, 3),
@@ -258,6 +261,21 @@ class CompiledTrainer:
             multiplier(self.dtype.name).address,
         )
         return net, buffers
+
+    def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
+        """From which activations which are given back in matching, and shares of the gaps."""
+        layers = self.layers
+        images = [math.prod(shape) for _, shape, _ in layers.convolutions]
+        sizes, pairs, shares = [*images, *layers.sizes], [], []
+        for term in self.procedure.losses:
+            if written(term) == "matching":
+                gaps = cast(MatchingTerm, term)
+                pairs = gaps.pairs(len(sizes))
+                shares = [
+                    2 * gaps.coefficient / (sizes[to] if gaps.reduction == "mean" else 1)
+                    for _, to in pairs
+                ]
+        return pairs, shares
 
     def _room(self, body: Any) -> Any:
         sizes, rows = self.net.sizes.tolist(), self.net.rows
@@ -280,8 +298,12 @@ class CompiledTrainer:
             "zeros": max(widest, across),
         }
         buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}
-        words = np.zeros(word_count, np.uint64)
-        return steps().records.Room(body, **buffers, words=words)
+        words, given = np.zeros(word_count, np.uint64), steps().records.Nothing()
+        if self.layers.convolutions and matching:
+            given = steps().given_back.room_of(
+                self.net.body, self.net.given, body, buffers["x"].size
+            )
+        return steps().records.Room(body, given, **buffers, words=words)
 
     def _model(self, keep_gradients: bool) -> Any:
         # a step of the optimiser goes through several at once: where these lie equally in their

@@ -67,8 +67,8 @@ def input_moments(
         if body:
             x = body.look(x)
             layers = [layer for layer, weight in enumerate(compiled) if weight in wanted]
-            for layer, moment in body.moments(layers).items():
-                _add(sums, order[layer], moment)
+            for place, moment in body.moments(layers).items():
+                _add(sums, order[place], moment)
         if above:
             with torch.no_grad():
                 seen, _ = _forward(network, tensors, x, above, body.layers if body else 0)

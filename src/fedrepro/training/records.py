@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from fedrepro.networks.convolved import Convolutions, Images
 from fedrepro.networks.unrolled import Recurrent, Times
 from fedrepro.products.compiled import Array
+from fedrepro.training.given_back import Given, Maps
 
 SGD, ADAM, AMSGRAD = range(3)
 
@@ -50,7 +51,8 @@ class StepOrder(NamedTuple):
 class Net(NamedTuple):
     """The body, which lies below the affine maps; sizes (L + 1,) of these; where they (L,) begin in
     the model, and activations (L,) in their buffers, of `rows` predictions; whether they have
-    biases. pairs (J, 2), maps (J,), shares (J,): of representation matching. tensors (T, 3): of
+    biases. pairs (J, 2), maps (J,), shares (J,): of representation matching, between
+    affine maps; given: the maps f_j from images. tensors (T, 3): of
     drawn weights, where each begins, its rows and columns; table: of normal numbers. size: of the
     network's numbers, or of its means. by: the address of the product."""
 
@@ -63,6 +65,7 @@ class Net(NamedTuple):
     pairs: Array
     pair_maps: Array
     pair_shares: Array
+    given: Maps | Nothing
     kept: Any
     entropies: Array
     tensors: Array
@@ -109,9 +112,10 @@ class Model(NamedTuple):
 
 class Room(NamedTuple):
     """Buffers: inputs of the affine maps (P, n), their activations, errors, those of the received
-    network, turned ones; those of the body."""
+    network, turned ones; those of the body and of matching its images."""
 
     body: Images | Times | Nothing
+    given: Given | Nothing
     x: Array
     activations: Array
     errors: Array

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedrepro.networks import convolved, unrolled
 from fedrepro.products import compiled as products
-from fedrepro.products import places, processor
+from fedrepro.products import laid, places, processor
 from fedrepro.products.compiled import (
     Array,
     compiled,
@@ -27,15 +27,16 @@ from fedrepro.products.compiled import (
 )
 from fedrepro.products.memory import LINE
 from fedrepro.products.processor import fetch, flush, restore
-from fedrepro.training import body, descents, drawn, outputs, records
-from fedrepro.training.body import judge, learn_body, look, predictions
+from fedrepro.training import body, descents, drawn, given_back, outputs, records
+from fedrepro.training.body import judge, learn_body, look, match_images, predictions
 from fedrepro.training.descents import descend, rates_of
 from fedrepro.training.drawn import STRIP, draw, turn
 from fedrepro.training.outputs import add_entropy, scale
 from fedrepro.training.records import Data, Model, Net, Room, StepNumbers, StepOrder
 
 CALLS = (
-    products, places, processor, convolved, unrolled, records, body, drawn, outputs, descents
+    products, places, laid, processor, convolved, unrolled, records, given_back, body, drawn,
+    outputs, descents,
 )  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def train(
             ask_for(data.inputs, order.rows[after : after + order.piece])
             each = predictions(net)
             count = len(part) * each
-            forward(net, model.used, count, room, room.activations, net.kept)
+            forward(net, model.used, count, room, room.x, room.activations, net.kept)
             loss, hits = judge(net, data, part, room)
             losses[s] += loss * share
             right += hits
@@ -125,13 +126,15 @@ def ask_for(inputs: Array, rows: Array) -> None:
 
 
 @inner
-def forward(net: Net, weights: Array, rows: int, room: Room, activations: Array, kept: Any) -> None:
+def forward(
+    net: Net, weights: Array, rows: int, room: Room, x: Array, activations: Array, kept: Any
+) -> None:
     """Activations of all layers of so many rows, ReLU after all but the last."""
-    inputs, words_before = (room.x, 0, net.sizes[0]), 0
+    inputs, words_before = (x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
         out = activations, net.activations[layer], row_of(m)
-        affine(net, weights, (net.maps[layer], n, m), rows, inputs, out, room)
+        affine(net.by, net.biased, weights, (net.maps[layer], n, m), rows, inputs, out, room)
         if layer + 1 < len(net.maps):
             hidden = activations[out[1] : out[1] + rows * out[2]]
             relu(hidden)
@@ -142,13 +145,15 @@ def forward(net: Net, weights: Array, rows: int, room: Room, activations: Array,
 
 
 @inner
-def affine(net: Net, weights: Array, of: Any, rows: int, inputs: Any, out: Any, room: Room) -> None:
+def affine(
+    by: int, biased: bool, weights: Array, of: Any, rows: int, inputs: Any, out: Any, room: Room
+) -> None:
     """out (rows, m) = bias + inputs (rows, n) @ weight; of: where the map begins, n and m."""
     at, n, m = of
     row = row_of(m)
-    bias = (weights, at + n * row, 0) if net.biased else (room.zeros, 0, 0)
+    bias = (weights, at + n * row, 0) if biased else (room.zeros, 0, 0)
     a, weight = (inputs[0], inputs[1], inputs[2], 1), (weights, at, row)
-    product(net.by, out, bias, a, weight, (rows, n, padded_to(m)))
+    product(by, out, bias, a, weight, (rows, n, padded_to(m)))
 
 
 @inner
@@ -174,20 +179,22 @@ def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
 def match(net: Net, model: Model, to: Array, add: bool, rows: int, step: float, room: Room) -> None:
     """Representation matching: errors of activations, and each f_j learns (the methods of RM).
 
-    An activation is counted from the input, 0.
+    An activation is counted from the input of the affine maps, 0.
     """
     last, number = len(net.maps), room.errors.dtype.type
-    forward(net, model.received, rows, room, room.theirs, number(1))
+    x, lowest = match_images(net, model, to, add, rows, step, room)
+    forward(net, model.received, rows, room, x, room.theirs, number(1))
     for j in range(len(net.pairs)):
         source, target = net.pairs[j]
         of = net.pair_maps[j], net.sizes[source], net.sizes[target]
         inputs = room.activations, net.activations[source - 1], row_of(of[1])
         back = room.back, 0, row_of(of[2])
-        affine(net, model.weights, of, rows, inputs, back, room)
+        affine(net.by, True, model.weights, of, rows, inputs, back, room)
         theirs = (
-            (room.theirs, net.activations[target - 1], back[2]) if target else (room.x, 0, of[2])
+            (room.theirs, net.activations[target - 1], back[2]) if target else (lowest, 0, of[2])
         )
-        gap(rows, of[2], back, theirs, 0 < target < last, number(step * net.pair_shares[j]))
+        rectified = target < last and (target > 0 or net.maps[0] > 0)
+        gap(rows, of[2], back, theirs, rectified, number(step * net.pair_shares[j]))
         turn_back(net.by, model.weights, of, rows, back, room)
         add_turned(rows, of[1], room, inputs, source == last)
         learn(net.by, to, add, True, of, rows, inputs, back, room.zeros)

@@ -70,7 +70,7 @@ class MatchingTerm(Protocol):
 
 
 def written(term: object) -> str:
-    """What the gradient of a term is written out as for dense networks on the CPU (`steps.py`):
+    """What the gradient of a term is written out as in the compiled steps on the CPU (`steps.py`):
     "entropy", "divergence", "matching", or "", which is differentiated automatically.
 
     A class says so for itself alone: one that is derived from it may compute something else.

@@ -95,8 +95,7 @@ class RepresentationMatching:
             back = back.relu() if relu else back
             back = _centred(back, shapes[target]) if len(shapes[source]) == 3 else back
             gaps = _squared_gap().apply(back.reshape(theirs.shape), theirs)
-            gap = (gaps * share).sum(1)
-            total = total + gap
+            total = total + (gaps * share).sum(1)
         return self.coefficient * total
 
     def _kernels(self, network: Network) -> list[int]:
@@ -210,101 +209,3 @@ def _squared_gap() -> Any:
             return gap.mul_((2 * each).view(*each.shape, *[1] * (gap.dim() - 2))), None
 
     return SquaredGap
-
-
-def pooled_gap(
-    value: torch.Tensor,
-    pooled: Pooled,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    theirs: torch.Tensor,
-    relu: bool,
-    scale: torch.Tensor,
-) -> torch.Tensor:
-    """sum_b scale_b · |f(value_b) - theirs_b|² of one model, (1,), on the CPU and with Numba.
-
-    value: (1, B, C, h, w), a pooled ReLU; f unpools it, takes the convolution with weight
-    (1, O, C, k, k), padding k // 2, and bias (1, O), a ReLU if asked to, and cuts or fills up with
-    zeros around to theirs, (1, B, O, H, W). scale: (1, B). The gradient of a value that is zero
-    is given as zero, as the ReLU makes it.
-    """
-    import torch
-
-    # Numba takes half a second to import, so only what needs it does
-    from fedrepro.papers.rm.methods._unpooled import TURN, given_back
-
-    (units, channels, kernel), (height, width) = weight.shape[1:4], theirs.shape[-2:]
-    with torch.no_grad():
-        values, places, target = (_channels_last(part) for part in (value, pooled.argmax, theirs))
-        # a value lays the kernel down turned round
-        turned = weight[0].flip(-2, -1).permute(1, 2, 3, 0).flatten(1)
-        floats = turned.shape[1]
-        # torch's memory begins at whole vectors, NumPy's need not
-        laid = torch.nn.functional.pad(turned, (0, -floats % TURN))
-        room = [size + kernel - 1 for size in pooled.size]
-        image = values.new_empty(room[0], room[1] * units)
-        errors, below, moved = (torch.zeros_like(like) for like in (image, values, laid))
-        summed = values.new_zeros(width * units)
-        rows, columns = (
-            _shared(size, kernel, side)
-            for size, side in zip(pooled.size, (height, width), strict=True)
-        )
-        total = given_back(
-            values.numpy(),
-            places.numpy(),
-            pooled.size[1],
-            laid.numpy(),
-            kernel,
-            bias[0].repeat(width).numpy(),
-            target.flatten(2).numpy(),
-            relu,
-            scale[0].numpy(),
-            rows,
-            columns * units,
-            *(part.numpy() for part in (image, errors, below, moved, summed)),
-        )
-        back = moved[:, :floats].view(channels, kernel, kernel, units).permute(3, 0, 1, 2)
-        gradients = (
-            below.permute(0, 3, 1, 2).unsqueeze(0),
-            back.flip(-2, -1).unsqueeze(0),
-            summed.view(width, units).sum(0).unsqueeze(0),
-        )
-    gap: torch.Tensor = _known().apply(float(total), gradients, value, weight, bias)
-    return gap
-
-
-def _channels_last(images: torch.Tensor) -> torch.Tensor:
-    """(1, B, C, H, W) to (B, H, W, C), in that order in memory."""
-    return images.squeeze(0).permute(0, 2, 3, 1).contiguous()
-
-
-def _shared(size: int, kernel: int, target: int) -> np.ndarray:
-    """Along a side, which rows of the target the convolution has: (first, last, shift).
-
-    A row of the target stands at row + shift of the image with the edges that kernels reach over.
-    """
-    padding = kernel // 2
-    convolved = size + 2 * padding - kernel + 1
-    before = (target - convolved) // 2
-    first, last = max(0, before), min(target, before + convolved)
-    return np.array([first, last, kernel - 1 - padding - before])
-
-
-@cache
-def _known() -> Any:
-    """A value whose gradients by some tensors are known; made on first use, like the other."""
-    import torch
-
-    class Known(torch.autograd.Function):
-        @staticmethod
-        def forward(
-            ctx: Any, total: float, gradients: tuple[torch.Tensor, ...], *given: torch.Tensor
-        ) -> torch.Tensor:
-            ctx.save_for_backward(*gradients)
-            return given[0].new_tensor([total])
-
-        @staticmethod
-        def backward(ctx: Any, each: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-            return None, None, *(gradient * each for gradient in ctx.saved_tensors)
-
-    return Known
