@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import numpy as np
+
 from fedrepro.networks import convolved
 from fedrepro.networks.convolved import (
     ACROSS,
@@ -56,24 +58,30 @@ def run_of(c: Array) -> int:
 
 
 @partial(compiled, calls=CALLS)
-def add_moments(convs: Convolutions, layer: int, rows: int, room: Images, sums: Array) -> None:
-    """Add a aᵀ of all windows a of so many examples to sums, (K + 1, k, run) flat.
+def add_moments(
+    convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
+) -> None:
+    """Add a aᵀ of all windows a of these examples to sums, float64 (K + 1, k, run) flat.
 
-    K = k · k · C; the last row is the sum of the windows. A run fills up whole vectors.
+    K = k · k · C; the last row is the sum of the windows. A run fills up whole vectors. scratch:
+    room for the sum of one example.
     """
     before = flush()
     c = convs.layers[layer]
     k, width, length = c[KERNEL], run_of(c), c[KERNEL] * c[KERNEL] * c[BELOW]
     for b in range(rows):
         image = c[IMAGE] + b * c[NEXT]
+        scratch[:] = 0
         a, one = (room.images, image, c[ROW], c[BELOW]), (room.one, 0, 0, 0)
         for d in range(k):
             right = room.images, image + d * c[ROW], c[ROW], c[BELOW]
-            out = sums, d * width, k * width
+            out = scratch, d * width, k * width
             size = length, c[HEIGHT], c[WIDTH], width
             product_at(convs.by, out, out, a, right, (convs.lists, c[WINDOW]), size)
-            out, size = (sums, (length * k + d) * width, 0), (1, c[HEIGHT], c[WIDTH], width)
+            out, size = (scratch, (length * k + d) * width, 0), (1, c[HEIGHT], c[WIDTH], width)
             product_at(convs.by, out, out, one, right, (convs.lists, 0), size)
+        for n in range(len(sums)):
+            sums[n] += np.float64(scratch[n])
     restore(before)
 
 
@@ -84,8 +92,9 @@ def add_errors(
 ) -> None:  # fmt: skip
     """Add what errors (N, H · W · C) of the last layer say: g gᵀ of all places, and squares.
 
-    factors: a matrix (channels, channels) of each layer, which begins at starts (L,), rows filled
-    up. squares: of the gradients of kernels and biases of each example, as `scratch`, or empty.
+    factors: float64, a matrix (channels, channels) of each layer, which begins at starts (L + 1,),
+    rows filled up. squares: float64, of the gradients of kernels and biases of each example, or
+    empty. scratch: room for one example, as squares or as factors.
     """
     before = flush()
     turn_kernels(convs, weights, room)
@@ -102,11 +111,15 @@ def add_errors(
                 scratch[first:last] = 0
                 learn_kernel(convs, c, scratch, c[IMAGE] + b * c[NEXT], room)
                 for n in range(first, last):
-                    squares[n] += scratch[n] * scratch[n]
+                    squares[n] += np.float64(scratch[n]) * np.float64(scratch[n])
             else:
-                out, size = (factors, starts[layer], stride), (c[CHANNELS], c[HEIGHT], c[WIDTH])
+                first, last = starts[layer], starts[layer + 1]
+                scratch[first:last] = 0
+                out, size = (scratch, first, stride), (c[CHANNELS], c[HEIGHT], c[WIDTH])
                 product_at(convs.by, out, out, right, right, (convs.lists, 0),
                            (*size, padded_to(c[CHANNELS])))  # fmt: skip
+                for n in range(first, last):
+                    factors[n] += np.float64(scratch[n])
             if layer:
                 errors_below(convs, c, room)
     restore(before)

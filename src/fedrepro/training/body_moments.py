@@ -68,12 +68,13 @@ class BodyMoments:
             kernel, (below, *_), _ = self.parts.convolutions[layer]
             k = kernel.kernel
             run, length = padded_to(k * below), k * k * below
-            sums = aligned((length + 1) * k * run, self.x.dtype)
-            add_moments(self.body, layer, self.seen, self.room, sums)
+            scratch = aligned((length + 1) * k * run, self.x.dtype)
+            sums = np.zeros(len(scratch))
+            add_moments(self.body, layer, self.seen, self.room, scratch, sums)
             whole = sums.reshape(length + 1, k, run)[:, :, : k * below].reshape(length + 1, length)
             place = np.arange(length).reshape(k * k, below).T.ravel()  # (k, k, C) to (C, k, k)
             rows = np.append(place, length)
-            moment = whole[np.ix_(rows, place)].astype(np.float64)
+            moment = whole[np.ix_(rows, place)]
             count = float(self.seen * self._places(layer))
             if kernel.biased:
                 moment = np.concatenate([moment, np.append(moment[-1], count)[:, None]], axis=1)
@@ -95,8 +96,9 @@ class BodyMoments:
 
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])
-        factors = aligned(0 if squares else int(starts[-1]), dtype)
-        scratch, total = (aligned(len(self.weights) * squares, dtype) for _ in range(2))
+        factors = np.zeros(0 if squares else int(starts[-1]))
+        total = np.zeros(len(self.weights) * squares)
+        scratch = aligned(max(len(factors), len(total)), dtype)
         for error in errors:
             c, height, width = self.parts.image
             turned = (
@@ -108,7 +110,7 @@ class BodyMoments:
             )  # fmt: skip
         if not squares:
             return [
-                factors[at : at + c * row_of(c)].reshape(c, -1)[:, :c].astype(np.float64)
+                factors[at : at + c * row_of(c)].reshape(c, -1)[:, :c]
                 for at, c in zip(starts[:-1], channels, strict=True)
             ]
         return [self._matrix(layer, total) for layer in range(len(self.kernels))]
@@ -118,6 +120,6 @@ class BodyMoments:
         kernel, (below, *_), _ = self.parts.convolutions[layer]
         k, c, at = kernel.kernel, kernel.channels, self.offsets[layer]
         rows = k * k * below + kernel.biased
-        whole = flat[at : at + rows * row_of(c)].reshape(rows, -1)[:, :c].astype(np.float64)
+        whole = flat[at : at + rows * row_of(c)].reshape(rows, -1)[:, :c]
         place = np.arange(k * k * below).reshape(k * k, below).T.ravel()
         return whole[[*place, *range(k * k * below, rows)]]
