@@ -230,7 +230,13 @@ class CompiledTrainer:
         )
         if images:
             given = maps_of(
-                layers, body, pairs[:images], shares[:images], self.procedure.private, at
+                layers,
+                body,
+                pairs[:images],
+                shares[:images],
+                self.procedure.private,
+                at,
+                self.dtype,
             )
         tensors = [
             (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in network.shapes.items()

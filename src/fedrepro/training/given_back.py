@@ -44,24 +44,28 @@ from fedrepro.products.places import NOWHERE
 # in Images.images, from image to image, from row to row; its channels; side of the kernel, numbers
 # of a row of it; whether a ReLU follows. Rows and columns of the target that the convolution has:
 # first, last, how much further they are in it. Where begin weight and bias in the model, and the
-# kernel in `places`.
+# kernel in `places`. Numbers from strip to strip of a kernel that is laid down, its tiles.
 (SOURCE, DOWNWARDS, ACROSS, UNPOOLED, HIGH, ALONG, OF_X, TARGET, FURTHER, BENEATH, UNITS, SIDE,
- WIDE, RECTIFIED, TOP, BOTTOM, DOWN, LEFT, RIGHT, OVER, WEIGHT, BIAS, PLACES,
- FIELDS) = range(24)  # fmt: skip
+ WIDE, RECTIFIED, TOP, BOTTOM, DOWN, LEFT, RIGHT, OVER, WEIGHT, BIAS, PLACES, LONG, TILES, BEYOND,
+ FIELDS) = range(27)  # fmt: skip
 
 
 PLAIN = np.uint64  # an index of this type is not looked at for whether it counts from the end
 
 
 class Maps(NamedTuple):
-    """The maps f_j from images: table (J, FIELDS) and places, int64; shares (J,) of the gaps."""
+    """The maps f_j from images: table (J, FIELDS), places, tiles, int64; shares (J,) of the gaps.
+
+    tiles: of strips, the kind of each (`products/laid.py`), its row of the kernel, where in a row.
+    """
 
     table: Array
     places: Array
+    tiles: Array
     shares: Array
 
 
-class Given(NamedTuple):
+class Laid(NamedTuple):
     """Buffers. x: what the received network gives its affine maps, and as (C, H, W); its images.
 
     laid: a kernel, a strip for each channel of the source and row; moved: its gradient. image: what
@@ -96,8 +100,10 @@ def maps_of(
     shares: Sequence[float],
     shapes: Mapping[str, Shape],
     offsets: Mapping[str, int],
+    dtype: np.dtype[Any],
 ) -> Maps:
     """Lay out the first maps f_j, those from images; shapes, offsets: of tensors in a model."""
+    tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
     table, places, begun = np.zeros((len(pairs), FIELDS), np.int64), [np.zeros(0, np.int64)], 0
     for j, (p, (source, target)) in enumerate(zip(table, pairs, strict=True)):
@@ -118,12 +124,29 @@ def maps_of(
         p[LEFT], p[RIGHT], p[OVER] = _shared(along, side, width)
         p[WEIGHT], p[BIAS] = offsets[f"match{j}_weight"], offsets[f"match{j}_bias"]
         p[PLACES], row = begun, memory.row_of(side)
-        p[WIDE] = side * units
+        p[WIDE], p[TILES] = side * units, len(tiles)
+        p[LONG], some = _tiles(side, side * units, LANE_BYTES // dtype.itemsize)
+        tiles += some
+        p[BEYOND] = len(tiles)
         weight = np.arange(units * channels * side * row).reshape(units, channels, side, row)
         turned = weight[..., :side].transpose(1, 2, 3, 0)[:, ::-1, ::-1]
         places.append(turned.ravel())
         begun += turned.size
-    return Maps(table, np.concatenate(places), np.array(shares, np.float64))
+    listed = np.array(tiles, np.int64)
+    return Maps(table, np.concatenate(places), listed, np.array(shares, np.float64))
+
+
+def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
+    """Numbers from strip to strip, in whole vectors, and how strips are cut into tiles."""
+    vectors, tiles = -(-wide // lanes), []
+    together = STRIPS if vectors == 1 else 1
+    each = -(-vectors // -(-vectors // VECTORS))
+    for dy in range(0, side, together):
+        rows = min(together, side - dy)
+        for first in range(0, vectors, each):
+            kind = min(each, vectors - first) if rows == 1 else VECTORS + rows - 1
+            tiles.append((kind, dy, first * lanes))
+    return vectors * lanes, tiles
 
 
 def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
@@ -138,7 +161,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
     return max(0, before), min(target, before + convolved), side - 1 - padding - before
 
 
-def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Given:
+def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
     """Make the buffers; x: room for what the affine maps are given of all examples."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
@@ -147,7 +170,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Given:
         side, of = int(p[SIDE]), int(p[DOWNWARDS] * p[ACROSS])
         spots = NOWHERE if p[UNPOOLED] else 1
         cells, listed = max(cells, of), max(listed, (of * spots + 1) * int(c[CHANNELS]))
-        laid = max(laid, int(c[CHANNELS]) * side * -(-int(p[WIDE]) // lanes) * lanes)
+        laid = max(laid, int(c[CHANNELS] * side * p[LONG]))
         edges = int(p[HIGH] * p[ALONG] * p[UNITS])
         image, row = max(image, edges), max(row, int((p[RIGHT] - p[LEFT]) * p[UNITS]))
 
@@ -158,7 +181,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Given:
         return np.zeros(size, np.int64)
 
     theirs = images._replace(images=floats(images.images.size), chosen=np.zeros_like(images.chosen))
-    return Given(
+    return Laid(
         x=floats(x), shown=floats(x), images=theirs, laid=floats(laid), moved=floats(laid),
         image=floats(image + lanes), bias=floats(row), summed=floats(row),
         firsts=whole(NOWHERE * cells), ends=whole(NOWHERE * cells),
@@ -169,7 +192,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Given:
 
 
 @inner
-def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, room: Given) -> None:
+def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, room: Laid) -> None:
     """Write what another network gives its affine maps of the same images to room.x and shown."""
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
@@ -186,7 +209,7 @@ def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, ro
 @inner
 def give_back(
     convs: Convolutions, maps: Maps, weights: Array, to: Array, add: bool, rows: int, step: float,
-    mine: Images, x: Array, room: Given,
+    mine: Images, x: Array, room: Laid,
 ) -> None:  # fmt: skip
     """Write errors of activations to mine.extra, and what all maps learn where they are in `to`.
 
@@ -199,22 +222,16 @@ def give_back(
         for b in range(rows):
             source = source_of(convs, p, b, mine, x)
             count = sort(convs, p, mine, source, room)
-            lay_down(p, count, room)
+            lay_down(maps, p, count, room)
             gap(p, b, room.image.dtype.type(step * maps.shares[j]), room)
-            lift_up(convs, p, mine, source, c[EXTRA] + b * gives(c), room)
+            lift_up(convs, maps, p, mine, source, c[EXTRA] + b * gives(c), room)
         learn_map(maps, c, p, to, add, room)
 
 
 @inner
-def strip(p: Array, lanes: int) -> Any:
-    """Numbers from strip to strip of a kernel that is laid down."""
-    return -(-p[WIDE] // lanes) * lanes
-
-
-@inner
-def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Given) -> None:
+def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
     """Turn the kernel round; nothing has been learnt."""
-    long = strip(p, LANE_BYTES // room.image.itemsize)
+    long = p[LONG]
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
             place = maps.places[p[PLACES] + s * p[WIDE] + i]
@@ -227,9 +244,9 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Given) -> None:
 
 
 @inner
-def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Given) -> None:
+def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) -> None:
     """Write, or add, what a map learns of its weight and bias."""
-    long, nothing = strip(p, LANE_BYTES // room.image.itemsize), to.dtype.type(0)
+    long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
             at = p[WEIGHT] + maps.places[p[PLACES] + s * p[WIDE] + i]
@@ -251,11 +268,11 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 
 @inner
-def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: Given) -> int:
+def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: Laid) -> int:
     """List the numbers of a source that are not zero, place by place; returns how many places."""
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
-    kernel = p[SIDE] * strip(p, LANE_BYTES // room.image.itemsize)
+    kernel = p[SIDE] * p[LONG]
     ends, r = np.empty(NOWHERE + 1, np.int64), 0
     for j in range(p[ACROSS]):
         for i in range(p[DOWNWARDS]):  # down, as what is laid down then lies apart
@@ -288,9 +305,7 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 
 
 @inner
-def of_channel(
-    convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: Given
-) -> int:
+def of_channel(convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: Laid) -> int:
     """List the numbers of a channel that are not zero; returns how many they are."""
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
@@ -312,29 +327,20 @@ def of_channel(
 
 
 @inner
-def lay_down(p: Array, count: int, room: Given) -> None:
+def lay_down(maps: Maps, p: Array, count: int, room: Laid) -> None:
     """room.image: the sum of what all numbers lay down."""
-    lanes, side = LANE_BYTES // room.image.itemsize, p[SIDE]
-    long, row = strip(p, lanes), p[ALONG] * p[UNITS]
+    row, long = p[ALONG] * p[UNITS], p[LONG]
     room.image[: p[HIGH] * row] = 0
-    dy, vectors = 0, long // lanes
-    while dy < side:
-        rows = min(STRIPS, side - dy) if vectors == 1 else 1
-        first, tiles = 0, -(-vectors // VECTORS)
-        while first < vectors:
-            wide = -(-(vectors - first) // tiles)
-            kind, at = wide if rows == 1 else VECTORS + rows - 1, first * lanes
-            for r in range(count):
-                lay(kind, (room.image, room.corners[r] + dy * row + at, row),
-                    (room.laid, dy * long + at, long), room.which, room.amounts,
-                    (room.firsts[r], room.ends[r]))  # fmt: skip
-            first += wide
-            tiles -= 1
-        dy += rows
+    for tile in range(p[TILES], p[BEYOND]):
+        kind, dy, at = maps.tiles[tile]
+        for r in range(count):
+            lay(kind, (room.image, room.corners[r] + dy * row + at, row),
+                (room.laid, dy * long + at, long), room.which, room.amounts,
+                (room.firsts[r], room.ends[r]))  # fmt: skip
 
 
 @inner
-def gap(p: Array, b: int, each: Any, room: Given) -> None:
+def gap(p: Array, b: int, each: Any, room: Laid) -> None:
     """room.image becomes its error, (back - theirs) · each, zero below a ReLU and at its edges."""
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -358,27 +364,20 @@ def gap(p: Array, b: int, each: Any, room: Given) -> None:
 
 
 @inner
-def lift_up(convs: Convolutions, p: Array, mine: Images, source: Any, to: int, room: Given) -> None:
+def lift_up(
+    convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, to: int, room: Laid
+) -> None:
     """Errors of the numbers of a source, and what its kernel learns, added to room.moved."""
-    c, lanes, side = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize, p[SIDE]
-    long, row = strip(p, lanes), p[ALONG] * p[UNITS]
-    vectors = long // lanes
+    c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
+    row, long = p[ALONG] * p[UNITS], p[LONG]
     mine.extra[to : to + gives(c)] = 0
     for k in range(c[CHANNELS]):
         n = of_channel(convs, p, k, mine, source, room)
         room.sums[: n * lanes] = 0
-        dy = 0
-        while dy < side:
-            rows = min(STRIPS, side - dy) if vectors == 1 else 1
-            first, tiles = 0, -(-vectors // VECTORS)
-            while first < vectors:
-                wide = -(-(vectors - first) // tiles)
-                kind, at = wide if rows == 1 else VECTORS + rows - 1, first * lanes
-                lift(kind, (room.image, dy * row + at, row),
-                     (room.laid, (k * side + dy) * long + at, long), room.moved, room.seats,
-                     room.own, room.sums, n)  # fmt: skip
-                first += wide
-                tiles -= 1
-            dy += rows
+        for tile in range(p[TILES], p[BEYOND]):
+            kind, dy, at = maps.tiles[tile]
+            lift(kind, (room.image, dy * row + at, row),
+                 (room.laid, (k * p[SIDE] + dy) * long + at, long), room.moved, room.seats,
+                 room.own, room.sums, n)  # fmt: skip
         for m in range(n):
             mine.extra[to + room.cells[m]] = total(room.sums, m * lanes)

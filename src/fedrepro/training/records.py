@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fedrepro.networks.convolved import Convolutions, Images
 from fedrepro.networks.unrolled import Recurrent, Times
 from fedrepro.products.compiled import Array
-from fedrepro.training.given_back import Given, Maps
+from fedrepro.training.given_back import Laid, Maps
 
 SGD, ADAM, AMSGRAD = range(3)
 
@@ -115,7 +115,7 @@ class Room(NamedTuple):
     network, turned ones; those of the body and of matching its images."""
 
     body: Images | Times | Nothing
-    given: Given | Nothing
+    given: Laid | Nothing
     x: Array
     activations: Array
     errors: Array
