@@ -67,10 +67,11 @@ def options(doc: str | None, runs: int = RUNS) -> argparse.ArgumentParser:
     return parser
 
 
-def one_thread() -> None:
+def one_thread(pinned: bool = True) -> None:
     """Set threads and branches, before NumPy and torch are loaded, which read these once.
 
-    Only contenders ask MKL. It takes its widest branch, the same wherever matrices lie.
+    Only contenders ask MKL. It takes its widest branch, the same wherever matrices lie. pinned:
+    whether the other libraries are held to AVX2, as commands hold them.
     """
     from fedrepro.core import arithmetic
 
@@ -79,7 +80,8 @@ def one_thread() -> None:
     flags = arithmetic.flags()
     if flags >= arithmetic.NEEDED:
         os.environ["MKL_CBWR"] = "AVX512" if "avx512f" in flags else "AVX2"
-    arithmetic.pin()
+    if pinned:
+        arithmetic.pin()
 
 
 def unpinned() -> dict[str, str]:

@@ -10,15 +10,13 @@ additions of the step. A dense step is held against its bare matrix products by 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import harness
 
-harness.one_thread()
-AVX512 = "avx512f" in open("/proc/cpuinfo").read() if os.path.exists("/proc/cpuinfo") else False
+harness.one_thread(pinned=False)
 
 import bare  # noqa: E402
 import numba  # noqa: E402
@@ -26,6 +24,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
+from fedrepro.core import arithmetic  # noqa: E402
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import Rng  # noqa: E402
 from fedrepro.networks.layers import Convolution2d  # noqa: E402
@@ -39,7 +38,8 @@ from fedrepro.training.minibatches import Task  # noqa: E402
 from fedrepro.training.procedure import Given, Procedure  # noqa: E402
 from fedrepro.training.settings import Settings  # noqa: E402
 
-STEPS = 8  # of a run
+STEPS, MANY = 24, 500  # of a run, of dense networks
+AVX512 = "avx512f" in arithmetic.flags()
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,16 @@ CASES = {
 }
 
 
-def ours(network: Network, case: Case, adam: bool = False) -> Callable[[], None]:
+def ours(
+    network: Network, case: Case, adam: bool = False, steps: int = STEPS
+) -> Callable[[], None]:
     """Some steps of the engine on the same minibatches."""
     x, y = data(case)
     given = Settings("adam" if adam else "sgd", 0.01, 0.0, case.batch, 1, 0.1, 0.1, True,
                      init="fan_in", amsgrad=adam)  # fmt: skip
     trainer = CompiledTrainer(Procedure(network, given), Examples(x, y), False)
     start = {k: v[None] for k, v in network.initial(Rng(0), 0.1, 0.1, "fan_in").items()}
-    task = Task(np.arange(len(x)), Rng(0), steps=STEPS)
+    task = Task(np.arange(len(x)), Rng(0), steps=steps)
 
     def run() -> None:
         list(trainer.parts([task], Given(start, {}), None))
@@ -133,7 +135,7 @@ def plain(network: Network, case: Case) -> Callable[[], None]:
 def operations(network: Network, case: Case) -> float:
     """Multiplications and additions of a step: forward, and both gradients of every layer."""
     below = 0
-    for layer, shape, names in network.places[:1]:
+    for layer, shape, _ in network.places[:1]:
         if isinstance(layer, Convolution2d):  # of the images no gradient is asked
             below = int(np.prod(layer.output(shape))) * layer.kernel**2 * shape[0]
     return 2.0 * case.batch * (3 * network.products - below)
@@ -196,15 +198,12 @@ def main() -> int:
     if given.only in (None, "dense"):
         case = Case("mlp", (784,), 10, 32, None, (1.0, 1.1))
         network = network_of(parse_token("model", "mlp"), case.shape, case.classes)
-        operands = bare.of_network(case.batch, (784, 50, 10))
-        contenders = {
-            "dense, fedrepro": harness.timed(lambda run=ours(network, case, True): run() or {})
-        }
+        operands, run = bare.of_network(case.batch, (784, 50, 10)), ours(network, case, True, MANY)
+        contenders = {"dense, fedrepro": harness.timed(lambda: run() or {})}
         for library, multiply in bare.LIBRARIES.items():
-            work = bare.repeated(operands, STEPS, multiply)
-            contenders[f"dense, products by {library}"] = harness.timed(
-                lambda run=work: run() or {}
-            )
+            work = bare.repeated(operands, MANY, multiply)
+            name = f"dense, products by {library}"
+            contenders[name] = harness.timed(lambda run=work: run() or {})
         found = harness.in_turn(contenders, 20 * given.runs)
         measured |= found
         fastest = harness.fastest(found, [name for name in contenders if "products" in name])
