@@ -66,7 +66,7 @@ lint: env
 	@.venv/bin/snakemake --lint
 
 bench: env
-	@$(LOCKED) sh -c 'missed=0; for name in training paths matching gems memory checksums planning quick; do \
+	@$(LOCKED) sh -c 'missed=0; for name in training steps matching gems memory checksums planning quick; do \
 	  echo "== $$name"; .venv/bin/fedrepro bench $$name || missed=1; done; \
 	  for name in fedavg-2nn rm-mlp rm-cifar; do \
 	  echo "== rounds $$name"; .venv/bin/fedrepro bench rounds --workload $$name || missed=1; done; exit $$missed'
