@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
-from fedrepro.products import compiled, processor
+from fedrepro.products import compiled, processor, random_words
 from fedrepro.products.memory import LINE, PAGE
 from fedrepro.training.compiled import CompiledTrainer
 from fedrepro.training.examples import Examples
@@ -205,7 +205,7 @@ def test_logarithms_to_the_last_bits(values):
 
 @numba.njit
 def drawn(key, inside, piece, first, out):
-    compiled.words(key, inside, piece, first, out)
+    random_words.words(key, inside, piece, first, out)
 
 
 @given(st.integers(0, 2**128 - 1), st.integers(0, 99), st.integers(0, 9), st.integers(0, 50))

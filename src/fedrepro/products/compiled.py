@@ -60,26 +60,30 @@ ODD = tuple(1 / (2 * k + 1) for k in range(1, 18))
 ROOT_HALF = math.sqrt(0.5)
 
 
-def compiled(
-    function: Function, fastmath: Collection[str] = (), calls: Collection[ModuleType] = ()
-) -> Function:
-    """The function as machine code, which is kept on disk where that can be written.
+def named_after(function: Function, calls: Collection[ModuleType]) -> None:
+    """Name a function after the sources of modules that it calls.
+
+    Numba looks at the function's own file alone, but names the code that it keeps after it.
+    """
+    sources = "".join(inspect.getsource(module) for module in (memory, *calls))
+    function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
+
+
+def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function:
+    """Make machine code of a function, which is kept on disk where that can be written.
 
     A division by zero gives infinity, as in NumPy: looking for it would keep loops from being
-    vectors. fastmath: what LLVM may do beyond the letter. calls: modules of the compiled functions
-    that it calls; what was kept counts no more when one of their sources changes.
+    vectors. calls: modules of the compiled functions that it calls.
     """
-    allowed = set(fastmath)
-    if calls:  # Numba looks at the function's own file alone, but names what it keeps after it
-        sources = "".join(inspect.getsource(module) for module in calls)
-        function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
+    if calls:
+        named_after(function, calls)
     try:
         with kept_by_content():
-            keep = numba.njit(error_model="numpy", cache=True, fastmath=allowed)
+            keep = numba.njit(error_model="numpy", cache=True)
             dispatcher: Function = keep(function)
         compiled_once(dispatcher)
     except RuntimeError:  # neither the package's folder nor the user's can be written
-        dispatcher = numba.njit(error_model="numpy", fastmath=allowed)(function)
+        dispatcher = numba.njit(error_model="numpy")(function)
     return dispatcher
 
 
@@ -462,42 +466,3 @@ def _softplus_of(x: Any) -> Function:
         return fma(TWO * z, p, above)
 
     return single if x == types.float32 else double
-
-
-def _high_of(typing: Any, a: Any, b: Any) -> Any:
-    """The upper 64 bits of a product of two uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        wide = ir.IntType(128)
-        whole = builder.mul(*(builder.zext(factor, wide) for factor in arguments))
-        return builder.trunc(builder.lshr(whole, ir.Constant(wide, 64)), ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64), generate
-
-
-_high: Any = intrinsic(_high_of)
-
-MULTIPLY = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
-WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
-
-
-@inner
-def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
-    """Write random words, uint64 (n,), from place `first` of a stream on.
-
-    They are those of numpy.random.Philox with this key, uint64 (2,), and the counter
-    (0, inside, piece, 0): Philox 4x64 with ten rounds.
-    """
-    for block in range(first // 4, -(-(first + len(out)) // 4)):
-        k0, k1 = key[0], key[1]
-        a, b = np.uint64(block + 1), np.uint64(inside)
-        c, d = np.uint64(piece), np.uint64(0)
-        for _ in range(10):
-            high0, low0 = _high(MULTIPLY[0], a), MULTIPLY[0] * a
-            high1, low1 = _high(MULTIPLY[1], c), MULTIPLY[1] * c
-            a, b, c, d = high1 ^ b ^ k0, low1, high0 ^ d ^ k1, low0
-            k0, k1 = k0 + WEYL[0], k1 + WEYL[1]
-        at = 4 * block - first
-        for i, word in enumerate((a, b, c, d)):
-            if 0 <= at + i < len(out):
-                out[at + i] = word

@@ -13,7 +13,9 @@ import numpy as np
 from numba.np.random import _constants as ziggurat
 
 from fedrepro.products import compiled as compiling
-from fedrepro.products.compiled import Array, compiled, inner, words
+from fedrepro.products import random_words
+from fedrepro.products.compiled import Array, compiled, inner
+from fedrepro.products.random_words import words
 
 AHEAD = 512  # random words that are made at a time
 FRACTION = (1 << 52) - 1
@@ -47,7 +49,7 @@ def _beyond(key: Array, place: int) -> tuple[float, int]:
             return EDGE + x, place
 
 
-@partial(compiled, calls=(compiling,))
+@partial(compiled, calls=(compiling, random_words))
 def _fill(key: Array, sd: float, out: Array) -> None:
     """The ziggurat of 256 layers with NumPy's tables, a word a number in 99 of 100 cases."""
     ahead = np.empty(AHEAD, np.uint64)

@@ -17,8 +17,9 @@ from numba import types
 from numba.core import cgutils as untyped
 from numba.extending import intrinsic
 
+from fedrepro.products import compiled
 from fedrepro.products.caching import kept_by_content, one_process
-from fedrepro.products.compiled import COLUMNS, HALF, ROWS, by_height, write_tile
+from fedrepro.products.compiled import COLUMNS, HALF, ROWS, by_height, named_after, write_tile
 from fedrepro.products.memory import PAD
 
 cgutils: Any = untyped
@@ -97,6 +98,9 @@ def _multiply_at(
                     row += height
                     tiles -= 1
                 j += COLUMNS if over >= COLUMNS else HALF if over >= HALF else PAD
+
+
+named_after(_multiply_at, [compiled])
 
 
 @cache

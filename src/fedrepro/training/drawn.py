@@ -19,8 +19,8 @@ from fedrepro.products.compiled import (
     inner,
     row_of,
     softplus_of,
-    words,
 )
+from fedrepro.products.random_words import words
 from fedrepro.training.records import Model, Net, Room
 
 STRIP = 4096  # numbers of a model that are moved while they are in the first cache

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedrepro.networks import convolved, unrolled
 from fedrepro.products import compiled as products
-from fedrepro.products import laid, places, processor
+from fedrepro.products import laid, places, processor, random_words
 from fedrepro.products.compiled import (
     Array,
     compiled,
@@ -23,10 +23,10 @@ from fedrepro.products.compiled import (
     padded_to,
     product,
     row_of,
-    words,
 )
 from fedrepro.products.memory import LINE
 from fedrepro.products.processor import fetch, flush, restore
+from fedrepro.products.random_words import words
 from fedrepro.training import body, descents, drawn, given_back, outputs, records
 from fedrepro.training.body import judge, learn_body, look, match_images, predictions
 from fedrepro.training.descents import descend, rates_of
@@ -35,15 +35,12 @@ from fedrepro.training.outputs import add_entropy, scale
 from fedrepro.training.records import Data, Model, Net, Room, StepNumbers, StepOrder
 
 CALLS = (
-    products, places, laid, processor, convolved, unrolled, records, given_back, body, drawn,
-    outputs, descents,
-)  # fmt: skip
-
-
-@partial(
-    compiled,
-    calls=CALLS,
+    *(products, random_words, places, laid, processor, convolved, unrolled, records),
+    *(given_back, body, drawn, outputs, descents),
 )
+
+
+@partial(compiled, calls=CALLS)
 def train(
     data: Data,
     order: StepOrder,
