@@ -31,6 +31,7 @@ import yaml  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 from fedrepro.core import arithmetic  # noqa: E402
+from fedrepro.core.arithmetic import BRANCHES  # noqa: E402
 from fedrepro.core.outside import NAMED  # noqa: E402
 from fedrepro.core.packs import packs  # noqa: E402
 
@@ -68,13 +69,17 @@ def within_a_minute() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _components_of_one_test_only() -> Iterator[None]:
-    """Commands tell what they start of files of components: here, the tests to come."""
-    before = os.environ.get(NAMED)
+def _environment_of_one_test_only() -> Iterator[None]:
+    """Keep variables that a test, or what it calls, sets from the tests to come.
+
+    Commands tell what they start of files of components, and benchmarks steer libraries.
+    """
+    names = (NAMED, *BRANCHES)
+    before = {name: os.environ.get(name) for name in names}
     yield
-    os.environ.pop(NAMED, None)
-    if before is not None:
-        os.environ[NAMED] = before
+    for name in names:
+        os.environ.pop(name, None)
+    os.environ.update((name, value) for name, value in before.items() if value is not None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

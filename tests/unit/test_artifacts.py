@@ -112,7 +112,6 @@ def test_what_a_command_reads_it_does_not_write(tmp_path, capsys, monkeypatch):
         ),
         (["describe", "methods.py", "methods.json"], "this command reads it, which is methods.py"),
         (["submit", "--out", "methods.py"], "its name must end in .zip"),
-        (["crate", "--out", "methods.py"], "its name must end in .zip"),
     ):
         assert main(command) == 2
         assert sentence in capsys.readouterr().err

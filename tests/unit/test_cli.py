@@ -58,7 +58,8 @@ def test_a_pipe_gets_whole_lines(columns):
         command = f"snakemake --cores 2 reports/quick/{key}{exhibit.suffix}\n"
         assert command in said["exhibits"]
     rows = [line for line in said["methods"].splitlines() if line.startswith("│")]
-    assert len(rows) == len(components("method"))
+    named = {row.split("│")[1].strip() for row in rows}
+    assert named >= set(components("method"))
 
 
 def test_a_narrow_terminal_gets_every_letter(monkeypatch):

@@ -572,7 +572,9 @@ def test_an_absent_or_incomplete_table_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FedreproError, match=r"config/datasets.csv cannot be read .*config/"):
+    with pytest.raises(
+        FedreproError, match=r"config/datasets.csv cannot be read .*`fedrepro start FOLDER`"
+    ):
         read_dataset_table()
     path = tmp_path / "t.csv"
     path.write_text(",".join(c for c in COLUMNS if c not in ("urls", "bytes")) + "\n")

@@ -118,7 +118,7 @@ def test_regmean_plus_is_regmean_in_the_lowest_layer_and_sends_each_layer_down_o
     method.fn(given.models, info, rng=Rng(0), prepared=prepared)
     below = sum(given.models.tensors[name][0].nbytes for name in ("weight0", "bias0"))
     assert ledger.spent.traffic.bytes_down == 4 * below
-    exchanges, sent = _sent("one_shot", 4, given.clients.network, plus, ledger.spent)
+    exchanges, sent = _sent("one_shot", given.models, plus, ledger.spent)
     assert exchanges == 2  # one for each layer
     assert sent.messages_up == 2 * sent.messages_down == 8
 
@@ -127,7 +127,7 @@ def test_answers_about_their_own_models_take_no_further_exchange(given):
     ledger = given.clients.ledger
     ledger.begin()
     found = METHODS["regmean"].meta["prepare"](given.models, given.info, rng=Rng(0))
-    exchanges, sent = _sent("one_shot", 4, given.clients.network, None, ledger.spent)
+    exchanges, sent = _sent("one_shot", given.models, None, ledger.spent)
     assert exchanges == 1
     assert sent.messages_up == 4
     numbers = [len(value) * (len(value) + 1) // 2 for one in found for value in one.values()]

@@ -278,7 +278,7 @@ def test_channels_last_are_read_as_the_networks_take_them(npz):
 def test_an_index_of_pandas_is_no_count_of_a_class(tmp_path):
     (tmp_path / "counts.csv").write_text(",cat,dog\n0,3,4\n1,5,6\n")
     with pytest.raises(FedreproError, match="write it with index=False"):
-        read_counts(tmp_path / "counts.csv", [Path("a.pt"), Path("b.pt")])
+        read_counts(tmp_path / "counts.csv", [Path("a.pt"), Path("b.pt")], False)
 
 
 # ------------------------------------------------------------------------------------ splits

@@ -133,12 +133,13 @@ def test_what_the_machine_lacks_is_no_failure_of_a_method(capsys):
 
 def test_what_failed_is_said_and_tried_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("reports/tiny/mine").mkdir(parents=True)
+    drawn_in = Path("results/drawn/tiny/mine")
+    drawn_in.mkdir(parents=True)
     for name in ("a.json", "a.csv", "b.json", "metrics.parquet"):
-        Path("reports/tiny/mine", name).write_text("{}")
-    metrics = Path("reports/tiny/mine/metrics.parquet")
+        (drawn_in / name).write_text("{}")
+    metrics = drawn_in / "metrics.parquet"
     failed = {str(metrics): ["m failed in trial 0: KeyError: 1"]}
-    Path("reports/tiny/mine/a.json").write_text(json.dumps({"failed": failed}))
+    (drawn_in / "a.json").write_text(json.dumps({"failed": failed}))
     sentences, drawn = take_failed("tiny")
     assert sentences == ["reports/tiny/mine/a: m failed in trial 0: KeyError: 1"]
     assert not metrics.exists()

@@ -239,10 +239,10 @@ def test_methods_that_move_more_than_trained_parameters_are_refused_where_buffer
     item = components("method")["task_arithmetic"]
     local = read([one.state_dict() for one in clients(batch_norm)], "batch_norm")
     start = {name: value[:1] for name, value in local.tensors.items()}
-    ground = OwnGround(local, components("training")["adam"].spec(), start)
+    ground = OwnGround(local, components("training")["adam"].spec(), start=start)
     assert "'1.running_mean' is a buffer that training changes" in ground.lacking(item)
     same = read([clients(HeadFirst)[0].state_dict()] * 2, "head_first")
-    assert not OwnGround(same, ground.training, dict(same.tensors)).lacking(item)
+    assert not OwnGround(same, ground.training, start=dict(same.tensors)).lacking(item)
 
 
 def test_commands_read_buffers_and_say_nothing_of_relu(tmp_path, monkeypatch, capsys):
@@ -369,6 +369,7 @@ def test_all_methods_on_different_widths(tmp_path, monkeypatch):
             data=[Path("test.npz")] * 2,
             evaluate=Path("test.npz"),
             validation=[Path("test.npz")],
+            in_order=True,
         ),
         Path("out"),
     )

@@ -198,8 +198,8 @@ def test_a_run_that_diverges_ends_and_has_no_accuracy(federate, capsys):
     assert "2 rounds, diverged" in capsys.readouterr().err
 
 
-def test_a_number_that_nobody_declared_is_refused_in_the_first_round(federate, capsys):
-    assert federate(Undeclared) is None
+def test_a_number_that_nobody_declared_is_a_failure_in_the_first_round(federate, capsys):
+    assert np.isnan(final(federate(Undeclared), "accuracy", "test")).all()
     said = capsys.readouterr().err
     assert (
         "unknown metric 'drfit' in what method 'averaging' reports: did you mean 'drift'?" in said

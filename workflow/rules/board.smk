@@ -24,7 +24,8 @@ rule board:
 
 rule report_board:
     input:
-        multiext(f"{DRAWN}/{{paper}}/{{board}}", *BOARD),
+        parts_of_board,
+        drawn=multiext(f"{DRAWN}/{{paper}}/{{board}}", *BOARD),
     output:
         report(
             "reports/{scale}/{paper}/{board}.groups.svg",
@@ -43,7 +44,10 @@ rule report_board:
     localrule: True
     conda:
         "../../envs/environment.yaml"
+    params:
+        settings=board_settings,
+        schema=SCHEMA_VERSION,
     message:
         "leaderboard {wildcards.paper}/{wildcards.board} goes to reports/{wildcards.scale}"
     shell:
-        "cp {input:q} reports/{wildcards.scale}/{wildcards.paper} 2> {log:q}"
+        "cp {input.drawn:q} reports/{wildcards.scale}/{wildcards.paper} 2> {log:q}"

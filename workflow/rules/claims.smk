@@ -23,6 +23,7 @@ rule claims:
 
 rule report_claims:
     input:
+        exhibits=selected_tables_of_paper,
         table=f"{DRAWN}/{{paper}}/claims.csv",
         about=f"{DRAWN}/{{paper}}/claims.json",
     output:
@@ -39,7 +40,10 @@ rule report_claims:
     localrule: True
     conda:
         "../../envs/environment.yaml"
+    params:
+        exhibits=shown_keys_of_paper,
+        says=claims_said,
     message:
         "claims of {wildcards.paper} go to reports/{wildcards.scale}"
     shell:
-        "cp {input:q} reports/{wildcards.scale}/{wildcards.paper} 2> {log:q}"
+        "cp {input.table:q} {input.about:q} reports/{wildcards.scale}/{wildcards.paper} 2> {log:q}"

@@ -35,9 +35,13 @@ use rule exhibit as table with:
         "writing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
 
 
+# What a figure is drawn from is asked for as well: drawing that failed leaves nothing behind, which
+# alone would not be missed while the earlier figure is there.
 rule report_exhibit:
     input:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *FIGURE),
+        metrics=metrics_files,
+        timings=timings_files,
     output:
         report(
             "reports/{scale}/{paper}/{exhibit}.svg",
@@ -53,7 +57,9 @@ rule report_exhibit:
     conda:
         "../../envs/environment.yaml"
     params:
+        settings=exhibit_settings,
         caption=caption_of,
+        schema=SCHEMA_VERSION,
     message:
         "{wildcards.paper} {wildcards.exhibit} goes to reports/{wildcards.scale}"
     shell:
@@ -65,6 +71,8 @@ rule report_exhibit:
 use rule report_exhibit as report_table with:
     input:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *TABLE),
+        metrics=metrics_files,
+        timings=timings_files,
     output:
         report(
             "reports/{scale}/{paper}/{exhibit}.html",

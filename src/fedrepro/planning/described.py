@@ -104,6 +104,7 @@ class ToldMethod(Strict):
     sends: Words
     one_start: bool
     better_of_one_start: bool
+    any_width: bool
     prepares: bool
     grid: dict[Name, list[Scalar]]
     metrics: dict[Name, ToldMetric]
@@ -127,7 +128,7 @@ class ToldMethod(Strict):
 
 
 SETS = ("needs", "models", "trainings")
-ONCE = ("one_start", "better_of_one_start")
+ONCE = ("one_start", "better_of_one_start", "any_width")
 
 
 def _nothing(*_: Any, **__: Any) -> None:
