@@ -336,7 +336,9 @@ def there_for_report(wildcards):
     plan, reports = plan_of(wildcards.scale), Path(f"reports/{wildcards.scale}")
     keys = selected_keys(wildcards)
     whole = set(whole_exhibits(reports, keys, wildcards.scale))
-    found = [plan.paths.exhibit(e.key, e.suffix) for e in plan.selected if e.key in whole]
+    found = [
+        plan.paths.exhibit(e.key, e.suffix) for e in plan.selected if e.key in whole
+    ]
     missing = [key for key in keys if key not in whole]
     made = {
         path: [key for key in keys if key.startswith(f"{Path(path).parent.name}/")]
