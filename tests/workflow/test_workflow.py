@@ -695,7 +695,7 @@ def test_a_figure_stays_where_drawing_it_anew_fails_and_is_drawn_later(finished,
     assert {path: path.read_bytes() for path in drawn} == drawn
     path.write_bytes(whole)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert planned(folder, FIGURE) == {"exhibit", "report_exhibit"}
+    assert planned(folder, FIGURE) == {"exhibit"}
 
 
 def test_a_figure_stays_where_all_is_killed_while_it_is_drawn_anew(finished, tmp_path):
