@@ -1,4 +1,4 @@
-"""What bodies give of many examples, in compiled code; see `layout.body_outputs`."""
+"""Outputs of convolutions and recurrent layers for many examples, in compiled code."""
 
 from __future__ import annotations
 

@@ -76,12 +76,12 @@ class _Lists:
 def convolutions_of(
     parts: Parts, offsets: Sequence[int], rows: int, dtype: Any, matched: bool = False
 ) -> tuple[Convolutions, Images]:
-    """Lay out the convolutions of a network for so many examples at a time, and their buffers.
+    """Lay out the convolutions of a network for `rows` examples at a time, and their buffers.
 
     offsets: where each weight begins in a model. matched: whether errors are added to theirs.
     """
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
-    # 0, 1, …: columns of a matrix as rows, of which a single row is the first
+    # 0, 1, …: columns of a matrix as rows; a single row begins at the first
     lists.add(np.arange(max(layer.channels for layer, _, _ in parts.convolutions)))
     images = chosen = flipped = upper = out = lower = widest = extra = 0
     for place, (layer, (below, height, width), pooled) in enumerate(parts.convolutions):
@@ -161,7 +161,7 @@ def lay_image(
 
 @inner
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
-    """Write what the last layer gives of so many examples to x, (rows, H · W · C) flat.
+    """Write the outputs of the last layer for `rows` examples to x, (rows, H · W · C) flat.
 
     They go image by image, so that maps stay in the cache. The inputs lie in room.images.
     """
@@ -232,7 +232,7 @@ def learn_kernels(
     convs: Convolutions, weights: Array, gradient: Array, rows: int, room: Images, x: Array,
     errors: Array,
 ) -> None:  # fmt: skip
-    """Add what so many examples say of all kernels and biases to the gradient.
+    """Add the gradients of all kernels and biases over `rows` examples.
 
     x: what `features` gave. errors: of it, (H · W · C, padded rows) flat.
     """

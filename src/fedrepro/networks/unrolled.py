@@ -57,7 +57,7 @@ class Times(NamedTuple):
 def recurrent_of(
     parts: Parts, offsets: Sequence[int], rows: int, steps: int, every: bool, dtype: Any
 ) -> tuple[Recurrent, Times]:
-    """Lay out the recurrent layers of a network for so many examples at a time, and their buffers.
+    """Lay out the recurrent layers of a network for `rows` examples at a time, and their buffers.
 
     offsets: where begin the table, and weight, recurrent and bias of each layer.
     """
@@ -113,7 +113,7 @@ def lay_letters(source: Array, b: int, rows: int, room: Times) -> None:
 def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -> None:
     """Write states of the top layer to x: after the last letter (B, units), or all, (T, B, units).
 
-    The letters of so many examples lie in room.codes, (T, B).
+    The letters of `rows` examples lie in room.codes, (T, B).
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -173,7 +173,7 @@ def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> 
 def learn_unrolled(
     net: Recurrent, weights: Array, gradient: Array, rows: int, room: Times, errors: Array
 ) -> None:
-    """Add what so many examples say of the table and all layers to the gradient.
+    """Add the gradients of the table and all layers over `rows` examples.
 
     errors: of what `unrolled` wrote, (units, padded rows) flat, one of these rows a state.
     """

@@ -37,7 +37,7 @@ def judge(net: Net, data: Data, rows: Array, room: Room) -> tuple[float, int]:
 
 
 def learn_body(net: Net, model: Model, rows: int, room: Room) -> None:
-    """Add to the gradient what the body learns of so many rows; room.below: errors of room.x."""
+    """Add the gradients of the body over `rows` examples; room.below: errors of room.x."""
     raise NotImplementedError
 
 
