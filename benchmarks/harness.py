@@ -77,6 +77,9 @@ def one_thread(pinned: bool = True) -> None:
 
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
+    if not pinned:  # `fedrepro bench` has pinned them
+        for name in arithmetic.BRANCHES:
+            os.environ.pop(name, None)
     flags = arithmetic.flags()
     if flags >= arithmetic.NEEDED:
         os.environ["MKL_CBWR"] = "AVX512" if "avx512f" in flags else "AVX2"

@@ -38,7 +38,7 @@ from fedrepro.training.minibatches import Task  # noqa: E402
 from fedrepro.training.procedure import Given, Procedure  # noqa: E402
 from fedrepro.training.settings import Settings  # noqa: E402
 
-STEPS, MANY = 24, 500  # of a run, of dense networks
+STEPS, MANY = 16, 500  # of a run, of dense networks
 AVX512 = "avx512f" in arithmetic.flags()
 
 
