@@ -75,7 +75,6 @@ def test_gpus_are_known_by_the_names_the_scheduler_gave(monkeypatch):
 
 
 def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch):
-    """CUDA graphs are recorded on a stream of the current GPU, whatever the tensors lie on."""
     monkeypatch.setattr("fedrepro.stages.devices.tempfile.gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr("fedrepro.stages.devices._claimed", {})
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "a,b")

@@ -21,6 +21,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
+from fedrepro.numbers.about import same_bytes
 from fedrepro.numbers.files import whole_exhibits
 from fedrepro.numbers.paired import paired, sides
 from fedrepro.numbers.results import Only, blocks, collect
@@ -390,3 +391,17 @@ def run_line(block: str):
     names: dict[str, object] = {}
     exec(head, names)
     return eval(line.strip(), names)
+
+
+def test_an_exhibit_says_whether_its_bytes_come_out_again():
+    made = {"arithmetic": "portable", "device": "cpu"}
+    now = {"computed": [made], "components": {"model": ["mlp;v1;hidden~100"]}}
+    assert same_bytes(now) == "yes"
+    assert same_bytes({**now, "components": {"model": ["cnn;v1;bias~true"]}}) == "cnn v1"
+    assert same_bytes({**now, "components": {"method": ["gone;v1;"]}}) == "gone v1"
+    assert same_bytes({**now, "computed": [made, {"device": "cpu"}]}) == "libraries not pinned"
+    assert same_bytes({**now, "computed": [{**made, "device": "H100"}]}) == "on H100"
+
+
+def test_results_have_the_same_bytes_in_a_column(drawn):
+    assert set(fedrepro.results("tiny")["same_bytes"]) == {"yes"}

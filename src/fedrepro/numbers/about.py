@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from fedrepro.api import DISCLOSED, NEEDS
+from fedrepro.core.arithmetic import PORTABLE
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import render
@@ -248,3 +249,22 @@ def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[s
         for kind, resolved in listing.items():
             by_kind.setdefault(kind, set()).update(resolved)
     return {kind: sorted(resolved) for kind, resolved in by_kind.items()}
+
+
+def same_bytes(about: Mapping[str, Any]) -> str:
+    """Say whether to compute an exhibit again gives its bytes: "yes", or the reason why not.
+
+    It does on a CPU with pinned libraries, as long as no component that computed it has changed.
+    """
+    for made in about["computed"]:
+        if made.get("device", "cpu") != "cpu":
+            return f"on {made['device']}"
+        if made.get("arithmetic") != PORTABLE:
+            return "libraries not pinned"
+    for kind, resolved in about["components"].items():
+        known = components(kind)
+        for text in resolved:
+            name, version, _ = text.split(";", 2)
+            if name not in known or f"v{known[name].version}" != version:
+                return f"{name} {version}"
+    return "yes"

@@ -23,6 +23,7 @@ from fedrepro.core.params import written
 from fedrepro.core.registry import SCENARIO
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import method_of
+from fedrepro.numbers.about import same_bytes
 from fedrepro.numbers.files import RUN, ExhibitFiles, open_exhibit
 from fedrepro.numbers.series import mean, sd
 from fedrepro.numbers.summary import ROUND, csv_text
@@ -32,7 +33,7 @@ from fedrepro.planning.plan import Exhibit, Plan, Point
 
 WHO = ("method", "kind", "setting")
 PLACE = (*SCENARIO, "clients", *WHO)
-COLUMNS = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial", "exhibits")
+COLUMNS = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial", "exhibits", "same_bytes")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ def results(
     A row per scenario, method, metric and split: tokens of data set, partition, model, training
     and graph (empty where there is none), number of clients, the method's label and kind, the
     setting that was chosen, mean and sample sd over trials of the final value, the value in each
-    trial, and the exhibits that show it. wide: a row per scenario and method, a column per metric
+    trial, the exhibits that show it, and whether to compute the first of them again gives the same
+    bytes: "yes", or why not. wide: a row per scenario and method, a column per metric
     and split, holding means. What a method reports of its rounds is that of the last. reports:
     folder of reports, such as reports/record. folder: made by `start`, or the root of the
     repository. Errors: FedreproError where nothing is drawn.
@@ -85,7 +87,9 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
     notes: list[str] = []
     for exhibit in drawn_exhibits(scale, reports, only.exhibit):
         try:
-            _add(rows, exhibit, _rows(exhibit, reports / scale, scale))
+            files = open_exhibit(reports / scale, exhibit.key, scale)
+            own = _rows(exhibit, files, scale)
+            _add(rows, {"exhibits": exhibit.key, "same_bytes": same_bytes(files.about)}, own)
         except FedreproError as error:
             notes.append(str(error))
     table = pd.DataFrame(list(rows.values()), columns=list(COLUMNS))
@@ -140,20 +144,21 @@ def _is_there(exhibit: Exhibit, folder: Path) -> bool:
 
 
 def _add(
-    rows: dict[tuple[str, ...], dict[str, Any]], exhibit: Exhibit, added: Sequence[dict[str, Any]]
+    rows: dict[tuple[str, ...], dict[str, Any]],
+    shown_by: Mapping[str, str],
+    added: Sequence[dict[str, Any]],
 ) -> None:
-    """Numbers that several exhibits show stand once: those that are equal in every trial."""
+    """Add rows. Numbers that are equal in every trial stand once, with all exhibits of theirs."""
     for row in added:
         key = tuple(map(str, row.values()))  # a missing sd is no number, and equals none
-        entry = rows.setdefault(key, {**row, "exhibits": exhibit.key})
+        entry = rows.setdefault(key, {**row, **shown_by})
         shown = entry["exhibits"].split()
-        if exhibit.key not in shown:
-            entry["exhibits"] = " ".join([*shown, exhibit.key])
+        if shown_by["exhibits"] not in shown:
+            entry["exhibits"] = " ".join([*shown, shown_by["exhibits"]])
 
 
-def _rows(exhibit: Exhibit, folder: Path, scale: str) -> list[dict[str, Any]]:
+def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> list[dict[str, Any]]:
     """The final values of one exhibit, each with its scenario."""
-    files = open_exhibit(folder, exhibit.key, scale)
     text = files.read(".csv").decode()
     points = {tuple(map(written, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
@@ -296,7 +301,7 @@ def blocks(results: Results) -> Iterator[ScenarioRows]:
 
 
 def _down(heading: str, rows: Sequence[Mapping[Any, Any]]) -> ScenarioRows:
-    columns = ("method", "setting", "number", "mean", "sd", "trials")
+    columns = ("method", "setting", "number", "mean", "sd", "trials", "same bytes")
     return ScenarioRows(
         heading,
         columns,
@@ -308,6 +313,7 @@ def _down(heading: str, rows: Sequence[Mapping[Any, Any]]) -> ScenarioRows:
                 _number(row["mean"]),
                 _number(row["sd"], 3),
                 str(row["trials"]),
+                row["same_bytes"],
             )
             for row in rows
         ),

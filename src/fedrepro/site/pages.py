@@ -9,6 +9,7 @@ from typing import Any
 
 from fedrepro.core.packs import said_of
 from fedrepro.drawings.tables import html_text
+from fedrepro.numbers.about import same_bytes
 from fedrepro.site.boards import board_html, board_top
 from fedrepro.site.cells import data_table, table_html, values_table, wide
 from fedrepro.site.claims import claims_html
@@ -380,10 +381,11 @@ def reproduce_page(reports: Reports, origin: str = "") -> str:
                     str(shown.about["trials"]),
                     "not recorded" if math.isnan(hours) else f"{hours:.2f}",
                     html_text(_machines(shown)),
+                    html_text(same_bytes(shown.about)),
                     f"<code>{html_text(shown.about['command'])}</code>",
                 )
             )
-    heads = ("Exhibit", "Trials", "Core-hours", "Machine", "Command")
+    heads = ("Exhibit", "Trials", "Core-hours", "Machine", "Again to the byte", "Command")
     lines += [f"All {len(rows)} exhibits together: {whole:.0f} core-hours.", ""]
     lines += [wide(data_table(heads, rows, "Every exhibit, with its command"), "exhibits"), ""]
     lines += [f"How files name their origin: [origin]({origin}).", ""] if origin else []

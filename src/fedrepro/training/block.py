@@ -18,9 +18,7 @@ from fedrepro.training.noise import StepNoise, noise_of
 from fedrepro.training.optimisers import OPTIMISERS, Adam, Sgd
 from fedrepro.training.paths import StepPath
 from fedrepro.training.procedure import Procedure
-from fedrepro.training.recorded import Recorder, recordable
 from fedrepro.training.stopping import EarlyStopping
-from fedrepro.training.terms import WeightTerm
 
 if TYPE_CHECKING:
     import torch
@@ -72,23 +70,6 @@ class Block:
         self.fresh_pieces = not any(isinstance(layer, Variational) for layer in layers)
         self.memory: dict[str, torch.Tensor] = {}
         self.optimiser: Adam | Sgd
-        self.recorder: Recorder | None = None
-        self.begun: tuple[object, ...] = ()
-
-    def serves(self, procedure: Procedure, examples: Examples) -> bool:
-        """Whether it would be the same if it were made for this procedure on these examples."""
-        current, known = self.procedure, self.reader.examples
-        return (
-            current.network is procedure.network
-            and current.settings == procedure.settings
-            and len(current.terms) == len(procedure.terms)
-            and all(
-                a is b or _alike(a, b) for a, b in zip(current.terms, procedure.terms, strict=True)
-            )
-            and known.inputs is examples.inputs
-            and known.targets is examples.targets
-            and known.scale == examples.scale
-        )
 
     def _gradients(self) -> Gradients:
         procedure = self.procedure
@@ -132,19 +113,13 @@ class Block:
             settings = replace(settings, lr=rates[0])
         self.gradients.begin(rates, self.procedure.shares(tasks))
         flat = self.flat[:count]
-        if self.recorder and not (memory or self.memory) and self.begun == (count, rates):
-            self.optimiser.restart()
-        else:
-            kind = OPTIMISERS[settings.optimiser]
-            self.memory = {
-                name: torch.from_numpy(memory[name]).to(self.device)
-                for name in (kind.remembered(settings) if memory else ())
-            }
-            steps = int(memory["steps"][0]) if memory else 0
-            self.optimiser = kind(flat, settings, None if same else rates, self.memory, steps)
-            # a graph holds the step sizes and the buffers that it was recorded with
-            self.recorder = Recorder() if recordable(self.procedure, self.device) else None
-        self.begun = count, rates
+        kind = OPTIMISERS[settings.optimiser]
+        self.memory = {
+            name: torch.from_numpy(memory[name]).to(self.device)
+            for name in (kind.remembered(settings) if memory else ())
+        }
+        steps = int(memory["steps"][0]) if memory else 0
+        self.optimiser = kind(flat, settings, None if same else rates, self.memory, steps)
         if self.procedure.network.draws:
             self.noise = noise_of(tasks, settings.batch_size, self.device)
         if self.crops is not None:
@@ -225,27 +200,10 @@ class Block:
         self, chunk: Chunk, index: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None
     ) -> Iterator[tuple[int, torch.Tensor]]:
         """Take the steps of a chunk: how many are done, and the logits of the last of them."""
-        if self.recorder is not None:
-            tensors = [index, weight] if moves is None else [index, weight, moves]
-            for step, count in enumerate(chunk.active):
-                yield (
-                    step + 1,
-                    self.recorder.step(
-                        self._read_and_step, tuple(first(value[step], count) for value in tensors)
-                    ),
-                )
-            return
         for at, x, y in self.reader.minibatches(index, chunk.active):
             for step, step_x, step_y in zip(range(at, len(index)), x, y, strict=False):
                 step_moves = None if moves is None else moves[step]
                 yield step + 1, self._step(chunk, step, step_x, step_y, weight[step], step_moves)
-
-    def _read_and_step(
-        self, rows: torch.Tensor, weight: torch.Tensor, moves: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Take a step on these rows (A, B): logits (A, B, K)."""
-        x, y = self.reader.read(rows)
-        return self._moved_step(x, y, weight, moves)
 
     def _observed(
         self,
@@ -350,8 +308,3 @@ class Block:
             finite[model] = bool(torch.isfinite(flat[int(model)]).all())
         mask: np.ndarray = finite
         return mask
-
-
-def _alike(a: object, b: object) -> bool:
-    """Whether two terms are on the weights alone and the same."""
-    return isinstance(a, WeightTerm) and a == b

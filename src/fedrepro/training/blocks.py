@@ -12,7 +12,6 @@ from fedrepro.training.flat import Layout
 from fedrepro.training.minibatches import Task
 from fedrepro.training.paths import StepPath
 from fedrepro.training.procedure import Fetched, Given, Part, Procedure
-from fedrepro.training.recorded import recordable
 from fedrepro.training.sizes import block_size
 
 
@@ -49,7 +48,8 @@ class BlockTrainer:
             self.models = 1  # the fused kernel of an optimiser knows one number of steps
         rates = {settings.lr if task.lr is None else task.lr for task in tasks}
         same = self.models == 1 or len(rates) == 1
-        trained = self._block(same)
+        asked = self.procedure, self.path, self.examples, self.models, same, self.keep
+        trained = Block(*asked)
         start = self.inner.pack(given.start)
         reference = None if given.reference is None else self.inner.pack(given.reference)
         for at in range(0, len(order), self.models):
@@ -68,18 +68,6 @@ class BlockTrainer:
                 trained.remember(memory, span)
             yield self._part(trained, chosen, losses, taken)
 
-    def _block(self, same_rate: bool) -> Block:
-        """Room for the models; on a GPU that of the round before, with its graphs, if it serves."""
-        asked = self.path, self.models, same_rate, self.keep
-        for block, key in _kept:
-            if key == asked and block.serves(self.procedure, self.examples):
-                return block
-        _kept.clear()  # its memory is for this one
-        block = Block(self.procedure, self.path, self.examples, self.models, same_rate, self.keep)
-        if recordable(self.procedure, block.device):
-            _kept.append((block, asked))
-        return block
-
     def _part(
         self, trained: Block, chosen: np.ndarray, losses: np.ndarray, taken: np.ndarray
     ) -> Part:
@@ -97,10 +85,6 @@ class BlockTrainer:
             if summed is None
             else {k: v.cpu().numpy() for k, v in self.inner.views(summed[:count]).items()},
         )
-
-
-# the last block on a GPU, and what it was made for
-_kept: list[tuple[Block, tuple[object, ...]]] = []
 
 
 def _span(chosen: np.ndarray) -> slice | np.ndarray:

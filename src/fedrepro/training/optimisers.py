@@ -42,11 +42,6 @@ class Adam:
         """The names of its buffers."""
         return ("first", "second", "largest") if settings.amsgrad else ("first", "second")
 
-    def restart(self) -> None:
-        """Forget what it remembers, in place."""
-        for value in self.state().values():
-            value.zero_()
-
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """One step for the first models of the buffer; all of them have taken equally many."""
         self.steps += 1
@@ -117,11 +112,6 @@ class Sgd:
     def remembered(settings: Settings) -> tuple[str, ...]:
         """The names of its buffers."""
         return ("velocity",) if settings.momentum else ()
-
-    def restart(self) -> None:
-        """Forget what it remembers, in place."""
-        if self.velocity is not None:
-            self.velocity.zero_()
 
     def step(self, flat: torch.Tensor, gradient: torch.Tensor) -> None:
         """One step for the first models of the buffer."""

@@ -28,7 +28,7 @@ FILTERS = (32, 64, 128)
 HIDDEN = 512
 
 
-@register("feature", "convnet", version=1)
+@register("feature", "convnet", version=2)
 def convnet(
     images: Arrays,
     *,

@@ -12,7 +12,7 @@ from fedrepro.networks.network import Network
 from fedrepro.networks.recurrent import EachPosition, Embedding, Lstm
 
 
-@register("model", "char_lstm", version=1, title="character LSTM")
+@register("model", "char_lstm", version=2, title="character LSTM")
 def char_lstm(
     shape: tuple[int, ...],
     classes: int,

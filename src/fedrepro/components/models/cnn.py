@@ -11,7 +11,7 @@ from fedrepro.networks.layers import Affine, Convolution2d, Dropout, Layer, MaxP
 from fedrepro.networks.network import Network
 
 
-@register("model", "cnn", version=1, title="convolutional network")
+@register("model", "cnn", version=2, title="convolutional network")
 def cnn(
     shape: tuple[int, ...],
     classes: int,
