@@ -12,7 +12,7 @@ from findings import RECORD, ROOT, told
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import findings
-from fedrepro.record.sentences import LINK, NUMBER, filled, without_links
+from fedrepro.record.sentences import LINK, NUMBER, filled, inlined, without_links
 
 ROWS = """\
 case,clients,method,metric,split,mean,sd,trials,by_trial
@@ -131,6 +131,14 @@ def test_a_table_is_asked_for_by_its_heads_and_rows(ask):
     assert filled(page, ask.record).count("](") == 3
 
 
+def test_links_may_be_named_at_the_end_of_a_page(ask):
+    place = "reports/record/paper/x/t.csv"
+    page = f'It has [0.0][ours] %, see [this][that].\n\n[ours]: {place} "ours at clients=5"\n'
+    filled_page = filled(page, ask.record)
+    assert filled_page == page.replace("[0.0]", "[50.0]")
+    assert f'[50.0]({place} "ours at clients=5") %, see [this][that].' in inlined(filled_page)
+
+
 # ------------------------------------------------------------------- every number of every page
 
 MEASURED = ("mean", "paired_mean", "by_trial", "printed", "test_mean", "criterion_mean")
@@ -138,8 +146,8 @@ JUDGED = ("value", "low", "high", "confidence", "trials_needed")
 COUNTS = ("rows", "claims", "group")  # of rows that are there, not of what was measured
 PAGES = {
     name: text
-    for name, page in findings(ROOT).items()
-    if LINK.search(text := (ROOT / page).read_text())
+    for name, page in {**findings(ROOT), "README": "README.md"}.items()
+    if LINK.search(text := inlined((ROOT / page).read_text()))
 }
 
 
@@ -205,7 +213,7 @@ SAID = re.compile(
 )
 
 
-@pytest.mark.parametrize("paper", sorted({name.partition("-")[0] for name in PAGES} - {"arena"}))
+@pytest.mark.parametrize("paper", sorted({name.partition("-")[0] for name in PAGES} - {"arena", "README"}))
 def test_a_sentence_that_tells_a_verdict_tells_that_of_the_record(paper):
     with (RECORD / f"paper/{paper}/claims.csv").open() as file:
         verdicts = {row["claim"]: row["verdict"] for row in csv.DictReader(file)}

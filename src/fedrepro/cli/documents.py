@@ -28,7 +28,7 @@ from fedrepro.numbers.files import RUN, open_recorded, read_claims
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.entries import Case, ChoiceEntry, ExhibitSettings, MethodEntry
 from fedrepro.record.keep import CLAIMS, RECORD, exhibits_in
-from fedrepro.record.sentences import LINK, filled
+from fedrepro.record.sentences import DEFINITION, LINK, filled
 from fedrepro.site.claims import deciding, of_readings
 from fedrepro.site.pages import name_of
 from fedrepro.site.verdicts import of_claims, picture
@@ -111,7 +111,7 @@ def documents() -> dict[Path, str]:
         texts[Path("docs/figures/answer.svg")] = picture(by_paper)
     for path in (Path("README.md"), *pages.values()):
         text = texts.get(path) or (path.read_text(encoding="utf-8") if path.exists() else "")
-        if LINK.search(text):
+        if LINK.search(text) or DEFINITION.search(text):
             texts[path] = filled(text, RECORD)
     return texts
 

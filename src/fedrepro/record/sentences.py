@@ -54,6 +54,14 @@ LINK = re.compile(
     r"\[(?P<text>[^\[\]]+)\]\((?P<path>(?P<up>(?:\.\./)*)reports/record/"
     r"(?P<file>[a-z]+/[a-z0-9]+/[a-z0-9.-]+\.(?:csv|parquet)))\s+\"(?P<question>[^\"]+)\"\)"
 )
+# a page may name its links at its end: [94.1][pfnm], and in a line of its own
+# [pfnm]: reports/record/paper/pfnm/figure-2b.csv "PFNM at clients=25"
+USE = re.compile(r"\[(?P<text>[^\[\]]+)\]\[(?P<label>[^\[\]]+)\]")
+DEFINITION = re.compile(
+    r"^\[(?P<label>[^\[\]]+)\]: reports/record/"
+    r"(?P<file>[a-z]+/[a-z0-9]+/[a-z0-9.-]+\.(?:csv|parquet))\s+\"(?P<question>[^\"]+)\"$",
+    re.MULTILINE,
+)
 NUMBER = re.compile(r"(?<![\w.-])[-−+]?\d+(?:,\d{3})*(?:\.\d+)?")
 SCALES = {None: 1.0, "percent": 100.0, "giga": 1e-9}
 ONE_OF: dict[str, Callable[[list[float]], float]] = {
@@ -104,6 +112,16 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
         whole, begin = match[0], match.start()
         return whole[: match.start("text") - begin] + reply + whole[match.end("text") - begin :]
 
+    named = {match["label"]: match for match in DEFINITION.finditer(text)}
+
+    def answer_named(match: re.Match[str]) -> str:
+        link = named.get(match["label"])
+        if link is None:
+            return match[0]
+        query = Query(match["text"], link["file"], link["question"])
+        reply = _told(query, record)
+        return show(query, reply) if show else f"[{reply}][{match['label']}]"
+
     lines, heads = text.split("\n"), None
     for number, line in enumerate(lines):
         if not line.lstrip().startswith("|"):
@@ -112,7 +130,20 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
             heads = [LINK.search(cell) for cell in line.split("|")]
         elif any(heads):
             lines[number] = _row(line, heads, record)
-    return LINK.sub(answer, "\n".join(lines))
+    return USE.sub(answer_named, LINK.sub(answer, "\n".join(lines)))
+
+
+def inlined(text: str) -> str:
+    """Move links that are named at the end of a page to where the page uses them."""
+    named = {match["label"]: match for match in DEFINITION.finditer(text)}
+
+    def inline(match: re.Match[str]) -> str:
+        link = named.get(match["label"])
+        if link is None:
+            return match[0]
+        return f'[{match["text"]}](reports/record/{link["file"]} "{link["question"]}")'
+
+    return USE.sub(inline, DEFINITION.sub("", text))
 
 
 def without_links(text: str) -> str:
