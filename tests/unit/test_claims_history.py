@@ -20,10 +20,9 @@ FILES = sorted(ROOT.glob("src/fedrepro/papers/*/claims.yaml"))
 DECLARED = {
     "pfnm",  # its claims were written when figures 2a and 2b had been recorded
     "p2p",  # Q12 and Q13 have a second reading, which came after both were recorded
-    "fedkt",  # a second reading came when table 1 had been run, though not recorded
 }
 # claims that say so although what they name was recorded later, since the numbers stood elsewhere
-SEEN_ELSEWHERE = {"pfnm": {"P23", "P24"}, "fedkt": {"T1", "T2", "T3"}}
+SEEN_ELSEWHERE = {"pfnm": {"P23", "P24"}}
 
 
 def jsons(paper, claim):

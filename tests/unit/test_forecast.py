@@ -228,11 +228,11 @@ def test_seconds_come_from_a_run_with_the_same_method_first():
 
 def test_training_is_told_by_networks_of_nearly_its_size_first():
     plan = Plan(Config(), load_exhibits(), "paper")
-    exhibit = plan.exhibit("coboosting/table-1-cifar10")  # three convolutions of 128 channels
+    exhibit = plan.exhibit("dense/readme-cifar10")  # three convolutions of 128 channels
     order = module.Rates(plan).alike(exhibit, "train", None, exhibit.runs[0].scenario)
     keys = [other.key for other in order]
     # two of 32 and 64 channels, before LeNet's 6 and 16
-    assert keys.index("fedfisher/table-2-cifar10") < keys.index("dense/table-1-cifar10")
+    assert keys.index("fedfisher/table-2-cifar10") < keys.index("fedlpa/table-1-cifar10")
 
 
 def test_rounds_are_told_by_local_training_of_the_same_network(workplace):  # noqa: F811

@@ -12,7 +12,7 @@ from synthetic import plan, workplace, write_runs  # noqa: F401
 from fedrepro.stages import exhibit
 
 KILLED = 9
-TABLE = "fedkt/table-1"
+TABLE = "dense/readme-cifar10"
 
 
 def killed_at(file: int, work: Callable[[], None]) -> bool:

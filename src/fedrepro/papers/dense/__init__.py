@@ -1,9 +1,8 @@
 """DENSE, data-free one-shot federated learning: Zhang et al., NeurIPS 2022.
 
-Printed values are of its table 1, as notes by others quote the paper
-(github.com/hkanpak21/HE-IFD) and the text of FuseFL (NeurIPS 2024) reprints them, cell by cell the
-same. Settings are of its authors' code (github.com/zj-jayzhang/DENSE, commit 458c3c4) and, for the
-epochs, of FuseFL.
+Printed values are of the run that the README of its authors' code shows, and settings are of that
+code (github.com/zj-jayzhang/DENSE, commit 458c3c4). The paper's table 1 is left out: neither its
+seeds nor its networks are given.
 """
 
 NAME = "DENSE"

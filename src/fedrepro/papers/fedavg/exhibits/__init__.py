@@ -35,6 +35,7 @@ EXHIBITS = PaperData(
         "table-1-iid-inf": perceptron.table_1_iid_inf(),
         "table-1-shards-10": perceptron.table_1_shards_10(),
         "table-1-shards-inf": perceptron.table_1_shards_inf(),
+        "table-1-shards-10-rates": perceptron.rates_in_two_ranges(),
         "table-1-cnn": convolutional.table_1(),
         "table-1-cnn-centred": convolutional.table_1_centred(),
         "table-1-cnn-one-client": convolutional.table_1_one_client(),

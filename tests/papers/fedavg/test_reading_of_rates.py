@@ -1,0 +1,104 @@
+"""What table-1-shards-10-rates says, by the readings that its notes fix before its numbers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from findings import RECORD
+from scipy import stats
+
+from fedrepro.numbers.summary import read_csv
+from fedrepro.papers.fedavg.exhibits.perceptron import ELEVEN_RATES, SHARDS_10
+
+CENTRED, STORED = "MNIST, pixels −0.5 to 0.5", "MNIST, pixels 0 to 1"
+PRINTED = {"C = 0": 3275, "C = 0.1": 664, "C = 0.2": 619}
+LAST = {f"C = {c:g}": SHARDS_10[c] for c in (0.0, 0.1, 0.2)}
+NEAR = 0.2  # of print
+FILE = RECORD / "paper/fedavg/table-1-shards-10-rates.csv"
+
+
+def fewest(table: pd.DataFrame, case: str, cell: str) -> np.ndarray:
+    """The fewest rounds of the eleven rates in each trial, at most the last round."""
+    rows = table[(table["metric"] == "rounds_to_target") & (table["case"] == case)]
+    rows = rows[rows["method"] == cell]
+    assert list(rows["lr"]) == ELEVEN_RATES
+    rounds = np.array([[float(number) for number in text.split()] for text in rows["by_trial"]])
+    return np.minimum(np.nan_to_num(rounds, nan=np.inf).min(axis=0), LAST[cell])
+
+
+def interval(values: np.ndarray) -> tuple[float, float]:
+    """At 98.3 %, so that three cells together have 95 %."""
+    half = stats.t.ppf(1 - 0.05 / 3 / 2, len(values) - 1) * stats.sem(values)
+    return values.mean() - half, values.mean() + half
+
+
+def away(table: pd.DataFrame, case: str, cell: str) -> str:
+    rounds = fewest(table, case, cell)
+    low, high = (end / PRINTED[cell] - 1 for end in interval(rounds))
+    if low > NEAR or high < -NEAR:
+        return "outside"
+    inside = low >= -NEAR and high <= NEAR and rounds.max() < LAST[cell]
+    return "within" if inside else "not shown"
+
+
+def accounts_for_print(table: pd.DataFrame) -> str:
+    centred, stored = ([away(table, case, cell) for cell in PRINTED] for case in (CENTRED, STORED))
+    if "outside" in centred or set(stored) == {"within"}:
+        return "refuted"
+    confirmed = set(centred) == {"within"} and set(stored) == {"outside"}
+    return "confirmed" if confirmed else "not shown"
+
+
+def moves_the_rounds(table: pd.DataFrame) -> str:
+    ends = [
+        interval(np.log(fewest(table, CENTRED, cell) / fewest(table, STORED, cell)))
+        for cell in PRINTED
+    ]
+    if any(high < math.log(1.5) for _, high in ends):
+        return "refuted"
+    return "confirmed" if all(low > math.log(1.5) for low, _ in ends) else "not shown"
+
+
+def table(centred: float, stored: float, scatter: float = 0.03) -> pd.DataFrame:
+    """Rounds as shares of print, of which one rate has the fewest."""
+    draw = np.random.default_rng(0).normal
+    rows = []
+    for case, share in ((CENTRED, centred), (STORED, stored)):
+        for cell, printed in PRINTED.items():
+            for rate in ELEVEN_RATES:
+                rounds = printed * share * (1 if rate == 0.1 else 2) * (1 + draw(0, scatter, 5))
+                late = rounds >= LAST[cell]
+                text = " ".join(
+                    "inf" if over else f"{number:g}"
+                    for number, over in zip(rounds, late, strict=True)
+                )
+                rows.append([case, cell, rate, "rounds_to_target", text])
+    return pd.DataFrame(rows, columns=["case", "method", "lr", "metric", "by_trial"])
+
+
+@pytest.mark.parametrize(
+    ("centred", "stored", "first", "second"),
+    [
+        (1.0, 0.4, "confirmed", "confirmed"),
+        (0.6, 0.3, "refuted", "confirmed"),
+        (1.0, 1.0, "refuted", "refuted"),
+        (1.6, 0.4, "refuted", "confirmed"),  # no rate gets there
+        (1.0, 0.79, "not shown", "refuted"),
+        (1.2, 0.8, "not shown", "not shown"),
+    ],
+)
+def test_the_readings(centred, stored, first, second):
+    made = table(centred, stored)
+    assert (accounts_for_print(made), moves_the_rounds(made)) == (first, second)
+
+
+@pytest.mark.skipif(not FILE.exists(), reason="table-1-shards-10-rates is not recorded yet")
+def test_the_findings_say_what_the_record_decides():
+    recorded = read_csv(FILE.read_text())
+    words = accounts_for_print(recorded), moves_the_rounds(recorded)
+    text = (RECORD.parents[1] / "src/fedrepro/papers/fedavg/findings.md").read_text()
+    sentence = "That the range accounts for print is {}; that it moves the rounds is {}"
+    assert sentence.format(*words) in " ".join(text.split())
