@@ -121,7 +121,7 @@ def test_a_damaged_prepared_set_is_named_and_the_others_are_listed(workplace, ca
         (["fetch"], "name one or more data sets, or give --all"),
         (["fetch", "digits", "--all"], "name one or more data sets, or give --all"),
         (["fetch", "minst"], "did you mean 'mnist'"),
-        (["fetch", "mnist+features~vgg19"], "did you mean 'vgg16'"),
+        (["fetch", "mnist+features~lite1"], "did you mean 'lite0'"),
         (["list", "--scale", "big"], "scale 'big' is none of"),
     ],
 )

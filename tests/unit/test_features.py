@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
-from urllib.error import URLError
 
 import numpy as np
 import pytest
 import torch
-from pictures import SIZES, pictures, random_vgg16
+from pictures import SIZES, pictures
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
@@ -89,26 +88,6 @@ def test_the_convnet_leaves_the_generator_of_others_alone():
     before = torch.random.get_rng_state()
     represent(pictures(), "convnet.epochs-1")
     assert torch.equal(before, torch.random.get_rng_state())
-
-
-def test_vgg16_is_torchvisions_own_network_up_to_its_dense_layers():
-    from torchvision import models
-
-    from fedrepro.components.features import vgg16
-
-    images = pictures()
-    with random_vgg16():
-        found = represent(images, "vgg16")
-        weights = vgg16._weights()
-    assert found.shape == (512,)
-    whole = models.vgg16()
-    whole.load_state_dict({**whole.state_dict(), **weights})
-    whole.eval()
-    pixels = torch.from_numpy(images.x["test"][:2].astype(np.float32) / 255)
-    mean, deviation = (torch.tensor(v)[:, None, None] for v in (vgg16.MEAN, vgg16.DEVIATION))
-    with torch.no_grad():
-        expected = whole.features((pixels - mean) / deviation).flatten(1).numpy()
-    assert np.allclose(found.x["test"][:2], expected, atol=1e-4)
 
 
 class Lite:
@@ -196,23 +175,7 @@ def test_lite0_pins_in_the_extra_what_its_sentence_names():
 
 
 def test_grey_images_have_features_too():
-    with random_vgg16():
-        assert represent(pictures((28, 28)), "vgg16").shape == (512,)
     assert represent(pictures((28, 28)), "convnet.epochs-1").shape == (128,)
-
-
-@pytest.mark.parametrize("error", [URLError("no route"), RuntimeError("invalid hash value")])
-def test_weights_that_cannot_be_had_are_said(monkeypatch: pytest.MonkeyPatch, error: Exception):
-    from torchvision.models import VGG16_Weights
-
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(type(VGG16_Weights.IMAGENET1K_V1), "get_state_dict", fail)
-    with pytest.raises(
-        FedreproError, match=r"weights of VGG-16 cannot be had .*vgg16-397923af.pth"
-    ):
-        represent(pictures(), "vgg16")
 
 
 def test_what_is_no_image_or_too_small_is_refused():
@@ -221,8 +184,6 @@ def test_what_is_no_image_or_too_small_is_refused():
     text = pictures((80,))
     with pytest.raises(FedreproError, match="features are made of images"):
         represent(text, "convnet")
-    with random_vgg16(), pytest.raises(FedreproError, match="features are made of images"):
-        represent(text, "vgg16")
 
 
 # ------------------------------------------------------------------------------------- tokens

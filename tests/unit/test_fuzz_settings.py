@@ -75,7 +75,7 @@ ON_GRAPHS = {
             "cases": {
                 "one": {"label": "one"},
                 "two": {"label": "two", "graph": {"name": "grid", "weights": "uniform"}},
-                "three": {"label": "three", "graph": {"name": "erdos_renyi", "share": 0.5}},
+                "three": {"label": "three", "graph": {"name": "small_world", "rewired": 0.5}},
             },
             "methods": [
                 {"name": "gossip_sgd", "label": "gossip", "steps": [1, 3], "choose": "server"},
@@ -199,7 +199,7 @@ def test_a_spoiled_config_is_read_or_refused_with_a_sentence(tmp_path, text):
 
 TOKENS = [
     "dirichlet+alpha~0.5+clients~10", "pfnm+sigma2~0.01@0.05@1", "mlp+hidden~50@50", "natural",
-    "adam+epochs~2+lr~0.001", "cifar10+features~vgg16+validation~5000", "label_lists+lists~0-1@2",
+    "adam+epochs~2+lr~0.001", "cifar10+features~convnet+validation~5000", "label_lists+lists~0-1@2",
     "ham10000+features~convnet.epochs-20", "digits", "convnet+epochs~20",
 ]  # fmt: skip
 LETTERS = st.text(st.sampled_from("abcdefmlp0123456789._-+~@;=/, üé\0\n"), max_size=30)

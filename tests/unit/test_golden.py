@@ -24,7 +24,7 @@ import exact  # noqa: E402
 from asked import asked_of_mkl  # noqa: E402
 from contract import made_of, problem_for  # noqa: E402
 from mirror import IS_HERE, real_arrays  # noqa: E402
-from pictures import pictures, random_vgg16  # noqa: E402
+from pictures import pictures  # noqa: E402
 from problems import CLASSES, FEATURES, peers_of, problem  # noqa: E402
 
 from fedrepro.api import BELIEFS  # noqa: E402
@@ -76,8 +76,7 @@ def thinned(array):
 
 
 def of_feature(item):
-    with random_vgg16():
-        found = item.fn(pictures(), **item.spec().values)
+    found = item.fn(pictures(), **item.spec().values)
     return [found["train"], found["test"]]
 
 

@@ -265,7 +265,6 @@ def test_sums_over_neighbours_are_those_of_the_matrix():
             4,
             r"config/graphs/nowhere.csv is missing; graphs there are .*one-way",
         ),
-        ("erdos_renyi+share~0.01", 30, "not connected in 100 draws; raise its share"),
         ("small_world+neighbours~3", 8, "3 neighbours .*; give an even number"),
     ],
 )
@@ -273,6 +272,12 @@ def test_a_graph_that_does_not_fit_is_one_sentence(token, clients, sentence):
     with pytest.raises(FedreproError, match=sentence) as caught:
         made(token, clients)
     assert "\n" not in str(caught.value)
+
+
+def test_a_graph_that_no_draw_connects_is_refused(monkeypatch):
+    monkeypatch.setattr("fedrepro.components.graphs.small_world.MOST_DRAWS", 1)
+    with pytest.raises(FedreproError, match="not connected in 1 draws; raise its neighbours"):
+        made("small_world+neighbours~2+rewired~1", 400)
 
 
 @pytest.mark.parametrize(

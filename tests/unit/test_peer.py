@@ -239,7 +239,7 @@ def test_draws_have_the_mean_and_the_spread_of_the_belief():
 # ---------------------------------------------------------------------------- kill and resume
 
 
-@pytest.mark.parametrize(("after", "graph"), [(1, "ring"), (4, "erdos_renyi+share~0.6")])
+@pytest.mark.parametrize(("after", "graph"), [(1, "ring"), (4, "small_world")])
 def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(digits, tmp_path, capsys, after, graph):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     assert peer(digits, whole, graph=graph) == 0

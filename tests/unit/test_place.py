@@ -78,7 +78,7 @@ def test_runs_of_peers_lie_in_a_tree_of_their_own():
 def test_all_wildcards_of_a_job_stay_within_200_bytes(weights, hidden, count):
     rows = ["_".join(f"{w / sum(weights):.6f}" for w in weights)] * len(weights)
     values = {
-        "dataset": ("cifar10", {"features": "vgg16", "validation": 5000}),
+        "dataset": ("cifar10", {"features": "convnet", "validation": 5000}),
         "partition": ("dirichlet", {"clients": count, "alpha": weights[0]}),
         "model": ("mlp", {"hidden": hidden}),
         "training": ("sgd", {"lr": weights[0], "l2": weights[1], "momentum": 0.5}),

@@ -302,7 +302,7 @@ def test_all_wildcards_of_a_job_stay_under_200_bytes():
 )
 def test_however_long_tokens_are_a_scenario_fits(hidden, rates, examples):
     named = {
-        "dataset": ("cifar10", {"features": "vgg16", "validation": examples % 5000}),
+        "dataset": ("cifar10", {"features": "convnet", "validation": examples % 5000}),
         "partition": ("dirichlet", {"clients": examples, "alpha": rates[0]}),
         "model": ("mlp", {"hidden": hidden}),
         "training": ("sgd", {"lr": rates[0], "l2": rates[-1], "momentum": 0.5, "epochs": 7}),
@@ -320,7 +320,7 @@ def test_however_long_tokens_are_a_scenario_fits(hidden, rates, examples):
 
 
 def test_a_long_data_set_stays_readable():
-    spec = parse_token("dataset", "cifar10+features~vgg16+validation~5000")
+    spec = parse_token("dataset", "cifar10+features~lite0+validation~5000")
     others = [("partition", "iid+clients~5"), ("model", "logistic"), ("training", "adam")]
     specs = [spec, *(parse_token(kind, token) for kind, token in others)]
     assert names_of(specs)[0] == spec.token

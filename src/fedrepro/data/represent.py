@@ -3,7 +3,6 @@
 A feature extractor is a component of its own, and its token stands inside the data set's:
 
     mnist+features~centred
-    cifar10+features~vgg16
     cifar10+features~lite0
     ham10000+features~convnet.epochs-20
 
@@ -29,7 +28,7 @@ PARTS = re.compile(r"\.(?=[a-z])")
 
 Features = Annotated[
     str,
-    Arg("what stands for the pixels: pixels, centred, convnet, lite0, vgg16, or .parameter-value"),
+    Arg("what stands for the pixels: pixels, centred, convnet, lite0, or .parameter-value"),
 ]
 
 

@@ -137,4 +137,4 @@ def test_features_of_another_network_stand_in():
     }
     assert "stand in for those of VGG-16" in found["cifar10"]
     assert (found["mnist"], found["ham10000"]) == ("", "")
-    assert of_features(parse_token("dataset", "cifar10+features~vgg16")) == ""
+    assert of_features(parse_token("dataset", "cifar10+features~convnet")) == ""

@@ -9,11 +9,14 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.components.graphs._shapes import Rule, SelfLoops, drawn, weighed
+from fedrepro.components.graphs._shapes import Rule, SelfLoops, hears_of, weighed
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import register
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
+from fedrepro.graphs.checks import steps_from
+
+MOST_DRAWS = 100
 
 
 @register("graph", "small_world", version=1, title="small world", random=True)
@@ -31,7 +34,8 @@ def small_world(
     """Nodes of a ring hear the nearest ones, and some edges lead anywhere; one draw a trial.
 
     Of no more nodes than neighbours and one, all are neighbours. Drawn anew until it is connected,
-    at most 100 times. Errors: FedreproError for an odd number of neighbours.
+    at most 100 times. Errors: FedreproError for an odd number of
+    neighbours, and where no draw is connected.
     """
     import networkx as nx
 
@@ -41,10 +45,12 @@ def small_world(
             "ring as on the other; give an even number"
         )
     near = min(neighbours, clients)  # networkx makes as many as there are nodes a complete graph
-    graph = drawn(
-        lambda generator: nx.watts_strogatz_graph(clients, near, rewired, seed=generator),
-        rng,
-        "small_world",
-        "raise its neighbours, or rewire fewer",
+    generator = rng.stream("graph")
+    for _ in range(MOST_DRAWS):
+        graph = nx.watts_strogatz_graph(clients, near, rewired, seed=generator)
+        if (steps_from(hears_of(graph), 0) >= 0).all():
+            return weighed(graph, weights, self_loops)
+    raise FedreproError(
+        f"graph 'small_world' of {clients} nodes was not connected in {MOST_DRAWS} draws; raise "
+        "its neighbours, or rewire fewer"
     )
-    return weighed(graph, weights, self_loops)

@@ -1,0 +1,50 @@
+"""What no rewriting may change: every recorded table, byte for byte, and the commands for people.
+
+After a change that is meant to alter tables, write the list again and name them in its message:
+
+    python tests/unit/test_kept.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+import typer
+
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "reports/record"
+SUMS = Path(__file__).with_name("record.sha256")  # as sha256sum writes it
+COMMANDS = (
+    *("bench", "check", "check-method", "combine", "compare", "data fetch", "data list"),
+    *("doctor", "documents", "draw graph", "draw partition", "evaluate", "exhibits", "methods"),
+    *("plan", "recommend", "record", "redraw", "results", "site", "start", "submit", "verify"),
+)
+
+
+def sums() -> str:
+    """A line for each csv of the record."""
+    paths = sorted(path.relative_to(ROOT).as_posix() for path in RECORD.rglob("*.csv"))
+    digests = (hashlib.sha256((ROOT / path).read_bytes()).hexdigest() for path in paths)
+    return "".join(f"{digest}  {path}\n" for digest, path in zip(digests, paths, strict=True))
+
+
+def test_recorded_tables_have_their_bytes():
+    written, found = (text.splitlines() for text in (SUMS.read_text(), sums()))
+    changed = {line.partition("  ")[2] for line in set(written) ^ set(found)}
+    assert not changed, "python tests/unit/test_kept.py writes the list again"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_stay(command: str):
+    from fedrepro.cli.people import app
+
+    found = typer.main.get_command(app)
+    for word in command.split():
+        found = found.commands[word]
+    assert not found.hidden
+
+
+if __name__ == "__main__":
+    SUMS.write_text(sums())
