@@ -102,7 +102,7 @@ def test_all_prepares_what_it_can_and_says_what_is_missing(workplace, capsys):
     for name in ("cifar10", "fashion_mnist", "ham10000", "shakespeare", "speech_commands"):
         assert f"of data set '{name}'" in err
     assert "cifar-10/cifar-10-python.tar.gz or cifar-10/cifar-10-batches-py.tar.xz" in err
-    assert not [path for path in workplace.rglob("*") if path.name.endswith((".part", ".tmp"))]
+    assert not [path for path in workplace.rglob("*") if path.name.endswith(".tmp")]
 
 
 def test_a_damaged_prepared_set_is_named_and_the_others_are_listed(workplace, capsys):

@@ -551,14 +551,14 @@ def test_a_table_row_is_typed(tmp_path: Path) -> None:
     [
         ({"checksum": "abc"}, "row 2: checksum must be sha256: or md5:"),
         ({"checksum": "md5:" + "0" * 64}, "row 2: checksum must be sha256: or md5:"),
-        ({"mirror": "../letters/a.gz"}, "mirror .* must stay inside"),
+        ({"mirror": "../letters/a.gz"}, "mirror must stay inside"),
         ({"bytes": "1.5"}, "row 2: bytes must be a whole number, not '1.5'"),
         ({"unpacked": "1e9"}, "row 2: unpacked must be a whole number, not '1e9'"),
         ({"bytes": 5000 * "9"}, "row 2: bytes must be a whole number"),
         ({"unpacked": "²"}, "row 2: unpacked must be a whole number"),
         ({"file": "../a.gz"}, "must stay inside"),
         ({"file": "/etc/a.gz"}, "must stay inside"),
-        ({"name": ""}, "column 'name' is empty"),
+        ({"name": ""}, "row 2: name must not be empty"),
     ],
 )
 def test_a_row_that_makes_no_sense_is_named(

@@ -104,20 +104,19 @@ def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
     ):
 
         def one(name: str, file: str) -> None:
-            bar = bars.add_task(f"{name}/{file}", total=None)
+            bar, path = bars.add_task(f"{name}/{file}", total=None), RESOURCES / name / file
 
             def progress(done: int, total: int) -> None:
                 bars.update(bar, completed=done, total=total or None)
 
             try:
-                source = fetch(
-                    name, file, RESOURCES / name / file, mirror, table, progress=progress
-                )
+                fetch(name, file, path, mirror, table, progress=progress)
             except FedreproError as error:
                 failed.setdefault(name, str(error))
                 bars.remove_task(bar)
             else:
-                bars.update(bar, completed=source.bytes, total=source.bytes)
+                size = path.stat().st_size
+                bars.update(bar, completed=size, total=size)
 
         for _ in pool.map(lambda pair: one(*pair), files):
             pass

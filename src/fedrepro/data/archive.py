@@ -1,19 +1,17 @@
-"""Archives and compressed files of publishers: unpacked as far as the table of raw files says.
+"""Archives and compressed files of publishers, unpacked as far as the table of raw files says.
 
-An archive goes into a folder that is gone afterwards, and never outside it. Nothing is unpacked
-beyond the bytes that `config/datasets.csv` states for a file, so that 150 kB cannot fill a disk or
-the memory.
+An archive goes into a folder that is gone afterwards, and never outside it.
 """
 
 from __future__ import annotations
 
 import bz2
 import contextlib
-import copy
 import gzip
 import io
 import lzma
 import re
+import shutil
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
@@ -33,41 +31,37 @@ PACKINGS: dict[bytes, Callable[..., Any]] = {
     b"BZh": bz2.open,
     b"\xfd7zXZ\0": lzma.open,
 }
-
-ENCRYPTED = 1  # bit of a member of a zip
 # what macOS adds to an archive: resource forks, and how the Finder shows a folder
 OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 
 
 @contextlib.contextmanager
 def unpacked(name: str, path: Path, wanted: Wanted | None = None) -> Iterator[Path]:
-    """A temporary folder with the files of an archive of data set `name`, or the `wanted` ones.
+    """Unpack a tar or zip archive of data set `name`, or its `wanted` members, for a while.
 
     Errors: FedreproError for an archive that is missing or damaged, is larger than the table says,
-    or holds a path, link or device which does not belong into the folder; for a full disk. Nothing
-    stays of it.
+    or holds a path, link or device which does not belong into the folder; for a full disk.
     """
     most = largest_unpacked(name, path)
+
+    def kept(member: str) -> bool:
+        return not OF_MACOS.fullmatch(member) and (wanted is None or wanted(member))
+
     with temporary_folder() as folder:
-        extract(path, folder, most, wanted)
+        with _damage_is_said(path), saying_disk_errors(folder / path.name):
+            (_extract_zip if zipfile.is_zipfile(path) else _extract_tar)(path, folder, most, kept)
         yield folder
 
 
-def extract(path: Path, folder: Path, most: int, wanted: Wanted | None = None) -> None:
-    """Unpack a tar (plain, gz, bz2, xz) or zip archive of at most so many bytes into `folder`.
+@contextlib.contextmanager
+def decompressed(name: str, path: Path) -> Iterator[IO[bytes]]:
+    """Open a gz, bz2 or xz file of data set `name`, or a plain one, as a stream of its content.
 
-    It is told apart by content; the bytes are those of all that a tar holds, wanted or not. What
-    macOS adds is left out.
+    Errors: FedreproError, also while it is read, as for `unpacked`.
     """
-
-    def kept(name: str) -> bool:
-        return not OF_MACOS.fullmatch(name) and (wanted is None or wanted(name))
-
-    with _damage_is_said(path), saying_disk_errors(folder / path.name):
-        if zipfile.is_zipfile(path):
-            _extract_zip(path, folder, most, kept)
-        else:
-            _extract_tar(path, folder, most, kept)
+    most = largest_unpacked(name, path)
+    with _damage_is_said(path), _stream(path, most) as stream:
+        yield stream
 
 
 @contextlib.contextmanager
@@ -80,19 +74,8 @@ def _damage_is_said(path: Path) -> Iterator[None]:
         raise damaged(path, one_line(error)) from error
 
 
-@contextlib.contextmanager
-def decompressed(name: str, path: Path) -> Iterator[IO[bytes]]:
-    """What a gz, bz2 or xz file of data set `name` holds, or a plain file, as a stream.
-
-    Errors: FedreproError, also while it is read, as for `unpacked`.
-    """
-    most = largest_unpacked(name, path)
-    with _damage_is_said(path), _stream(path, most) as stream:
-        yield stream
-
-
 class _Limited(io.RawIOBase):
-    """A stream of at most so many bytes. Errors: FedreproError if it has more."""
+    """A stream of at most `most` bytes. Errors: FedreproError if it has more."""
 
     def __init__(self, stream: IO[bytes], most: int, path: Path) -> None:
         self.stream, self.left, self.most, self.path = stream, most, most, path
@@ -103,9 +86,9 @@ class _Limited(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         # a byte more than is left tells whether there is one
         chunk = self.stream.read(min(len(buffer), self.left + 1))
-        if len(chunk) > self.left:
-            raise _too_large(self.path, self.most)
         self.left -= len(chunk)
+        if self.left < 0:
+            raise _too_large(self.path, self.most)
         buffer[: len(chunk)] = chunk
         return len(chunk)
 
@@ -114,8 +97,8 @@ class _Limited(io.RawIOBase):
 def _stream(path: Path, most: int) -> Iterator[IO[bytes]]:
     with path.open("rb") as file:
         start = file.read(8)
-    opener = next((o for magic, o in PACKINGS.items() if start.startswith(magic)), None)
-    with opener(path) if opener else path.open("rb") as packed:
+    opener = next((o for magic, o in PACKINGS.items() if start.startswith(magic)), open)
+    with opener(path, "rb") as packed:
         yield io.BufferedReader(_Limited(packed, most, path), 1 << 16)
 
 
@@ -128,41 +111,40 @@ def _extract_tar(path: Path, folder: Path, most: int, wanted: Wanted) -> None:
             left -= member.size
             if left < 0:
                 raise _too_large(path, most)
-            if wanted(member.name):
-                _extract_member(archive, member, folder)
-
-
-def _extract_member(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
-    """Within the folder, or not at all."""
-    if hasattr(tarfile, "data_filter"):
-        archive.extract(member, folder, filter="data")
-        return
-    # Python 3.11.0 to 3.11.3, which Debian 12 has, know no filters: nothing but files and folders
-    name = member.name.lstrip("/")
-    if not (member.isfile() or member.isdir()):
-        raise tarfile.ReadError(f"its member '{member.name}' is neither a file nor a folder")
-    if not (folder / name).resolve().is_relative_to(folder.resolve()):
-        raise tarfile.ReadError(f"its member '{member.name}' is outside the destination")
-    placed = copy.copy(member)
-    placed.name = name
-    archive.extract(placed, folder, set_attrs=False)
+            if not wanted(member.name):
+                continue
+            if hasattr(tarfile, "data_filter"):
+                archive.extract(member, folder, filter="data")
+            elif not member.isdir():  # Python 3.11.0 to 3.11.3 know no filter: files alone
+                content, place = (
+                    archive.extractfile(member),
+                    _inside(folder, member.name.lstrip("/")),
+                )
+                if content is None or not member.isfile():
+                    raise tarfile.ReadError(f"its member '{member.name}' is not a file")
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with place.open("wb") as file:
+                    shutil.copyfileobj(content, file)
 
 
 def _extract_zip(path: Path, folder: Path, most: int, wanted: Wanted) -> None:
-    home = folder.resolve()
     with zipfile.ZipFile(path) as archive:
         members = [member for member in archive.infolist() if wanted(member.filename)]
         # no member gives more than the size that is written for it
         if sum(member.file_size for member in members) > most:
             raise _too_large(path, most)
-        for name in archive.namelist():
-            # zipfile would quietly rename such a member instead of refusing the archive
-            if not (home / name).resolve().is_relative_to(home):
-                raise zipfile.BadZipFile(f"its member '{name}' lies outside of it")
         for member in members:
-            if member.flag_bits & ENCRYPTED:
-                raise zipfile.BadZipFile(f"its member '{member.filename}' is encrypted")
+            # zipfile would quietly rename a member that leaves the folder
+            _inside(folder, member.filename)
             archive.extract(member, folder)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Where a member goes. Errors: ValueError for a place outside the folder."""
+    place = (folder.resolve() / name).resolve()
+    if not place.is_relative_to(folder.resolve()):
+        raise ValueError(f"its member '{name}' is outside the destination")
+    return place
 
 
 def _too_large(path: Path, most: int) -> FedreproError:

@@ -23,16 +23,16 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
     """One raw file, from the mirror folder or the first url that delivers it whole."""
     shown = 0
 
-    def progress(done: int, total: int | None) -> None:
+    def progress(done: int, total: int) -> None:
         nonlocal shown
         if done - shown >= 16 * MIB:
             shown = done
-            say(f"{file}: {done / MIB:.0f} of {(total or 0) / MIB:.0f} MiB")
+            say(f"{file}: {done / MIB:.0f} of {total / MIB:.0f} MiB")
 
     folder = Path(mirror) if mirror else None
-    source = fetch(name, file, out, folder, read_dataset_table(), progress=progress)
-    checked = "checksum verified" if source.verified else "no checksum is known"
-    say(f"{file}: {source.bytes} bytes from {source.origin}, {checked}")
+    url, row = fetch(name, file, out, folder, read_dataset_table(), progress=progress)
+    checked = "checksum verified" if row.checksum else "no checksum is known"
+    say(f"{file}: {out.stat().st_size} bytes from {url or 'an earlier download'}, {checked}")
 
 
 def resolved(dataset: Spec) -> str:
