@@ -213,7 +213,10 @@ SAID = re.compile(
 )
 
 
-@pytest.mark.parametrize("paper", sorted({name.partition("-")[0] for name in PAGES} - {"arena", "README"}))
+PAPERS = {name.partition("-")[0] for name in PAGES} - {"arena", "README"}
+
+
+@pytest.mark.parametrize("paper", sorted(PAPERS))
 def test_a_sentence_that_tells_a_verdict_tells_that_of_the_record(paper):
     with (RECORD / f"paper/{paper}/claims.csv").open() as file:
         verdicts = {row["claim"]: row["verdict"] for row in csv.DictReader(file)}
