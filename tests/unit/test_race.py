@@ -21,8 +21,8 @@ from fedrepro.core.states import unpacked
 from fedrepro.data import prepared
 from fedrepro.numbers.summary import summarise
 from fedrepro.planning.config import Config
+from fedrepro.planning.forecast import setting_count, whole_settings
 from fedrepro.planning.plan import Plan
-from fedrepro.planning.rates import setting_count, whole_settings
 
 # ----------------------------------------------------------------------------- rungs and halves
 

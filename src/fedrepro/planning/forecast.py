@@ -1,28 +1,47 @@
-"""How many jobs, hours and GiB a target takes before it starts.
+"""Forecast jobs, hours and GiB of a target before it starts.
 
-Jobs are counted exactly: those whose file is not there. Their seconds are those of `rates`; what
-has none is named, and counts nothing.
+Jobs are counted exactly: those whose file is not there. Their seconds are the mean of the timings
+that are there, of finished jobs here or else of the record, by stage and network, for each
+multiplication of a model by an example.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from statistics import mean
+from typing import Any
 
+from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import STAGE_OF_TREE
-from fedrepro.data.prepared import PREPARED_FILES
+from fedrepro.core.kinds import METHOD_KINDS, STAGE_OF_TREE
+from fedrepro.core.provenance import on_a_gpu
+from fedrepro.core.racing import whole_runs
+from fedrepro.core.spec import Spec
+from fedrepro.core.tuning import tuning_of
+from fedrepro.data.prepared import PREPARED_FILES, read_info
 from fedrepro.planning.config import SCALES
 from fedrepro.planning.elsewhere import public_data_of
-from fedrepro.planning.fitting import doubts
-from fedrepro.planning.paths import Scenario
-from fedrepro.planning.plan import Exhibit, Plan
-from fedrepro.planning.rates import PlannedJob, Rates, job_file
+from fedrepro.planning.fitting import FORMS, doubts
+from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.planning.plan import Exhibit, Plan, Run
 
-HOUR = 3600.0
 STAGES = ("prepare", "partition", *dict.fromkeys(STAGE_OF_TREE.values()), "exhibit")
+LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process computes. work: multiplications of models by examples."""
+
+    stage: str
+    name: str  # of the network; of what is simulated
+    file: Path
+    work: float
+    bytes: float = 0.0
 
 
 @dataclass
@@ -38,48 +57,105 @@ class Forecast:
 
     @property
     def hours(self) -> float:
-        """Of one core."""
-        return sum(self.seconds.values()) / HOUR
-
-    def add(self, stage: str, what: str, estimate: tuple[float, str] | None) -> None:
-        self.jobs[stage] += 1
-        if estimate is None:
-            self.unknown[what] += 1
-            return
-        seconds, source = estimate
-        self.seconds[stage] += seconds
-        self.sources[source] += 1
+        """Count the hours of one core."""
+        return sum(self.seconds.values()) / 3600
 
 
 def forecast(plan: Plan, key: str | None) -> Forecast:
-    """What an exhibit still takes, or all that are selected if none is named."""
+    """Forecast what an exhibit still takes, or all that are selected if none is named."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
-    total = Forecast()
-    rates = Rates(plan)
-    asked = dict.fromkeys(
-        PlannedJob(run, block)
+    total, rates = Forecast(), _rates(plan)
+    missing, needed = {}, False
+    for exhibit in chosen:
+        for job in jobs_of(plan, exhibit):
+            if job.stage != "train":  # models, which follow what is made of them, serve that alone
+                needed = not job.file.exists()
+            if needed and not job.file.exists():
+                missing[job.file] = job
+    for job in missing.values():
+        total.jobs[job.stage] += 1
+        total.bytes += job.bytes
+        rate = rates.get((job.stage, job.name)) or rates.get((job.stage, ""))
+        if rate is None:
+            total.unknown[job.stage] += 1
+        else:
+            total.seconds[job.stage] += rate[0] * job.work
+            total.sources[rate[1]] += 1
+    cases = {run.scenario for exhibit in chosen for run in exhibit.runs if run.scenario}
+    data = {case.dataset for case in cases}
+    data |= {d for exhibit in chosen for run in exhibit.runs if (d := public_data_of(run.method))}
+    folders = {plan.paths.dataset(dataset) for dataset in data} if missing else ()
+    total.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
+    cuts = {
+        plan.partition_file(run.scenario.dataset, run.scenario.partition, block)
         for exhibit in chosen
         for run, trials in exhibit.trials.items()
         for block in plan.blocks_of(run, trials)
-    )
-    jobs = [job for job in asked if not job_file(plan, job.run, job.trials).exists()]
-    recorded = {run: exhibit for exhibit in reversed(chosen) for run in exhibit.runs}
-    first = {run.scenario: exhibit for run, exhibit in recorded.items()}
-    _data(plan, jobs, total)
-    for scenario, trials, clients in _training(plan, jobs):
-        estimate = rates.training(scenario, trials, clients, first[scenario])
-        total.add("train", scenario.model.name, estimate)
-        total.bytes += 4.0 * rates.parameters(scenario) * trials * clients
-    for job in jobs:
-        estimate = rates.methods(job, recorded[job.run])
-        total.add(job.stage, job.run.method.name, estimate)
+        if run.scenario and missing
+    }
+    total.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
     total.jobs["exhibit"] = sum(
         not Path(plan.paths.exhibit(e.key, e.suffix)).exists() for e in chosen
     )
     total.notes.extend(note for exhibit in chosen for note in notes_of(plan, exhibit))
-    if key is None:
-        total.notes.extend(plan.mistakes)
+    total.notes.extend(plan.mistakes if key is None else ())
     return total
+
+
+def jobs_of(plan: Plan, exhibit: Exhibit) -> Iterator[Job]:
+    """List the jobs that train and measure for an exhibit, whether they are done or not."""
+    for run, trials in exhibit.trials.items():
+        case = run.scenario
+        for block in plan.blocks_of(run, trials):
+            work = len(block) * whole_settings(run) * _work(plan, run)
+            yield Job(
+                stage_of(run), case.model.name if case else "", job_file(plan, run, block), work
+            )
+            if case is None or run.every is not None:
+                continue
+            network = _network(plan, case)
+            each = len(block) * 4.0 * network[1]
+            pieces = zip(plan.model_files(case, block), plan.client_pieces(case), strict=True)
+            for path, clients in pieces:
+                share = len(block) * len(clients) / case.clients
+                passes: Any = case.training["epochs"]
+                seen = share * passes * network[2] * max(LEAST_PRODUCTS, network[0])
+                yield Job("train", case.model.name, Path(path), seen, each * len(clients))
+
+
+def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
+    """Find the seconds of a multiplication by (stage, network), and by (stage, "") of all."""
+    found: dict[str, dict[tuple[str, str], list[float]]] = {
+        "finished jobs": defaultdict(list),
+        "the record": defaultdict(list),
+    }
+    cuda = plan.config.device == "cuda"
+    for exhibit in plan.exhibits.values():
+        works: dict[str, float] = defaultdict(float)
+        names: dict[str, set[str]] = defaultdict(set)
+        for job in {job.file: job for job in jobs_of(plan, exhibit)}.values():
+            works[job.stage] += job.work
+            names[job.stage].add(job.name)
+            timings = job.file.with_name("timings.parquet")
+            if not timings.exists() or not job.work:
+                continue
+            table = read_table(timings, "timings")
+            about = read_provenance(table)
+            if (about.get("device", "cpu") != "cpu") == cuda:
+                took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
+                for name in (job.name, ""):
+                    found["finished jobs"][job.stage, name].append(took / job.work)
+        path = Path(f"reports/record/{plan.scale}/{exhibit.key}.run.json")
+        run = read_json_of(path, {}) if path.exists() else {}
+        for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
+            if works[stage] and on_a_gpu(run) == cuda:
+                for name in (*names[stage], ""):
+                    found["the record"][stage, name].append(took / works[stage])
+    return {
+        key: (mean(each), source)
+        for source in ("the record", "finished jobs")
+        for key, each in found[source].items()
+    }
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
@@ -124,26 +200,79 @@ def _no_target(target: str) -> FedreproError:
     )
 
 
-def _data(plan: Plan, jobs: Sequence[PlannedJob], forecast: Forecast) -> None:
-    """Preparing data sets and cutting them: seconds of start-up, so only their number counts."""
-    scenarios = {(job.run.scenario, job.trials) for job in jobs if job.run.scenario}
-    datasets = {scenario.dataset for scenario, _ in scenarios}
-    datasets |= {data for job in jobs if (data := public_data_of(job.run.method))}
-    folders = {plan.paths.dataset(dataset) for dataset in datasets}
-    forecast.jobs["prepare"] = sum(not Path(f, PREPARED_FILES[0]).exists() for f in folders)
-    cuts = {
-        plan.partition_file(scenario.dataset, scenario.partition, trials)
-        for scenario, trials in scenarios
-    }
-    forecast.jobs["partition"] = sum(not Path(path).exists() for path in cuts)
+def job_file(plan: Plan, run: Run, trials: TrialBlock) -> Path:
+    """Name the metrics that one job writes."""
+    return Path(plan.paths.metrics(run.scenario, run.method, trials, run.every, run.tune))
 
 
-def _training(plan: Plan, jobs: Sequence[PlannedJob]) -> Iterator[tuple[Scenario, int, int]]:
-    """Training jobs whose file is missing: scenario, number of trials and of clients."""
-    at_once = [job for job in jobs if job.run.every is None]
-    wanted = dict.fromkeys((j.run.scenario, j.trials) for j in at_once if j.run.scenario)
-    for scenario, trials in wanted:
-        files = plan.model_files(scenario, trials)
-        for path, clients in zip(files, plan.client_pieces(scenario), strict=True):
-            if not Path(path).exists():
-                yield scenario, len(trials), len(clients)
+def stage_of(run: Run) -> str:
+    """Name the stage that computes a run."""
+    return METHOD_KINDS[run.method.component.meta["kind"]].stage
+
+
+def setting_count(run: Run) -> int:
+    """Count the settings that a run computes, with every tuning of what they make."""
+    tuned = run.tune.expand() if run.tune else ()
+    samples = sum(tuning_of(tune).repetitions for tune in tuned)
+    trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
+    return len(list(run.method.expand())) * (1 + samples) * trainings
+
+
+def whole_settings(run: Run) -> float:
+    """Count the settings that a run computes from end to end; of a race, what comes to as much."""
+    return whole_runs(setting_count(run)) if run.is_race else setting_count(run)
+
+
+def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
+    """Count the examples that clients, who hold so many each, train on in all rounds of a method.
+
+    A round's minibatches are the mean of the numbers that the method lists, or whole epochs.
+    """
+    values: Any = method.values
+    listed = [
+        mean(values[name] if param.many else [values[name]])
+        for name, param in method.component.params.items()
+        if param.arg.unit == "minibatches" and values[name] is not None
+    ]
+    batch: Any = training["batch_size"] or held
+    each = mean(listed) * batch if listed else values.get("epochs", 1) * held
+    return float(values.get("rounds", 1) * max(1.0, values.get("fraction", 1.0) * clients) * each)
+
+
+def _work(plan: Plan, run: Run) -> float:
+    """Count the multiplications of a trial: of all clients' models by all examples, or in rounds by
+    those that clients train on. A simulation takes what it takes.
+    """
+    if run.scenario is None:
+        return 1.0
+    products, _, examples = _network(plan, run.scenario)
+    try:
+        clients = run.scenario.clients
+    except FedreproError:  # where only the data can tell
+        clients = 1
+    passes = float(clients * examples)
+    if run.every is not None:
+        passes = mean(
+            trained_on(method, training, examples / clients, clients)
+            for method in run.method.expand()
+            for training in run.scenario.training.expand()
+        )
+    return passes * max(LEAST_PRODUCTS, products)
+
+
+def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
+    """Count the multiplications of a network by an example, its numbers, and the examples.
+
+    Zeros where the form of the data is not known before they are prepared.
+    """
+    from fedrepro.networks.predict import network_of
+
+    folder = Path(plan.paths.dataset(scenario.dataset))
+    form = FORMS.get(scenario.dataset.name)
+    if Path(folder, PREPARED_FILES[0]).exists():
+        info = read_info(folder)
+        form = tuple(info["shape"]), len(info["classes"]), info["counts"]["train"]
+    if form is None:
+        return 0, 0, 0
+    network = network_of(scenario.model, form[0], form[1])
+    return network.products, sum(map(math.prod, network.shapes.values())), form[2]

@@ -26,7 +26,7 @@ from fedrepro.papers.rm.methods._adaptive import (
     reward_of,
     window_step,
 )
-from fedrepro.planning.rates import trained_on
+from fedrepro.planning.forecast import trained_on
 
 LRS, STEPS = (0.02, 0.04, 0.08, 0.16, 0.32), (10, 20, 30, 40)
 # between the error of the formula, of fourth order, and that of rounding
