@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -13,14 +12,12 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.machine.facts import facts
 from fedrepro.machine.libraries import libraries
 from fedrepro.machine.observation import Observation, why
-from fedrepro.machine.products import products
 
 if TYPE_CHECKING:
     from fedrepro.data.table import DatasetTable
 
 WIDTH = 19  # of the names of what is found
 SECONDS = 120  # for each line of what computes; all take some seconds, a minute under QEMU
-ASKED: tuple[Callable[[], Iterator[Observation]], ...] = (libraries, products)
 
 
 def examine(say: Callable[[str], None]) -> int:
@@ -62,7 +59,10 @@ def computing(seconds: float = SECONDS) -> Iterator[Observation]:
         message = f"gave no answer for {seconds:g} s: is the machine busy, or a disk not there?"
     except EOFError:
         process.join()
-        message = _ended(process.exitcode or 0)
+        message = (
+            f"broke down (exit status {process.exitcode}) in the line after the last: run "
+            "`make env` again, or install builds for this processor"
+        )
     finally:
         process.kill()
         process.join()
@@ -71,20 +71,9 @@ def computing(seconds: float = SECONDS) -> Iterator[Observation]:
 
 
 def _answer(there: Connection) -> None:
-    for ask in ASKED:
-        for observation in safely(ask):
-            there.send(observation)
+    for observation in safely(libraries):
+        there.send(observation)
     there.send(None)
-
-
-def _ended(code: int) -> str:
-    """Why a process ended that should have gone on."""
-    if code == -signal.SIGILL:
-        return "have an instruction that this processor does not know: install builds for it"
-    if code == -signal.SIGKILL:
-        return "were killed by the system, which does that when there is not enough memory"
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-    return f"broke down ({how}) in the line after the last: run `make env` again"
 
 
 def data_sets() -> Iterator[Observation]:

@@ -61,19 +61,11 @@ def _line(text: str, *names: str) -> str:
     return ""
 
 
-def kernel_flags(cpuinfo: Path | None = None) -> frozenset[str]:
-    """What the kernel says that the processor can; empty where it does not tell.
-
-    An emulator that plays another processor may show the real one here.
-    """
-    return frozenset(_line(_text(cpuinfo or CPUINFO), "flags", "Features").split())
-
-
 def processor(cpuinfo: Path | None = None) -> Observation:
     """Its name, and those of its flags that decide how libraries compute."""
     cpuinfo = cpuinfo or CPUINFO
     name = _line(_text(cpuinfo), "model name", "Hardware") or platform.processor()
-    flags = kernel_flags(cpuinfo)
+    flags = _line(_text(cpuinfo), "flags", "Features").split()
     relevant = " ".join(flag for flag in FLAGS if flag in flags) or "none that matter"
     detail = relevant if flags else f"{cpuinfo} does not tell its flags"
     return Observation("processor", f"{name or 'without a name'} ({detail})")
@@ -91,20 +83,14 @@ def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observat
     """All of it, what is free, and what a container or a batch job is limited to."""
     text = _text(meminfo or MEMINFO)
     total, free = (_line(text, name).split() for name in ("MemTotal", "MemAvailable"))
-    if total:
-        sentence = f"{int(total[0]) * 1024 / GIB:.1f} GiB"
-    else:
-        try:
-            sentence = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / GIB:.1f} GiB"
-        except (ValueError, OSError):
-            return Observation("memory", "the system does not tell")
-    if free:
-        sentence += f", {int(free[0]) * 1024 / GIB:.1f} free"
+    if not (total and free):
+        return Observation("memory", "the system does not tell")
+    sizes = [int(size[0]) * 1024 for size in (total, free)]
+    sentence = f"{sizes[0] / GIB:.1f} GiB, {sizes[1] / GIB:.1f} free"
     limits = [_text((cgroups or CGROUPS) / name).strip() for name in LIMITS]
     limit = min((int(value) for value in limits if value.isdecimal()), default=0)
-    if total and 0 < limit < int(total[0]) * 1024:
-        sentence += f", limited to {limit / GIB:.1f}"
-    return Observation("memory", sentence)
+    limited = f", limited to {limit / GIB:.1f}" if 0 < limit < sizes[0] else ""
+    return Observation("memory", sentence + limited)
 
 
 LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two kinds of control groups
