@@ -30,7 +30,7 @@ def _in_the_repository(monkeypatch):
 
 
 def test_methods_shows_every_method_with_what_it_needs(capsys):
-    assert main(["methods"]) == 0
+    assert main(["list", "methods"]) == 0
     said = capsys.readouterr().out
     for name, item in components("method").items():
         line = next(line for line in said.split("\n") if line.startswith(f"│ {name} "))
@@ -49,15 +49,15 @@ def test_a_pipe_gets_whole_lines(columns):
     """A command is copied, a table is searched: neither is cut where no terminal asks for it."""
     env = {**os.environ, "COLUMNS": columns}
     said = {}
-    for name in ("methods", "exhibits"):
-        words = [sys.executable, "-m", "fedrepro", name]
+    for name in ("list methods", "exhibits"):
+        words = [sys.executable, "-m", "fedrepro", *name.split()]
         done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=env, check=True)
         said[name] = done.stdout
         assert "…" not in done.stdout
     for key, exhibit in Plan(load_config(), load_exhibits(), "quick").exhibits.items():
         command = f"snakemake --cores 2 reports/quick/{key}{exhibit.suffix}\n"
         assert command in said["exhibits"]
-    rows = [line for line in said["methods"].splitlines() if line.startswith("│")]
+    rows = [line for line in said["list methods"].splitlines() if line.startswith("│")]
     named = {row.split("│")[1].strip() for row in rows}
     assert named >= set(components("method"))
 
@@ -68,7 +68,7 @@ def test_a_narrow_terminal_gets_every_letter(monkeypatch):
         printing, "console", Console(file=screen, width=60, force_terminal=True, highlight=False)
     )
     assert main(["exhibits"]) == 0
-    assert main(["methods"]) == 0
+    assert main(["list", "methods"]) == 0
     said = screen.getvalue()
     assert "…" not in said
     assert "snakemake --cores 2 reports/quick/pfnm/figure-2a.svg\n" in said
@@ -126,7 +126,7 @@ def test_an_interrupt_is_quiet(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedrepro.cli.people.run_command", interrupted)
-    assert main(["methods"]) == 130
+    assert main(["list", "methods"]) == 130
     assert capsys.readouterr().err == "fedrepro: stopped\n"
 
 
@@ -137,7 +137,7 @@ def test_an_interrupt_of_a_command_is_quiet(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fedrepro.core.registry.components", interrupted)
-    assert main(["methods"]) == 130
+    assert main(["list", "methods"]) == 130
     assert capsys.readouterr().err.strip() == "fedrepro: stopped"
 
 
@@ -151,7 +151,7 @@ def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(monkeypatch
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr("fedrepro.cli.people.run_command", loading)
     try:
-        assert main(["methods"]) == 130
+        assert main(["list", "methods"]) == 130
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -163,13 +163,13 @@ def test_a_fault_of_the_program_is_one_sentence_with_an_exit_status_of_its_own(m
         raise ZeroDivisionError("of\nsomething")
 
     monkeypatch.setattr("fedrepro.cli.people.run_command", broken)
-    assert main(["methods"]) == 70
+    assert main(["list", "methods"]) == 70
     said = capsys.readouterr().err
     assert said.startswith("fedrepro: this is a fault of the program (ZeroDivisionError: of someth")
     assert "test_cli.py line " in said
     assert "`--debug`" in said
     assert said.count("\n") == 1
-    assert main(["methods", "--debug"]) == 70
+    assert main(["list", "methods", "--debug"]) == 70
     trace, last = capsys.readouterr().err.rsplit("\n", 2)[:2]
     assert trace.startswith("Traceback")
     assert said == f"{last}\n"
@@ -220,7 +220,7 @@ def ended(code: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True)
 
 
-@pytest.mark.parametrize("words", [["methods"], ["stage", "--help"]])
+@pytest.mark.parametrize("words", [["list", "methods"], ["stage", "--help"]])
 def test_a_terminal_gets_those_letters_that_it_has(words):
     done = ended(MAIN + "sys.exit(main())", *words)
     assert (done.returncode, done.stderr) == (0, b"")

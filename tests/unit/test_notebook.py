@@ -6,8 +6,8 @@ import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from synthetic import KEY, draw, made_once, plan, plausible, undrawn, workplace
@@ -16,10 +16,11 @@ import fedrepro
 from fedrepro.cli.main import main
 from fedrepro.core import outside, sources
 from fedrepro.core.errors import FedreproError
-from fedrepro.stages import notebook
+from fedrepro.stages import computing, notebook
 
 __all__ = ["undrawn", "workplace"]
 ROOT = Path(__file__).parents[2]
+SNAKEMAKE = ["-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def drawn(workplace, undrawn):
     """A working folder with one drawn exhibit."""
     made_once("notebook", lambda: draw(plan(), KEY, plausible))
     Path("workflow").mkdir(exist_ok=True)
-    Path(notebook.WORKFLOW).touch()
+    Path(computing.WORKFLOW).touch()
     return Path.cwd()
 
 
@@ -36,11 +37,12 @@ def snakemake(monkeypatch):
     """In the place of Snakemake: keeps its commands, and ends with what is set."""
     calls, ends = [], {"returncode": 0, "stdout": "", "stderr": ""}
 
-    def run(command, **_):
+    def popen(command, stdout, **_):
         calls.append((command[1:], os.getcwd()))
-        return subprocess.CompletedProcess(command, **ends)
+        stdout.write(ends["stdout"] + ends["stderr"])
+        return SimpleNamespace(wait=lambda _=0: 0, returncode=ends["returncode"])
 
-    monkeypatch.setattr(notebook.subprocess, "run", run)
+    monkeypatch.setattr(computing.subprocess, "Popen", popen)
     return calls, ends
 
 
@@ -79,7 +81,7 @@ def test_a_wheel_brings_its_own_and_a_package_alone_says_so(tmp_path, monkeypatc
         (inside / name).mkdir(parents=True)
     (inside / "Snakefile").rmdir()
     (inside / "Snakefile").write_text("rule")
-    (inside / notebook.WORKFLOW).touch()
+    (inside / computing.WORKFLOW).touch()
     (inside / "workflow/a.json").touch()
     assert sources.on_disk(sources.PACKAGE) == {}  # digests are those of the checkout
     fedrepro.start(tmp_path / "two")
@@ -92,7 +94,7 @@ def test_running_an_exhibit_gives_its_numbers(drawn, snakemake, monkeypatch, tmp
     with pytest.warns(UserWarning, match="where trials is 1, 2 are computed"):
         found = fedrepro.run(KEY, scale="tiny", folder=drawn, cores=3)
     target = f"reports/tiny/{KEY}.svg"
-    assert calls == [(["-P", "-m", "snakemake", "--cores", "3", target], str(drawn))]
+    assert calls == [([*SNAKEMAKE, "--cores", "3", "--", target], str(drawn))]
     assert Path.cwd() == tmp_path
     assert {"method", "metric", "split", "mean"} <= set(found)
     assert (found["metric"] == "accuracy").any()
@@ -131,7 +133,7 @@ def test_what_goes_wrong_is_one_sentence(drawn, snakemake, monkeypatch, tmp_path
     ends |= {"stderr": "LockException:\n\n  Error: directory cannot be locked\n"}
     with pytest.raises(FedreproError, match=r"made: LockException: \| Error: directory cannot be"):
         fedrepro.run(KEY, scale="tiny")
-    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    monkeypatch.setattr(computing, "find_spec", lambda name: None)
     with pytest.raises(FedreproError, match=r"pip install .*'snakemake.*the extra workflow"):
         fedrepro.run(KEY, scale="tiny")
     with pytest.raises(FedreproError, match=r"is no folder to compute in: fedrepro\.start"):

@@ -247,10 +247,10 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
         assert outside.NAMED not in os.environ
     capsys.readouterr()
     Path("config/config.yaml").write_text("components: [mine.py]\ncomponents: [other.py]\n")
-    assert main(["methods"]) == 0
+    assert main(["list", "methods"]) == 0
     assert "no components are read: the key 'components' stands twice" in capsys.readouterr().err
     Path("config/config.yaml").write_text("components: [mine.py]\n")
-    assert main(["methods"]) == 0
+    assert main(["list", "methods"]) == 0
     assert "median" in capsys.readouterr().out
     assert outside.named() == ("mine.py",)
     cli.name_configured()  # told already

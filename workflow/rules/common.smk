@@ -28,7 +28,7 @@ from fedrepro.planning.config import (
 from fedrepro.data.represent import resolved_features
 from fedrepro.data.table import raw_files as files_of
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.packs import claims_file, published_file
+from fedrepro.core.packs import OWN_EXHIBITS, claims_file, published_file
 from fedrepro.core.sources import digest_of_file
 from fedrepro.verdicts.printed import leave_out_mistaken
 from fedrepro.planning.elsewhere import public_data_of
@@ -48,7 +48,7 @@ put_on_path()
 
 try:
     CONFIG = read_config(config)
-    EXHIBITS = load_exhibits()
+    EXHIBITS = load_exhibits(OWN_EXHIBITS if CONFIG.papers == "own" else None)
 except FedreproError as error:
     raise WorkflowError(str(error)) from None
 hand_over(CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components)

@@ -19,6 +19,7 @@ from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.recommend import recommend
 from fedrepro.cli.recording import Scale, planned, record, redraw
+from fedrepro.cli.running import list_app, run
 from fedrepro.core.errors import installing, printable, unknown
 from fedrepro.core.params import LARGEST
 
@@ -34,6 +35,8 @@ app = typer.Typer(
 draw_app = typer.Typer(help="Draw what a setting means.", no_args_is_help=True)
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
+app.command()(run)
+app.add_typer(list_app, name="list")
 app.command()(recommend)
 app.command()(combine)
 app.command()(evaluate)
@@ -74,37 +77,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-@app.command()
-def methods(
-    word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
-) -> None:
-    """Every method: its kind, what it needs to see beyond weights, its parameters."""
-    from fedrepro.core.called import method_called, names_of_field, unknown_method
-    from fedrepro.core.params import render
-    from fedrepro.core.registry import components
-
-    table = table_of("method", "label", "kind", "needs beyond weights", "paper", "parameters")
-    known = components("method")
-    called = method_called(word, known) if word else None
-    for name, item in sorted(known.items()):
-        also = [other for other in names_of_field(known) if other.method == name]
-        if word.lower() not in f"{name} {item.meta['label']}".lower():
-            also = [o for o in also if o == called or word.lower() in o.name.lower()]
-            if not also and not (called and called.method == name):
-                continue
-        parameters = [f"{p.name}={render(p.default)}" for p in item.params.values()]
-        paper, last = item.meta["paper"] or "–", ", ".join(parameters) or "–"
-        rows = [(name, item.meta["label"], paper, last)]
-        rows += [(other.name, "", "–", f"{other.token}: {other.words}") for other in also]
-        kind = item.meta["kind"].replace("_", "-")
-        needs = ", ".join(sorted(item.meta["needs"])) or "–"
-        for first, label, where, says in rows:
-            table.add_row(first, label, kind, needs, where, says)
-    if not table.row_count:
-        raise unknown_method(word, known)
-    show(table)
 
 
 @app.command()

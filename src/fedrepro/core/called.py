@@ -78,10 +78,10 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
     """
     if name in known:
         return FieldName(name, name)
-    wanted = _simple(name)
-    keys = [key for key in known if _simple(key) == wanted]
-    fields = [item for item in FIELD_NAMES if _simple(item.name) == wanted and item.method in known]
-    labels = [key for key, item in known.items() if _simple(item.meta.get("label", "")) == wanted]
+    wanted = simple(name)
+    keys = [key for key in known if simple(key) == wanted]
+    fields = [item for item in FIELD_NAMES if simple(item.name) == wanted and item.method in known]
+    labels = [key for key, item in known.items() if simple(item.meta.get("label", "")) == wanted]
     if not keys and fields:
         return fields[0]
     found = keys or labels
@@ -112,11 +112,10 @@ def unknown_method(name: str, known: Collection[str], where: str = "") -> Fedrep
 
 def names_of_field(known: Collection[str]) -> list[FieldName]:
     """The names of the field for these methods that none of them has as its own."""
-    taken = {_simple(key) for key in known}
-    return [
-        item for item in FIELD_NAMES if item.method in known and _simple(item.name) not in taken
-    ]
+    taken = {simple(key) for key in known}
+    return [item for item in FIELD_NAMES if item.method in known and simple(item.name) not in taken]
 
 
-def _simple(name: str) -> str:
+def simple(name: str) -> str:
+    """Leave out what names are written with or without: capitals, and signs between words."""
     return "".join(sign for sign in name.lower() if sign.isalnum() or sign == "+")

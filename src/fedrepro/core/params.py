@@ -115,6 +115,11 @@ class Param:
             raise FedreproError(f"{place} must be at most {text}, not {value}")
         return int(value) if self.type is int else float(value)
 
+    def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
+        """Read a value from its text in a token: a list joins its values by @."""
+        items = [self.read(item, where) for item in text.split("@")]
+        return items if self.many or len(items) > 1 else items[0]
+
     def read(self, text: str, where: str) -> Scalar:
         """One scalar from its text in a token."""
         if self.optional and text == "none":

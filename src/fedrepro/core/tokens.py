@@ -94,9 +94,7 @@ def read(components: Mapping[str, Component], token: str, kind: str = "component
             continue
         if key not in component.params:
             raise unknown("parameter", key, component.params, where)
-        param = component.params[key]
-        items = [param.read(item, where) for item in text.split("@")]
-        values[key] = items if param.many or len(items) > 1 else items[0]
+        values[key] = component.params[key].read_list(text, where)
     return _paired(component, values, paired, where) if paired else component.spec(values)
 
 

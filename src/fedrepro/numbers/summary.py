@@ -9,7 +9,7 @@ every method that has one chosen: what it was chosen by, and what the others rea
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,7 +124,8 @@ def summarise(
                     for row in _number_rows(series, chosen)
                 ]
                 if exhibit.by_rounds:
-                    rows = _round_rows(by_setting[chosen], chosen, trials, where)
+                    left_out = {*OF_ROUNDS} - {*exhibit.settings.drawing.of_rounds}
+                    rows = _round_rows(by_setting[chosen], chosen, trials, where, left_out)
                     numbers += [{**place, **row} for row in rows]
     leading = [*exhibit.swept, *exhibit.shown]
     rounds = [ROUND] if exhibit.by_rounds else []
@@ -164,12 +165,12 @@ def _cell(value: Value) -> Any:
 
 
 def _round_rows(
-    rows: pd.DataFrame, setting: Setting, trials: int, where: str
+    rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
     """The numbers of single rounds; none for a method that has no rounds."""
     if FAILED in rows["metric"].values:
         return
-    rows = rows[~is_final(rows) & ~rows["metric"].isin(OF_ROUNDS)]
+    rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
     for done in sorted({int(value) for value in rows["round"]}):
         series = by_metric(
             rows[rows["round"] == done], setting.token, trials, f"{where}, round {done}"

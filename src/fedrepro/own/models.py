@@ -109,7 +109,7 @@ class OwnGround:
         if meta["kind"] not in ("one_shot", "control"):
             return (
                 f"is {meta['kind'].replace('_', '-')}: only one-shot methods combine models that "
-                "are trained already; `fedrepro methods` lists them"
+                "are trained already; `fedrepro list methods` has them"
             )
         if meta["scenario"]:
             return "has its clients trained in a way of its own, so it combines other models"

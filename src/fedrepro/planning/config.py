@@ -56,6 +56,10 @@ class Config(Strict):
         description="which exhibits the report holds: headline (one or two per paper), all, one "
         "such as pfnm/figure-2a, or a list such as [pfnm/figure-2a, pfnm/figure-2b]",
     )
+    papers: Literal["all", "own"] = Field(
+        "all",
+        description="own: those of config/exhibits alone, so that planning takes seconds less",
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of every random draw")
     mirror: str = Field(
         "",
@@ -318,9 +322,16 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     return Papers(read, unread)
 
 
+def exhibits_in(path: Path) -> ExhibitFile:
+    """Read a YAML file of exhibits, wherever it lies."""
+    return _validated(ExhibitFile, _load_yaml(path), str(path))
+
+
 def _exhibits(path: Path, paper: str) -> ExhibitFile:
-    content = _load_python(path, paper) if path.suffix == ".py" else _load_yaml(path)
-    file = _validated(ExhibitFile, content, str(path))
+    if path.suffix == ".py":
+        file = _validated(ExhibitFile, _load_python(path, paper), str(path))
+    else:
+        file = exhibits_in(path)
     if file.paper != paper:
         raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
     return file

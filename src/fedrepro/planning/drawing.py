@@ -72,12 +72,14 @@ class Planned:
 class Drawing(Strict):
     """How an exhibit is shown; the fields of a drawing are its options.
 
-    by_rounds: whether single rounds stand in the csv. shows_pairs: whether it can show methods
-    with fewer trials than others. suffix: of the file that people look at.
+    by_rounds: whether single rounds stand in the csv. of_rounds: those of `OF_ROUNDS` that stand
+    there too. shows_pairs: whether it can show methods with fewer trials than others. suffix: of
+    the file that people look at.
     """
 
     name: ClassVar[str]
     by_rounds: ClassVar[bool] = False
+    of_rounds: ClassVar[tuple[str, ...]] = ()
     shows_pairs: ClassVar[bool] = False
     suffix: ClassVar[str] = ".svg"
 

@@ -1,40 +1,30 @@
 """From Python, as in a notebook: a working folder, an exhibit computed in it, methods compared.
 
-The workflow runs as a process of its own, so that what has been computed stays and only the rest is
-computed, as on the command line. All else needs no Snakemake.
+Only computing needs Snakemake.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import subprocess
-import sys
 import warnings
-from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedrepro.core import outside, sources
-from fedrepro.core.errors import FedreproError, installing
-from fedrepro.machine.cores import usable_cores
+from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.forecast import notes_of
 from fedrepro.planning.plan import Plan
+from fedrepro.stages.computing import WORKFLOW, compute, within
 
 if TYPE_CHECKING:
     import pandas as pd
 
-WORKFLOW = "workflow/Snakefile"
 # what a working folder begins with; all else is computed, or one's own
 BEGINNING = ("Snakefile", "config", "workflow", "profiles", "envs")
 INSTALLED = ".folder"  # where the wheel has it, in the package; it is none of its sources
-SAID = "fedrepro: "  # begins the sentences of jobs
-ALL_ELSE = "all else is drawn"  # where a method failed and nothing but it
-LAST = 20  # lines of the workflow's words that are shown where it fails without a sentence
 
 
 def start(folder: str | Path = ".") -> Path:
@@ -72,29 +62,44 @@ def _beginning() -> Path:
 
 
 def run(
-    key: str, scale: str = "quick", *, folder: str | Path = ".", cores: int | None = None
+    key: str | Path = "",
+    scale: str = "quick",
+    *,
+    folder: str | Path = "",
+    cores: int | None = None,
+    profile: str = "",
+    **words: Any,
 ) -> pd.DataFrame:
-    """Compute an exhibit, such as pfnm/figure-2a, and give its numbers.
+    """Compute an exhibit, such as pfnm/figure-2a, and give its numbers; or a run in words.
 
-    A row per point, method, metric and split: mean, sd and number of trials, the value of each
+    Of a run, as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"), or of
+    a YAML file of exhibits, it gives the table that `fedrepro run` prints, a row per method; words:
+    its options, and `changes`, such as {"scaffold.lr": 0.1}. Of an exhibit it gives
+    a row per point, method, metric and split: mean, sd and number of trials, the value of each
     trial and the chosen setting; for a leaderboard, such as arena/1, a row per method. `attrs` has
-    the file that people look at. folder: made by `start`, or the root of the repository. cores: by
-    default all that this process may use. What should be known before is a warning. Errors:
+    the file that people look at. folder: made by `start`, or the root of the repository; that of a
+    run is made where it is not there, by default `runs`. cores: by default all that this process
+    may use. profile: of Snakemake. What should be known before is a warning. Errors:
     FedreproError without Snakemake, and with the sentence of what failed.
     """
-    with _within(folder):
+    if words or Path(key).suffix == ".yaml":
+        from fedrepro.stages.running import run_words
+
+        return run_words(words or Path(key), folder, cores, profile)
+    key = str(key)
+    with within(folder or "."):
         config = load_config()
         if config.components and outside.NAMED not in os.environ:
             outside.name_files(os.path.abspath(file) for file in config.components)
         plan = Plan(config, load_exhibits(), scale)
         paper, _, name = key.partition("/")
         if paper in plan.files and name in plan.files[paper].boards:
-            _compute(f"reports/{scale}/{key}.csv", cores)
+            compute([f"reports/{scale}/{key}.csv"], cores)
             return _frame(f"reports/{scale}/{key}.csv")
         for note in notes_of(plan, plan.exhibit(key)):
             warnings.warn(note, stacklevel=2)
         target = plan.paths.exhibit(key, plan.exhibit(key).suffix)
-        _compute(target, cores)
+        compute([target], cores)
         numbers = open_exhibit(Path("reports") / scale, key, scale).numbers
         numbers.attrs["file"] = os.path.abspath(target)
         return numbers
@@ -131,7 +136,7 @@ def compare(
     from fedrepro.numbers.paired import paired, sides, verdict
     from fedrepro.record.compare import compare as beside
 
-    with _within(folder):
+    with within(folder):
         if other is None:
             comparison = beside(scale, one, Path(reports), Path(recorded))
             rows = [{**row.point, **_without(vars(row), "point")} for row in comparison.rows]
@@ -155,40 +160,3 @@ def compare(
 
 def _without(values: dict[str, object], *names: str) -> dict[str, object]:
     return {name: value for name, value in values.items() if name not in names}
-
-
-@contextlib.contextmanager
-def _within(folder: str | Path) -> Iterator[None]:
-    """In a working folder. Errors: FedreproError for one that is none."""
-    if not (Path(folder) / WORKFLOW).is_file():
-        raise FedreproError(
-            f"{os.path.abspath(folder)} is no folder to compute in: fedrepro.start('{folder}') "
-            "makes it one, or give folder=…"
-        )
-    with contextlib.chdir(folder):
-        yield
-
-
-def _compute(target: str, cores: int | None) -> None:
-    """Let Snakemake make a file. Errors: FedreproError with what its jobs said."""
-    if find_spec("snakemake") is None:
-        raise FedreproError(
-            "to compute an exhibit takes Snakemake, which is not installed here: "
-            f"{installing('workflow')}"
-        )
-    count = str(cores or usable_cores())
-    command = [sys.executable, "-P", "-m", "snakemake", "--cores", count, target]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace"
-    )
-    if done.returncode == 0:
-        return
-    lines = (done.stderr + done.stdout).splitlines()
-    sentences = dict.fromkeys(line.removeprefix(SAID) for line in lines if line.startswith(SAID))
-    reason = "; ".join(sentences) or " | ".join(
-        line.strip() for line in lines[-LAST:] if line.strip()
-    )
-    if ALL_ELSE in reason:
-        warnings.warn(f"{target}: {reason}", stacklevel=3)
-        return
-    raise FedreproError(f"{target} was not made: {reason}")

@@ -59,6 +59,16 @@ class Progress:
         """What counts of it as a run: nothing after its target."""
         return self.target or self
 
+    @property
+    def accuracy(self) -> float:
+        """The last that was measured on test data; NaN before the first."""
+        values = (
+            number.value
+            for number in reversed(self.recorded)
+            if (number.metric, number.split, number.client) == ("accuracy", "test", None)
+        )
+        return next(values, math.nan)
+
     def accuracy_at(self, rung: int) -> float:
         """On the examples that decide a race; NaN for a run that ended before in another way."""
         wanted = ("accuracy", SPLIT, rung, None)

@@ -23,8 +23,10 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.states import settled
 from fedrepro.federation.clients import Clients
 from fedrepro.numbers.measure import EvaluationSplit
+from fedrepro.stages.common import say
 from fedrepro.stages.progress import DIVERGED, REACHED, Keeper, Progress
 
+SECONDS = 1.0  # between two words on how far a trial has come
 # so many rounds in a row without an update that is finite end a run
 MOST_IDLE = 20
 
@@ -128,9 +130,14 @@ class TrialRounds:
             progress = self._begun(rng)
         last = rung or self.made.rounds
         goes_on = ("", REACHED) if rung else ("",)
+        said = time.perf_counter()
         while progress.done < last and progress.ended in goes_on:
             progress = self._next(progress, rng)
             keeper.offer(progress, last=bool(progress.ended) or progress.done == last)
+            if time.perf_counter() - said >= SECONDS:
+                said = time.perf_counter()
+                accuracy = progress.accuracy
+                say(f"trial {rng.trial}: round {progress.done} of {last}, accuracy {accuracy:.4f}")
         return progress
 
     def _begun(self, rng: Rng) -> Progress:

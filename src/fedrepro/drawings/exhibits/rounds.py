@@ -1,4 +1,5 @@
-"""Drawing accuracy-against-rounds: test accuracy as rounds, or steps of a stream, go by."""
+"""Drawings accuracy-against-rounds and accuracy-and-bytes: test accuracy as rounds, or steps of a
+stream, go by, and against what was sent until then."""
 
 from __future__ import annotations
 
@@ -6,25 +7,38 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from fedrepro.drawings.canvas import (
+    LEGEND_ROW,
     Line,
     draw_lines,
+    grid_of,
+    handles_of,
+    headings,
+    legend,
+    legend_rows,
     line_of,
+    names_of,
+    new_figure,
+    percent,
     rounded,
     select,
 )
 from fedrepro.drawings.close_ups import WithCloseUp, limit_pair
-from fedrepro.drawings.style import Look
+from fedrepro.drawings.draw import Along
+from fedrepro.drawings.style import Look, looks
 from fedrepro.planning.drawing import PANELS, ROUND, Planned, a_rival, drawing, final, nothing_shown
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MARKERS = 10
 MANY = 1000  # rounds from which the axis is logarithmic, if there is something to see
 EARLY, SEEN = 0.05, 5  # so many measured rounds in the first part of a run are
 NEAR = 0.2  # a method that ends further below the best is left out of the close-up
+SENT = ("bytes_up", "bytes_down")
+FAR = 30  # times as many bytes from which on their axis is logarithmic
 
 
 @drawing("accuracy-against-rounds")
@@ -76,6 +90,65 @@ class AccuracyAgainstRounds(WithCloseUp):
                 axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
                 axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
         limit_pair(whole, close, ends(exhibit, accuracy))
+
+
+@drawing("accuracy-and-bytes")
+class AccuracyAndBytes(Along):
+    """Test accuracy as rounds go by, and against the bytes that clients and server sent until then.
+
+    A method without rounds is a level line on the left and a point on the right.
+    """
+
+    by_rounds: ClassVar[bool] = True
+    of_rounds: ClassVar[tuple[str, ...]] = SENT
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        if shown.cases or len(shown.points) > 1:
+            yield "it shows one scenario: draw cases as accuracy-against-rounds, a sweep otherwise"
+        yield from nothing_shown(shown)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        from matplotlib.ticker import FuncFormatter
+
+        look, names = looks(exhibit.measures), names_of(exhibit)
+        rows = legend_rows(list(names.values()))
+        added = LEGEND_ROW * (rows - 2)
+        drawn = new_figure(AccuracyAgainstRounds.height + added)
+        sides = AccuracyAgainstRounds.sides
+        ((left, right),) = grid_of(drawn, 1, 2, bottom=0.95 + added, **sides)
+        by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
+        ends = [end for line in by_rounds.values() for end in (*line.low, *line.high)]
+        values = [value for value in ends if value == value]
+        for axes, lines in ((left, by_rounds), (right, by_bytes)):
+            draw_lines(axes, lines, look, banded=set(lines), markers=MARKERS)
+            percent(axes)
+            axes.set_ylim(*rounded(min(values, default=0.0), max(values, default=1.0)))
+        left.set_xlabel(self.x_label or "communication rounds")
+        left.set_title("a  Test accuracy (%)", loc="left")
+        right.set_xlabel("megabytes that clients and server sent")
+        right.set_title("b  Test accuracy (%) against bytes", loc="left")
+        most = [line.x[-1] for line in by_bytes.values() if line.x[-1] > 0]
+        if most and max(most) >= FAR * min(most):
+            right.set_xscale("log")
+        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        legend(drawn, handles_of(exhibit.measures, look, names), 0.08, rows)
+        headings(drawn, exhibit)
+        return drawn
+
+
+def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
+    """label -> accuracy against the megabytes sent so far, a point for a method without rounds."""
+    lines: dict[str, Line] = {}
+    for measure in exhibit.measures:
+        rows = numbers[numbers["method"] == measure.label]
+        done = rows[rows[ROUND].notna()]
+        done = done if len(done) else rows
+        accuracy = select(done, "accuracy", "test")
+        sent = [select(done, metric, "")["mean"].tolist() for metric in SENT]
+        if len(accuracy) and all(len(one) == len(accuracy) for one in sent):
+            megabytes = [sum(both) / 1e6 for both in zip(*sent, strict=True)]
+            lines[measure.label] = line_of(accuracy, megabytes)
+    return lines
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:

@@ -1,0 +1,122 @@
+"""Snakemake in a working folder, as `make` runs it: one at a time, and resumed after a kill.
+
+The workflow is a process of its own, so that what has been computed stays and only the rest is
+computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from fedrepro.core.errors import FedreproError, installing
+from fedrepro.machine.cores import usable_cores
+
+WORKFLOW = "workflow/Snakefile"
+LOCK = Path(".fedrepro/lock")  # that of the Makefile
+SAID = "fedrepro: "  # begins the sentences of jobs
+ALL_ELSE = "all else is drawn"  # where a method failed and nothing but it
+LAST = 20  # lines of the workflow's words that are shown where it fails without a sentence
+LOOK = 0.5  # seconds between two looks at how far it has come
+
+
+@contextlib.contextmanager
+def within(folder: str | Path) -> Iterator[None]:
+    """Work in a working folder. Errors: FedreproError for one that is none."""
+    if not (Path(folder) / WORKFLOW).is_file():
+        raise FedreproError(
+            f"{os.path.abspath(folder)} is no folder to compute in: fedrepro.start('{folder}') "
+            "makes it one, or give folder=…"
+        )
+    with contextlib.chdir(folder):
+        yield
+
+
+def compute(
+    targets: Sequence[str],
+    cores: int | None = None,
+    profile: str = "",
+    *,
+    own: bool = False,
+    watch: Callable[[], None] | None = None,
+) -> None:
+    """Let Snakemake make files of this folder.
+
+    cores: all that this process may use, unless a profile is named, which may say it. own: whether
+    they are of config/exhibits. watch: is called now and then. Errors: FedreproError with what its
+    jobs said, and for a second run at once.
+    """
+    if find_spec("snakemake") is None:
+        raise FedreproError(
+            "to compute an exhibit takes Snakemake, which is not installed here: "
+            f"{installing('workflow')}"
+        )
+    command = [sys.executable, "-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]
+    if profile:
+        command += ["--profile", profile]
+    if own:
+        command += ["--config", "papers=own"]
+    if cores or not profile:
+        command += ["--cores", str(cores or usable_cores())]
+    with _alone() as lock, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        process = subprocess.Popen(
+            [*command, "--", *targets],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            pass_fds=[lock],
+        )
+        try:
+            while _runs(process):
+                if watch:
+                    watch()
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+        said.seek(0)
+        lines = said.read().splitlines()
+    if process.returncode == 0:
+        return
+    sentences = dict.fromkeys(line.removeprefix(SAID) for line in lines if line.startswith(SAID))
+    reason = "; ".join(sentences) or " | ".join(
+        line.strip() for line in lines[-LAST:] if line.strip()
+    )
+    if ALL_ELSE in reason:
+        warnings.warn(f"{targets[0]}: {reason}", stacklevel=4)
+        return
+    raise FedreproError(f"{targets[0]} was not made: {reason}")
+
+
+def _runs(process: subprocess.Popen[bytes]) -> bool:
+    """Wait for its end, for a moment."""
+    try:
+        process.wait(LOOK)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[int]:
+    """Hold the lock of this folder, which processes that are started inherit."""
+    LOCK.parent.mkdir(exist_ok=True)
+    with LOCK.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FedreproError(
+                f"another run is at work in {os.getcwd()}: wait until it has ended, or compute in "
+                "another folder"
+            ) from None
+        file.truncate(0)  # the process that it names has ended
+        yield file.fileno()

@@ -1,0 +1,168 @@
+"""`fedrepro run`: words become an exhibit, mistakes one sentence, and FedAvg is a plain loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+import fedrepro
+from fedrepro.cli.main import main
+from fedrepro.core.errors import FedreproError
+from fedrepro.planning.words import RunWords, exhibits_of_words, planned
+from fedrepro.stages import computing
+from fedrepro.stages.running import _place
+
+MISTAKES = {
+    "run fedavgg": "unknown method 'fedavgg': did you mean 'fedavg'?",
+    "run fedavg,FedAvg": "method 'FedAvg' is named twice",
+    "run fedavg --data minst": "unknown data set 'minst': did you mean 'mnist'?",
+    "run fedavg --partition dirichlt:0.1": "unknown partition 'dirichlt': did you mean 'dirichlet'",
+    "run fedavg --partition iid:3": "partition 'iid' takes no value: write iid",
+    "run fedavg --partition dirichlet:x": "parameter 'alpha' cannot be read from 'x'",
+    "run fedavg --partition dirichlet:0": "parameter 'alpha' must be above 0",
+    "run fedavg --model mpl": "unknown model 'mpl': did you mean 'mlp'?",
+    "run fedavg --optimiser sdg": "unknown optimiser 'sdg': did you mean 'sgd'?",
+    "run scaffold --optimiser adam": "scaffold",
+    "run fedavg --clients 0": "parameter 'clients' must be at least 1",
+    "run fedavg --rounds 0": "parameter 'rounds' must be at least 1",
+    "run fedavg --trials 0": "trials",
+    "run fedavg --lr x": "Invalid value for '--lr'",
+    "run fedavg --client 3": "No such option: --client",
+    "run fedavg scaffold.lr=0.1": "unknown name before the dot 'scaffold' in 'scaffold.lr'",
+    "run fedavg fedavg.mometum=0.9": "unknown parameter 'mometum' in 'fedavg': did you mean",
+    "run fedavg fedavg.lr": "'fedavg.lr' has no value: write it as in scaffold.lr=0.1",
+    "run gossip_sgd": "graph",
+    "run ,": "name one method or several",
+    "run none.yaml": "none.yaml is missing",
+    "list model": "No such command 'model'",
+}
+
+
+@pytest.mark.parametrize("command", MISTAKES)
+def test_a_mistake_is_one_sentence_before_anything_is_made(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(command.split()) == 2
+    said = capsys.readouterr()
+    assert said.err.count("\n") == 1
+    assert MISTAKES[command] in said.err
+    assert (said.out, list(tmp_path.iterdir())) == ("", [])
+
+
+def test_words_are_an_exhibit_with_the_names_of_the_field():
+    changes = {"scaffold.lr": "0.1", "partition.balance": "true", "model.hidden": "20,10"}
+    words = RunWords(
+        ["fedavg", "FedProx", "scaffold"], "digits", 4, "dirichlet:0.1", changes=changes
+    )
+    made = planned(exhibits_of_words(words, "run"))
+    assert [measure.label for measure in made.measures] == ["FedAvg", "FedProx", "SCAFFOLD"]
+    scenario = made.points[0].scenario
+    assert scenario.partition.token == "dirichlet+alpha~0.1+balance~true+clients~4"
+    assert scenario.model["hidden"] == (20, 10)
+    rates = {run.method.token: run.scenario.training["lr"] for run in made.runs}
+    assert rates == {"fedavg+fraction~1": 0.05, "fedavg+fraction~1+proximal~0.01": 0.05} | {
+        "scaffold+fraction~1": 0.1
+    }
+    assert words.command == (
+        "fedrepro run fedavg,FedProx,scaffold --data digits --clients 4 --partition dirichlet:0.1 "
+        "scaffold.lr=0.1 partition.balance=true model.hidden=20,10"
+    )
+
+
+@pytest.mark.parametrize(
+    ("option", "word", "token"),
+    [
+        ("partition", "two-labels", "labels_each+clients~10+each~2"),
+        ("partition", "labels:3", "labels_each+clients~10+each~3"),
+        ("partition", "one-class", "one_class"),
+        ("model", "mlp:200@100", "mlp+hidden~200@100"),
+        ("model", "2nn", "mlp+hidden~200@200"),
+        ("model", "lenet5", "cnn+channels~6@16+hidden~120@84+padding~valid"),
+        ("data", "fmnist", "fashion_mnist"),
+        ("data", "CIFAR-10", "cifar10"),
+    ],
+)
+def test_short_forms(option, word, token):
+    made = planned(exhibits_of_words(RunWords(["fedavg"], **{option: word}), "run"))
+    kind = "dataset" if option == "data" else option
+    assert getattr(made.points[0].scenario, kind).token.replace("+each~2", "") == token.replace(
+        "+each~2", ""
+    )
+
+
+def test_other_words_take_no_exhibits_place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("config/exhibits").mkdir(parents=True)
+    for words, name in (
+        (RunWords(["fedavg"]), "fedavgmnist"),
+        (RunWords(["fedavg"], lr=0.1), "v2"),
+    ):
+        for _ in range(2):  # the same words have the same place
+            path, text = _place(words)
+            assert path.stem == f"fedavgmnist{'v2' if name == 'v2' else ''}"
+            path.write_text(text)
+
+
+@pytest.mark.parametrize("kind", ["methods", "models", "data", "partitions"])
+def test_names_are_listed(kind, capsys):
+    assert main(["list", kind]) == 0
+    one = {"methods": "scaffold", "models": "lenet5", "data": "mnist", "partitions": "two-labels"}
+    assert one[kind] in capsys.readouterr().out
+
+
+def test_a_second_run_at_once_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with computing._alone(), pytest.raises(FedreproError, match="another run is at work in"):
+        computing.compute(["x"])
+
+
+def plain_fedavg(trial: int, clients: int, rounds: int, lr: float, batch: int) -> float:
+    """FedAvg as a loop of plain PyTorch on digits: test accuracy after all rounds."""
+    digits = load_digits()
+    generator = torch.Generator().manual_seed(trial)
+    inputs = torch.tensor(digits.data, dtype=torch.float32) / 16
+    labels = torch.tensor(digits.target)
+    order = torch.randperm(len(labels), generator=generator)
+    test, train = order[:360], order[360:]
+    held = torch.chunk(train, clients)
+    torch.manual_seed(trial)
+    network = torch.nn.Sequential(torch.nn.Linear(64, 50), torch.nn.ReLU(), torch.nn.Linear(50, 10))
+    for _ in range(rounds):
+        start = {k: v.clone() for k, v in network.state_dict().items()}
+        total = {k: torch.zeros_like(v) for k, v in start.items()}
+        for rows in held:
+            network.load_state_dict(start)
+            optimiser = torch.optim.SGD(network.parameters(), lr=lr)
+            shuffled = rows[torch.randperm(len(rows), generator=generator)]
+            for part in torch.split(shuffled, batch):
+                optimiser.zero_grad()
+                logits = network(inputs[part])
+                torch.nn.functional.cross_entropy(logits, labels[part]).backward()
+                optimiser.step()
+            for k, v in network.state_dict().items():
+                total[k] += v * len(rows) / len(train)
+        network.load_state_dict(total)
+    with torch.no_grad():
+        return float((network(inputs[test]).argmax(1) == labels[test]).float().mean())
+
+
+@pytest.mark.workflow
+@pytest.mark.long
+def test_a_run_agrees_with_a_plain_loop_within_the_spread_of_trials(tmp_path):
+    given = {"data": "digits", "clients": 5, "rounds": 10, "lr": 0.1, "batch_size": 16}
+    found = fedrepro.run(methods="fedavg", trials=3, folder=tmp_path / "runs", **given)
+    (row,) = found.to_dict("records")
+    plain = np.array([plain_fedavg(trial, 5, 10, 0.1, 16) for trial in range(6)])
+    error = np.sqrt(plain.var(ddof=1) / 6 + ((row["high"] - row["accuracy"]) / 4.303) ** 2)
+    assert abs(row["accuracy"] - plain.mean()) < 4 * error
+    assert plain.mean() > 0.6
+    assert 4 * error < 0.1  # so that another method would not pass
+    parameters = 64 * 50 + 50 + 50 * 10 + 10
+    assert row["megabytes"] == pytest.approx(2 * 4 * parameters * 5 * 10 / 1e6, rel=0.01)
+    for name in ("file", "csv", "yaml"):
+        assert Path(found.attrs[name]).stat().st_size
+    again = fedrepro.run(found.attrs["yaml"])
+    assert again["accuracy"].tolist() == found["accuracy"].tolist()
