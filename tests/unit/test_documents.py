@@ -135,14 +135,14 @@ def test_every_printed_value_has_a_verdict_or_says_why_not(monkeypatch, tmp_path
     rows = "t,case=a,FA,accuracy,test,0.9,,,,\nt,case=b,FA,accuracy,test,0.8,,,,\n"
     more = "u,case=a,FA,rounds_to_target,,inf,,,not run: 9 hours,\n"
     write_text("config/published/x.csv", PRINTED_HEAD + rows + more)
-    head = "case,method,mean,trials,printed,verdict,unbounded,note\n"
-    kept = f"{head}a,FA,0.91,2,0.9,reproduced,reproduced,\nb,FA,,,0.8,not run,,\n"
+    head = "case,method,mean,trials,printed,verdict,note\n"
+    kept = f"{head}a,FA,0.91,2,0.9,reproduced,\nb,FA,,,0.8,not run,\n"
     write_text("reports/record/paper/x/t.printed.csv", kept)
     _, _, *lines = printed_verdicts("x").splitlines()
     assert lines == [
-        "| t | case a | FA | accuracy (test) | 0.9 | 0.91 | reproduced |  |",
-        "| t | case b | FA | accuracy (test) | 0.8 |  | not run |  |",
-        "| u | case a | FA | rounds_to_target | not reached |  | not run | not run: 9 hours |",
+        "| t | case a | FA | accuracy (test) | 0.9 | 0.91 | reproduced |  |  |",
+        "| t | case b | FA | accuracy (test) | 0.8 |  | not run |  |  |",
+        "| u | case a | FA | rounds_to_target | not reached |  | not run |  | not run: 9 hours |",
     ]
     write_text("reports/record/paper/x/t.printed.csv", kept.replace("0.9,", "0.7,"))
     with pytest.raises(FedreproError, match="line 2: the record of t has another value"):
@@ -160,7 +160,7 @@ def test_a_page_leads_with_its_counts(monkeypatch, tmp_path):
     write_text(page, f"# X\n\n{FROM_COUNTS}\n{TO}\n\n{FROM}\n{TO}\n{FROM_PRINTED}\n{TO}\n")
     found = documents()[page].splitlines()
     assert found[4:6] == [
-        "- 2 printed values of 1 quantity. Not judged: 1 not run.",
+        "- 2 printed values of 1 quantity: 0 judged; 0 shown beside; 0 set-up open; 1 not run.",
         "- 1 claim: 1 no verdict.",
     ]
 
@@ -170,17 +170,19 @@ def test_an_open_set_up_is_settled_by_the_recorded_exhibit(monkeypatch, tmp_path
     head = "exhibit,cell,method,metric,split,value,sd,trials,note,tolerance,apart,set_up\n"
     open_ = '"rates, case=a: no rate is given"'
     write_text("config/published/x.csv", f"{head}t,,FA,rounds,,80,,,,,,{open_}\n")
-    kept = "method,metric,split,mean,trials,printed,difference,verdict,unbounded,note,set_up\n"
-    row = f"FA,rounds,,40,1,80,-40,set-up open,set-up open,,{open_}\n"
+    kept = (
+        "method,metric,split,mean,trials,printed,difference,tolerance,noise,verdict,note,set_up\n"
+    )
+    row = f"FA,rounds,,40,2,80,-40,16,1,set-up open,,{open_}\n"
     write_text("reports/record/paper/x/t.printed.csv", kept + row)
-    assert "set-up open, one trial | no rate is given, and rates shows" in printed_verdicts("x")
+    assert "set-up open |  | no rate is given, and rates shows" in printed_verdicts("x")
     for last, word in ((85, "another set-up"), (75, "better")):
         numbers = pd.DataFrame(
             {"case": ["a", "a", "b"], "method": "FA", "metric": "rounds", "split": ""}
             | {"mean": [40.0, last, 900.0], "trials": 2}
         )
         monkeypatch.setattr("fedrepro.cli.documents._recorded", lambda *_, own=numbers: own)
-        assert f"| 80 | 40 | {word}, one trial | no rate is given, which" in printed_verdicts("x")
+        assert f"| 80 | 40 | {word} |  | no rate is given, which" in printed_verdicts("x")
 
 
 def test_parts_of_a_page_are_replaced_each_by_its_own():

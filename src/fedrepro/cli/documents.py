@@ -212,10 +212,12 @@ def counts(claims: Path) -> str:
 
 def how_much() -> str:
     """A table of how much of each paper has an answer, and of all together."""
-    drawn = {path.parent.name: path for path in sorted(RECORD.glob(f"paper/*/{CLAIMS}"))}
+    papers = {path.parent.name: _claims(path) for path in RECORD.glob(f"paper/*/{CLAIMS}")}
+    printed = papers_with([PRINTED], OWN_PUBLISHED, ".csv")
+    papers |= {paper: [] for paper in printed if paper not in papers}
     by_paper = {
-        name_of(paper): settled_counts([row for _, row in _printed_rows(paper)], _claims(path))
-        for paper, path in drawn.items()
+        name_of(paper): settled_counts([row for _, row in _printed_rows(paper)], claims)
+        for paper, claims in sorted(papers.items())
     }
     heads = list(next(iter(by_paper.values()), {}))
     together = {head: sum(counted[head] for counted in by_paper.values()) for head in heads}
@@ -263,7 +265,7 @@ def printed_verdicts(paper: str) -> str:
 
     `not run` where no recorded exhibit has it.
     """
-    head = ["exhibit", "cell", "method", "number", "printed", "ours", "verdict", "note"]
+    head = ["exhibit", "cell", "method", "number", "printed", "ours", "verdict", "read in", "note"]
     return _table(head, [_printed_line(value, row) for value, row in _printed_rows(paper)])
 
 
@@ -280,11 +282,21 @@ def _printed_rows(paper: str) -> list[tuple[PrintedValue, dict[str, str]]]:
             readers[value.exhibit] = csv.DictReader(io.StringIO(text, newline=""))
         row = next(readers[value.exhibit], None)
         _require_same(value, row)
-        absent = {"verdict": "not run", "unbounded": "", "mean": ""}
-        absent |= {"note": value.note, "apart": value.apart}
-        closed = row and settled(row, partial(_recorded, paper), claims)
-        rows.append((value, closed or absent))
-    return rows
+        absent = {"verdict": "not run", "mean": "", "note": value.note}
+        absent |= {"apart": value.apart, "source": value.source, "exhibit": value.exhibit}
+        rows.append((value, row or absent))
+    tables: dict[str, list[dict[str, str]]] = {}
+    for value, row in rows:
+        tables.setdefault(value.exhibit, []).append(row)
+    return [
+        (
+            value,
+            row
+            if row["verdict"] == "not run" and "set_up" not in row
+            else settled(row, partial(_recorded, paper), claims, tables[value.exhibit]),
+        )
+        for value, row in rows
+    ]
 
 
 def _recorded(paper: str, name: str) -> pd.DataFrame | None:
@@ -307,7 +319,7 @@ def _printed_line(value: PrintedValue, row: Mapping[str, str]) -> tuple[str, ...
     cell = ", ".join(f"{key} {part}" for key, part in value.cell.items())
     number = f"{value.metric} ({value.split})" if value.split else value.metric
     ours = _number(float(row["mean"])) if row["mean"] else ""
-    outcome = word_of(row), reasons(row)
+    outcome = word_of(row), value.source, reasons(row)
     return value.exhibit, cell, value.method, number, _number(value.value), ours, *outcome
 
 

@@ -10,13 +10,7 @@ from fedrepro.drawings.tables import TextCell, TextTable, html_text
 from fedrepro.site.verdicts import PRINTED, verdict_of, word_of_value
 from fedrepro.verdicts.counted import reasons, word_of
 from fedrepro.verdicts.published import APART
-
-# of a printed value what is no part of its place
-NO_PLACE = (
-    *("exhibit", "method", "metric", "split", "mean", "sd", "trials", "printed", "printed_sd"),
-    *("printed_trials", "difference", "tolerance", "verdict", "unbounded", "apart", "set_up"),
-    "note",
-)
+from fedrepro.verdicts.set_up import NO_PLACE
 
 
 def wide(inner: str, name: str) -> str:
@@ -86,7 +80,17 @@ def _cell(cell: TextCell, notes: Sequence[str], held: str) -> str:
 
 def values_table(rows: Sequence[Mapping[str, str]], name: str) -> str:
     """Every printed value as a row: its place, print, ours, the verdict and its reason."""
-    heads = ("Exhibit", "Cell", "Method", "Number", "Printed", "Ours", "Verdict", "Reason")
+    heads = (
+        "Exhibit",
+        "Cell",
+        "Method",
+        "Number",
+        "Printed",
+        "Ours",
+        "Verdict",
+        "Read in",
+        "Reason",
+    )
     return wide(
         data_table(heads, (_value(row) for row in rows), f"Every printed value of {name}"), name
     )
@@ -110,6 +114,7 @@ def _value(row: Mapping[str, str]) -> tuple[str, ...]:
         _form(row, "printed"),
         _form(row, "mean"),
         verdict if word in PRINTED else html_text(word),
+        html_text(row.get("source", "")),
         html_text(reason),
     )
 

@@ -39,14 +39,9 @@ def claims_html(claims: Sequence[Sequence[Check]]) -> str:
 
 
 def deciding(checks: Sequence[Check], verdict: str = "") -> Check:
-    """The check that decides a claim: of those that agree with it, the one with the least slack.
-
-    verdict: of one reading, where it is not the claim's.
-    """
+    """The check that decides a claim. verdict: of one reading, where it is not the claim's."""
     whole = verdict or checks[0]["verdict"]
     agreeing = [row for row in checks if row["check_verdict"] == whole]
-    if checks[0]["note"].startswith("hangs"):
-        agreeing.sort(key=lambda row: float(row["slack"] or math.inf))
     return (agreeing or [row for row in checks if row["missing"]] or checks)[0]
 
 

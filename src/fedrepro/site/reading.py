@@ -35,17 +35,25 @@ from fedrepro.numbers.series import select
 from fedrepro.numbers.summary import read_csv
 from fedrepro.numbers.times import exhibit_seconds, seconds_by_setting, timings_of
 from fedrepro.planning.drawing import final
-from fedrepro.verdicts.printed import OPEN, ROUNDING, difference, direction
+from fedrepro.verdicts.printed import (
+    DIFFERENT,
+    FEW,
+    ONE,
+    OPEN,
+    ROUNDING,
+    UNDECIDED,
+    difference,
+)
 from fedrepro.verdicts.published import PrintedValue, read_published
-from fedrepro.verdicts.set_up import settled
+from fedrepro.verdicts.set_up import judged, settled
 
 Row = Mapping[str, str]
 OF_CLAIMS = (
     *("claim", "verdict", "note", "label", "fixed", "place", "says", "reading", "check"),
-    *("check_verdict", "slack", "at", "value", "low", "high", "confidence", "bound", "points"),
+    *("check_verdict", "at", "value", "low", "high", "confidence", "bound", "points"),
     *("trials", "trials_needed", "missing", "reason"),
 )
-JUDGED_HERE = ("reproduced", "better", "worse", "differs", OPEN)
+JUDGED_HERE = ("reproduced", *DIFFERENT, ONE, FEW, UNDECIDED, OPEN)
 
 
 @dataclass(frozen=True)
@@ -235,7 +243,7 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, Shown]) -> Paper:
     claims = folder / name / "claims.csv"
     claim_rows = claims_of(read_claims(claims)) if claims.exists() else []
     rows = [
-        settled(row, numbers.get, claim_rows)
+        settled(row, numbers.get, claim_rows, shown.printed)
         for shown in exhibits.values()
         for row in shown.printed
     ]
@@ -273,8 +281,8 @@ def _drawings(folder: Path, name: str, what: str) -> list[dict[str, Any]]:
 
 
 def _not_run(value: PrintedValue) -> dict[str, str]:
-    absent = dict.fromkeys(("mean", "sd", "trials", "difference", "tolerance", "unbounded"), "")
-    notes = {"apart": value.apart, "set_up": value.set_up, "note": value.note}
+    absent = dict.fromkeys(("mean", "sd", "trials", "difference", "tolerance", "noise"), "")
+    notes = {"apart": value.apart, "set_up": value.set_up, "source": value.source}
     return {
         "exhibit": value.exhibit,
         **value.cell,
@@ -286,6 +294,7 @@ def _not_run(value: PrintedValue) -> dict[str, str]:
         **absent,
         "verdict": "not run",
         **notes,
+        "note": value.note,
     }
 
 
@@ -303,26 +312,23 @@ def judged_again(row: Row, numbers: pd.DataFrame) -> dict[str, str]:
 
     The tolerance stays as it is written: it holds the errors of both means.
     """
-    judged = dict(row)
+    again = dict(row)
     if row["verdict"] not in JUDGED_HERE or not row["tolerance"]:
-        return judged
+        return again
     matching = select(final(numbers), row["metric"], row["split"])
     for key in (*list(row)[: list(row).index("mean")],):
         if key in matching and key not in ("metric", "split"):
             text = matching[key].map(cell_text)
             matching = matching[text == cell_text(_number(row[key]))]
     if len(matching) != 1:
-        return judged
+        return again
     mean = float(matching["mean"].iloc[0])
     if math.isclose(mean, float(row["mean"] or "nan"), rel_tol=1e-6) or math.isinf(mean):
-        return judged
+        return again
     away = difference(mean, float(row["printed"]))
-    within = abs(away) <= float(row["tolerance"]) + ROUNDING
-    word = "reproduced" if within else direction(row["metric"], away)
-    if row["set_up"] and word != "reproduced":
-        word = OPEN
-    changes = {"mean": f"{mean:.10g}", "difference": f"{away:.10g}"}
-    return judged | changes | {"verdict": word, "unbounded": word}
+    again |= {"mean": f"{mean:.10g}", "difference": f"{away:.10g}"}
+    far = abs(away) > float(row["tolerance"]) + ROUNDING
+    return again | {"verdict": OPEN if row["set_up"] and far else judged(again)}
 
 
 def _frame(rows: Sequence[Row]) -> pd.DataFrame:

@@ -40,6 +40,9 @@ PRINTED = {
     "set-up open": Word(
         "?", "amber", "A setting that the paper does not give may explain the difference."
     ),
+    "undecided": Word("?", "amber", "The difference is no more than trials scatter."),
+    "one trial": Word("·", "grey", "One trial of ours, whose scatter is not known: not judged."),
+    "few trials": Word("·", "grey", "Trials scatter too much for print to be met: not judged."),
     "failed": Word("!", "bad", "Ours is not a number."),
     "stand-in": Word("≈", "grey", "Ours is of other data than the paper's, so it is not judged."),
     "reduced": Word("≈", "grey", "Ours is of less than the paper's size, so it is not judged."),
@@ -50,6 +53,7 @@ PRINTED = {
 CLAIMS = {
     "holds": Word("✓", "good", "The interval of every check lies within its bound."),
     "depends": Word("◐", "violet", "It holds under one reading of the sentence and not another."),
+    "stand-in only": Word("≈", "grey", "None of its data are the paper's, so it is not judged."),
     "undecided": Word("?", "amber", "An interval reaches over its bound, or trials are too few."),
     "refuted": Word("✗", "bad", "The interval of a check lies outside its bound."),
     "incomplete": Word("…", "ash", "A part of what it needs has not been run."),

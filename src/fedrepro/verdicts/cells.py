@@ -76,13 +76,14 @@ class Numbers:
     """The table of one exhibit, and what its json says that it should hold.
 
     grid: method -> column -> its values; every: method -> when it is measured, as in the config.
-    Where either
-    is empty, nothing is known beyond the table itself.
+    Where either is empty, nothing is known beyond the table itself. stand_ins: those of its cases
+    that are of other data than the paper's.
     """
 
     frame: pd.DataFrame
     grid: Mapping[str, Grid] = field(default_factory=dict)
     every: Mapping[str, int | str] = field(default_factory=dict)
+    stand_ins: Sequence[str] = ()
 
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
@@ -90,7 +91,22 @@ class Numbers:
         usual = about["settings"].get("measure_every", 1)
         intervals = {m["label"]: _entry(about, m)["measure_every"] for m in about["methods"]}
         every = {label: interval or usual for label, interval in intervals.items()}
-        return cls(frame, grids(about), every)
+        titles = tuple(data["title"] for data in about["data"] if data["stand_in"])
+        mixed = len(titles) < len(about["data"])
+        cases = [case for case in about["cases"] if mixed and titles and case.startswith(titles)]
+        return cls(frame, grids(about), every, cases)
+
+    @property
+    def real(self) -> Numbers:
+        """The cases that are of the paper's data."""
+        if not self.stand_ins:
+            return self
+        kept = {
+            method: columns | {CASE: [v for v in columns[CASE] if v not in self.stand_ins]}
+            for method, columns in ((m, dict(grid)) for m, grid in self.grid.items())
+        }
+        frame = self.frame[~self.frame[CASE].isin(self.stand_ins)]
+        return Numbers(frame, kept, self.every)
 
     @cached_property
     def columns(self) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import cast
 
 from fedrepro.verdicts.judging import CONFIDENCE, LOWER, WHOLE, Verdict, verdict_of_readings
@@ -19,7 +19,9 @@ from fedrepro.verdicts.published import AGAIN, ELSEWHERE, check_of
 from fedrepro.verdicts.set_up import ANOTHER
 
 Row = Mapping[str, str]
-JUDGED = ("reproduced", *DIFFERENT, ANOTHER)
+JUDGED = ("reproduced", *DIFFERENT)
+SHOWN_APART = ("calibrated", "nearly fixed")  # what could hardly have come out otherwise
+FOUR = ("judged", "shown beside", OPEN, "not run")
 DECIDED = ("holds", "refuted", "depends")
 BY_TRIALS = (*DECIDED, "undecided")
 SEVERAL = {"holds": "hold", "depends": "depend"}
@@ -40,9 +42,17 @@ LABELS = {
 def word_of(row: Row) -> str:
     """A verdict on a printed value, with what is to be known of it."""
     word = row["verdict"]
-    if word not in (*JUDGED, OPEN):
-        return word
-    return ", ".join(filter(None, (word, "one trial" if _alone(row) else "", _apart(row))))
+    return ", ".join(filter(None, (word, _apart(row) if word in (*JUDGED, ANOTHER, OPEN) else "")))
+
+
+def standing(row: Row) -> tuple[str, str]:
+    """Which of the four counts a printed value belongs to, and why one is shown beside."""
+    word, apart = row["verdict"], _apart(row)
+    if word in (OPEN, "not run"):
+        return word, ""
+    if word in JUDGED and apart not in SHOWN_APART:
+        return FOUR[0], ""
+    return FOUR[1], apart if word in JUDGED else word
 
 
 def reasons(row: Row) -> str:
@@ -62,13 +72,8 @@ def _apart(row: Row) -> str:
     return "" if check_of(apart) else apart.partition(": ")[0]
 
 
-def _alone(row: Row) -> bool:
-    trials = row.get("trials", "")
-    return bool(trials) and float(trials) == 1
-
-
 def printed_counts(rows: Sequence[Row]) -> list[str]:
-    """Sentences on how many printed values there are and what became of them.
+    """Sentences on how many printed values there are, what became of them, where they were read.
 
     What is judged in another exhibit is counted there alone.
     """
@@ -76,46 +81,36 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
     distinct = [row for row in rows if not row["note"].startswith(AGAIN)]
     if not distinct:
         return []
-    judged = [row for row in distinct if row["verdict"] in JUDGED]
-    main_rows = [row for row in judged if not _apart(row)]
     of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
-    kind = "rerun value" if {*map(_apart, rows)} == {"rerun"} else "printed value"
-    sentences = [f"{_number(len(rows), kind)}{of}."]
-    if main_rows:
-        sentences.append(f"Judged: {_several(main_rows)}.")
-    labels = filter(None, dict.fromkeys(map(_apart, judged)))
-    apart = {label: [row for row in judged if _apart(row) == label] for label in labels}
-    if apart:
-        parts = [f"{len(group)} {label} ({_several(group)})" for label, group in apart.items()]
-        sentences.append(f"Counted apart: {', '.join(parts)}.")
-    rest = Counter(row["verdict"] for row in distinct if row["verdict"] not in JUDGED)
-    if rest:
-        sentences.append(
-            f"Not judged: {', '.join(f'{n} {word}' for word, n in rest.most_common())}."
-        )
-    bounded, free = (
-        sum(row[key] == "reproduced" for row in main_rows) for key in ("verdict", "unbounded")
-    )
-    if main_rows:
-        outcome = (
-            "nothing of this would change" if free == bounded else f"{free} would be reproduced"
-        )
-        sentences.append(f"If our own scatter counted in full, {outcome}.")
-    return sentences
+    kind = "rerun value" if any(_apart(row) == "rerun" for row in rows) else "printed value"
+    stand = [standing(row) for row in distinct]
+    counts, why = Counter(count for count, _ in stand), Counter(word for _, word in stand if word)
+    parts = []
+    for count in FOUR:
+        words = why if count == FOUR[1] else Counter[str]()
+        if count == FOUR[0]:
+            words = Counter(row["verdict"] for row in distinct if standing(row)[0] == FOUR[0])
+        told = ", ".join(f"{number} {word}" for word, number in words.most_common())
+        parts.append(f"{counts[count]} {count}{f' ({told})' if told else ''}")
+    sources = Counter(filter(None, (row.get("source", "") for row in distinct)))
+    read = ", ".join(f"{source} ({number})" for source, number in sources.most_common())
+    return [
+        f"{_number(len(rows), kind)}{of}: {'; '.join(parts)}.",
+        *([f"Read in: {read}."] if read else []),
+    ]
 
 
 def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
-    """How many values and claims of a paper there are, and how many have an answer.
+    """How many values a paper printed, in four counts, and how many claims are decided.
 
     A value that is printed twice counts twice, and one that is judged in another exhibit there.
     """
-    words = [row["verdict"] for row in rows if not row["note"].startswith(ELSEWHERE)]
+    rows = [row for row in rows if not row["note"].startswith(ELSEWHERE)]
+    counts = Counter(standing(row)[0] for row in rows)
     verdicts = [checks[0]["verdict"] for checks in claims]
-    waiting = {"set-up open": words.count(OPEN), "not run": words.count("not run")}
     return {
-        "printed values": len(words),
-        "settled": len(words) - sum(waiting.values()),
-        **waiting,
+        "printed values": len(rows),
+        **{count: counts[count] for count in FOUR},
         "claims that a run can test": sum(word != "no verdict" for word in verdicts),
         "decided": sum(word in DECIDED for word in verdicts),
     }
@@ -158,13 +153,6 @@ def _inside(row: Row) -> bool:
     return all(value >= bound if lower else value <= bound for lower, bound in sides)
 
 
-def _several(rows: Iterable[Row]) -> str:
-    counts = Counter(
-        row["verdict"] + (" in one trial" if _alone(row) else "") for row in rows
-    ).most_common()
-    return ", ".join(f"{count} {word}" for word, count in counts)
-
-
 def _number(count: int, of: str) -> str:
     several = f"{of.removesuffix('y')}ies" if of.endswith("y") else f"{of}s"
     return f"{count} {of if count == 1 else several}"
@@ -189,11 +177,6 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
         ids = [row["claim"] for row in heads if row["label"] == label]
         if ids:
             sentences.append(f"{heading}: {', '.join(ids)}.")
-    hanging = [row["claim"] for row in heads if row.get("note", "").startswith("hangs")]
-    if hanging:
-        sentences.append(
-            f"Decided by a hair, less than a hundredth of the bound: {', '.join(hanging)}."
-        )
     tested = [row for row in heads if row["verdict"] in BY_TRIALS]
     tested = [row for row in tested if row["label"] not in ("exact", "identity")]
     if tested:

@@ -2,13 +2,14 @@
 
 A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A verdict is
 `reproduced` if the difference is within the larger of two combined standard errors and the
-tolerance, else `better` or `worse`; `stand-in` where ours was computed on other data than the
-paper's, `reduced` where it is of less than the paper's size, `shown` for metrics that are not
-judged, `failed` where ours is not a number, `not run` where there is none of ours.
+tolerance. Our own scatter widens that by no more than the printed spread would, and where none is
+printed not at all: else a method that scatters more would be reproduced more easily.
 
-Our own scatter counts for no more than the printed spread, and where none is printed it does not
-widen the tolerance at all: else a method that scatters more would be reproduced more easily. The
-word without that bound stands beside the verdict.
+A verdict is passed only where a right implementation would be reproduced with probability 0.8, its
+trials and the printed ones scattering as ours do: else the value is shown, as of `one trial` or of
+`few trials`. `better` and `worse` also ask that such an implementation be as far away in less than
+5 of 100 cases; what lies between is `undecided`. Shown are also a `stand-in` (ours was computed on
+other data than the paper's), what is `reduced` (of less than its size) and times.
 
 A row may say that it is to be counted apart, and with which exhibit a setting is varied that the
 paper does not give: such a number is neither better nor worse before that is known.
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 
 PRINTED = (
     *("method", "metric", "split", "mean", "sd", "trials"),
-    *("printed", "printed_sd", "printed_trials", "difference", "tolerance", "verdict"),
-    *("unbounded", "apart", "set_up", "note"),
+    *("printed", "printed_sd", "printed_trials", "difference", "tolerance", "noise", "verdict"),
+    *("apart", "set_up", "source", "note"),
 )
 OPEN = "set-up open"  # a setting that the paper does not give may account for the difference
 DIFFERENT = ("better", "worse", "differs")
@@ -53,6 +54,9 @@ DIFFERENT = ("better", "worse", "differs")
 ABSOLUTE = {"share of examples": 0.01}
 RELATIVE = {"units": 0.05, "numbers": 0.05, "rounds": 0.2}
 ERRORS = 2.0  # combined standard errors
+PASSES = 0.8  # how probable it has to be that a right implementation is reproduced
+SURE = 0.95  # that a right implementation is not as far away
+ONE, FEW, UNDECIDED = "one trial", "few trials", "undecided"
 
 
 def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
@@ -122,7 +126,7 @@ def _row(
     tolerance = printed.tolerance if printed.tolerance is not None else usual_tolerance(printed)
     row = {
         **printed.cell,
-        **{key: getattr(printed, key) for key in (*TOLD, "apart", "set_up")},
+        **{key: getattr(printed, key) for key in (*TOLD, "apart", "set_up", "source")},
         "printed": printed.value,
         "printed_sd": printed.sd,
         "printed_trials": printed.trials,
@@ -155,15 +159,14 @@ def _row(
         theirs = replace(printed, sd=None) if over_clients else printed
         mean, spread, trials = float(ours["mean"]), float(ours["sd"]), int(ours["trials"])
         row["tolerance"] = allowed(theirs, bounded(theirs, spread), trials, tolerance)
-        row["verdict"] = _open(printed, verdict(theirs, mean, row["tolerance"]))
-        freely = allowed(theirs, spread, trials, tolerance)
-        row["unbounded"] = _open(printed, verdict(theirs, mean, freely))
+        row["noise"] = noise(theirs, spread, trials)
+        row["verdict"] = verdict(
+            printed.metric, mean, row["difference"], row["tolerance"], row["noise"], trials
+        )
+        far = row["tolerance"] is not None and abs(row["difference"]) > row["tolerance"] + ROUNDING
+        if printed.set_up and far:
+            row["verdict"] = OPEN
     return row
-
-
-def _open(printed: PrintedValue, word: str) -> str:
-    """The word, unless a setting is open that may account for the difference."""
-    return OPEN if printed.set_up and word in DIFFERENT else word
 
 
 def _setting_row(
@@ -177,7 +180,7 @@ def _setting_row(
     word = "taken over" if taken else "differs"
     return {
         **printed.cell,
-        **{key: getattr(printed, key) for key in TOLD},
+        **{key: getattr(printed, key) for key in (*TOLD, "source")},
         "mean": ours,
         "printed": printed.value,
         "difference": difference(ours, printed.value),
@@ -264,14 +267,37 @@ def difference(ours: float, printed: float) -> float:
     return 0.0 if ours == printed else ours - printed
 
 
-def verdict(printed: PrintedValue, ours: float, tolerance: float | None) -> str:
-    """The word on ours against the printed value; tolerance: what the difference may be."""
+def noise(printed: PrintedValue, spread: float, trials: int) -> float:
+    """The deviation of the difference of two right implementations, both scattering as ours does.
+
+    What is printed counts as one trial where it does not say of how many it is. Not a number where
+    ours has no spread.
+    """
+    theirs = max(spread, printed.sd or 0.0)
+    return math.sqrt(spread**2 / trials + theirs**2 / (printed.trials or 1))
+
+
+def verdict(
+    metric: str, ours: float, away: float, tolerance: float | None, scatter: float, trials: int
+) -> str:
+    """The word on ours against a printed value from which it is so far away.
+
+    tolerance: what the difference may be; scatter: its `noise`, known from so many trials.
+    """
+    from scipy.stats import norm, t
+
     if tolerance is None:
         return "shown"
     if math.isnan(ours):
         return "failed"
-    away = difference(ours, printed.value)
-    return "reproduced" if abs(away) <= tolerance + ROUNDING else direction(printed.metric, away)
+    if trials < 2:
+        return ONE
+    if not scatter * norm.ppf((1 + PASSES) / 2) <= tolerance:
+        return FEW
+    if abs(away) <= tolerance + ROUNDING:
+        return "reproduced"
+    far = abs(away) > scatter * t.ppf((1 + SURE) / 2, trials - 1)
+    return direction(metric, away) if far else UNDECIDED
 
 
 def direction(metric: str, away: float) -> str:

@@ -17,7 +17,7 @@ from fedrepro.data.membership import SPLITS
 ONCE = ("exhibit", "cell", "method", "metric", "split", "note")
 MEASURED_ON = ("", "test", *SPLITS)
 NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
-COLUMNS = (*NEEDED, "tolerance", "apart", "set_up")
+COLUMNS = (*NEEDED, "tolerance", "apart", "set_up", "source")
 # a row of this metric is no result but what the paper set; its split says what: trials, or a
 # parameter as in a sweep
 SETTING = "setting"
@@ -29,6 +29,8 @@ ELSEWHERE = "judged in"
 # an author's code is no printed value, and a number of a sentence is what its claim looks at
 CLAIM = "claim"
 APART = ("calibrated", "nearly fixed", "rerun", CLAIM)
+# where a number was read
+SOURCES = ("paper's text", "README or code", "second hand")
 PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
 
 
@@ -37,7 +39,8 @@ class PrintedValue:
     """One printed number. cell: the point, as `key=value`; where: file and line, for errors.
 
     apart: one of APART and the reason, after a colon, or nothing. set_up: the exhibit, and values
-    of its columns, in which a setting varies that the paper does not give, and the reason.
+    of its columns, in which a setting varies that the paper does not give, and the reason. source:
+    where it was read, one of SOURCES or nothing.
     """
 
     exhibit: str
@@ -53,6 +56,7 @@ class PrintedValue:
     where: str
     apart: str = ""
     set_up: str = ""
+    source: str = ""
 
     @property
     def again(self) -> bool:
@@ -102,6 +106,8 @@ def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
     trials = _number(fields, "trials", where)
     if value is None:
         raise FedreproError(f"{where}: 'value' is empty; write a number, or inf if never reached")
+    if (source := fields.get("source", "")) not in ("", *SOURCES):
+        raise unknown("source", source, SOURCES, where)
     if fields["metric"] in known and not known[fields["metric"]].holds(value):
         raise FedreproError(
             f"{where}: {fields['metric']} cannot be {value:g}; it is a "
@@ -123,6 +129,7 @@ def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
         where=where,
         apart=_reasoned(fields, "apart", APART, where),
         set_up=_reasoned(fields, "set_up", (), where),
+        source=source,
     )
 
 

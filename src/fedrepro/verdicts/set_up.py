@@ -1,8 +1,9 @@
 """What a table alone cannot know of a printed value: other set-ups, and numbers of sentences.
 
 A printed value may name an exhibit in which such a setting varies (`set_up` in its
-published.csv). If that moves the number towards print by more than ours is away from it, ours is of
-another set-up; if by less, ours is better or worse; until the exhibit is there, that is open.
+published.csv). If one setting moves the number towards print by more than ours is away from it,
+and suits the methods beside it as well, ours is of another set-up; if none does, it is judged;
+until the exhibit is there, that is open.
 
 A number that is printed in a sentence, such as a mean over tables, is what a check of a claim looks
 at; ours is the value of that check.
@@ -16,63 +17,108 @@ from typing import TYPE_CHECKING
 
 from fedrepro.numbers.series import select
 from fedrepro.planning.drawing import final
-from fedrepro.verdicts.printed import OPEN, ROUNDING, difference, direction, fits
-from fedrepro.verdicts.published import cell_of, check_of
+from fedrepro.verdicts.judging import STAND_IN
+from fedrepro.verdicts.printed import (
+    OPEN,
+    PRINTED,
+    ROUNDING,
+    difference,
+    direction,
+    fits,
+    verdict,
+)
+from fedrepro.verdicts.published import SETTING, cell_of, check_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ANOTHER = "another set-up"
+NO_PLACE = ("exhibit", *PRINTED)  # of a row what is no part of its place
+Row = Mapping[str, str]
 Exhibits = Callable[[str], "pd.DataFrame | None"]
-Claims = Sequence[Sequence[Mapping[str, str]]]
+Claims = Sequence[Sequence[Row]]
 
 
-def settled(row: Mapping[str, str], exhibits: Exhibits, claims: Claims = ()) -> dict[str, str]:
-    """A row of a printed.csv as text, with its open verdicts closed where that can be done.
+def settled(
+    row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
+) -> dict[str, str]:
+    """A row of a printed.csv as text, with its open verdict closed where that can be done.
 
     exhibits: name -> its numbers, None if they are not there. claims: of the paper, each as the
-    rows of its checks in a claims.csv.
+    rows of its checks in a claims.csv. rows: those of its table.
     """
     fields = dict(row)
     if check_of(row.get("apart", "")):
         return fields | _of_a_sentence(row, claims)
-    if not row.get("set_up") or OPEN not in (row["verdict"], row["unbounded"]):
+    if not row.get("set_up") or row["verdict"] != OPEN:
         return fields
     numbers = varied(row["set_up"], row["method"], row["metric"], row["split"], exhibits)
     if not numbers:
         return fields
-    away = float(row["difference"])
-    nearer = towards(numbers, float(row["mean"]), away) > abs(away)
-    word = ANOTHER if nearer else direction(row["metric"], away)
-    return fields | {key: word for key in ("verdict", "unbounded") if row[key] == OPEN}
+    others = [other for other in rows if other is not row and _stands_beside(other, row)]
+    nearer = any(
+        moved > abs(float(row["difference"]))
+        and all(_suits(setting, row["set_up"], other, exhibits) for other in others)
+        for setting, moved in enumerate(_moved(numbers, row))
+    )
+    return fields | {"verdict": ANOTHER if nearer else judged(row)}
 
 
-def _of_a_sentence(row: Mapping[str, str], claims: Claims) -> dict[str, str]:
-    """What a row says anew by the check that looks at its number; nothing if that was not run."""
+def judged(row: Row) -> str:
+    """The verdict on a row by its own numbers, whatever settings are open."""
+    mean, away, tolerance, noise = (
+        float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
+    )
+    return verdict(row["metric"], mean, away, tolerance, noise, int(float(row["trials"])))
+
+
+def _stands_beside(other: Row, row: Row) -> bool:
+    """Whether two printed values are of one place, by different methods."""
+    places = [
+        {key: text for key, text in one.items() if key not in NO_PLACE} for one in (other, row)
+    ]
+    measured = other["mean"] and other["metric"] == row["metric"] != SETTING
+    return bool(measured) and other["split"] == row["split"] and places[0] == places[1]
+
+
+def _moved(numbers: Sequence[float], row: Row) -> list[float]:
+    """How far each setting moves a number towards print, from our own setting on.
+
+    That with our own number is ours, or else the first, which may have other trials or examples
+    than the table.
+    """
+    ours = float(row["mean"])
+    here = next((number for number in numbers if math.isclose(number, ours)), numbers[0])
+    sign = 1 if float(row["difference"]) > 0 else -1
+    return [sign * (here - number) for number in numbers]
+
+
+def _suits(setting: int, set_up: str, other: Row, exhibits: Exhibits) -> bool:
+    """Whether a setting moves the number of a neighbour no further from print than it may be."""
+    numbers = varied(set_up, other["method"], other["metric"], other["split"], exhibits)
+    if not numbers or len(numbers) <= setting:
+        return True
+    away = float(other["difference"])
+    after = abs(away) - _moved(numbers, other)[setting]
+    return abs(after) <= max(abs(away), float(other["tolerance"] or "inf"))
+
+
+def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
+    """What a row says by the check that looks at its number; nothing if that was not run."""
     claim, number = check_of(row["apart"]) or ("", 0)
     claim_checks = [check for checks in claims for check in checks if check["claim"] == claim]
     if len(claim_checks) < number or not claim_checks[number - 1]["value"]:
         return {}
     check = claim_checks[number - 1]
     away = difference(float(check["value"]), float(row["printed"]))
-    if check["data"]:
+    if check["check_verdict"] == STAND_IN:
         word = "stand-in"
     elif abs(away) <= float(row["tolerance"]) + ROUNDING:
         word = "reproduced"
     else:
         word = direction(row["metric"], away)
     measured = {"mean": check["value"], "trials": check["trials"], "difference": f"{away:.10g}"}
-    return measured | {"verdict": word, "unbounded": word}
-
-
-def towards(numbers: Sequence[float], ours: float, away: float) -> float:
-    """How far other settings than ours move a number towards print.
-
-    numbers: one a setting; that with our own number is ours, or else the first, which may have
-    other trials or examples than the table. away: ours less printed.
-    """
-    here = next((number for number in numbers if math.isclose(number, ours)), numbers[0])
-    return max(here - number if away > 0 else number - here for number in numbers)
+    return measured | {"verdict": word}
 
 
 def varied(

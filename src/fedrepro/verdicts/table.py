@@ -13,12 +13,10 @@ from fedrepro.verdicts.cells import Exhibits, Numbers
 from fedrepro.verdicts.claims import Claim, load_claims
 from fedrepro.verdicts.form import Form, where_words
 from fedrepro.verdicts.judging import (
-    HANGS,
+    STAND_IN,
     Finding,
     Judged,
     Rules,
-    Verdict,
-    claim_slack,
     judge_all,
     verdict,
     verdict_of_readings,
@@ -40,7 +38,6 @@ COLUMNS = (
     "reading",
     "check",
     "check_verdict",
-    "slack",
     "at",
     "value",
     "low",
@@ -54,15 +51,8 @@ COLUMNS = (
     "reason",
     "data",
 )
-NUMERIC = ("slack", "value", "low", "high", "confidence", "points", "trials", "trials_needed")
+NUMERIC = ("value", "low", "high", "confidence", "points", "trials", "trials_needed")
 MOST_NAMED = 4  # of what is missing
-# why a verdict is not what its checks would make it, or what it hangs on
-STAND_IN = {
-    "refuted": "refuted by stand-ins alone",
-    "depends": "one reading is refuted by stand-ins alone",
-}
-HANGING = "hangs on its bound, which it keeps by {:.2g} % of it"
-BROKEN = "hangs on its bound, which it breaks by {:.2g} % of it"
 COUNTED = {
     "every": "at every point",
     "some": "at some point",
@@ -80,7 +70,10 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
     file = load_claims(published)
     opened = {Path(key).name: open_exhibit(reports, key, reports.name) for key in exhibits}
     numbers = {name: _numbers(files) for name, files in opened.items()}
-    other = {name: _other_than_printed(files.about) for name, files in opened.items()}
+    other = {
+        name: "" if numbers[name].stand_ins else _other_than_printed(files.about)
+        for name, files in opened.items()
+    }
     records = list(rows(file.claims, numbers, other, file.rules))
     # numbers as numbers in every file, also where a column is empty
     return pd.DataFrame(records, columns=list(COLUMNS)).astype(dict.fromkeys(NUMERIC, float))
@@ -146,7 +139,7 @@ def _rows_of(
     except FedreproError as error:
         raise FedreproError(f"claim {claim.id}: {error}") from None
     whole = verdict_of_readings([verdict(group) for group in judged.values()])
-    head["note"] = _note(whole, list(judged.values()))
+    head["note"] = _note(claim, [result for group in judged.values() for result in group])
     for reading, results in judged.items():
         for result in results:
             notes = dict.fromkeys(stand_ins.get(name, "") for name in result.exhibits)
@@ -154,22 +147,21 @@ def _rows_of(
             yield {"verdict": whole, **head, "reading": reading, **_row(result), "data": data}
 
 
-def _note(whole: Verdict, readings: Sequence[Sequence[Judged]]) -> str:
+def _note(claim: Claim, results: Sequence[Judged]) -> str:
     """What a reader has to know of the verdict of a claim, if anything."""
-    with_stand_ins = verdict_of_readings([verdict(reading, stand_ins=True) for reading in readings])
-    if with_stand_ins != whole:
-        return STAND_IN[with_stand_ins]
-    slack = claim_slack(whole, readings)
-    if slack >= HANGS:
+    absent = sum(result.verdict == STAND_IN for result in results)
+    named = sum(len(check.exhibits) for check in claim.all_checks)
+    looked_at = sum(len(result.check.exhibits) for result in results)
+    if absent == len(results) or (not absent and named == looked_at):
         return ""
-    return (HANGING if whole == "holds" else BROKEN).format(100 * slack)
+    none = f"; {absent} of {len(results)} checks have none" if absent else ""
+    return f"judged on the paper's data alone{none}"
 
 
 def _row(judged: Judged) -> dict[str, Any]:
     return {
         "check": sentence(judged.check),
         "check_verdict": judged.verdict,
-        "slack": judged.slack if math.isfinite(judged.slack) else None,
         "bound": judged.check.bound,
         "points": judged.points or None,
         "missing": _named(judged.missing),
