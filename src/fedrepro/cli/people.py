@@ -19,7 +19,7 @@ from fedrepro.cli.own import combine, evaluate
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.recommend import recommend
 from fedrepro.cli.recording import Scale, planned, record, redraw
-from fedrepro.cli.running import list_app, run
+from fedrepro.cli.running import list_app, methods, run
 from fedrepro.core.errors import installing, printable, unknown
 from fedrepro.core.params import LARGEST
 
@@ -37,6 +37,7 @@ app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
 app.command()(run)
 app.add_typer(list_app, name="list")
+app.command()(methods)
 app.command()(recommend)
 app.command()(combine)
 app.command()(evaluate)
