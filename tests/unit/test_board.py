@@ -15,14 +15,14 @@ from fedrepro.core.registry import components
 from fedrepro.drawings.board import DRAWN, bytes_up, pictures, skew
 from fedrepro.drawings.canvas import rules
 from fedrepro.numbers.board import Entered, Ground, Row, ground, rows_of
-from fedrepro.numbers.board_tables import leaderboard, scenarios, seconds
+from fedrepro.numbers.board_tables import _costs_there, leaderboard, scenarios, seconds
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.boards import ground_of, part_keys, parts_of, require_frozen
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.entered import entry_plan
 from fedrepro.planning.plan import Plan
 from fedrepro.record.sentences import filled
-from fedrepro.site.boards import board_top
+from fedrepro.site.boards import board_html, board_top
 from fedrepro.site.reading import ShownBoard
 
 ROOT = Path(__file__).parents[2]
@@ -42,12 +42,14 @@ class Part:
         *,
         shared: str = "true",
         trials: int = 3,
+        data: str = "Digits",
     ) -> None:
         labels = list(dict.fromkeys(label for levels in cases.values() for label in levels))
+        self.trials = trials
         self.about = {
             "key": f"board/{name}",
             "scale": "paper",
-            "data": [{"token": "digits", "sha256": "abc", "title": "Digits"}],
+            "data": [{"token": "digits", "sha256": "abc", "title": data}],
             "scenario": {"training": {"values": {"shared_init": shared}}},
             "methods": [
                 {
@@ -93,10 +95,30 @@ class Part:
     def table(self, suffix: str) -> pd.DataFrame:
         assert suffix == ".choice.csv"
         tried = {"case": "even", "clients": 4, "method": "good", "chosen": ["true", "false"]}
-        return pd.DataFrame(tried)
+        tried |= {
+            "setting": ["good", "other"],
+            "parameter": "rate, kind",
+            "value": ["1, a", "2, b"],
+        }
+        return pd.DataFrame(tried | {"criterion_mean": [0.8, 0.7]})
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """The setting that is better in the mean is worse in the first trial of each three."""
+        rows = []
+        for setting, first, level in (("good", 0.6, 0.9), ("other", 0.9, 0.6)):
+            for trial in range(self.trials):
+                value = level if trial % 3 else first
+                rows += [
+                    {"split": split, "setting": setting, "trial": trial, "value": value - lower}
+                    for split, lower in (("client_validation", 0.0), ("test", 0.1))
+                ]
+        of_all = {"phase": "final", "metric": "accuracy", "client": np.nan, "model_name": "cnn"}
+        return pd.DataFrame(rows).assign(**of_all)
 
 
 def made(*parts: Part, board: Board = BOARD) -> tuple[Ground, dict[str, Row]]:
+    """The rows of all data sets together, or of the only one."""
     found = ground(board, parts)
     return found, {row.method.label: row for row in rows_of(found)}
 
@@ -107,11 +129,13 @@ CASES = {"even": LEVELS, "skewed": LEVELS, "two labels": LEVELS}
 def test_methods_stand_in_classes_and_groups() -> None:
     found, rows = made(Part("1-a", CASES))
     assert [rows[label].standing.group for label in ("good", "alike", "average")] == [1, 1, 2]
-    assert rows["good"].standing.score == pytest.approx(0.75)
+    assert rows["good"].standing.score.value == pytest.approx(0.75)
     assert (rows["votes"].method.kind, rows["votes"].standing.group) == ("several models", 1)
     assert rows["pooled"].why == rows["best"].why == "a bound, which has no rank"
-    assert rows["good"].beside_line.verdict == "better"
-    assert rows["average"].beside_line.verdict == "worse"
+    assert rows["good"].standing.verdict == "better"
+    assert rows["average"].standing.verdict == "worse"
+    assert (rows["good"].ahead, rows["average"].ahead) == (3, 0)
+    assert rows["good"].drawn == "scenarios and trials"
     table = leaderboard(found, list(rows.values())).set_index("method")
     assert table.loc[["pooled", "best"], ["group", "rank_low", "rank_high"]].isna().all(axis=None)
     assert table.loc["good", "settings_tried"] == 2
@@ -130,6 +154,7 @@ def test_the_home_page_names_the_first_group_of_each_class() -> None:
     for row in ("one model</td><td><b>alike</b>, <b>good</b>", "several models</td><td><b>votes"):
         assert row in page
     assert "<b>average</b>" not in page  # of the second group
+    assert "Shown to be above the best: on Digits alike, good, votes." in page
     assert "Made from 1 of 2 exhibits." in page
     assert board_top(ShownBoard(shown.about, table.assign(group=np.nan), pd.DataFrame())) == []
 
@@ -145,6 +170,7 @@ def test_a_sentence_asks_for_the_methods_of_a_group(tmp_path) -> None:
         return filled(text, tmp_path)[1:].partition("]")[0]
 
     assert asked("group 1 of one model") == "alike and good"
+    assert asked("group 1 of one model on Digits") == "alike and good"
     assert asked("group 2 of one model") == "average"
     with pytest.raises(FedreproError, match="finds no method"):
         asked("group 3 of one model")
@@ -221,9 +247,9 @@ def test_what_others_report_changes_no_other_row() -> None:
     assert {label: beside[label] for label in alone} == alone
     assert beside["sent 0"].standing is None
     assert beside["sent 0"].why == (
-        "reported by others, not verified; it would have score 0.78, group 1, rank 1 to 1"
+        "reported by others, not verified; it would have score 0.78, group 1, rank 1 to 1, beside "
+        "best better"
     )
-    assert beside["sent 0"].beside_line is not None
     assert "group 1" in beside["sent votes"].why
 
     sent = [entry("sent votes", "verified"), *(entry(f"sent {n}", "verified") for n in range(12))]
@@ -231,8 +257,6 @@ def test_what_others_report_changes_no_other_row() -> None:
     assert verified["votes"].why == ""  # and not "run in 3 of 4 scenarios"
     assert verified["sent votes"].standing is not None
     assert len(verified["sent votes"].scenes) == 3
-    for label, row in alone.items():
-        assert verified[label].beside_line == row.beside_line
 
 
 def test_starts_are_families_of_their_own() -> None:
@@ -263,6 +287,75 @@ def test_tables_and_pictures_repeat_to_the_byte() -> None:
     first = drawn(parts())
     assert first == drawn(parts())
     assert {f".{name}{suffix}" for name in DRAWN for suffix in (".svg", ".png")} <= set(first)
+
+
+def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
+    """Three scenarios of one, and one of each of two others, where `good` is below average."""
+    low = {"even": LEVELS | {"good": 0.3}}
+    parts = [Part("1-a", CASES), Part("1-b", low, data="Shapes"), Part("1-c", low, data="Ovals")]
+    found = ground(BOARD, parts)
+    rows = {(row.data, row.method.label): row for row in rows_of(found)}
+    assert list(dict.fromkeys(data for data, _ in rows)) == ["Digits", "Shapes", "Ovals", "all"]
+    score = {
+        data: row.standing.score.value for (data, label), row in rows.items() if label == "good"
+    }
+    assert score["Digits"] == pytest.approx(0.75)
+    assert score["Shapes"] == pytest.approx(-0.5)
+    assert score["all"] == pytest.approx((0.75 - 0.5 - 0.5) / 3)
+    good = rows["all", "good"]
+    assert (good.drawn, good.standing.verdict, good.ahead) == (
+        *("data sets and trials", "not shown", 3),
+    )
+    assert rows["Shapes", "good"].drawn == "trials"
+    assert rows["Shapes", "good"].standing.group is None  # a single scenario
+    table = leaderboard(found, rows_of(found))
+    page = "\n".join(board_html(shown_as(found, table)))
+    assert "In these intervals trials are drawn again. Fewer than three scenarios" in page
+    assert "In these intervals data sets and trials are drawn again." in page
+
+
+def shown_as(found: Ground, table: pd.DataFrame) -> ShownBoard:
+    about = {"key": "arena/1", "board": BOARD.model_dump(), "parts": ["1-a"], "missing": []}
+    times = read_csv(csv_text(seconds(found, rows_of(found))))
+    return ShownBoard(about | {"without_score": []}, read_csv(csv_text(table)), times)
+
+
+def test_where_another_test_groups_otherwise_the_page_says_so() -> None:
+    """Wilcoxon's signed ranks tell nothing apart in three scenarios, whatever was measured."""
+    found, _ = made(Part("1-a", CASES))
+    page = "\n".join(board_html(shown_as(found, leaderboard(found, rows_of(found)))))
+    assert "Other first groups: Wilcoxon&#x27;s signed ranks" in page
+    assert "gives alike, good and average (one model)" in page
+    assert "Nemenyi" in page
+
+
+def test_settings_of_each_trial_ends_of_grids_and_what_choosing_costs() -> None:
+    found, rows = made(Part("1-a", CASES))
+    even = found.scenes[0]
+    assert found.entries[even]["good"].in_each_trial.tolist() == pytest.approx([0.8] * 3)
+    assert rows["good"].each_trial != pytest.approx(rows["good"].standing.score.value)
+    assert rows["alike"].each_trial == pytest.approx(rows["alike"].standing.score.value)
+    table = leaderboard(found, [*rows.values()]).set_index("method")
+    assert table.loc["good", "ends_of_grid"] == "rate: lowest in 1, highest in 0 of 1"
+    with_choice = ("exchanges_with_choice", "bytes_up_with_choice", "bytes_down_with_choice")
+    costs = scenarios(found, [*rows.values()])
+    assert set(costs["metric"]) >= {"bytes_up", "exchanges"}
+    good = _costs_there(found, even, "good")
+    assert [good[name] for name in with_choice] == [2.0, 1.0, 2.0]
+    best = _costs_there(found, even, "best")  # all models to four clients
+    assert [best[name] for name in with_choice] == [2.0, 1.0, 4.0]
+    alike = _costs_there(found, even, "alike")
+    assert [alike[name] for name in with_choice] == [1.0, 1.0, 0.0]
+
+
+def test_metrics_of_other_settings_than_the_choice_names_are_refused() -> None:
+    class Other(Part):
+        @property
+        def metrics(self) -> pd.DataFrame:
+            return super().metrics.assign(value=0.5)
+
+    with pytest.raises(FedreproError, match="the metrics lack the settings of 'good'"):
+        made(Other("1-a", CASES))
 
 
 def test_seconds_are_means_over_scenarios() -> None:

@@ -31,7 +31,8 @@ def board(tmp_path: Path) -> Path:
     """Scores differ from trial to trial; `twin` leads `good` in half of them."""
     rows, every = [], []
     for method, (kind, exchanges, score) in METHODS.items():
-        own = {"starts": "one start", "class": kind, "method": method, "exchanges": exchanges}
+        own = {"starts": "one start", "data": "D", "class": kind, "method": method}
+        own |= {"exchanges": exchanges}
         rows.append(own | {"bytes_up": 1.0, "networks": 1})
         for case, clients in SCENES:
             place = {"starts": "one start", "data": "D", "case": case, "clients": clients}

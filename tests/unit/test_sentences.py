@@ -156,10 +156,11 @@ def altered(path: Path) -> pd.DataFrame:
     table = path.suffix == ".parquet"
     frame = pd.read_parquet(path) if table else pd.read_csv(path, dtype=str, keep_default_na=False)
     own = JUDGED if "claim" in frame else (*MEASURED, "stopped_at", *["value"] * table)
-    for at, name in enumerate(frame.columns.intersection(own)):
+    own = [name for name in frame.columns if name in own or name.startswith("above_")]
+    for at, name in enumerate(own):
         cells = [str(cell).split() for cell in frame[name]]
         frame[name] = [
-            " ".join(str(float(cell) * (1.6 + 0.1 * (row % 7) + 0.3 * at) + 0.02) for cell in each)
+            " ".join(str(float(cell) * (1.6 + 0.1 * (row % 7) + 0.3 * at) + 0.05) for cell in each)
             for row, each in enumerate(cells)
         ]
     return frame.astype({"value": float}) if table else frame

@@ -106,8 +106,9 @@ def _found(recommendation: Recommendation) -> None:
         )
     say(
         "Score: 0 is FedAvg, 1 is pooled training; the mean over these scenarios, and its 95 % "
-        "interval. Below a scenario's number: test accuracy in %. Sent: as a multiple of the "
-        "models. Asked: exchanges. Several models: all of the clients' networks predict."
+        "interval over trials, which says nothing of other data. Below a scenario's number: test "
+        "accuracy in %. Sent: as a multiple of the models. Asked: exchanges. Several models: all "
+        "of the clients' networks predict."
     )
 
 

@@ -55,9 +55,15 @@ def _families(table: Frame) -> list[str]:
     return [starts for starts in STARTS if (table["starts"] == starts).any()]
 
 
-def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
-    """The methods of a family in the order of the table, without bounds."""
+def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
+    """The rows of a family by data set; the last are those of all together, or of the only one."""
     rows = table[table["starts"] == starts]
+    return {str(data): own for data, own in rows.groupby("data", sort=False)}
+
+
+def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
+    """The methods of a family on all data sets, in the order of the table, without bounds."""
+    rows = [*_by_data(table, starts).values()][-1]
     return rows if bounds else rows[rows["class"] != "reference"]
 
 
@@ -65,24 +71,38 @@ def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
 
 
 def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Scores with their intervals, class by class; a band for each group, ranks beside it."""
+    """Scores with their intervals, a column a data set; a band for each group, ranks beside it."""
     families = [(starts, _with_score(_ranked(table, starts))) for starts in _families(table)]
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, rows in families]
-    drawn = new_figure(0.62 + sum(height + 0.7 for height in heights))
-    top = 0.75
-    ends = [rows[["score_low", "score_high"]].to_numpy(float) for _, rows in families]
-    low, high = _limits(np.concatenate(ends))
-    for (starts, rows), height in zip(families, heights, strict=True):
-        axes = _axes(drawn, 1.95, 1.15, top, height)
-        _groups_of(axes, rows)
-        _lines(axes, board, table[table["starts"] == starts])
-        axes.set_xlim(low, high)
-        axes.set_title(f"clients of {starts}", loc="left", fontsize=8, pad=11)
-        top += height + 0.7
-    axes.set_xlabel(f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}")
-    below = "95 % intervals over scenarios and trials. Bands: not told apart from the group's best."
+    drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
+    top, left, beside = 0.9, 1.95, 0.5
+    ends = table[table["class"] != "reference"][["score_low", "score_high"]].to_numpy(float)
+    low, high = _limits(ends)
+    for (starts, order), height in zip(families, heights, strict=True):
+        columns = _by_data(table, starts)
+        wide = (WIDTH - left) / len(columns)
+        drawn.text(LEFT, 1 - (top - 0.28) / drawn.get_figheight(), f"clients of {starts}")
+        for at, (data, rows) in enumerate(columns.items()):
+            axes = _axes(
+                drawn, left + at * wide, WIDTH - left - (at + 1) * wide + beside, top, height
+            )
+            _groups_of(axes, order, rows.set_index("method"), named=at == 0)
+            _lines(axes, board, rows)
+            axes.set_xlim(low, high)
+            title = f"all {len(columns) - 1} data sets" if data == ALL else data
+            axes.set_title(title, loc="left", fontsize=7.5, pad=11)
+        top += height + 0.8
+    drawn.text(LEFT, 0.12 / drawn.get_figheight(), _axis(board), color=SOFT)
+    below = (
+        "95 % intervals of each score by itself. Bands: a group, not told apart from its best. "
+        "At the right: group, ranks."
+    )
     _heading(drawn, f"{board['title']}: groups", below)
     return drawn
+
+
+def _axis(board: Mapping[str, Any]) -> str:
+    return f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
 
 
 def _with_score(rows: Frame) -> Frame:
@@ -107,23 +127,30 @@ def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -
     return drawn.add_axes(place)
 
 
-def _groups_of(axes: Axes, own: Frame) -> None:
+def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> None:
+    """Draw methods in an order, with their standings on one data set. named: with their names."""
     at, ticks = 0.0, []
-    beside = axes.get_yaxis_transform()
-    for kind, rows in own.groupby("class", sort=False):
+    beside, room = axes.get_yaxis_transform(), 0.0033 / axes.get_position().width
+    for kind, rows in order.groupby("class", sort=False):
         look = MARKS[str(kind)]
         heading: dict[str, Any] = {"ha": "right", "fontsize": 7.5, "fontweight": "bold"}
         heading |= {"color": look.colour, "transform": beside, "va": "center"}
-        axes.text(-0.015, at, str(kind), **heading)
+        if named:
+            axes.text(-room, at, str(kind), **heading)
         at += 1
-        for _, row in rows.iterrows():
-            ticks.append((at, str(row["method"])))
-            if row["group"] == row["group"] and int(row["group"]) % 2 == 1:
-                axes.axhspan(at - 0.5, at + 0.5, color=look.colour, alpha=0.09, linewidth=0)
-            ends = [row["score_low"], row["score_high"]]
-            axes.plot(ends, [at, at], color=look.colour, linewidth=1.6, zorder=3)
-            _dot(axes, row["score"], at, look, 5)
-            axes.text(1.012, at, _place(row), transform=beside, va="center", fontsize=7)
+        for method in rows["method"]:
+            ticks.append((at, str(method) if named else ""))
+            if (
+                method in standings.index
+                and standings.loc[method, "score"] == standings.loc[method, "score"]
+            ):
+                row = standings.loc[method]
+                if row["group"] == row["group"] and int(row["group"]) % 2 == 1:
+                    axes.axhspan(at - 0.5, at + 0.5, color=look.colour, alpha=0.09, linewidth=0)
+                ends = [row["score_low"], row["score_high"]]
+                axes.plot(ends, [at, at], color=look.colour, linewidth=1.6, zorder=3)
+                _dot(axes, row["score"], at, look, 4)
+                axes.text(1 + room, at, _place(row), transform=beside, va="center", fontsize=6)
             at += 1
     axes.set_yticks([y for y, _ in ticks], [name for _, name in ticks])
     axes.set_ylim(at - 0.4, -0.6)
@@ -138,11 +165,12 @@ def _dot(axes: Axes, x: float, y: float, look: Look, size: float) -> None:
 
 
 def _place(standing: pd.Series) -> str:
+    """Write a group and ranks, where methods are compared."""
     if standing["group"] != standing["group"]:
-        return "no rank"
+        return ""
     low, high = int(standing["rank_low"]), int(standing["rank_high"])
-    ranks = f"rank {low}" if low == high else f"rank {low} to {high}"
-    return f"group {int(standing['group'])}, {ranks}"
+    ranks = f"{low}" if low == high else f"{low}–{high}"
+    return f"{int(standing['group'])}, {ranks}"
 
 
 def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
@@ -153,7 +181,7 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
     if len(line):
         score = float(line["score"].iloc[0])
         axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
-        where: dict[str, Any] = {"ha": "center", "va": "bottom", "color": BEAT}
+        where: dict[str, Any] = {"ha": "center", "va": "bottom", "color": BEAT, "fontsize": 6.5}
         axes.text(score, 1.0, board["line"], transform=axes.get_xaxis_transform(), **where)
 
 
@@ -186,7 +214,7 @@ def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure
         axes.set_xticks(*_ticks(rows["bytes_up"]), minor=False)
         axes.set_xticks([], minor=True)
         axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
-        axes.set_ylabel(f"score (0: {board['baseline']}, 1: {board['ceiling']})")
+        axes.set_ylabel(_axis(board))
     axes.set_xlabel("bytes that clients send, as multiples of their models")
     _class_legend(drawn, table)
     below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."

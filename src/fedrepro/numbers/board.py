@@ -16,22 +16,31 @@ import numpy as np
 import pandas as pd
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
+from fedrepro.numbers.board_choices import Accuracies, ends_of, in_each_trial, of_settings
 from fedrepro.numbers.files import ExhibitFiles
 from fedrepro.numbers.series import FAILED
-from fedrepro.numbers.standings import BesideLine, Standing, against, scores_of, standings
+from fedrepro.numbers.standings import (
+    FEWEST,
+    LEVEL,
+    Standing,
+    chances_of,
+    scores_of,
+    standings,
+    usual_tests,
+)
 from fedrepro.planning.config import Board
 
 STARTS = ("one start", "different starts")
 NOTHING_MORE = "the models alone"  # that a method sees
 SEVERAL = "several models"
 CLASSES = ("one model", "extra exchanges", "public data", SEVERAL, "reference")
-COSTS = ("bytes_up", "rounds", "passes", "parameters", "forward_passes")
+COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 SECONDS = ("server_seconds", "client_seconds")
 # who computed a row: whoever made the leaderboard; somebody else, with the same bytes where it was
 # computed again; somebody else alone
 HERE, VERIFIED, REPORTED = "computed here", "verified", "reported"
 ALL = "all"  # in the columns of a scenario, where a number is of all of them
+EACH_TRIAL = "settings chosen in each trial"
 
 
 @dataclass(frozen=True)
@@ -52,12 +61,15 @@ class Scene:
 @dataclass(frozen=True)
 class Reached:
     """A method in one scenario. accuracy: float64 (T,), on test examples, not a number where a run
-    failed. costs: of COSTS and SECONDS, means over trials. tried: settings."""
+    failed. costs: of COSTS and SECONDS, means over trials. tried: settings. in_each_trial: accuracy
+    with the setting that is best in each trial. ends: see `ends_of`."""
 
     accuracy: np.ndarray
     setting: str
     tried: int
     costs: Mapping[str, float]
+    in_each_trial: np.ndarray
+    ends: Mapping[str, tuple[bool, bool]]
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,6 @@ class Ground:
     entries: Mapping[Scene, Mapping[str, Reached]]
     methods: Mapping[tuple[str, str], Method]
     missing: Sequence[str] = ()
-    seed: int = 0
 
     @cached_property
     def gaps(self) -> dict[Scene, float]:
@@ -109,25 +120,28 @@ class Ground:
     def _base(self, reached: Mapping[str, Reached]) -> np.ndarray:
         return reached[self.board.baseline].accuracy
 
-    def scores(self, scene: Scene, label: str) -> np.ndarray:
-        """The score of a method in each trial, (T,)."""
+    def scores(self, scene: Scene, label: str, *, each_trial: bool = False) -> np.ndarray:
+        """The score of a method in each trial, (T,). each_trial: with the best setting of each."""
         entries = self.entries[scene]
-        ceiling = entries[self.board.ceiling].accuracy
-        return scores_of(entries[label].accuracy, self._base(entries), ceiling)
-
-    def scored(self, starts: str, label: str) -> list[Scene]:
-        """The scenarios with a score in which a method was run."""
-        return [s for s in self.scenes if s.starts == starts and label in self.entries[s]]
+        entry, ceiling = entries[label], entries[self.board.ceiling].accuracy
+        accuracy = entry.in_each_trial if each_trial else entry.accuracy
+        return scores_of(accuracy, self._base(entries), ceiling)
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method of the board, of clients that start so. why: the reason if it has no rank."""
+    """A method of the board, of clients that start so, on one data set or on all. drawn: what other
+    experiments would change in its intervals. each_trial: its score with the best setting of each
+    trial. ahead: in how many scenarios it is above the method to beat. why: the reason if it has no
+    rank."""
 
     method: Method
     starts: str
+    data: str
+    drawn: str = ""
     standing: Standing | None = None
-    beside_line: BesideLine | None = None
+    each_trial: float | None = None
+    ahead: int | None = None
     why: str = ""
     scenes: Sequence[Scene] = field(default_factory=tuple)
     failed: int = 0
@@ -145,7 +159,6 @@ def ground(
     parts: Sequence[ExhibitFiles],
     missing: Sequence[str] = (),
     entered: Sequence[Entered] = (),
-    seed: int = 0,
 ) -> Ground:
     """All numbers of the exhibits of a board, and of entries that others sent.
 
@@ -175,7 +188,7 @@ def ground(
                     raise label_taken(label)
                 entries[scene] |= by_label
             _tell(methods, scenes, part, entry.computed)
-    return Ground(board, entries, methods, missing, seed)
+    return Ground(board, entries, methods, missing)
 
 
 def _require_data(board: Board, part: ExhibitFiles) -> None:
@@ -206,6 +219,7 @@ def _tell(
 def _scenes(part: ExhibitFiles) -> Iterator[tuple[Scene, dict[str, Reached]]]:
     """The scenarios of an exhibit with their entries."""
     about, numbers, choice = part.about, part.numbers, part.table(".choice.csv")
+    accuracies = of_settings(part.metrics) if len(choice) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
@@ -215,13 +229,12 @@ def _scenes(part: ExhibitFiles) -> Iterator[tuple[Scene, dict[str, Reached]]]:
         tried = (
             choice[(choice["case"] == case) & (choice["clients"] == clients)]
             if len(choice)
-            else choice
+            else pd.DataFrame({"method": []})
         )
-        counts = tried["method"].value_counts().to_dict()
         yield (
             scene,
             {
-                str(label): _entry(rows, int(counts.get(label, 1)))
+                str(label): _entry(rows, tried[tried["method"] == label], accuracies)
                 for label, rows in scene_rows.groupby("method", sort=False)
                 if _has_accuracy(rows)
             },
@@ -232,7 +245,7 @@ def _has_accuracy(rows: pd.DataFrame) -> bool:
     return bool(((rows["metric"] == "accuracy") & (rows["split"] == "test")).any())
 
 
-def _entry(rows: pd.DataFrame, tried: int) -> Reached:
+def _entry(rows: pd.DataFrame, tried: pd.DataFrame, measured: Sequence[Accuracies]) -> Reached:
     accuracy_row = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
     costs = {
         str(row["metric"]): float(row["mean"])
@@ -242,7 +255,14 @@ def _entry(rows: pd.DataFrame, tried: int) -> Reached:
     if FAILED in set(rows["metric"]):  # in all trials, it has no costs
         costs = {**dict.fromkeys(COSTS, math.nan), **costs}
     accuracy = np.array([float(text) for text in str(accuracy_row["by_trial"]).split()])
-    return Reached(accuracy, str(accuracy_row["setting"]), tried, {"passes": 0.0, **costs})
+    return Reached(
+        accuracy,
+        str(accuracy_row["setting"]),
+        max(1, len(tried)),
+        {"passes": 0.0, "bytes_down": 0.0, **costs},
+        in_each_trial(tried, measured) if len(tried) > 1 else accuracy,
+        ends_of(tried),
+    )
 
 
 def _method(told: Mapping[str, Any], entry: Reached, computed: str) -> Method:
@@ -271,114 +291,140 @@ def _class(told: Mapping[str, Any], entry: Reached) -> str:
 
 
 def rows_of(ground: Ground) -> list[Row]:
-    """Every method, by how clients start and by class, the best first; those without rank last."""
+    """Every method, by how clients start, data set and class, the best first; those without rank
+    last. Behind single data sets stand all together, each of which counts alike."""
     rows: list[Row] = []
     for starts in STARTS:
         labels = [label for start, label in ground.methods if start == starts]
-        here = [label for label in labels if ground.methods[starts, label].computed == HERE]
-        lines = _beside_line(ground, starts, here)
-        for entry in (label for label in labels if label not in here):  # changes no other row
-            found = _beside_line(ground, starts, [*here, entry])
-            lines |= {label: line for label, line in found.items() if label == entry}
-        for kind in CLASSES:
-            class_labels = [label for label in labels if ground.methods[starts, label].kind == kind]
-            rows += _class_rows(ground, starts, class_labels, lines, ranked=kind != "reference")
+        scenes = [scene for scene in ground.entries if scene.starts == starts]
+        titles = [*dict.fromkeys(scene.data for scene in scenes)]
+        for data in [*titles, ALL] if len(titles) > 1 else titles:
+            there = [scene for scene in scenes if data in (ALL, scene.data)]
+            for kind in CLASSES:
+                own = [label for label in labels if ground.methods[starts, label].kind == kind]
+                rows += _class_rows(
+                    ground, Row(Method("", kind, "", "", ""), starts, data), there, own
+                )
     return rows
 
 
 def _class_rows(
-    ground: Ground,
-    starts: str,
-    labels: Sequence[str],
-    lines: Mapping[str, BesideLine],
-    *,
-    ranked: bool,
+    ground: Ground, blank: Row, there: Sequence[Scene], labels: Sequence[str]
 ) -> list[Row]:
-    scenes = _scenes_of(ground, starts, labels)
+    """The rows of a class. there: the scenarios of its starts and data; blank: a row of these."""
+    starts, ranked = blank.starts, blank.method.kind != "reference"
+    scenes = _scenes_of(ground, there, labels)
+    units = len({scene.data for scene in scenes}) if blank.data == ALL else len(scenes)
+    compared = ranked and units >= FEWEST
+    drawn = "data sets" if blank.data == ALL else "scenarios"
+    blank = _with(blank, drawn=f"{drawn} and trials" if units >= FEWEST else "trials")
     whole: list[Row] = []
     rest: list[Row] = []
     for label in labels:
-        scored = [scene for scene in ground.scored(starts, label) if scene in scenes]
-        runs = [
-            e[label].accuracy
-            for s, e in ground.entries.items()
-            if s.starts == starts and label in e
-        ]
-        failed = int(sum((~np.isfinite(run)).sum() for run in runs))
-        row = Row(
-            ground.methods[starts, label],
-            starts,
-            beside_line=lines.get(label),
-            scenes=scored,
-            failed=failed,
-            runs=int(sum(map(len, runs))),
-        )
-        reason = f"{failed} of {row.runs} runs failed" if failed else ""
+        scored = [scene for scene in scenes if label in ground.entries[scene]]
+        runs = [ground.entries[s][label].accuracy for s in there if label in ground.entries[s]]
+        if not runs:
+            continue
+        failed, count = int(sum((~np.isfinite(run)).sum() for run in runs)), sum(map(len, runs))
+        reason = f"{failed} of {count} runs failed" if failed else ""
         if not reason and len(scored) < len(scenes):
             reason = f"run in {len(scored)} of {len(scenes)} scenarios"
         if not scenes:
             reason = reason or "no scenario has a score"
-        (rest if reason else whole).append(_with(row, why=reason))
+        method = ground.methods[starts, label]
+        row = _with(blank, method=method, scenes=scored, failed=failed, runs=count, why=reason)
+        (rest if reason else whole).append(row)
     reported = [row for row in (*whole, *rest) if row.method.computed == REPORTED]
     whole, rest = ([r for r in rows if r.method.computed != REPORTED] for rows in (whole, rest))
     known = [row.method.label for row in whole]
     for row in reported:
         label, told = row.method.label, "reported by others, not verified"
         if not row.why:
-            (would,) = (s for s in _standings(ground, scenes, [*known, label]) if s.method == label)
-            told += f"; it would have score {would.score:.2f}, group {would.group}, rank "
-            told += f"{would.rank_low} to {would.rank_high}"
+            found = _standings(ground, blank, scenes, [*known, label], compared)
+            (would,) = (one for one in found if one.method == label)
+            told += f"; it would have score {would.score.value:.2f}"
+            if compared:
+                told += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
+                told += f"beside {ground.board.line} {would.verdict}"
         rest.append(_with(row, why=f"{told}; {row.why}" if row.why else told))
     by_label = {row.method.label: row for row in whole}
-    order = _standings(ground, scenes, known)
-    whole = [_with(by_label[standing.method], standing=standing) for standing in order]
+    whole = [
+        _with(
+            by_label[standing.method],
+            standing=standing,
+            each_trial=float(
+                score_table(ground, blank, scenes, standing.method, each_trial=True).mean()
+            ),
+            ahead=_ahead(ground, scenes, standing.method),
+        )
+        for standing in _standings(ground, blank, scenes, known, compared)
+    ]
     if not ranked:
         whole = [_with(row, why="a bound, which has no rank") for row in whole]
     return [*whole, *sorted(rest, key=lambda row: row.method.label)]
 
 
-def _scenes_of(ground: Ground, starts: str, labels: Sequence[str]) -> list[Scene]:
+def _scenes_of(ground: Ground, there: Sequence[Scene], labels: Sequence[str]) -> list[Scene]:
     """List the scenarios of a class: those of what was computed here, or else of entries."""
     for kinds in ((HERE,), (VERIFIED,), (REPORTED,)):
-        known = [label for label in labels if ground.methods[starts, label].computed in kinds]
         found = [
             scene
-            for scene in ground.scenes
-            if scene.starts == starts and any(label in ground.entries[scene] for label in known)
+            for scene in there
+            if scene in ground.scenes
+            and any(
+                label in ground.entries[scene]
+                and ground.methods[scene.starts, label].computed in kinds
+                for label in labels
+            )
         ]
         if found:
             return found
     return []
 
 
-def _standings(ground: Ground, scenes: Sequence[Scene], labels: Sequence[str]) -> list[Standing]:
-    scores = {label: score_table(ground, scenes, label) for label in labels}
-    return standings(scores, [scene.name for scene in scenes], Rng(ground.seed))
+def _standings(
+    ground: Ground, blank: Row, scenes: Sequence[Scene], labels: Sequence[str], compared: bool
+) -> list[Standing]:
+    """The methods of a class beside the method to beat, and their groups by other tests."""
+    if not labels:
+        return []
+    names, units = [*sorted(labels), ground.board.line], blank.drawn != "trials"
+    tables = {name: score_table(ground, blank, scenes, name) for name in names}
+    usual: dict[str, np.ndarray] = {}
+    if compared:
+        means = [[ground.scores(s, name).mean() for s in scenes] for name in names]
+        usual = usual_tests(np.array(means))
+        other = [score_table(ground, blank, scenes, name, each_trial=True) for name in names]
+        usual[EACH_TRIAL] = chances_of(other) <= LEVEL
+    line = tables[ground.board.line]
+    scores = {label: tables[label] for label in labels}
+    return standings(scores, line, units=units, ranked=compared, usual=usual)
+
+
+def _ahead(ground: Ground, scenes: Sequence[Scene], label: str) -> int:
+    """In how many scenarios a method is above the one to beat."""
+    means = [[ground.scores(s, name).mean() for s in scenes] for name in (label, ground.board.line)]
+    return sum(own > line for own, line in zip(*means, strict=True))
 
 
 def _with(row: Row, **changes: Any) -> Row:
     return Row(**{**vars(row), **changes})
 
 
-def score_table(ground: Ground, scenes: Sequence[Scene], label: str) -> np.ndarray:
-    """Scores (S, T). Errors: FedreproError for scenarios with other numbers of trials."""
-    rows = [ground.scores(scene, label) for scene in scenes]
-    if len({len(row) for row in rows}) > 1:
+def score_table(
+    ground: Ground, row: Row, scenes: Sequence[Scene], label: str, *, each_trial: bool = False
+) -> np.ndarray:
+    """Scores by scenario, or on all data sets together by data set, (U, T).
+
+    Errors: FedreproError for scenarios with other numbers of trials.
+    """
+    tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
+    if len({len(table) for table in tables}) > 1:
         raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
-    return np.stack(rows)
-
-
-def _beside_line(ground: Ground, starts: str, labels: Sequence[str]) -> dict[str, BesideLine]:
-    """The methods that were run in every scenario without failure, beside the one to beat."""
-    line = ground.board.line
-    where = ground.scored(starts, line)
-    if not where:
-        return {}
-    tables = {
-        label: score_table(ground, where, label)
-        for label in labels
-        if label != line and ground.scored(starts, label) == where
-    }
-    whole = {label: table for label, table in tables.items() if np.isfinite(table).all()}
-    names = [scene.name for scene in where]
-    return against(whole, score_table(ground, where, line), names, Rng(ground.seed))
+    if row.data != ALL:
+        return np.stack(tables)
+    titles = dict.fromkeys(scene.data for scene in scenes)
+    of_data = [
+        [t for s, t in zip(scenes, tables, strict=True) if s.data == name] for name in titles
+    ]
+    return np.stack([np.mean(own, axis=0) for own in of_data])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -85,6 +86,13 @@ class ExhibitFiles:
         if TIMES not in self.suffixes:
             return numbers
         return pd.concat([numbers, self.table(TIMES)], ignore_index=True)
+
+    @property
+    def metrics(self) -> pd.DataFrame:
+        """All that was measured of it, of all settings."""
+        import pandas as pd
+
+        return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))
 
 
 def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import pandas as pd
 
 from fedrepro.api import NEEDS
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.rng import Rng
 from fedrepro.numbers.board import ALL, CLASSES, NOTHING_MORE, REPORTED, SEVERAL, STARTS
 from fedrepro.numbers.board_tables import COSTS_TOLD
 from fedrepro.numbers.standings import standings
@@ -76,7 +75,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Taken:
-    """A method in the nearest scenarios, with its score and the ends of its 95 % interval.
+    """A method in the nearest scenarios, with its score and the ends of its 95 % interval over
+    trials.
 
     accuracy: on test examples, in each of the scenarios; not a number where it was not run.
     costs: columns of the leaderboard by name; bytes, exchanges and networks are of these scenarios.
@@ -94,9 +94,10 @@ class Taken:
 @dataclass(frozen=True)
 class Recommendation:
     """scenarios: the nearest ones. doublings: how far away these are. choices: methods that are not
-    told apart from the best of their class there. lines: what these are read against. more: methods
-    with a higher score than every choice, which take too many exchanges. partly: in how many of the
-    scenarios the other methods were run, of those that could be taken; they have no score."""
+    told apart from the best of their class there, were other trials drawn. lines: what these are
+    read against. more: methods with a higher score than every choice, which take too many
+    exchanges. partly: in how many of the scenarios the other methods were run, of those that could
+    be taken; they have no score."""
 
     scenarios: Sequence[str]
     doublings: float
@@ -123,6 +124,7 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
     )
     starts = STARTS[0] if wanted.one_start else STARTS[1]
     table = table[table["starts"] == starts]
+    table = table[table["data"] == table["data"].tail(1).squeeze()]  # all data sets together
     if "computed" in table:  # what others report, and nobody computed again, is not recommended
         table = table[table["computed"] != REPORTED]
     single = scenarios[(scenarios["starts"] == starts) & (scenarios["case"] != ALL)]
@@ -143,16 +145,14 @@ def recommend(wanted: Wanted, folder: Path, board: str = "arena/1") -> Recommend
         open_to = open_to[[_with_models(row) for row in open_to.to_dict("records")]]
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
 
-    def taken(rows: pd.DataFrame, groups: Iterable[int]) -> list[Taken]:
+    def taken(rows: pd.DataFrame, groups: Container[int | None]) -> list[Taken]:
         scores = _scores(there[there["method"].isin(rows.index)], near)
-        chosen = [
-            standing for standing in standings(scores, names, Rng(0)) if standing.group in groups
-        ]
+        chosen = [one for one in standings(scores, units=False) if one.group in groups]
         costs = {str(name): row for name, row in rows.to_dict("index").items()}
         return [
             Taken(
                 str(costs[standing.method]["class"]),
-                *(standing.method, standing.score, standing.low, standing.high),
+                *(standing.method, standing.score.value, standing.score.low, standing.score.high),
                 accuracy.loc[[standing.method]].to_numpy()[0].tolist(),
                 {str(key): value for key, value in costs[standing.method].items()},
             )

@@ -1,48 +1,64 @@
-"""How methods stand to each other: scores with intervals, intervals of ranks, groups.
+"""How methods stand to each other: scores with intervals, ranks and groups, by one test.
 
-A method has a score in each scenario and trial; a trial is one partition and one set of local
-models, the same for all methods. What is drawn again, by the bootstrap, are scenarios, and within
-each its trials, for all methods alike: so a difference of two methods is that of pairs.
+A method has a score in each scenario and trial. A trial is one partition and one set of local
+models, the same for all methods, and it shares its random numbers with the trials of other
+scenarios. So a mean score has two parts that other experiments would change: the scenarios (or
+data sets, of which each row is then the mean), and the trials. `estimate` adds their squared
+errors.
 
-Most neighbours of a ranking cannot be told apart. So methods stand in groups: the first group is
-the best method and all that are not told apart from it, the second the best of the others and all
-of these that are not told apart from that one, and so on. Two methods are told apart by `chance`
-after Holm's correction for all pairs.
+Two methods are told apart by Student's t of their paired difference, after Holm's correction for
+all pairs of a class and the method to beat. Groups, ranks and what stands beside that method follow
+from these pairs and from nothing else.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import stdtr, stdtrit
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.rng import Rng
 
-DRAWS, TOGETHER = 10_000, 1000
-LEVEL = 0.05  # of all pairs together, and of what intervals leave out
+LEVEL = 0.05  # of all pairs of a class together, and of what intervals leave out
 DIGITS = 12  # to which scores are equal
+FEWEST = 3  # scenarios, or data sets, that say something of others
+NOT_SHOWN = "not shown"
+USUAL = ("Wilcoxon", "Nemenyi")  # other tests, of which groups are given
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with the ends of its 95 % interval. chance: of one as far from 0, if it were 0."""
+
+    value: float
+    low: float
+    high: float
+    chance: float
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A method's place: mean score, ranks and group, 1 the best; low and high are ends of 95 %.
-
-    beside: the methods of its class that it is not told apart from.
+    """A method's place. above: its score less that of the method to beat; above_trials: of this the
+    interval over trials alone; chance: of this after Holm's correction, and its verdict. group,
+    ranks: 1 the best, None where nothing is compared. beside: the methods of its class that it is
+    not told apart from. usual: its group by other tests.
     """
 
     method: str
-    score: float
-    low: float
-    high: float
-    rank_low: int
-    rank_high: int
-    group: int
-    beside: tuple[str, ...]
+    score: Estimate
+    above: Estimate | None = None
+    above_trials: Estimate | None = None
+    chance: float | None = None
+    verdict: str = ""
+    group: int | None = None
+    rank_low: int | None = None
+    rank_high: int | None = None
+    beside: tuple[str, ...] = ()
+    usual: Mapping[str, int] = field(default_factory=dict)
 
 
 def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
@@ -56,120 +72,141 @@ def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -
     return scores
 
 
+def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
+    """Estimate a mean score or difference, (U, T), by Student's t.
+
+    error² = var(means over trials) / U + var(means over units) / T
+
+    The second term alone holds if the units stay as they are: units=False. The interaction is in
+    both terms, so the error is not too small. Degrees of freedom are Satterthwaite's, and at most
+    U - 1: with three units his alone err five times too often at the levels that Holm asks for.
+    A single trial leaves the first term alone.
+    """
+    scores = np.round(scores, DIGITS)
+    value = float(np.round(scores.mean(), DIGITS))
+    samples = [scores.mean(axis=axis) for axis in ((1, 0) if units else (0,))]
+    samples = [sample for sample in samples if len(sample) > 1]
+    if not samples:
+        return Estimate(value, -math.inf, math.inf, 1.0)
+    squares = [float(sample.var(ddof=1)) / len(sample) for sample in samples]
+    error = math.sqrt(sum(squares))
+    if error <= 10**-DIGITS:
+        return Estimate(value, value, value, 0.0 if value else 1.0)
+    terms = zip(squares, samples, strict=True)
+    freedom = error**4 / sum(square**2 / (len(sample) - 1) for square, sample in terms)
+    freedom = min(freedom, len(samples[0]) - 1)
+    half = float(stdtrit(freedom, 1 - LEVEL / 2)) * error
+    chance = 2 * float(stdtr(freedom, -abs(value) / error))
+    return Estimate(value, value - half, value + half, chance)
+
+
 def standings(
-    scores: Mapping[str, np.ndarray], scenarios: Sequence[str], rng: Rng
+    scores: Mapping[str, np.ndarray],
+    line: np.ndarray | None = None,
+    *,
+    units: bool = True,
+    ranked: bool = True,
+    usual: Mapping[str, np.ndarray] | None = None,
 ) -> list[Standing]:
     """The methods of a class by group, and within a group the best first.
 
-    scores: float64 (S, T) by method, one row a scenario; scenarios: their names, by which draws are
-    ordered. Errors: FedreproError for a score that is not a number, or for unlike shapes.
+    scores: float64 (U, T) by method, and of the method to beat; a row a scenario or data set.
+    units: whether these are drawn again, or the trials alone. ranked: whether pairs are compared.
+    usual: other tests by name, of which pairs, in the order of the sorted names, they tell apart,
+    bool (M, M). Errors: FedreproError for a score that is not a number, or for unlike shapes.
     """
-    if not scores:
-        return []
-    names, order = sorted(scores), np.argsort(np.array(scenarios, str), kind="stable")
+    names = sorted(scores)
     for name in names:
         if np.shape(scores[name]) != np.shape(scores[names[0]]) or np.ndim(scores[name]) != 2:
             raise FedreproError(f"'{name}' has scores in other scenarios or trials than the others")
         if not np.isfinite(scores[name]).all():
             raise FedreproError(f"'{name}' has a score that is not a number, so it has no rank")
-    values = np.stack([np.asarray(scores[name], np.float64)[order] for name in names])
-    drawn = np.round(resampled(values, rng), DIGITS)
-    means = np.round(values.mean(axis=(1, 2)), DIGITS)
-    apart = told_apart(values, drawn)
-    best = sorted(range(len(names)), key=lambda one: (-means[one], names[one]))
+    own = {name: estimate(scores[name], units=units) for name in names}
+    best = sorted(range(len(names)), key=lambda one: (-own[names[one]].value, names[one]))
+    tables = [scores[name] for name in names] + ([] if line is None else [line])
+    above: dict[str, tuple[Estimate | None, Estimate | None]] = dict.fromkeys(names, (None, None))
+    if line is not None:
+        for name in names:
+            gap = scores[name] - line
+            above[name] = estimate(gap, units=units), estimate(gap, units=False)
+    if not ranked:
+        return [Standing(names[one], own[names[one]], *above[names[one]]) for one in best]
+    chances = chances_of(tables, units=units)
+    apart = chances <= LEVEL
     groups = grouped(best, apart)
-    ends = 100 * np.array([LEVEL / 2, 1 - LEVEL / 2])
-    ranks = ranks_of(drawn)
+    others = {test: grouped(best, table) for test, table in (usual or {}).items()}
     placed = []
     for one in sorted(best, key=lambda one: groups[one]):
-        low, high = np.percentile(drawn[one], ends)
-        first, last = np.percentile(ranks[one], ends, method="inverted_cdf")
-        beside = [names[other] for other in best if other != one and not apart[one, other]]
+        name, differs = names[one], [other for other in best if apart[one, other]]
+        ahead = sum(own[names[other]].value > own[name].value for other in differs)
+        chance, verdict = None, ""
+        if line is not None:
+            chance = float(chances[one, len(names)])
+            side = "better" if own[name].value > float(np.mean(line)) else "worse"
+            verdict = side if chance <= LEVEL else NOT_SHOWN
         placed.append(
             Standing(
-                names[one],
-                float(means[one]),
-                float(low),
-                float(high),
-                int(first),
-                int(last),
+                name,
+                own[name],
+                *above[name],
+                chance,
+                verdict,
                 groups[one],
-                tuple(beside),
+                1 + ahead,
+                len(names) - (len(differs) - ahead),
+                tuple(names[other] for other in best if other not in (one, *differs)),
+                {test: by_method[one] for test, by_method in others.items()},
             )
         )
     return placed
 
 
-def resampled(values: np.ndarray, rng: Rng) -> np.ndarray:
-    """Mean scores of methods (M, S, T) in each draw of scenarios and their trials: (M, DRAWS).
+def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarray:
+    """The chance of each pair by Student's t after Holm's correction, (M, M); tables: (U, T)."""
+    pairs = combinations(range(len(tables)), 2)
+    chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]
+    return _matrix(len(tables), holm(chances))
 
-    The draws follow from the seed and the numbers of scenarios and trials alone.
+
+def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
+    """Which pairs two other usual tests tell apart, bool (M, M); means: (M, S) over trials.
+
+    Wilcoxon's signed ranks with Holm's correction, and Nemenyi's after Friedman. Both take the
+    scenarios for independent. Source: J. Demšar, Statistical comparisons of classifiers over
+    multiple data sets, JMLR 2006.
     """
-    stream = rng.stream("standings")
-    methods, scenarios, trials = values.shape
-    scores = np.empty((methods, DRAWS))
-    for start in range(0, DRAWS, TOGETHER):
-        which = stream.integers(scenarios, size=(TOGETHER, scenarios, 1))
-        when = stream.integers(trials, size=(TOGETHER, scenarios, trials))
-        scores[:, start : start + TOGETHER] = values[:, which, when].mean(axis=(2, 3))
-    return scores
+    from scipy.stats import rankdata, studentized_range, wilcoxon
+
+    count, scenarios = means.shape
+    means = np.round(means, DIGITS)
+    pairs = [*combinations(range(count), 2)]
+    signed = [means[a] - means[b] for a, b in pairs]
+    chances = [float(wilcoxon(one).pvalue) if one.any() else 1.0 for one in signed]
+    ranks = rankdata(-means, axis=0).mean(axis=1)
+    error = math.sqrt(count * (count + 1) / (12 * scenarios))
+    least = float(studentized_range.ppf(1 - LEVEL, count, math.inf)) * error if pairs else 0.0
+    near = [float(abs(ranks[a] - ranks[b]) <= least) for a, b in pairs]
+    found = (_matrix(count, values) <= LEVEL for values in (holm(chances), near))
+    return dict(zip(USUAL, found, strict=True))
 
 
-def ranks_of(drawn: np.ndarray) -> np.ndarray:
-    """The rank of each method in each draw, 1 the best, equal ones share the lower: (M, draws)."""
-    ranks: np.ndarray = 1 + (drawn[None] > drawn[:, None]).sum(axis=1)
-    return ranks
+def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
+    """From pairs in the order of `combinations` to (M, M), with 1 on the diagonal."""
+    matrix = np.eye(count)
+    above = np.triu_indices(count, 1)
+    matrix[above] = matrix.T[above] = chances
+    return matrix
 
 
-def told_apart(values: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """Which pairs differ, bool (M, M), after Holm. values: (M, S, T); drawn: (M, draws)."""
-    count = len(drawn)
-    pairs = list(combinations(range(count), 2))
-    chances = [chance(values[a] - values[b], drawn[a] - drawn[b]) for a, b in pairs]
-    apart = np.zeros((count, count), bool)
-    for (a, b), differs in zip(pairs, holm(chances), strict=True):
-        apart[a, b] = apart[b, a] = differs
-    return apart
-
-
-def chance(difference: np.ndarray, drawn: np.ndarray) -> float:
-    """Give the chance of a difference as far from 0 as this one, (S, T), if there were none.
-
-    It is twice the smaller share of draws on either side of 0, with one draw added. Where all draws
-    are on one side they cannot say how small it is, so that many methods could never be told apart:
-    there it is Student's, if that is smaller.
-    """
-    sides = int((drawn <= 0).sum()), int((drawn >= 0).sum())
-    share = min(1.0, 2 * (1 + min(sides)) / (1 + len(drawn)))
-    return share if min(sides) else min(share, student(difference))
-
-
-def student(difference: np.ndarray) -> float:
-    """Give the two-sided chance of a mean, by Student's t over scenarios, (S, T).
-
-    One or two scenarios say too little of others: there it is of their trials.
-    """
-    sample = difference.mean(axis=1) if len(difference) > 2 else difference.ravel()
-    if len(sample) < 2:
-        return 1.0
-    error = float(sample.std(ddof=1)) / math.sqrt(len(sample))
-    if error == 0:
-        return 0.0 if sample.any() else 1.0
-    return 2 * float(stdtr(len(sample) - 1, -abs(float(sample.mean())) / error))
-
-
-def holm(chances: Sequence[float]) -> list[bool]:
-    """Which hypotheses are rejected, with at most LEVEL for one wrong rejection among all.
+def holm(chances: Sequence[float]) -> list[float]:
+    """Chances after correction: those up to LEVEL hold together, with LEVEL for a wrong one.
 
     Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
-    order = sorted(range(len(chances)), key=lambda index: chances[index])
-    rejected = [False] * len(chances)
-    for place, hypothesis in enumerate(order):
-        if chances[hypothesis] > LEVEL / (len(chances) - place):
-            break
-        rejected[hypothesis] = True
-    return rejected
+    corrected, last = [1.0] * len(chances), 0.0
+    for place, index in enumerate(sorted(range(len(chances)), key=lambda index: chances[index])):
+        last = corrected[index] = max(last, min(1.0, (len(chances) - place) * chances[index]))
+    return corrected
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
@@ -185,32 +222,3 @@ def _groups(best: Sequence[int], apart: np.ndarray) -> Iterator[list[int]]:
         members = [method for method in left if method == left[0] or not apart[left[0], method]]
         yield members
         left = [method for method in left if method not in members]
-
-
-@dataclass(frozen=True)
-class BesideLine:
-    """A method beside one to beat: mean difference of scores, its interval, what it comes to."""
-
-    difference: float
-    low: float
-    high: float
-    verdict: str
-
-
-def against(
-    scores: Mapping[str, np.ndarray], line: np.ndarray, scenarios: Sequence[str], rng: Rng
-) -> dict[str, BesideLine]:
-    """Each method beside `line`, (S, T), as in `standings`: what it comes to after Holm."""
-    order, names = np.argsort(np.array(scenarios, str), kind="stable"), sorted(scores)
-    if not names:
-        return {}
-    values = np.stack([(scores[name] - line)[order] for name in names])
-    drawn = np.round(resampled(values, rng), DIGITS)
-    ends = np.percentile(drawn, 100 * np.array([LEVEL / 2, 1 - LEVEL / 2]), axis=1)
-    means, by_method = values.mean(axis=(1, 2)), {}
-    chances = [chance(*pair) for pair in zip(values, drawn, strict=True)]
-    for index, differs in enumerate(holm(chances)):
-        verdict = ("better" if means[index] > 0 else "worse") if differs else "not told apart"
-        low, high = map(float, ends[:, index])
-        by_method[names[index]] = BesideLine(float(means[index]), low, high, verdict)
-    return by_method

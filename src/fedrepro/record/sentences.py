@@ -20,8 +20,9 @@ standard deviation over trials, `trials` one after another. The link's text has 
 the answer, in its order, or an interval's two ends, or fewer; their digits are kept.
 
 `rows[ at KEY=VALUE, …]` counts the rows that fit. Of a leaderboard the question may be `group 1 of
-one model`: the methods of this group and class, best first, of clients that start as in the first
-row. Of a claims.csv it may be `claims`, or `claims that` and a verdict.
+one model on MNIST`: the methods of this group and class, best first, of clients that start as in
+the first row, on this data set or on all together. Of a claims.csv it may be `claims`, or `claims
+that` and a verdict.
 
 A table is asked for by its heads. There `{2}` in a question is what stands in the row's second
 cell. A row may have a link of its own, to the file that its numbers are from; what stands in its
@@ -81,7 +82,7 @@ SIDE = re.compile(
     r"(?:(?P<metric>[a-z0-9_]+)(?: \((?P<split>[^()]+)\))? of )?(?P<method>.+?)"
     r"(?: in (?P<exhibit>[a-z0-9.-]+))?(?: at (?P<cell>[a-z_0-9.]+=.*))?"
 )
-GROUP = re.compile(r"group (?P<number>\d+) of (?P<kind>.+)")
+GROUP = re.compile(r"group (?P<number>\d+) of (?P<kind>.+?)(?: on (?P<data>.+))?")
 COUNT = re.compile(r"rows(?: at (?P<cell>.+))?")
 PRINT = "print"
 Cells = Mapping[str, object]  # a row of a file by its columns; None where it has nothing
@@ -184,7 +185,7 @@ def _answer(asked: Query, record: Path) -> list[float] | str:
     count, group = COUNT.fullmatch(asked.question), GROUP.fullmatch(asked.question)
     if group:
         board = read_csv(path.read_text(encoding="utf-8"))
-        return _group(asked, board, float(group["number"]), group["kind"])
+        return _group(asked, board, group)
     claims = path.name == "claims.csv" and asked.question.startswith("claims")
     if count or claims:
         rows = [
@@ -240,9 +241,11 @@ def in_words(value: float, like: str) -> str:
     return formatted.replace("-", "−") if like.startswith("−") else formatted
 
 
-def _group(asked: Query, board: pd.DataFrame, number: float, kind: str) -> str:
-    rows = board[(board["starts"] == board["starts"].iloc[0]) & (board["class"] == kind)]
-    names = rows[rows["group"] == number]["method"].tolist()
+def _group(asked: Query, board: pd.DataFrame, group: re.Match[str]) -> str:
+    board = board[board["starts"] == board["starts"].iloc[0]]
+    data = group["data"] or board["data"].iloc[-1]
+    rows = board[(board["data"] == data) & (board["class"] == group["kind"])]
+    names = rows[rows["group"] == float(group["number"])]["method"].tolist()
     if not names:
         raise _wrong(asked, f"finds no method in {asked.file}")
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
