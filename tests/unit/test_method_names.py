@@ -37,13 +37,13 @@ def test_a_method_is_known_by_its_label(said, meant):
 
 
 def test_methods_are_listed_with_labels_and_found_by_either(capsys):
-    assert main(["methods", "RegMean"]) == 0
+    assert main(["list", "methods", "RegMean"]) == 0
     said = capsys.readouterr().out
     assert [name for name in ("regmean_plus", "RegMean++", "dense") if name in said] == [
         "regmean_plus",
         "RegMean++",
     ]
-    assert main(["methods", "nothing"]) == 2
+    assert main(["list", "methods", "nothing"]) == 2
     assert "unknown method 'nothing'" in capsys.readouterr().err
 
 
@@ -77,14 +77,14 @@ def test_every_name_of_the_field_stands_for_a_method_with_such_parameters(capsys
     for name in FIELD_NAMES:
         components("method")[name.method].spec(name.values)
         assert f"| {name.name} | `{name.token}` |" in page
-        assert main(["methods", name.name.lower()]) == 0
+        assert main(["list", "methods", name.name.lower()]) == 0
         assert name.name.split()[0] in capsys.readouterr().out
 
 
 def test_a_name_that_also_sets_the_training_is_no_token_and_a_slip_is_told(capsys):
     assert main(["check-method", "FedSGD"]) == 2
     assert "training with batch_size none: name it in an exhibit" in capsys.readouterr().err
-    assert main(["methods", "fedpro"]) == 0  # a part of a name
+    assert main(["list", "methods", "fedpro"]) == 0  # a part of a name
     assert "proximal~0.01" in capsys.readouterr().out
     assert main(["check-method", "fedproxx"]) == 2
     assert "did you mean 'fedprox'?" in capsys.readouterr().err
