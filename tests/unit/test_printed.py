@@ -415,7 +415,7 @@ def test_a_set_up_that_names_no_exhibit_is_a_sentence(tmp_path, monkeypatch):
     ("named", "told"),
     [
         ("claim: F1", "line 2: 'apart' is 'claim: F1'; write it as in 'claim: C1, check 2'"),
-        ("claim: F1, check 99", "line 2: did you mean 'F1, check 2'?"),
+        ("claim: F1, check 99", "line 2: did you mean 'F1, check 1'?"),
     ],
 )
 def test_a_check_that_no_claim_has_is_a_sentence(named, told, tmp_path, monkeypatch):
