@@ -73,7 +73,7 @@ def test_there_is_an_exhibit_of_every_kind():
     # in tests of their own
     elsewhere = {"hyper-parameters", "common-points", "accuracy-close-up"}
     elsewhere |= {"numbers-against-steps", "errors-and-bounds", "confusion", "accuracy-and-graph"}
-    elsewhere |= {"accuracy-of-clients"}
+    elsewhere |= {"accuracy-of-clients", "accuracy-and-bytes"}
     assert kinds | elsewhere == set(components("drawing")) - {"table"}
 
 
