@@ -70,7 +70,7 @@ def test_the_convnet_learns_and_is_cut_before_its_dense_layers():
         assert found.x[split].shape == (SIZES[split], 512)
         assert np.array_equal(found.y[split], pictures().y[split])
     assert nearest_mean_accuracy(dict(found.x), dict(found.y)) == 1
-    assert "convnet;v1;" in found.notes[-1]
+    assert "convnet;v2;" in found.notes[-1]
 
 
 def test_the_convnet_is_the_same_twice_and_does_not_see_the_test_images():

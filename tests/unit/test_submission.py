@@ -360,7 +360,7 @@ def test_rows_say_who_computed_them_where_there_are_entries_of_others(submitter,
     assert f"{label}, verified: 2 of 2 files of runs were" in capsys.readouterr().out
     table = board_of(ground)
     assert table.loc[label, "computed"] == "verified"
-    assert table.loc[label, "group"] >= 1
+    assert pd.notna(table.loc[label, "score"])  # of two scenarios there are no groups
     (place,) = Path("reports/tiny/mini/1.entries").iterdir()
     told = read_json(place / "verdict.json")
     assert (told["status"], told["by"], told["runs"], len(told["computed"])) == (

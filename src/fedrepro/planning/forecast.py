@@ -34,7 +34,7 @@ LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedJob:
     """What one process computes. work: multiplications of models by examples."""
 
     stage: str
@@ -102,13 +102,13 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     return total
 
 
-def jobs_of(plan: Plan, exhibit: Exhibit) -> Iterator[Job]:
+def jobs_of(plan: Plan, exhibit: Exhibit) -> Iterator[PlannedJob]:
     """List the jobs that train and measure for an exhibit, whether they are done or not."""
     for run, trials in exhibit.trials.items():
         case = run.scenario
         for block in plan.blocks_of(run, trials):
             work = len(block) * whole_settings(run) * _work(plan, run)
-            yield Job(
+            yield PlannedJob(
                 stage_of(run), case.model.name if case else "", job_file(plan, run, block), work
             )
             if case is None or run.every is not None:
@@ -120,7 +120,7 @@ def jobs_of(plan: Plan, exhibit: Exhibit) -> Iterator[Job]:
                 share = len(block) * len(clients) / case.clients
                 passes: Any = case.training["epochs"]
                 seen = share * passes * network[2] * max(LEAST_PRODUCTS, network[0])
-                yield Job("train", case.model.name, Path(path), seen, each * len(clients))
+                yield PlannedJob("train", case.model.name, Path(path), seen, each * len(clients))
 
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
