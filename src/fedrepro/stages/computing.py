@@ -110,7 +110,7 @@ def _runs(process: subprocess.Popen[bytes]) -> bool:
 def _alone() -> Iterator[int]:
     """Hold the lock of this folder, which processes that are started inherit."""
     LOCK.parent.mkdir(exist_ok=True)
-    with LOCK.open("a") as file:
+    with LOCK.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
