@@ -26,8 +26,8 @@ SCALES = {
 }
 ABOUT = (
     "Five papers on federated learning say how models that were trained on separate data can be "
-    "combined. Here every figure and table of theirs is computed again, and what comes out stands "
-    "beside what they print."
+    "combined. Here their figures and tables are computed again. What is not run yet "
+    "says so, and what comes out stands beside what they print."
 )
 
 CELLS = (
