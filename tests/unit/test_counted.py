@@ -7,6 +7,7 @@ import math
 import pandas as pd
 import pytest
 
+from fedrepro.site.verdicts import verdict_of
 from fedrepro.verdicts.counted import (
     by_chance,
     claim_counts,
@@ -112,6 +113,12 @@ def test_there_are_four_counts_and_a_shown_value_has_the_word_why():
         "trial, 1 calibrated); 1 set-up open; 1 not run.",
         "Read in: second hand (2), README or code (1).",
     ]
+
+
+@pytest.mark.parametrize("verdict", ["reproduced", "worse", "better"])
+def test_pages_show_what_is_not_judged_by_the_word_why(verdict):
+    assert verdict_of(printed(verdict, apart="calibrated: by hand")) == "calibrated"
+    assert verdict_of(printed(verdict)) == verdict
 
 
 def test_values_of_a_rerun_are_not_called_printed():

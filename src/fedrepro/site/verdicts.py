@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedrepro.drawings.tables import html_text
+from fedrepro.verdicts.counted import standing
 from fedrepro.verdicts.published import AGAIN, ELSEWHERE
 
 
@@ -27,9 +28,9 @@ class Word:
 PRINTED = {
     "reproduced": Word("✓", "good", "Ours is within the tolerance of what is printed."),
     "calibrated": Word(
-        "≡", "pale", "Reproduced, but with settings that were chosen for nearness to print."
+        "≡", "pale", "Settings were chosen for nearness to print, so it is not judged."
     ),
-    "nearly fixed": Word("≡", "pale", "Reproduced, but it could hardly come out otherwise."),
+    "nearly fixed": Word("≡", "pale", "It could hardly come out otherwise, so it is not judged."),
     "rerun": Word("↻", "pale", "Within the tolerance of what others got from the authors' code."),
     "better": Word("▲", "sky", "Ours is better than printed by more than the tolerance."),
     "worse": Word("▼", "bad", "Ours is worse than printed by more than the tolerance."),
@@ -101,9 +102,10 @@ def of_values(rows: Sequence[Mapping[str, str]]) -> dict[str, int]:
 
 
 def verdict_of(row: Mapping[str, str]) -> str:
-    """The verdict on a printed value; of a reproduced one that is counted apart, why it is."""
+    """Give the word of a printed value: why it is shown and not judged, or its verdict."""
     apart = row.get("apart", "").partition(": ")[0]
-    return apart if apart in PRINTED and row["verdict"] == "reproduced" else row["verdict"]
+    shown = standing(row)[1] or row["verdict"]
+    return apart if apart in PRINTED and row["verdict"] == "reproduced" else shown
 
 
 def of_claims(claims: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, int]:
