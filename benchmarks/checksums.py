@@ -66,7 +66,7 @@ def jobs(
 
     from fedrepro.cli import preload
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.paths import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Scenario, TrialBlock
     from fedrepro.stages import aggregate, data, federate, train
     from fedrepro.stages.rounds_job import RoundsInputs
 

@@ -82,7 +82,7 @@ def one(clients: int, block: int, epochs: int) -> dict[str, float]:
     import torch
 
     from fedrepro.core.registry import parse_token
-    from fedrepro.planning.paths import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Scenario, TrialBlock
     from fedrepro.stages import aggregate, data, train
 
     torch.set_num_threads(1)

@@ -52,7 +52,7 @@ from fedrepro.numbers.files import FIGURE, read_claims  # noqa: E402
 from fedrepro.numbers.summary import csv_text, read_metrics, summarise  # noqa: E402
 from fedrepro.numbers.times import exhibit_seconds, spent  # noqa: E402
 from fedrepro.planning.config import Config, load_exhibits  # noqa: E402
-from fedrepro.planning.paths import TrialBlock  # noqa: E402
+from fedrepro.planning.jobs import TrialBlock  # noqa: E402
 from fedrepro.planning.plan import Plan, Run  # noqa: E402
 from fedrepro.record.compare import compare  # noqa: E402
 from fedrepro.record.keep import RECORD, record  # noqa: E402

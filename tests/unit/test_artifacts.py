@@ -102,10 +102,17 @@ def test_what_a_command_reads_it_does_not_write(tmp_path, capsys, monkeypatch):
     (tmp_path / "methods.py").write_text("kept")
     (tmp_path / "methods.json").symlink_to("methods.py")
     monkeypatch.setattr("fedrepro.cli.draw.raw_files", lambda _: ["raw.svg"])
-    prepare = ["stage", "prepare", "--dataset", "digits", "--raw", "data", "--out"]
+    job = {"stage": "prepare", "dataset": {"name": "digits"}, "raw": "data"}
+    onto = {out: ["job", json.dumps(job | {"out": out})] for out in ("data", "link")}
     for command, sentence in (
-        ([*prepare, "data"], "cannot write data: this command reads it"),
-        ([*prepare, "link"], "cannot write link: this command reads it, which is data,"),
+        (
+            onto["data"],
+            "cannot write data: this command reads it",
+        ),
+        (
+            onto["link"],
+            "cannot write link: this command reads it, which is data,",
+        ),
         (
             ["draw", "partition", "iid+clients~3", "--raw", ".", "--out", "raw.svg"],
             "this command reads it",

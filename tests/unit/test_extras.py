@@ -41,11 +41,11 @@ def command(*words, status=0): assert main(list(words)) == status, words
 scenario = ["--dataset", "digits", "--partition", "iid+clients~3", "--model", "mlp+hidden~10",
             "--training", "adam+epochs~2"]
 made = [*scenario, "--data", "d", "--members", "p", "--trials", "0", "--timings", "t"]
-command("stage", "prepare", "--dataset", "digits", "--out", "d")
-command("stage", "partition", *scenario[2:4], "--data", "d", "--trials", "0", "--out", "p")
-command("stage", "train", *made, "--clients", "0-2", "--out", "m")
-command("stage", "aggregate", *made, "--method", "average", "--local", "m", "--out", "a")
-command("stage", "federate", *made, "--method", "fedavg+rounds~2", "--global-model", "g", "--out",
+jobs.stage("prepare", "--dataset", "digits", "--out", "d")
+jobs.stage("partition", *scenario[2:4], "--data", "d", "--trials", "0", "--out", "p")
+jobs.stage("train", *made, "--clients", "0-2", "--out", "m")
+jobs.stage("aggregate", *made, "--method", "average", "--local", "m", "--out", "a")
+jobs.stage("federate", *made, "--method", "fedavg+rounds~2", "--global-model", "g", "--out",
         "f")
 command("methods")
 command("check-method", "average")

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import typer
+from fedrepro.cli.stage import ARGUMENTS, STAGES
 from fuzz import some
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from fedrepro.cli.main import FAULT, main
 from fedrepro.cli.people import app
-from fedrepro.cli.stage import ARGUMENTS, STAGES
 
 ROOT = Path(__file__).parents[2]
 WORDS = [

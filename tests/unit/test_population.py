@@ -31,7 +31,7 @@ from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.planning.jobs import Scenario, TrialBlock
 from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
 from fedrepro.stages.common import TrialData

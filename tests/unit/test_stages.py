@@ -1,4 +1,4 @@
-"""Stages by themselves, without Snakemake: `fedrepro stage NAME …` on the digits."""
+"""Stages by themselves, without Snakemake: `fedrepro job` on the digits."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jobs
 import numpy as np
 import pytest
 import torch
 from killed import killed_after
 
-from fedrepro.cli.main import main
 from fedrepro.core.artifacts import load_state, read_models, read_provenance, read_table, save_state
 from fedrepro.core.provenance import origin
-from fedrepro.core.registry import parse_token
 from fedrepro.data.prepared import load_prepared
 from fedrepro.stages import federate, rounds_job
 from fedrepro.stages.common import examples_of
@@ -28,7 +27,7 @@ SCENARIO = [
 
 
 def stage(*words: object) -> int:
-    return main(["stage", *map(str, words)])
+    return jobs.stage(*words)
 
 
 @pytest.fixture(scope="module")
@@ -365,12 +364,6 @@ def test_debug_shows_the_traceback(data, tmp_path, capsys):
     assert "fedrepro: " in said
 
 
-def test_a_token_that_is_not_canonical_is_one_sentence(data, tmp_path, capsys):
-    words = ["--partition", "dirichlet+clients~3+alpha~0.5", "--data", data / "data"]
-    assert stage("partition", *words, "--trials", "0", "--out", tmp_path / "p") == 2
-    assert "write 'dirichlet+alpha~0.5+clients~3'" in capsys.readouterr().err
-
-
 def test_an_unknown_scale_is_one_sentence(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = ["--scale", "large", "--exhibit", "pfnm/figure-2a", "--out", tmp_path]
@@ -419,22 +412,6 @@ def test_component_modules_load_no_heavy_package():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
-
-
-def test_specs_of_stage_options_are_what_the_path_says():
-    assert parse_token("training", SCENARIO[-1])["epochs"] == 2
-
-
-def test_names_in_paths_are_listed_with_their_full_tokens(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    assert stage("tokens", "--scale", "paper", "--out", tmp_path / "tokens.csv") == 0
-    lines = (tmp_path / "tokens.csv").read_text().split("\n")
-    assert lines[0] == "kind,name,token"
-    long = next(line for line in lines if line.startswith("methods,pfnm+gamma0~"))
-    name, token = long.split(",")[1:]
-    assert "+id~" in name
-    assert len(name) < len(token)
-    assert name.partition("+id~")[0] in token
 
 
 def test_clients_train_on_inputs_with_the_noise_of_their_partition(data, tmp_path):

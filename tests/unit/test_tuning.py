@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise, product
 
+import jobs
 import numpy as np
 import plain
 import pytest
@@ -13,7 +14,6 @@ from contract import METHODS, ONE_SHOT, call, each, scores_of
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import GlobalModel
-from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import parse_token
@@ -127,10 +127,10 @@ def folder(tmp_path_factory):
     """Digits with 200 validation examples among three clients by two partitions, and models."""
     found = tmp_path_factory.mktemp("tuned")
     data = found / "data"
-    assert main(["stage", "prepare", "--dataset", DATA, "--out", str(data)]) == 0
+    assert jobs.stage("prepare", "--dataset", DATA, "--out", str(data)) == 0
     for name, token in PARTITIONS.items():
         words = ["--partition", token, "--data", str(data), "--trials", "0-1"]
-        assert main(["stage", "partition", *words, "--out", str(found / name)]) == 0
+        assert jobs.stage("partition", *words, "--out", str(found / name)) == 0
     words = [*SCENARIO, "--clients", "0-2", "--out", str(found / "local.parquet")]
     assert compute("train", found, words) == 0
     return found
@@ -146,7 +146,7 @@ SCENARIO = [
 
 def compute(stage, folder, words):
     given = ["--data", folder / "data", "--members", folder / "few", "--trials", "0-1"]
-    return main(["stage", stage, *map(str, [*given, "--timings", folder / "t.parquet", *words])])
+    return jobs.stage(stage, *given, "--timings", folder / "t.parquet", *words)
 
 
 def rows_of(folder, tmp_path, *words):

@@ -18,7 +18,7 @@ from fedrepro.data.table import raw_files
 from fedrepro.drawings import graph_map
 from fedrepro.drawings.graph_map import GraphNumbers
 from fedrepro.drawings.partition_map import PartitionMap, map_of, render
-from fedrepro.planning.paths import Paths, names_of
+from fedrepro.planning.jobs import dataset_folder, named
 
 SUFFIXES = (".svg", ".png")
 
@@ -33,7 +33,7 @@ def draw_partition(
     """
     partition, data = read_token("partition", token), read_token("dataset", dataset)
     files = [(raw or Path("resources") / data.name) / name for name in raw_files(data)]
-    target = _target(out, "--".join(names_of((data, partition))), files)
+    target = _target(out, named([data, partition], [data, partition]), files)
     drawn = partition_map(partition, data, trial, seed, raw)
     write_bytes(target, render(drawn, [target.suffix])[target.suffix])
     return target, asdict(drawn.skew)
@@ -48,7 +48,7 @@ def draw_graph(
     neither svg nor png.
     """
     graph = read_token("graph", token)
-    target = _target(out, f"{names_of([graph])[0]}--{clients}")
+    target = _target(out, f"{named([graph], [graph])}--{clients}")
     drawn = graph_map.map_of(graph, clients, seed, trial)
     write_bytes(target, graph_map.render(drawn, [target.suffix])[target.suffix])
     return target, drawn.numbers
@@ -77,7 +77,7 @@ def partition_map(
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
     """The data set as a run left it, or else prepared in `folder` from its raw files."""
     for scale in ("quick", "paper", "tiny"):
-        path = Path(Paths(scale, 0).dataset(dataset))
+        path = Path(dataset_folder(scale, dataset))
         if raw is None and (path / "dataset.json").exists():
             return load_prepared(path)
     source = raw or Path("resources") / dataset.name

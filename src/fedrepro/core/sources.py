@@ -59,7 +59,7 @@ COMPUTING = {
     "numbers/beliefs.py": "measures beliefs",
     "numbers/measure.py": "measures models",
     "planning/__init__.py": "is loaded with the one below",
-    "planning/paths.py": "names scenarios and trials",
+    "planning/jobs.py": "names scenarios and trials",
 }
 
 

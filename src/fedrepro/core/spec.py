@@ -24,6 +24,7 @@ from fedrepro.core.outside import own_fault
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
 from fedrepro.core.reading import opened_files, within
+from fedrepro.core.sources import digest_of_file
 
 T = TypeVar("T")
 
@@ -53,6 +54,11 @@ class Component:
     def file(self) -> str:
         """The file that it is in; empty if it is in none."""
         return getattr(sys.modules.get(self.fn.__module__), "__file__", None) or ""
+
+    @cached_property
+    def digest(self) -> str:
+        """64 bits of its file, as it is when they are first asked for."""
+        return digest_of_file(self.file)
 
     @cached_property
     def own_params(self) -> dict[str, Param]:
@@ -247,6 +253,24 @@ class Spec:
         reads = self.component.meta.get("reads")
         read = f";{reads(self.values)}" if reads else ""
         return f"{self.name};v{self.component.version};{'+'.join([*pairs, *self._pairs])}{read}"
+
+    @cached_property
+    def entry(self) -> dict[str, Any]:
+        """Write it as exhibits have it: its name, and the parameters that differ from defaults."""
+        params = self.component.params
+        values = {
+            key: list(value) if isinstance(value, tuple) else value
+            for key, value in self.values.items()
+            if params[key].required or value != params[key].default
+        }
+        return {"name": self.name, **values, **({PAIRED: self.paired} if self.paired else {})}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What makes a job run again: its text, its version, its file, and what that reads."""
+        reads = self.component.meta.get("reads")
+        read = f";{reads(self.values)}" if reads else ""
+        return f"{self.token};v{self.component.version};{self.component.digest}{read}"
 
     def expand(self) -> Iterator[Spec]:
         """Every setting of a sweep, in the order written; the spec itself if nothing is swept."""

@@ -16,7 +16,6 @@ import numpy as np
 
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import shorten
 from fedrepro.drawings.canvas import image_of, rules
 from fedrepro.drawings.style import BAR, SHARES
 from fedrepro.graphs.made import weights_of
@@ -86,7 +85,7 @@ def map_of(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
     nodes = "1 node" if clients == 1 else f"{clients} nodes"
     return GraphMap(
         title=f"{nodes}: {meta['title']}",
-        subtitle=f"{shorten(graph.token, TOKEN)}{drawn}",
+        subtitle=f"{graph.token[:TOKEN]}{drawn}",
         weights=weights_of(graph, clients, Rng(seed, trial)),
         places=PLACES[meta.get("layout", "circle")](clients),
     )

@@ -8,29 +8,27 @@ from dataclasses import asdict
 from pathlib import Path
 
 from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json
-from fedrepro.core.tokens import shorten
 from fedrepro.data.membership import read_members
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings import graph_map
 from fedrepro.drawings.partition_map import map_of, render, words
-from fedrepro.planning.paths import names_of
+from fedrepro.planning.jobs import named
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.common import say
 
 TRIAL = 0  # the one that is drawn
-NAME = 120  # letters of a token in the name of a file
 
 
 def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Write `out`/<data set>--<partition>.svg of each, and what they are to `out`/maps.json."""
+    """Draw each to `out`/<data set>-<partition>-<key>.svg, and say what they are in maps.json."""
     entries = []
     block = plan.blocks(TRIAL + 1)[-1]
     for (dataset, partition), keys in plan.partitions(exhibits).items():
-        prepared = load_prepared(plan.paths.dataset(dataset))
-        file = plan.partition_file(dataset, partition, block)
+        prepared = load_prepared(plan.jobs.dataset(dataset))
+        file = plan.jobs.partition(dataset, partition, block)
         held = read_members(file, TRIAL, dataset, partition)
         drawn = map_of(prepared, partition, held, plan.config.seed, TRIAL)
-        name = f"{'--'.join(names_of((dataset, partition)))}.svg"
+        name = f"{named([dataset, partition], [dataset, partition])}.svg"
         write_bytes(out / name, render(drawn, [".svg"])[".svg"])
         entries.append(
             {
@@ -51,11 +49,11 @@ def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
 
 
 def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Write `out`/<graph>--<nodes>.svg of each, and what they are to `out`/graphs.json."""
+    """Write `out`/<graph>-<key>--<nodes>.svg of each, and what they are to `out`/graphs.json."""
     entries = []
     for (graph, clients), keys in plan.graphs(exhibits).items():
         drawn = graph_map.map_of(graph, clients, plan.config.seed, TRIAL)
-        name = f"{shorten(graph.token, NAME)}--{clients}.svg"
+        name = f"{named([graph], [graph])}--{clients}.svg"
         write_bytes(out / name, graph_map.render(drawn, [".svg"])[".svg"])
         entries.append(
             {

@@ -17,7 +17,7 @@ from fedrepro.data.membership import Membership
 from fedrepro.federation.clients import own_starts
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.planning.jobs import LOCAL, TIMINGS, Job, TrialBlock
 from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.training.engine import Trained, train
@@ -30,22 +30,15 @@ from fedrepro.training.terms import with_prior
 SLICE_BYTES = 128 * 2**20
 
 
-def run(
-    scenario: Scenario,
-    data: Path,
-    partition: Path,
-    trials: TrialBlock,
-    clients: TrialBlock,
-    seed: int,
-    device: str,
-    out: Path,
-    timings: Path,
-) -> None:
+def run(job: Job, device: str = "cpu") -> None:
     """Train every client of the block in every trial of the block, as stacked models.
 
     Models are written as they are done, so memory does not grow with the number of clients.
     """
-    prepared = prepared_for(scenario, data, partition)
+    scenario, seed, partition, out = job.scenario, job.seed, Path(job.members), Path(job.out, LOCAL)
+    assert job.trials is not None
+    assert job.clients is not None
+    prepared = prepared_for(scenario, Path(job.data), partition)
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
     settings = settings_of(scenario.training)
     where = device_of(device)
@@ -56,7 +49,7 @@ def run(
         specs=scenario.specs,
         device=where,
         inputs=inputs,
-        path=scenario.folder,
+        path=scenario.token,
         data=prepared.checksum,
     )
     source = stated()
@@ -64,11 +57,11 @@ def run(
     stopped = settings.patience > 0
     with model_writer(out, source, stopped) as writer:
         for together in _groups(
-            {trial: members_of(scenario, partition, trial) for trial in trials}
+            {trial: members_of(scenario, partition, trial) for trial in job.trials}
         ):
             trial, members = next(iter(together.items()))
             examples = TrialData(prepared, members, Rng(seed, trial=trial), where).held
-            for tasks in _slices(together, clients, seed, network):
+            for tasks in _slices(together, job.clients, seed, network):
                 say(f"training {len(tasks)} models, {where}")
                 starts = own_starts(network, settings, [task.rng for task in tasks])
                 terms = with_prior(network, ())
@@ -94,7 +87,7 @@ def run(
         source = at_the_end
         _stamp(out, source, stopped)
     write_table(
-        timings,
+        Path(job.out, TIMINGS),
         {
             "trial": np.array(columns["trial"], np.int64),
             "client": np.array(columns["client"], np.int64),

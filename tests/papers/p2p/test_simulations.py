@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import jobs
 import numpy as np
 import pandas as pd
 import pytest
 from small_exhibits import file_of, small
 
-from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
@@ -95,7 +95,7 @@ def test_on_a_complete_graph_more_nodes_need_fewer_samples():
 def stage(out: Path, method: str, trials: str = "0-1") -> int:
     words = ["--method", method, "--trials", trials, "--seed", "7"]
     files = ["--out", out / "metrics.parquet", "--timings", out / "timings.parquet"]
-    return main(["stage", "simulate", *words, *map(str, files)])
+    return jobs.stage("simulate", *words, *map(str, files))
 
 
 TOKEN = "regression_beliefs+every~2+repeats~3+steps~4"
