@@ -113,7 +113,7 @@ def one(method: str, clients: int, count: int) -> None:
     import torch
 
     from fedrepro.core.registry import components, parse_token
-    from fedrepro.planning.jobs import Scenario, TrialBlock
+    from fedrepro.planning.jobs import Job, Scenario, TrialBlock
     from fedrepro.stages import data, federate, rounds_job
     from fedrepro.stages.progress import Keeper
 
@@ -139,12 +139,11 @@ def one(method: str, clients: int, count: int) -> None:
         data.prepare(dataset, home, home / "data")
         data.partition(home / "data", partition, block, 0, home / "partition.parquet")
         scenario = Scenario(dataset, partition, parse_token("model", "logistic"), training)
-        out = home / "metrics.parquet"
-        where = home / "data", home / "partition.parquet", block, 0, "cpu", 60.0
-        job = rounds_job.RoundsInputs(scenario, spec, *where, out, home / "timings.parquet")
+        specs = {one.kind: one for one in (*scenario.specs, spec)}
+        files = {"data": str(home / "data"), "members": str(home / "partition.parquet")}
         ticks[-1] = time.process_time()
-        federate.run(job, home / "model.pt")
-        rows = pq.read_table(out, partitioning=None).to_pylist()
+        federate.run(Job("federate", str(home), specs, trials=block, **files))
+        rows = pq.read_table(home / "metrics.parquet", partitioning=None).to_pylist()
     accuracy = [row["value"] for row in rows if row["metric"] == "accuracy"][-1]
     # the first round has the start of the job in it
     found = {"seconds": statistics.median(ticks[1:-1]), "accuracy": accuracy}

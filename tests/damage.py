@@ -40,6 +40,7 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 import pandas as pd  # noqa: E402
 
 from fedrepro.cli.documents import recorded_costs  # noqa: E402
+from fedrepro.cli.job import COMPUTING  # noqa: E402
 from fedrepro.core import artifacts  # noqa: E402
 from fedrepro.core.artifacts import load_state, read_models  # noqa: E402
 from fedrepro.core.errors import FedreproError  # noqa: E402
@@ -52,25 +53,20 @@ from fedrepro.numbers.files import FIGURE, read_claims  # noqa: E402
 from fedrepro.numbers.summary import csv_text, read_metrics, summarise  # noqa: E402
 from fedrepro.numbers.times import exhibit_seconds, spent  # noqa: E402
 from fedrepro.planning.config import Config, load_exhibits  # noqa: E402
-from fedrepro.planning.jobs import TrialBlock  # noqa: E402
+from fedrepro.planning.jobs import Job, TrialBlock  # noqa: E402
 from fedrepro.planning.plan import Plan, Run  # noqa: E402
 from fedrepro.record.compare import compare  # noqa: E402
 from fedrepro.record.keep import RECORD, record  # noqa: E402
 from fedrepro.site.pages import paper_page  # noqa: E402
 from fedrepro.site.reading import claims_of, maps_of, read_reports  # noqa: E402
 from fedrepro.stages import (  # noqa: E402
-    aggregate,
     claims,
-    data,
     exhibit,
-    federate,
     maps,
     peer,
     progress,
     rounds_job,
-    train,
 )
-from fedrepro.stages.rounds_job import RoundsInputs  # noqa: E402
 
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
 OUTCOMES = ("found", "nothing", "silent", "trace")
@@ -102,11 +98,11 @@ def make_run() -> Plan:
             pairs = zip(plan.blocks(trials), plan.run_files(run, trials), strict=True)
             for block, path in pairs:
                 if not Path(path).exists():
-                    _compute(plan, run, block, Path(path))
-        exhibit.run(key, plan, Path(plan.paths.exhibit(key, "")))
+                    _compute(plan, run, block)
+        exhibit.run(key, plan, Path(plan.exhibit_file(key, "")))
     for graph in GRAPHS:
         _compute_on(plan, graph)
-    maps.run(plan, KEYS, Path(plan.paths.partition_maps))
+    maps.run(plan, KEYS, Path(plan.maps_folder("partitions")))
     published = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
     claims.run(published, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
     record("tiny")
@@ -114,59 +110,48 @@ def make_run() -> Plan:
     return plan
 
 
-def _compute(plan: Plan, run: Run, trials: TrialBlock, out: Path) -> None:
+def _compute(plan: Plan, run: Run, trials: TrialBlock) -> None:
     """One job of a method, with what it needs and is not there yet."""
-    scenario, seed = run.scenario, plan.config.seed
-    folder = Path(plan.paths.dataset(scenario.dataset))
-    if not folder.exists():
-        data.prepare(scenario.dataset, Path(), folder)
-    members = Path(plan.partition_file(scenario.dataset, scenario.partition, trials))
-    if not members.exists():
-        data.partition(folder, scenario.partition, trials, seed, members)
-    times = out.with_name("timings.parquet")
-    if run.every is not None:
-        with keeping_checkpoints():
-            given = RoundsInputs(
-                scenario, run.method, folder, members, trials, seed, "cpu", 0.0, out, times
-            )
-            federate.run(given, out.with_name("global.pt"))
-        return
-    models = [Path(path) for path in plan.model_files(scenario, trials)]
-    for path, clients in zip(models, plan.client_pieces(scenario), strict=True):
-        if not path.exists():
-            timings = path.with_name("timings.parquet")
-            train.run(scenario, folder, members, trials, clients, seed, "cpu", path, timings)
-    aggregate.run(scenario, run.method, folder, members, models, trials, seed, "cpu", out, times)
+    job = plan.jobs.job(plan.jobs.run(run, trials))
+    for needed in (plan.jobs.job(folder) for folder in job.before):
+        if not Path(needed.out).exists():
+            for first in (plan.jobs.job(folder) for folder in needed.before):
+                if not Path(first.out).exists():
+                    COMPUTING[first.stage][1](first, "cpu")
+            COMPUTING[needed.stage][1](needed, "cpu")
+    with keeping_checkpoints():
+        COMPUTING[job.stage][1](replace(job, evaluate=(), follow=()), "cpu")
 
 
 def _compute_on(plan: Plan, graph: str) -> None:
     """A job of a method among the nodes of a graph, on data that are there."""
     scenario, trials = plan.exhibit(KEYS[0]).points[0].scenario, plan.blocks(2)[0]
-    members = Path(plan.partition_file(scenario.dataset, scenario.partition, trials))
-    out = _among_nodes(graph, "metrics.parquet")
+    specs = {spec.kind: spec for spec in scenario.specs} | {"graph": parse_token("graph", graph)}
+    job = Job(
+        "peer", str(_among_nodes(graph, "")),
+        specs | {"method": parse_token("method", "gossip_sgd+rounds~2")},
+        trials=trials, data=plan.jobs.dataset(scenario.dataset),
+        members=plan.jobs.partition(scenario.dataset, scenario.partition, trials),
+    )  # fmt: skip
     with keeping_checkpoints():
-        given = RoundsInputs(
-            replace(scenario, graph=parse_token("graph", graph)),
-            parse_token("method", "gossip_sgd+rounds~2"),
-            Path(plan.paths.dataset(scenario.dataset)),
-            members, trials, 0, "cpu", 0.0, out, out.with_name("timings.parquet"),
-        )  # fmt: skip
-        peer.run(given, out.with_name("confusion.parquet"), out.with_name("nodes.pt"))
+        peer.run(job)
 
 
 def _among_nodes(graph: str, name: str) -> Path:
-    return Path(f"results/tiny/seed=0/nodes/graph={graph}", name)
+    return Path(f"results/tiny/peer/{graph}", name)
 
 
 @contextlib.contextmanager
 def keeping_checkpoints() -> Iterator[None]:
     """A finished job removes its checkpoints; here they stay."""
     remove = shutil.rmtree
+    os.environ[rounds_job.CHECKPOINT_SECONDS] = "0"
     rounds_job.shutil.rmtree = lambda *args, **more: None
     try:
         yield
     finally:
         rounds_job.shutil.rmtree = remove
+        del os.environ[rounds_job.CHECKPOINT_SECONDS]
 
 
 def _make_raw() -> None:
@@ -197,7 +182,8 @@ def kinds(plan: Plan) -> Iterator[Kind]:
     later = tuple(path.with_name("timings.parquet") for path in elsewhere)
     yield Kind("timings.parquet", times[0], lambda: (exhibit_seconds(times), spent(times)), later)
     trained = local[0].with_name("timings.parquet")
-    yield Kind("timings of training", trained, lambda: exhibit_seconds(times), tuple(times[:2]))
+    both = [trained, *times]
+    yield Kind("timings of training", trained, lambda: exhibit_seconds(both), tuple(times[:2]))
     yield from _state_kinds(plan, one)
     yield from _kinds_among_nodes()
     yield from _report_kinds(plan)
@@ -208,12 +194,12 @@ def kinds(plan: Plan) -> Iterator[Kind]:
 
 
 def _data_kinds(plan: Plan, one) -> Iterator[Kind]:
-    folder = Path(plan.paths.dataset(one.points[0].scenario.dataset))
+    folder = Path(plan.jobs.dataset(one.points[0].scenario.dataset))
     for name in PREPARED_FILES:
         others = tuple(folder / other for other in PREPARED_FILES if other != name)
         yield Kind(name, folder / name, lambda: _everything(folder), others)
     block = plan.blocks(2)[0]
-    pairs = [Path(plan.partition_file(*pair, block)) for pair in plan.partitions(KEYS)]
+    pairs = [Path(plan.jobs.partition(*pair, block)) for pair in plan.partitions(KEYS)]
     path, *others = pairs
     yield Kind(
         "partition.parquet",
@@ -247,7 +233,7 @@ def _kinds_among_nodes() -> Iterator[Kind]:
 
 
 def _report_kinds(plan: Plan) -> Iterator[Kind]:
-    base, other = (plan.paths.exhibit(key, "") for key in KEYS)
+    base, other = (plan.exhibit_file(key, "") for key in KEYS)
     for suffix in FIGURE:
         others = (Path(f"{other}{suffix}"), Path(f"{base}.csv"), Path(f"{base}.choice.csv"))
         path = Path(f"{base}{suffix}")
@@ -268,7 +254,7 @@ def _report_kinds(plan: Plan) -> Iterator[Kind]:
     yield Kind(
         "claims.json", beside, lambda: claims_of(read_claims(table)), (Path(f"{base}.json"),)
     )
-    drawn = Path(plan.paths.partition_maps)
+    drawn = Path(plan.maps_folder("partitions"))
     yield Kind("maps.json", drawn / "maps.json", lambda: maps_of(drawn), (beside,))
 
 
@@ -293,7 +279,7 @@ def _members(found) -> object:
 
 def _models(plan: Plan, one) -> tuple[Path, ...]:
     run = next(run for run in one.runs if run.every is None)
-    return tuple(Path(path) for path in plan.model_files(run.scenario, plan.blocks(2)[0]))
+    return tuple(Path(path) for path in plan.jobs.local(run.scenario, plan.blocks(2)[0]).files)
 
 
 def _trials(found) -> object:

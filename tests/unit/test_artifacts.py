@@ -355,7 +355,7 @@ def test_other_programs_read_tables_and_states(tmp_path):
 
 @pytest.mark.parametrize("kind", ["table", "state"])
 def test_a_file_that_lies_where_another_belongs_is_refused(tmp_path, kind):
-    one, two = (tmp_path / f"seed=0/dataset=digits/trials={i}-{i}/a" for i in (0, 1))
+    one, two = (tmp_path / f"train/digits-trials-{i}/a" for i in (0, 1))
     if kind == "table":
         for path in (one, two):
             write_table(path, {"x": [1]}, "metrics", SOURCE)
@@ -366,7 +366,7 @@ def test_a_file_that_lies_where_another_belongs_is_refused(tmp_path, kind):
         read = load_state
     read(two)
     two.write_bytes(one.read_bytes())
-    with pytest.raises(FedreproError, match=r"it was made as seed=0/dataset=digits/trials=0-0/a"):
+    with pytest.raises(FedreproError, match=r"it was made as train/digits-trials-0/a"):
         read(two)
     # a copy outside of any tree may be called anything
     (tmp_path / "copy").write_bytes(one.read_bytes())

@@ -31,11 +31,10 @@ from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.methods.fedavg import MANY, sample_clients
 from fedrepro.networks.predict import network_of
-from fedrepro.planning.jobs import Scenario, TrialBlock
+from fedrepro.planning.jobs import Job, Scenario, TrialBlock
 from fedrepro.stages import data as data_stage
 from fedrepro.stages import federate, train
 from fedrepro.stages.common import TrialData
-from fedrepro.stages.rounds_job import RoundsInputs
 from fedrepro.training.examples import MadeExamples
 from fedrepro.training.settings import settings_of
 
@@ -286,13 +285,11 @@ def run(folder, dataset, partition, method, model="logistic", training="sgd"):
     scenario = Scenario(
         dataset, partition, parse_token("model", model), parse_token("training", training)
     )
-    given = RoundsInputs(
-        scenario, method, folder / "data", folder / "partition.parquet", TrialBlock(0, 0), 0,
-        "cpu", 60.0, folder / "metrics.parquet", folder / "timings.parquet",
-    )  # fmt: skip
-    federate.run(given, folder / "model.pt")
+    specs = {spec.kind: spec for spec in (*scenario.specs, method)}
+    files = {"data": str(folder / "data"), "members": str(folder / "partition.parquet")}
+    federate.run(Job("federate", str(folder), specs, trials=TrialBlock(0, 0), **files))
     table = pq.read_table(folder / "metrics.parquet", partitioning=None).to_pylist()
-    return load_state(folder / "model.pt")["trials"]["0"], table
+    return load_state(folder / "global.pt")["trials"]["0"], table
 
 
 @pytest.mark.parametrize("name", ["fedavg", "scaffold"])
@@ -343,10 +340,10 @@ def test_local_models_of_clients_that_are_made_are_those_of_clients_that_are_kep
         training = parse_token("training", "sgd+epochs~1")
         scenario = Scenario(dataset, partition, parse_token("model", "logistic"), training)
         files[kept] = folder / "local.parquet"
-        train.run(
-            scenario, folder / "data", folder / "p.parquet", TrialBlock(0, 0), TrialBlock(3, 8),
-            0, "cpu", files[kept], folder / "t.parquet",
-        )  # fmt: skip
+        specs = {spec.kind: spec for spec in scenario.specs}
+        given = {"data": str(folder / "data"), "members": str(folder / "p.parquet")}
+        blocks = {"trials": TrialBlock(0, 0), "clients": TrialBlock(3, 8)}
+        train.run(Job("train", str(folder), specs, **given, **blocks))
     import pyarrow.parquet as pq
 
     tables = [pq.read_table(path, partitioning=None) for path in files.values()]

@@ -13,6 +13,7 @@ import pytest
 import torch
 from killed import killed_after
 
+from fedrepro.cli.main import main
 from fedrepro.core.artifacts import load_state, read_models, read_provenance, read_table, save_state
 from fedrepro.core.provenance import origin
 from fedrepro.data.prepared import load_prepared
@@ -366,8 +367,8 @@ def test_debug_shows_the_traceback(data, tmp_path, capsys):
 
 def test_an_unknown_scale_is_one_sentence(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
-    words = ["--scale", "large", "--exhibit", "pfnm/figure-2a", "--out", tmp_path]
-    assert stage("exhibit", *words) == 2
+    job = {"stage": "exhibit", "exhibit": "pfnm/figure-2a", "scale": "large", "out": str(tmp_path)}
+    assert main(["job", json.dumps(job)]) == 2
     assert "scale 'large' is none of tiny, quick, paper" in capsys.readouterr().err
 
 
@@ -377,15 +378,16 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
         "import sys\n"
         "for name in ('pydantic', 'typer', 'snakemake'): sys.modules[name] = None\n"
         "import json\n"
-        "from fedrepro.cli.main import main\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "import jobs\n"
         "for job in json.loads(sys.argv[1]):\n"
-        "    assert main(['stage', *job]) == 0, job\n"
+        "    assert jobs.stage(*job) == 0, job\n"
     )
     common = [
         *SCENARIO, "--data", data / "data", "--members", data / "p.parquet", "--trials", "0",
         "--timings", tmp_path / "t.parquet",
     ]  # fmt: skip
-    jobs = [
+    made = [
         ["prepare", "--dataset", "digits", "--out", tmp_path / "d"],
         ["partition", "--partition", "pooled", "--data", data / "data", "--trials", "0",
          "--out", tmp_path / "p"],
@@ -397,7 +399,8 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
         ["peer", *common, "--graph", "ring", "--method", "gossip_sgd+rounds~1",
          "--out", tmp_path / "q", "--confusion", tmp_path / "c", "--nodes", tmp_path / "n"],
     ]  # fmt: skip
-    words = [sys.executable, "-c", code, json.dumps([list(map(str, job)) for job in jobs])]
+    texts = json.dumps([list(map(str, job)) for job in made])
+    words = [sys.executable, "-c", code, texts, str(Path(__file__).parent)]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
 

@@ -83,7 +83,7 @@ def test_a_commit_in_mid_run_is_named_by_what_it_computed_and_by_nothing_else(tm
         [".venv/bin/snakemake", "--cores", "2", f"{SMALL}.csv"],
         cwd=folder, env=environment(**env), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
-    trained = "clients=*/timings.parquet"
+    trained = "*-clients-*/timings.parquet"
     wait_until(lambda: len(versions_of(folder, trained)) == 1, process)
     there = {path: path.read_bytes() for path, _ in versions_of(folder, "*.parquet")}
     git(folder, "reset", "-q", "--hard", second)
@@ -103,4 +103,5 @@ def test_a_commit_in_mid_run_is_named_by_what_it_computed_and_by_nothing_else(tm
     about = json.loads((folder / f"{SMALL}.json").read_text())
     assert {one["revision"] for one in about["computed"]} >= {before[1], after[1]}
     assert about["drawn"]["revision"] == after[1]
-    assert planned(folder, f"{SMALL}.csv", **env) == set()
+    # jobs of a changed file, of which some ran before it changed, run again
+    assert planned(folder, f"{SMALL}.csv", **env) <= {"aggregate", "exhibit"}

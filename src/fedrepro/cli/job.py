@@ -11,7 +11,11 @@ import argparse
 import inspect
 import json
 import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +24,90 @@ from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 
 WRITTEN = "job.json"  # in the folder of a job that is done
+FOREVER = 1e7
 
 
 def run_job(argv: Sequence[str]) -> int:
-    """Run a job, or the jobs of a file that are not done yet."""
+    """Run a job, or those of a file that are not done yet."""
     parser = argparse.ArgumentParser(prog="fedrepro job", description=__doc__)
-    parser.add_argument("job", help="json of a job, or a file that holds one, or one a line")
+    parser.add_argument("job", help="json of a job, or a file with one a line")
     parser.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="where to compute")
+    parser.add_argument("--at-once", type=int, default=1, help="jobs of a file that run at once")
+    parser.add_argument("--seconds", type=float, default=FOREVER, help="stop jobs of a file then")
     options = parser.parse_args(argv)
+    if not options.job.lstrip().startswith(("{", "[")):
+        return _run_list(Path(options.job), options)
     # before NumPy and torch are loaded, which read these once
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = str(options.threads)
-    texts = [options.job] if options.job.lstrip().startswith("{") else _lines(Path(options.job))
-    for text in texts:
-        _run(text, options.device, again=len(texts) == 1)
+    _run(options.job, options.device)
     from fedrepro.core.provenance import say_what_it_took
 
     say_what_it_took()
     return 0
 
 
-def _lines(path: Path) -> list[str]:
-    """The jobs of a file. Errors: FedreproError for one that cannot be read."""
+def _run_list(path: Path, options: argparse.Namespace) -> int:
+    """Run the jobs of a file, each in a process behind those that it needs; begun again it goes on.
+
+    Returns 0 if all are done. Errors: FedreproError for a file that cannot be read as jobs.
+    """
     from fedrepro.core.artifacts import require_file
+    from fedrepro.planning.jobs import log_of, read_job
 
     require_file(path)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        jobs = [read_job(json.loads(line), str(path)) for line in lines if line.strip()]
+    except (OSError, ValueError, AttributeError) as error:
         raise FedreproError(f"{path} cannot be read as jobs ({type(error).__name__})") from None
-    return [line for line in text.splitlines() if line.strip()]
+    end, words = time.monotonic() + options.seconds, [f"--threads={options.threads}"]
+    command = [sys.executable, "-P", "-m", "fedrepro", "job", *words, f"--device={options.device}"]
+    left = {job.out: job for job in jobs if not _is_done(job)}
+    waiting = dict(left)
+
+    def one(job: Any) -> int:
+        log = Path(log_of(job.out))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("w", encoding="utf-8") as said:
+            process = subprocess.Popen([*command, job.text], stderr=said)
+            try:
+                return process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.terminate()
+                return process.wait()
+
+    with ThreadPoolExecutor(options.at_once) as pool:
+        running: dict[Any, str] = {}
+        while time.monotonic() < end:
+            for out, job in list(waiting.items()):
+                if len(running) < options.at_once and not left.keys() & {*job.before}:
+                    running[pool.submit(one, waiting.pop(out))] = out
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                out, status = running.pop(future), future.result()
+                print(f"{status or 'done'}: {out}, {log_of(out)}", flush=True)
+                if status == 0:
+                    del left[out]
+    print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are done")
+    return int(bool(left))
 
 
-def _run(text: str, device: str, again: bool) -> None:
-    """Run one job. again: also if it is done."""
+def _is_done(job: Any) -> bool:
+    """Whether its folder says that this very job is done."""
+    path = Path(job.out, WRITTEN)
+    return path.exists() and path.read_text(encoding="utf-8") == _note(job)
+
+
+def _note(job: Any) -> str:
+    """What the folder of a job keeps of it: its json, and the digest of its components."""
+    return json.dumps({**json.loads(job.text), "digest": job.digest}, indent=1) + "\n"
+
+
+def _run(text: str, device: str) -> None:
+    """Run one job."""
     try:
         data = json.loads(text)
     except ValueError as error:
@@ -63,23 +116,28 @@ def _run(text: str, device: str, again: bool) -> None:
         raise FedreproError(f'a job is {{"stage": ...}} with its keys, not {shown(data)}')
     stage = data["stage"]
     if stage in COMPUTING:
-        _compute(data, device, again)
+        _compute(data, device)
         return
     if stage not in DRAWING:
         raise unknown("stage", stage, [*COMPUTING, *DRAWING], "the job")
     function = DRAWING[stage]
     given = {key: value for key, value in data.items() if key != "stage"}
     known = inspect.signature(function).parameters
-    for key in given:
+    for key, value in given.items():
         if key not in known:
             raise unknown("key", key, known, f"the job of stage {stage}")
+        listed = value if isinstance(value, list) else [value]
+        if not isinstance(value, TYPES.get(key, str)) or (
+            key in MANY and not all(isinstance(one, str) for one in listed)
+        ):
+            raise FedreproError(f"the job of stage {stage}: '{key}' cannot be {shown(value)}")
     for key, parameter in known.items():
         if key not in given and parameter.default is parameter.empty:
             raise FedreproError(f"the job of stage {stage}: the key '{key}' is missing")
     function(**given, **({"device": device} if "device" in known else {}))
 
 
-def _compute(data: Mapping[str, Any], device: str, again: bool) -> None:
+def _compute(data: Mapping[str, Any], device: str) -> None:
     from fedrepro.core.artifacts import require_unread, write_text
     from fedrepro.planning.jobs import read_job
 
@@ -89,12 +147,9 @@ def _compute(data: Mapping[str, Any], device: str, again: bool) -> None:
         if key not in job.specs and not getattr(job, key, None):
             raise FedreproError(f"the job of stage {job.stage}: the key '{key}' is missing")
     _require_method(job)
-    written = Path(job.out, WRITTEN)
-    if not again and written.exists() and written.read_text(encoding="utf-8") == f"{job.text}\n":
-        return
     require_unread(job.out, filter(None, (job.raw, job.data, job.public)))
     run(job, device)
-    write_text(written, f"{job.text}\n")
+    write_text(Path(job.out, WRITTEN), _note(job))
 
 
 def _require_method(job: Any) -> None:
@@ -214,8 +269,10 @@ def _maps(
 ) -> None:  # fmt: skip
     from fedrepro.stages import maps
 
-    draw = {"partitions": maps.run, "graphs": maps.run_graphs}[kind]
-    draw(_plan(scale, seed, granularity, exhibits), exhibits, Path(out))
+    draw = {"partitions": maps.run, "graphs": maps.run_graphs}
+    if kind not in draw:
+        raise unknown("kind of maps", kind, draw)
+    draw[kind](_plan(scale, seed, granularity, exhibits), exhibits, Path(out))
 
 
 def _claims(paper: str, exhibits: Sequence[str], reports: str, out: str) -> None:
@@ -241,6 +298,8 @@ def _site(
     site.run(scale, Path(reports), Path(out), exhibits, drawn, [Path(one) for one in graphs])
 
 
+MANY = ("exhibits", "graphs")
+TYPES: dict[str, type] = {"seed": int, "granularity": dict, **dict.fromkeys(MANY, list)}
 DRAWING: dict[str, Callable[..., None]] = {
     "download": _download,
     "exhibit": _exhibit,

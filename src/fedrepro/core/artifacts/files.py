@@ -15,12 +15,13 @@ import numpy as np
 
 from fedrepro.core.artifacts.checksums import checksum_of, checksum_of_file, once
 from fedrepro.core.errors import FedreproError, disk_error, printable
+from fedrepro.core.kinds import STAGES
 
 # Raised whenever files are written in another way. Files of version 1 have no checksums.
 SCHEMA_VERSION = 2
 BEFORE_CHECKSUMS = 1
 CHECKSUM = "checksum"
-TREES = ("seed=", "dataset=")  # how the first of a tree's folders begins
+TREES = frozenset({"prepare", "partition", *STAGES})  # the folders of the stages
 
 
 @contextlib.contextmanager
@@ -158,12 +159,12 @@ def one_line(error: object) -> str:
 
 
 def place_of(path: Path | str) -> str:
-    """Where a file lies in a tree of results: its path from `seed=…` or `dataset=…` on.
+    """Where a file lies in a tree of results: its path from the name of its stage on.
 
     Empty for a file that lies in no such tree.
     """
     parts = Path(path).parts
-    first = next((i for i, part in enumerate(parts) if part.startswith(TREES)), len(parts))
+    first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
     return "/".join(parts[first:])
 
 
