@@ -219,9 +219,7 @@ def test_a_job_per_client_on_a_remote_executor_gives_the_same_numbers(
     assert len(measured) == 3  # matching in two trials, and a method in rounds in one
     for path in measured:
         base = str(path.parent.relative_to(folder)).partition("-trials-")[0]
-        assert (
-            set() < rows_of(path) <= rows_of(finished / f"{base}-trials-0-1/metrics.parquet")
-        )
+        assert set() < rows_of(path) <= rows_of(finished / f"{base}-trials-0-1/metrics.parquet")
     trained = sorted((folder / "results/tiny/train").rglob("local.parquet"))
     (scenario,) = {str(path.relative_to(folder)).partition("-trials-")[0] for path in trained}
     assert len(trained) == 4
