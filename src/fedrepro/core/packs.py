@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-PAPERS = "fedrepro.papers"
+from fedrepro import PAPERS
+
 IN_REPOSITORY = Path("src/fedrepro/papers")
 OWN_EXHIBITS = Path("config/exhibits")
 OWN_PUBLISHED = Path("config/published")

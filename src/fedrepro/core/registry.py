@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
+from fedrepro import DRAWINGS
+from fedrepro import KINDS as KINDS
 from fedrepro.core import outside
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.packs import by_own_name, modules_in, modules_of_papers
@@ -23,17 +25,8 @@ from fedrepro.core.sources import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.tokens import parse, read
 
-KINDS = {
-    "dataset": "fedrepro.components.datasets",
-    "partition": "fedrepro.components.partitions",
-    "model": "fedrepro.components.models",
-    "training": "fedrepro.components.trainings",
-    "graph": "fedrepro.components.graphs",
-    "feature": "fedrepro.components.features",
-    "method": "fedrepro.methods",
-}
 DRAWING = "drawing"  # how an exhibit is shown: no result depends on it, and it has no token
-PACKAGES = {**KINDS, DRAWING: "fedrepro.drawings.exhibits"}
+PACKAGES = {**KINDS, DRAWING: DRAWINGS}
 # the kinds that make a scenario, in the order in which they stand in a path; the graph is there for
 # peer methods alone
 GRAPH = "graph"

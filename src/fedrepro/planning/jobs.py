@@ -178,8 +178,8 @@ def named(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str
 
 def log_of(folder: str) -> str:
     """Name the log of the job of a folder: results/tiny/logs/train/x.log."""
-    scale, stage, name = folder.rsplit("/", 2)
-    return f"{scale}/logs/{stage}/{name}.log"
+    parts = folder.rsplit("/", 2)
+    return f"{parts[0]}/logs/{parts[1]}/{parts[2]}.log" if len(parts) > 2 else f"{folder}.log"
 
 
 def folders_of(text: str) -> list[str]:
