@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.cli.main import main
-from fedrepro.core.registry import SCENARIO, parse_settings
-from fedrepro.core.tuning import parse_tuning
+from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.tokens import parse
+from fedrepro.core.tuning import TUNE
 from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages.rounds_job import CHECKPOINT_SECONDS
 
@@ -71,9 +72,9 @@ def read(key: str, values: list[str]) -> tuple[str, Any]:
         return key, values
     (value,) = values
     if key in (*SCENARIO, "method"):
-        return key, parse_settings(key, value).entry
+        return key, parse(components(key), value, key).entry
     if key == "tune":
-        return key, parse_tuning(value).entry
+        return key, parse({"tune": TUNE}, value, key).entry
     if key in ("trials", "clients"):
         block = TrialBlock.parse(value)
         return key, [block.first, block.last]

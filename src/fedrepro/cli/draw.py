@@ -17,7 +17,7 @@ from fedrepro.data.prepared import Arrays, Prepared, load_prepared, write_prepar
 from fedrepro.data.table import raw_files
 from fedrepro.drawings import maps
 from fedrepro.drawings.maps import PartitionMap, graph_map, render
-from fedrepro.planning.jobs import dataset_folder, named
+from fedrepro.planning.jobs import dataset_folder, shown_name
 
 SUFFIXES = (".svg", ".png")
 
@@ -32,7 +32,7 @@ def draw_partition(
     """
     partition, data = read_token("partition", token), read_token("dataset", dataset)
     files = [(raw or Path("resources") / data.name) / name for name in raw_files(data)]
-    target = _target(out, named([data, partition], [data, partition]), files)
+    target = _target(out, shown_name(data, partition), files)
     drawn = drawn_partition(partition, data, trial, seed, raw)
     write_bytes(target, render(drawn, [target.suffix])[target.suffix])
     return target, asdict(drawn.skew)
@@ -47,7 +47,7 @@ def draw_graph(
     neither svg nor png.
     """
     graph = read_token("graph", token)
-    target = _target(out, f"{named([graph], [graph])}--{clients}")
+    target = _target(out, f"{shown_name(graph)}--{clients}")
     drawn = graph_map(graph, clients, seed, trial)
     write_bytes(target, render(drawn, [target.suffix])[target.suffix])
     return target, drawn.words

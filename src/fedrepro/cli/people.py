@@ -167,7 +167,7 @@ def plan(
     cores: Annotated[
         int, typer.Option(min=1, max=LARGEST, help="cores that will share the work")
     ] = 2,
-    jobs: Annotated[
+    listed: Annotated[
         bool, typer.Option("--jobs", help="print its jobs, one a line, for `fedrepro job FILE`")
     ] = False,
 ) -> None:
@@ -179,7 +179,7 @@ def plan(
     scale, key = parse_target(target, load_config().scale)
     whole = planned(scale)
     leave_out_mistaken(whole)
-    if jobs:
+    if listed:
         wanted = [whole.exhibit(key)] if key else whole.selected
         for text in dict.fromkeys(job.text for one in wanted for job in whole.jobs_of(one)):
             typer.echo(text)

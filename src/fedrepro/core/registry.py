@@ -194,11 +194,6 @@ def parse_token(kind: str, token: str) -> Spec:
     return _single(parse(components(kind), token, kind))
 
 
-def parse_settings(kind: str, token: str) -> Spec:
-    """The same where a token may stand for several settings of any kind, as those of a race do."""
-    return parse(components(kind), token, kind)
-
-
 def read_token(kind: str, token: str) -> Spec:
     """The spec that a person means by a token of this kind, canonical or not."""
     return _single(read(components(kind), token, kind))

@@ -32,6 +32,7 @@ KEY_BYTES = 5  # of the digest in a folder's name
 BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its blocks
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7}(?:-\d{1,7})?):([1-9]\d{0,6})")
+LONGEST = 120  # letters in the name of a picture
 METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
 
@@ -174,6 +175,12 @@ def named(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
     return "-".join([*(spec.name for spec in shown_by), key])
+
+
+def shown_name(*specs: Spec) -> str:
+    """Name a picture of components for people: by their tokens, where these are short."""
+    tokens = "--".join(spec.token for spec in specs)
+    return tokens if len(tokens) <= LONGEST else named(specs, specs)
 
 
 def log_of(folder: str) -> str:
@@ -402,6 +409,7 @@ class Jobs:
     splits: Callable[[Run], tuple[tuple[str, ...], tuple[str, ...]]] = lambda run: ((), ())
     made: dict[str, Callable[[], Job]] = field(default_factory=dict)
     _names: dict[Any, str] = field(default_factory=dict)
+    _locals: dict[str, Local] = field(default_factory=dict)
 
     def job(self, folder: str) -> Job:
         """Find the job of a folder that was named here."""
@@ -435,13 +443,14 @@ class Jobs:
 
     def local(self, scenario: Scenario, trials: TrialBlock) -> Local:
         """Name the local models of a block of trials."""
-        clients, size = scenario.clients, self.clients_per_job
-        each = clients if size == "all" else size
-        local = Local(f"{self.training(scenario)}{TRIALS}{trials}", clients, each)
-        for piece, folder in zip(local.pieces, local.folders, strict=True):
-            if folder not in self.made:
-                self.made[folder] = partial(self._train, scenario, trials, piece, folder)
-        return local
+        folder = f"{self.training(scenario)}{TRIALS}{trials}"
+        if folder not in self._locals:  # many methods read them
+            clients, size = scenario.clients, self.clients_per_job
+            local = Local(folder, clients, clients if size == "all" else size)
+            self._locals[folder] = local
+            for piece, one in zip(local.pieces, local.folders, strict=True):
+                self.made[one] = partial(self._train, scenario, trials, piece, one)
+        return self._locals[folder]
 
     def _train(
         self, scenario: Scenario, trials: TrialBlock, clients: TrialBlock, folder: str

@@ -13,7 +13,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.membership import read_members
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings.maps import GraphMap, PartitionMap, graph_map, partition_map, render
-from fedrepro.planning.jobs import named
+from fedrepro.planning.jobs import shown_name
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.common import say
 
@@ -21,7 +21,7 @@ TRIAL = 0  # the one that is drawn
 
 
 def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Draw each to `out`/<data set>-<partition>-<key>.svg, and say what they are in maps.json."""
+    """Draw each to `out`/<data set>--<partition>.svg, and say what they are in maps.json."""
     entries = []
     block = plan.blocks(TRIAL + 1)[-1]
     for (dataset, partition), keys in plan.partitions(exhibits).items():
@@ -29,7 +29,7 @@ def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
         file = plan.jobs.partition(dataset, partition, block)
         held = read_members(file, TRIAL, dataset, partition)
         drawn = partition_map(prepared, partition, held, plan.config.seed, TRIAL)
-        name = f"{named([dataset, partition], [dataset, partition])}.svg"
+        name = f"{shown_name(dataset, partition)}.svg"
         numbers = {"skew": asdict(drawn.skew), "stand_in": prepared.stand_in}
         entries.append(_written(out / name, drawn, partition, keys) | numbers)
     head = {"kind": "partition-maps", "schema": SCHEMA_VERSION}
@@ -38,11 +38,11 @@ def run(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
 
 
 def run_graphs(plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Write `out`/<graph>-<key>--<nodes>.svg of each, and what they are to `out`/graphs.json."""
+    """Write `out`/<graph>--<nodes>.svg of each, and what they are to `out`/graphs.json."""
     entries = []
     for (graph, clients), keys in plan.graphs(exhibits).items():
         drawn = graph_map(graph, clients, plan.config.seed, TRIAL)
-        name = f"{named([graph], [graph])}--{clients}.svg"
+        name = f"{shown_name(graph)}--{clients}.svg"
         entries.append(
             _written(out / name, drawn, graph, keys) | {"numbers": asdict(drawn.numbers)}
         )
