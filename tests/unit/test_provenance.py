@@ -15,7 +15,8 @@ from test_rooms import imported
 from test_stages import SCENARIO, compute, data, local, rounds, stage, train  # noqa: F401
 
 from fedrepro.core import provenance, sources
-from fedrepro.core.artifacts import load_state, read_json, read_models
+from fedrepro.core.artifacts import load_state, read_json
+from fedrepro.core.local_models import read_models
 from fedrepro.core.packs import packs
 from fedrepro.core.provenance import Loaded, Sources, origin, origins, provenance_of
 from fedrepro.core.registry import KINDS, components
