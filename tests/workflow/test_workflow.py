@@ -29,7 +29,8 @@ import yaml
 from mirror import MIRROR, needs_mirror
 
 from fedrepro.cli import preload, preloaded
-from fedrepro.core.artifacts import read_models, read_table
+from fedrepro.core.artifacts import read_table
+from fedrepro.core.local_models import read_models
 from fedrepro.core.packs import exhibits_of
 from fedrepro.core.registry import components
 from fedrepro.data.prepared import load_prepared

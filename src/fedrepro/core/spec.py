@@ -24,7 +24,6 @@ from fedrepro.core.outside import own_fault
 from fedrepro.core.params import PAIRED, Param, Scalar, Value, read_signature, render
 from fedrepro.core.params import Arg as Arg  # components need no more than this module
 from fedrepro.core.reading import opened_files, within
-from fedrepro.core.sources import digest_of_file
 
 T = TypeVar("T")
 
@@ -35,7 +34,7 @@ class Component:
 
     version: raised whenever results change; of a component in development, a text that changes
     with its file. common: a function whose parameters every component of the kind has beside its
-    own; they are not handed to `fn`.
+    own; they are not handed to `fn`. digest: 64 bits of its file, as it was when this was loaded.
     """
 
     kind: str
@@ -44,6 +43,7 @@ class Component:
     fn: Callable[..., Any]
     meta: Mapping[str, Any] = field(default_factory=dict)
     common: Callable[..., Any] | None = None
+    digest: str = ""
 
     @property
     def outside(self) -> bool:
@@ -54,11 +54,6 @@ class Component:
     def file(self) -> str:
         """The file that it is in; empty if it is in none."""
         return getattr(sys.modules.get(self.fn.__module__), "__file__", None) or ""
-
-    @cached_property
-    def digest(self) -> str:
-        """64 bits of its file, as it is when they are first asked for."""
-        return digest_of_file(self.file)
 
     @cached_property
     def own_params(self) -> dict[str, Param]:
