@@ -109,7 +109,8 @@ def test_documents_says_whether_they_are_in_step(capsys, tmp_path, monkeypatch):
         (["job", '{"stage": "exhibits"}'], "unknown stage 'exhibits'"),
         (["job", '{"stage": "claims", "papers": 1}'], "unknown key 'papers'"),
         (["job", '{"stage": "claims", "paper": "pfnm"}'], "the key 'exhibits' is missing"),
-        (["job", "[1]"], "cannot be read"),
+        (["job", "[1]"], "a job is {"),
+        (["job", "nowhere"], "nowhere cannot be read as jobs"),
         (["job", '{"stage"'], "not valid json"),
     ],
 )  # fmt: skip
@@ -225,7 +226,7 @@ def ended(code: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True)
 
 
-@pytest.mark.parametrize("words", [["list", "methods"], ["job", "--help"]])
+@pytest.mark.parametrize("words", [["list", "methods"], ["plan", "--help"]])
 def test_a_terminal_gets_those_letters_that_it_has(words):
     done = ended(MAIN + "sys.exit(main())", *words)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -235,10 +236,10 @@ def test_a_terminal_gets_those_letters_that_it_has(words):
 
 def test_so_does_the_log_of_a_job():
     """A preloaded process opens the error stream of a job, and not as Python does."""
-    code = MAIN + "sys.stderr = os.fdopen(2, 'w'); main(['job', chr(181)])"
+    code = MAIN + "sys.stderr = os.fdopen(2, 'w'); sys.exit(main(['job', chr(181)]))"
     done = ended(code)
     assert done.returncode == 2
-    assert b"invalid choice: '?'" in done.stderr
+    assert b"? cannot be read as jobs" in done.stderr
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-", "2>&- >&-"])

@@ -23,7 +23,7 @@ from fedrepro.data.download import raw_sources
 from fedrepro.data.membership import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
 from fedrepro.data.table import COLUMNS, read_dataset_table
-from fedrepro.numbers.files import FIGURE, read_claims
+from fedrepro.numbers.files import open_exhibit, open_recorded, read_claims
 from fedrepro.numbers.summary import read_metrics
 from fedrepro.numbers.times import exhibit_seconds, spent
 from fedrepro.planning.config import Config, load_exhibits
@@ -155,9 +155,9 @@ def kinds_of_reports(plan: Plan) -> Iterator[Kind]:
     def judged() -> None:
         claims.run(PUBLISHED, KEYS, Path("reports/tiny"), Path("judged/claims.csv"))
 
-    for suffix in FIGURE:
+    for suffix in open_exhibit(Path("reports/tiny"), KEYS[0], "tiny").suffixes:
         yield Path(f"{base}{suffix}"), recorded, [Path(f"{other}{suffix}"), Path(f"{base}.csv")]
-    for suffix in (*FIGURE, ".run.json"):
+    for suffix in open_recorded(RECORD / "tiny", KEYS[0], "tiny").suffixes:
         yield Path(f"{kept}{suffix}"), recorded_again, [Path(f"{also}{suffix}")]
     yield Path(f"{base}.csv"), judged, [Path(f"{other}.csv")]
     table = Path("reports/tiny/pfnm/claims.csv")

@@ -40,8 +40,9 @@ def run(job: Job, device: str = "cpu") -> None:
     Models are written as they are done, so memory does not grow with the number of clients.
     """
     scenario, seed, partition, out = job.scenario, job.seed, Path(job.members), Path(job.out, LOCAL)
-    assert job.trials is not None
-    assert job.clients is not None
+    trials, clients = job.trials, job.clients
+    assert trials is not None
+    assert clients is not None
     prepared = prepared_for(scenario, Path(job.data), partition)
     network = network_of(scenario.model, prepared.shape, len(prepared.classes))
     settings = settings_of(scenario.training)
@@ -61,11 +62,11 @@ def run(job: Job, device: str = "cpu") -> None:
 
     def models() -> Iterator[pa.Table]:
         for together in _groups(
-            {trial: members_of(scenario, partition, trial) for trial in job.trials}
+            {trial: members_of(scenario, partition, trial) for trial in trials}
         ):
             trial, members = next(iter(together.items()))
             examples = TrialData(prepared, members, Rng(seed, trial=trial), where).held
-            for tasks in _slices(together, job.clients, seed, network):
+            for tasks in _slices(together, clients, seed, network):
                 say(f"training {len(tasks)} models, {where}")
                 starts = own_starts(network, settings, [task.rng for task in tasks])
                 terms = with_prior(network, ())
