@@ -482,6 +482,20 @@ class Jobs:
                 given["public"] = self.dataset(public)
         return Job(run.stage, folder, specs, self.seed, **given)
 
+    def starts(self, run: Run) -> Iterator[tuple[str, Callable[[TrialBlock], object]]]:
+        """Yield how the folders of a run and of what it needs begin, and who names them."""
+        yield f"{self.name(run)}{TRIALS}", partial(self.run, run)
+        if run.scenario is None:
+            return
+        data, partition = run.scenario.dataset, run.scenario.partition
+        base = self._base((data, partition), "partition", [data, partition])
+        yield f"{base}{TRIALS}", partial(self.partition, data, partition)
+        if run.every is None:
+            yield f"{self.training(run.scenario)}{TRIALS}", partial(self.local, run.scenario)
+        for dataset in filter(None, (data, public_data_of(run.method))):
+            folder = dataset_folder(self.scale, dataset)
+            yield folder, lambda _, dataset=dataset: self.dataset(dataset)  # type: ignore[misc]
+
     def _data(self, scenario: Scenario, trials: TrialBlock) -> dict[str, Any]:
         members = self.partition(scenario.dataset, scenario.partition, trials)
         return {"data": self.dataset(scenario.dataset), "members": members}

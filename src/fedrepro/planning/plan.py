@@ -8,7 +8,7 @@ whole block of trials, so more exhibits, methods or trials add files and rename 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 from fedrepro.core.errors import FedreproError, unknown
@@ -270,10 +270,13 @@ class Plan:
 
     def job(self, folder: str) -> Job:
         """Find the job of a folder. Errors: FedreproError for a folder that no exhibit needs."""
-        if folder not in self.jobs.made:  # a process that was given a single job asks for it first
+        if folder not in self.jobs.made:  # a process that was given one job asks for it first
             for exhibit in self.exhibits.values():
-                for job in self.jobs_of(exhibit):
-                    self.jobs.made.setdefault(job.out, partial(_itself, job))
+                for run, trials in exhibit.trials.items():
+                    near = [name for at, name in self.jobs.starts(run) if folder.startswith(at)]
+                    for block in self.blocks_of(run, trials) if near else ():
+                        for name in near:
+                            name(block)
         if folder not in self.jobs.made:
             raise FedreproError(f"no exhibit of scale {self.scale} needs {folder}")
         return self.jobs.job(folder)
@@ -333,7 +336,3 @@ class Plan:
                 found[f"{self.jobs.training(run.scenario)}{pieces}{clients}"] = None
             found[f"{self.jobs.name(run)}{pieces}"] = None
         return list(found)
-
-
-def _itself(job: Job) -> Job:
-    return job
