@@ -18,7 +18,7 @@ BOUNDS = {
 }
 MOST = 1500  # words of a page
 BLOCK = re.compile(r"```.*?```|<!-- counts from here.*?<!-- to here -->", re.DOTALL)
-TARGET = re.compile(r"\]\([^)]*\)")
+TARGET = re.compile(r'\]\([^()"\s]*(?: "[^"]*")?\)|^\[[^]]+\]: .*$', re.MULTILINE)
 REFUSED = re.compile(
     r"\b(beside|told|anew|mend(ed)?|so many|is no(?= [a-z]))\b"
     r"|(?:^|[.:?] )\W*((?:What|Those|The same)\b[^?\n]*)(?!\?)",
@@ -49,7 +49,7 @@ def sentences(page: str) -> list[str]:
 
 
 def counts() -> dict[str, float]:
-    """What stands beside each bound; words as `wc` counts them, lines of tables left out."""
+    """The count of each bound; words as `wc` counts them, lines of tables left out."""
     outside = (line for page in TOGETHER for line in read(page).splitlines())
     every = [len(one.split()) for page in PAGES for one in sentences(read(page))]
     terms = [line for line in read(ROOT / "docs/glossary.md").splitlines() if line.startswith("| ")]
