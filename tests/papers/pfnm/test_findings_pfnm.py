@@ -105,7 +105,7 @@ def grids() -> Iterator[str]:
     one = f"range PFNM, one σ² minus {two}"
     assert asked(f"pfnm/{name}", f"{one} at hidden=50", 2) == [0, 0]
     assert asked(f"pfnm/{name}", f"range hidden_units of {one.removeprefix('range ')}", 2) == [0, 0]
-    for panel, where in zip("abcd", ("homogeneous", "heterogeneous") * 2, strict=True):
+    for panel in "abd":
         rows = recorded(f"s-figure-4{panel}").query("sigma2 <= 1 and metric == 'accuracy'")
         rows = rows[rows["split"] == "train"].sort_values("mean")
         corner = dict(rows.iloc[0][["sigma2", "sigma02", "gamma0"]])
@@ -115,7 +115,6 @@ def grids() -> Iterator[str]:
         yield {
             "a": f"the ranges are {ends[0]} to {ends[1]} and",
             "b": f"and {ends[0]} to {ends[1]}, so on MNIST",
-            "c": f"{ends[0]} to {ends[1]} ({where}), and",
             "d": f"the others range over {apart:.1f} points, from {ends[0]} to {ends[1]} %",
         }[panel]
 
