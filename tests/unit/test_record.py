@@ -195,14 +195,14 @@ def test_a_revision_nobody_can_check_out_is_a_warning(made, monkeypatch, revisio
 
 
 def test_missing_times_are_a_warning(made):
-    next(Path("results").rglob("metrics/**/timings.parquet")).unlink()
+    next(Path("results").rglob("aggregate/*/timings.parquet")).unlink()
     done = record("tiny", [KEY])
     assert "the run time of pfnm/figure-2a is not recorded" in done.warnings[0]
     assert run_of()["seconds"] == {}
 
 
 def test_missing_training_times_are_a_warning(made):
-    next(Path("results").rglob("models/**/timings.parquet")).unlink()
+    next(Path("results").rglob("train/*/timings.parquet")).unlink()
     done = record("tiny", [KEY])
     assert "the training time of pfnm/figure-2a is not recorded" in done.warnings[0]
     assert "train" not in run_of()["seconds"]
