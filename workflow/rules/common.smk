@@ -148,35 +148,32 @@ if workflow.is_main_process:
 # ------------------------------------------------------------------------------ jobs that compute
 
 
-def job_at(scale, folder):
+def job_of(stage, wildcards):
     """The job of a folder, as the plan has it."""
+    folder = f"results/{wildcards.scale}/{stage}/{wildcards.job}"
     try:
-        return plan_of(scale).job(folder)
+        return plan_of(wildcards.scale).job(folder)
     except FedreproError as error:
         raise WorkflowError(str(error)) from None
 
 
-def folder_of(output):
-    """results/<scale>/<stage>/<job>, in which the files of a job lie."""
-    return "/".join(output[0].split("/")[:4])
+# What these return takes wildcards alone: Snakemake does not run a job again for a parameter that
+# is made from its inputs or outputs.
+def text_of(stage):
+    """All that a job of this stage is told, as json."""
+    return lambda wildcards: job_of(stage, wildcards).text
 
 
-def text_of(wildcards, output):
-    """All that a job is told, as json."""
-    return job_at(wildcards.scale, folder_of(output)).text
-
-
-def digest_of(wildcards, output):
+def digest_of(stage):
     """What makes it run again beside its text: files and versions of its components."""
-    return job_at(wildcards.scale, folder_of(output)).digest
+    return lambda wildcards: job_of(stage, wildcards).digest
 
 
 def read_by(stage, name):
     """The file or folder of this name that a job of this stage reads; all those of local models."""
 
     def paths(wildcards):
-        folder = f"results/{wildcards.scale}/{stage}/{wildcards.job}"
-        job = job_at(wildcards.scale, folder)
+        job = job_of(stage, wildcards)
         return job.models if name == "local" else getattr(job, name) or []
 
     return paths
@@ -184,8 +181,7 @@ def read_by(stage, name):
 
 def raw_files(wildcards):
     """The files that a data set is made from; none if it is embedded in a package."""
-    folder = f"results/{wildcards.scale}/prepare/{wildcards.job}"
-    job = job_at(wildcards.scale, folder)
+    job = job_of("prepare", wildcards)
     return [f"{job.raw}/{name}" for name in files_of(job.specs["dataset"])]
 
 
@@ -322,8 +318,7 @@ def read_by_exhibit(name):
             and job.specs["method"].component.meta["kind"] == "one_shot"
         ]
         each = [
-            job.models if name == "local" else [getattr(job, name)]
-            for job in found
+            job.models if name == "local" else [getattr(job, name)] for job in found
         ]
         return list(dict.fromkeys(itertools.chain(*each)))
 

@@ -15,8 +15,8 @@ rule train:
         runtime=growing(240),
         gpu=GPUS,
     params:
-        job=text_of,
-        digest=digest_of,
+        job=text_of("train"),
+        digest=digest_of("train"),
         device=CONFIG.device,
     message:
         "{rule} {wildcards.job}"
@@ -39,6 +39,10 @@ use rule train as aggregate with:
         mem_mb=growing(4000),
         runtime=growing(240),
         gpu=GPUS,
+    params:
+        job=text_of("aggregate"),
+        digest=digest_of("aggregate"),
+        device=CONFIG.device,
 
 
 use rule aggregate as federate with:
@@ -51,6 +55,10 @@ use rule aggregate as federate with:
         model="results/{scale}/federate/{job}/global.pt",
     log:
         "results/{scale}/logs/federate/{job}.log",
+    params:
+        job=text_of("federate"),
+        digest=digest_of("federate"),
+        device=CONFIG.device,
 
 
 use rule aggregate as peer with:
@@ -64,6 +72,10 @@ use rule aggregate as peer with:
         nodes="results/{scale}/peer/{job}/nodes.pt",
     log:
         "results/{scale}/logs/peer/{job}.log",
+    params:
+        job=text_of("peer"),
+        digest=digest_of("peer"),
+        device=CONFIG.device,
 
 
 rule simulate:
@@ -79,8 +91,8 @@ rule simulate:
         mem_mb=growing(2000),
         runtime=growing(60),
     params:
-        job=text_of,
-        digest=digest_of,
+        job=text_of("simulate"),
+        digest=digest_of("simulate"),
     message:
         "{rule} {wildcards.job}"
     shell:

@@ -37,8 +37,8 @@ rule prepare:
         mem_mb=growing(3000),
         runtime=growing(120),
     params:
-        job=text_of,
-        digest=digest_of,
+        job=text_of("prepare"),
+        digest=digest_of("prepare"),
     message:
         "{rule} {wildcards.job}"
     shell:
@@ -58,8 +58,8 @@ rule partition:
         mem_mb=growing(1000),
         runtime=growing(30),
     params:
-        job=text_of,
-        digest=digest_of,
+        job=text_of("partition"),
+        digest=digest_of("partition"),
     message:
         "{rule} {wildcards.job}"
     shell:
