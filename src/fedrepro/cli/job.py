@@ -56,8 +56,8 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_of, read_job
 
-    require_file(path)
     try:
+        require_file(path)
         lines = path.read_text(encoding="utf-8").splitlines()
         jobs = [read_job(json.loads(line), str(path)) for line in lines if line.strip()]
     except (OSError, ValueError, AttributeError) as error:
