@@ -62,9 +62,9 @@ def dense(
     For each batch a generator starts anew and, with its random numbers, goes down
     CE(z̄(x), y) - β mean[1(the student predicts otherwise) KL(softmax z̄(x) || softmax z_w(x))] for
     random labels y; the batch of least loss is kept, and the student learns once from all that are.
-    Source: DENSE, by its formulas. Networks here have no batch normalisation, whose term is left
-    out; the generator is a perceptron whose outputs lie in [0, 1], where inputs have to lie too.
-    The authors make 200 batches and start afresh.
+    Source: DENSE, by its formulas. The term of batch normalisation is left out, and the student
+    keeps the running statistics that it starts with; the generator is a perceptron whose outputs
+    lie in [0, 1], where inputs have to lie too. The authors make 200 batches and start afresh.
     """
     import torch
 
@@ -81,7 +81,8 @@ def dense(
     student = {name: _leaf(value[0], info.device) for name, value in begun.items()}
     learned = _student(network, student)
     ensemble = _mean_logits(network, clients.tensors, info.device)
-    weights, moved = list(student.values()), [torch.zeros_like(value) for value in student.values()]
+    weights = [value for name, value in student.items() if name not in network.buffers]
+    moved = [torch.zeros_like(value) for value in weights]
     pool: list[tuple[torch.Tensor, torch.Tensor]] = []
     gap = loss = 0.0
     for epoch in range(epochs):
@@ -200,7 +201,7 @@ def _mean_logits(network: Network, tensors: Mapping[str, np.ndarray], device: st
 def _on(value: np.ndarray, device: str) -> torch.Tensor:
     import torch
 
-    return torch.from_numpy(np.ascontiguousarray(value)).to(device)
+    return torch.from_numpy(np.require(value, requirements="C")).to(device)
 
 
 def _leaf(value: np.ndarray, device: str) -> torch.Tensor:

@@ -145,6 +145,21 @@ class Network:
         return total
 
     @property
+    def buffers(self) -> tuple[str, ...]:
+        """Tensors that no gradient moves, which only own modules have."""
+        return ()
+
+    @property
+    def counts(self) -> tuple[str, ...]:
+        """Those of them that count something, in whole numbers."""
+        return ()
+
+    @property
+    def norms(self) -> tuple[str, ...]:
+        """Tensors of the layers that they belong to."""
+        return ()
+
+    @property
     def draws(self) -> bool:
         """Whether training draws random numbers (dropout, variational weights)."""
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)

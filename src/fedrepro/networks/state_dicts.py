@@ -2,16 +2,13 @@
 
 What PyTorch lays down is taken as given: a fully connected layer keeps its weight as (out, in), a
 convolution as (channels, channels of the input, height, width), and a module lists its layers in
-the order in which they were made. What a state dict does not say is assumed, ReLU between layers,
-or refused: a weight the other way round, a layer without bias beside others with one, an order that
-shapes and names leave open. Nothing is guessed from a layer that fits both ways.
+the order in which they were made. ReLU between layers is assumed; a weight the other way round, or
+a layer without bias beside others with one, is refused.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -31,7 +28,6 @@ from fedrepro.networks.stored import StateDict, array_of, unwrapped, without_pre
 Shape = tuple[int, ...]
 PARTS = ("weight", "bias")
 MOST_EXAMPLES = 10**12  # of a client and class: sums of them are numbers of 64 bits
-NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True)
@@ -240,8 +236,6 @@ def _ordered(
                 f"{where}: layer '{below.name}' gives {len(below.bias)} numbers and "
                 f"'{above.name}' takes {above.weight.shape[1]}; name the layers in their order"
             )
-    if layers is None:
-        _require_one_order(found, where)
     return found
 
 
@@ -251,50 +245,6 @@ def _follows(above: StoredLayer, below: StoredLayer) -> bool:
     if below.weight.ndim == 4 and above.weight.ndim == 2:
         return inputs % outputs == 0
     return inputs == outputs and bool(below.weight.ndim == above.weight.ndim)
-
-
-def _require_one_order(layers: list[StoredLayer], where: str) -> None:
-    """Refuse an order that shapes leave open, unless the names count the layers in that order."""
-    shapes = [layer.weight.shape for layer in layers]
-    for shape, count in Counter(shapes).items():
-        same = [layer.name for layer in layers if layer.weight.shape == shape]
-        if count > 1 and not _counted(same):
-            raise _open_order(same, where)
-    orders = _orders(layers)
-    next(orders)
-    if any(orders) and not _counted([layer.name for layer in layers]):
-        raise _open_order([layer.name for layer in layers], where)
-
-
-def _open_order(names: Sequence[str], where: str) -> FedreproError:
-    return FedreproError(
-        f"{where}: layers {', '.join(names)} fit in more than one order, and their names do not "
-        "count them; name all layers in their order (layers=…, --layers first,second)"
-    )
-
-
-def _counted(names: Sequence[str]) -> bool:
-    """Whether names differ in growing numbers alone: 0, 2, 4, or hidden1, hidden2."""
-    if len({NUMBER.sub("#", name) for name in names}) > 1:
-        return False
-    numbers = [tuple(map(int, NUMBER.findall(name))) for name in names]
-    return all(earlier < later for earlier, later in pairwise(numbers))
-
-
-def _orders(layers: Sequence[StoredLayer]) -> Iterator[bool]:
-    """Once for every order of different shapes in which the layers fit together."""
-
-    def from_here(last: StoredLayer | None, left: list[StoredLayer]) -> Iterator[bool]:
-        if not left:
-            yield True
-        tried = set()
-        for place, layer in enumerate(left):
-            if layer.weight.shape in tried or (last is not None and not _follows(layer, last)):
-                continue
-            tried.add(layer.weight.shape)
-            yield from from_here(layer, left[:place] + left[place + 1 :])
-
-    return from_here(None, list(layers))
 
 
 # ----------------------------------------------------------------------------- clients and model

@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.api import GlobalModel, LocalModels, Made
+from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.artifacts import require_target
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import read_token
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
-from fedrepro.networks.module_states import form_of
-from fedrepro.own.models import OwnFiles, OwnGround, apart, read_ground
+from fedrepro.own.models import OwnFiles, OwnGround, read_ground
 from fedrepro.own.names import method_named
 from fedrepro.own.state_files import SUFFIXES, write_state
 from fedrepro.stages.aggregate import Prepare, Worked, worked
@@ -47,9 +46,6 @@ def combine(
     needs what only data could tell.
     """
     ground, setting = OwnGround.of(models), _setting(method, values)
-    if setting.component.meta["better_of_one_start"]:
-        names = [f"client {j}" for j in range(models.clients)]
-        ground = replace(ground, apart=apart(models, names, None, ""))
     for doubt in ground.doubts(setting.component):
         warnings.warn(doubt, stacklevel=2)
     return combined(ground, setting, seed)
@@ -85,46 +81,7 @@ def applied(ground: OwnGround, setting: Spec, seed: int, costly: Prepare | None 
                 f"'{setting.token}' makes a model of these clients with numbers that are not "
                 "finite; choose other settings, or another method"
             )
-    return replace(done, made=_as_clients(done.made, ground.models))
-
-
-def _as_clients(made: Made, models: LocalModels) -> Made:
-    """What was made, with what only clients' own networks say.
-
-    A network that is a client's has its width and its whole-numbered buffers; of other networks
-    such a buffer, as a count of steps, is the largest of all clients'.
-    """
-    if made is None:
-        return None
-    if not isinstance(made, GlobalModel):
-        return [_of_clients(model, models) for model in made]
-    return _of_clients(made, models)
-
-
-def _of_clients(made: GlobalModel, models: LocalModels) -> GlobalModel:
-    form = form_of(made.model)
-    whole = form.whole if form else ()
-    if not whole and models.widths is None:
-        return made
-    owners = [_owner(made, i, models) for i in range(made.networks)]
-    tensors = {**made.tensors}
-    for name in whole:
-        own = models.tensors[name]
-        tensors[name] = np.stack([own.max(axis=0) if j is None else own[j] for j in owners])
-    widths = None
-    if models.widths and None not in owners:
-        widths = tuple(models.widths[j] for j in owners if j is not None)
-    return replace(made, tensors=tensors, widths=widths)
-
-
-def _owner(made: GlobalModel, network: int, models: LocalModels) -> int | None:
-    """The client whose network this is, the one in its place before others; None if nobody's."""
-    places = sorted(range(models.clients), key=lambda j: j != network)
-    own, made_of = models.tensors, made.tensors
-    if set(own) != set(made_of):
-        return None
-    same = (j for j in places if all(np.array_equal(made_of[k][network], own[k][j]) for k in own))
-    return next(same, None)
+    return done
 
 
 def prepared_by(ground: OwnGround, method: Spec, seed: int) -> Prepare:

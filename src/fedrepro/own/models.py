@@ -10,16 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedrepro.api import NEEDS, ClientInfo, LocalModels
+from fedrepro.api import NEEDS, ClientInfo, LocalModels, takes
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import MODULE
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.spec import Component, Spec
 from fedrepro.federation.clients import ClientData, Clients
 from fedrepro.networks.module_states import form_of
-from fedrepro.networks.modules import ModuleNetwork
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.starts import ENOUGH, resemblance
 from fedrepro.networks.state_dicts import checked_counts
 from fedrepro.own.data import DataForm, paired, read_counts, read_files, read_inputs
 from fedrepro.own.state_files import read_state
@@ -57,6 +55,10 @@ EQUAL = (
     "note: how many examples each client has is not known, so all weigh the same: --labels, with a "
     "column of their numbers or one for each class, says otherwise; in Python, label_counts"
 )
+OF_ONE_START = (
+    "combines units in their places: what it makes of models that did not train from one start is "
+    "often worse than each of them"
+)
 NOWHERE = "no file here holds that"
 BRIEF = {
     COUNTED: "label counts (--labels or --clients-data)",
@@ -66,8 +68,6 @@ BRIEF = {
     WAYS["start"]: "the common start (--start)",
 }
 VALIDATING = {need for need, way in WAYS.items() if way == VALIDATED}
-# what a method may need that takes networks as they are, and trains or moves none
-PREDICTING = {*COUNTS, *VALIDATING, "client_evaluation"}
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,14 @@ class OwnGround:
 
     training: the procedure of methods that train. sizes: training examples of each client, where
     those of each class are not known. start: tensors (1, *shape) that all models
-    started from. apart: why the models do not count as of one start; nothing if they do. held:
-    what clients hold, if that is known. validation, public: examples at the server; of the latter
-    the inputs alone are looked at.
+    started from. held: what clients hold, if that is known. validation, public: examples at the
+    server; of the latter the inputs alone are looked at.
     """
 
     models: LocalModels
     training: Spec
     sizes: np.ndarray | None = None
     start: Mapping[str, np.ndarray] | None = None
-    apart: str = ""
     held: ClientData | None = None
     validation: Examples | None = None
     public: Examples | None = None
@@ -115,12 +113,7 @@ class OwnGround:
             return "has its clients trained in a way of its own, so it combines other models"
         if models.widths and not meta["any_width"]:
             return f"combines models of one width, and these have {_widths(models.widths)}"
-        if self.buffers and not meta["needs"] <= PREDICTING:
-            return (
-                f"needs more than predictions of trained parameters, and '{self.buffers[0]}' is a "
-                "buffer that training changes or that differs between these clients"
-            )
-        if meta["models"] and models.model.name not in meta["models"]:
+        if not takes(item, models.model):
             return (
                 f"combines {', '.join(sorted(meta['models']))} models, not '{models.model.token}'"
             )
@@ -135,28 +128,14 @@ class OwnGround:
             full = {way: f"{' and '.join(texts)}: {way}" for way, texts in needs.items()}
             phrases = full | BRIEF if brief else full
             return "needs " + "; ".join(phrases[way] for way in full)
-        if meta["one_start"] and self.apart:
-            return f"combines only models that trained from one start, {self.apart}"
         return ""
-
-    @property
-    def buffers(self) -> tuple[str, ...]:
-        """Buffers of an own module that training changes, or that differ between clients."""
-        models = self.models
-        network = network_of(models.model, models.shape, models.classes)
-        return network.buffers if isinstance(network, ModuleNetwork) else ()
 
     def doubts(self, item: Component) -> list[str]:
         """Say what speaks against a method that can be applied."""
         alike = "example_counts" in item.meta["needs"] and self._counts is None
-        apart = item.meta["better_of_one_start"] and self.apart
-        return ([EQUAL] if alike else []) + ([self._places_doubted(item)] if apart else [])
-
-    def _places_doubted(self, item: Component) -> str:
-        return (
-            f"note: '{item.name}' combines units in their places, {self.apart}; what it makes of "
-            "models of different starts is often worse than each of them"
-        )
+        places = item.meta["one_start"] or item.meta["better_of_one_start"]
+        told = f"note: '{item.name}' {OF_ONE_START}"
+        return [EQUAL] * alike + [told] * (places and self.start is None)
 
     @property
     def _counts(self) -> np.ndarray | None:
@@ -230,7 +209,7 @@ class OwnFiles:
     """What a command names. models: a state dict of each client. model, shape, layers: how they are
     read, as of `LocalModels.from_state_dicts`, lists with commas between. labels: counts. data,
     validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide,
-    channels: of `DataForm`. training: a token. one_start: taken as said. in_order: files and rows
+    channels: of `DataForm`. training: a token. in_order: files and rows
     whose names do not say whose they are, are taken in the order of the models.
     """
 
@@ -244,7 +223,6 @@ class OwnFiles:
     public: Path | None = None
     evaluate: Path | None = None
     start: Path | None = None
-    one_start: bool = False
     label: str = "label"
     divide: float = 1.0
     channels: str = ""
@@ -324,7 +302,6 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         training,
         sizes=sizes,
         start=start,
-        apart="" if files.one_start else apart(models, names, start, str(files.start)),
         held=held,
         validation=joined(examples["validation"]) if files.validation else None,
         public=read_inputs(files.public, form) if files.public else None,
@@ -438,31 +415,3 @@ def rows_of(parts: Sequence[Examples]) -> list[np.ndarray]:
 def counted(parts: Sequence[Examples], classes: int) -> np.ndarray:
     """Examples of each file and class, int64 (J, K)."""
     return np.stack([np.bincount(part.targets.numpy(), minlength=classes) for part in parts])
-
-
-def apart(
-    models: LocalModels, names: Sequence[str], start: Mapping[str, np.ndarray] | None, begun: str
-) -> str:
-    """Why models do not count as of one start; nothing if they do, or if nothing could tell.
-
-    names: of the models. start, begun: what they started from and its name, if that is given;
-    else all are compared with the first. See `networks.starts`.
-    """
-    network = network_of(models.model, models.shape, models.classes)
-    each = [{key: value[j] for key, value in models.tensors.items()} for j in range(models.clients)]
-    first, beside = (each[0], names[0]) if start is None else (_only(start), begun)
-    for tensors, name in zip(each, names, strict=True):
-        if tensors is first:
-            continue
-        likeness = resemblance(network, tensors, first)
-        if likeness is not None and likeness < ENOUGH:
-            return (
-                f"and the units of {name} are no more like those of {beside} in their places than "
-                f"chance has it ({likeness:.1f} standard deviations, and at least {ENOUGH:g} are "
-                "asked for): if all trained from one start, say --same-start"
-            )
-    return ""
-
-
-def _only(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: value[0] for name, value in tensors.items()}

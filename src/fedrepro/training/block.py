@@ -68,6 +68,9 @@ class Block:
         # a variational network has the same weights in all pieces of a step
         layers = procedure.network.layers
         self.fresh_pieces = not any(isinstance(layer, Variational) for layer in layers)
+        # what a forward pass has written there stays as it is
+        views = layout.views(self.flat)
+        self.buffers = [views[name] for name in procedure.network.buffers]
         self.memory: dict[str, torch.Tensor] = {}
         self.optimiser: Adam | Sgd
 
@@ -292,10 +295,12 @@ class Block:
         flat, gradient = first(self.flat, count), first(self.total, count)
         if self.summed is not None:
             self.summed[:count] += gradient
-        inner = self.network_size
+        inner, kept = self.network_size, [buffer[:count].clone() for buffer in self.buffers]
         for pull in self.procedure.pulls:
             pull.add(gradient[:, :inner], flat[:, :inner], self.start[:count, :inner])
         self.optimiser.step(flat, gradient)
+        for buffer, value in zip(self.buffers, kept, strict=True):
+            buffer[:count] = value
 
     def finite(self, models: int) -> np.ndarray:
         """Which of the first models have finite weights: bool (models,)."""
