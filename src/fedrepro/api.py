@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.kinds import METHOD_KINDS, MODULE
+from fedrepro.core.kinds import METHOD_KINDS, MODULE, WHICH
 from fedrepro.core.metrics import METRICS, Metric
 from fedrepro.core.names import spec_called
 from fedrepro.core.registry import register, require_several
@@ -189,7 +189,7 @@ class LocalModels:
         state_dicts: Sequence[Mapping[str, Any]],
         *,
         label_counts: np.ndarray | None = None,
-        model: str | None = None,
+        model: str | Sequence[str] | None = None,
         shape: Sequence[int] | None = None,
         layers: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
@@ -197,14 +197,16 @@ class LocalModels:
         """Models that plain PyTorch trained, one state dict per client; `combine` takes them.
 
         label_counts: examples of each client and class, (J, K). model: the architecture, such as
-        resnet20+norm~batch, lenet5 or nets.py:Net; without it, fully connected layers in the order
-        of the state dicts, with ReLU between them. shape: of one example, which other models need.
+        resnet20+norm~batch, lenet5 or nets.py:Net, or that of each client; without it, fully
+        connected layers in the order of the state dicts, with ReLU between them. shape: of one
+        example, which other models need.
         layers: their names in order, where that of the state dicts is another. names: of the
         clients, for sentences. Errors: FedreproError; see `networks.state_dicts`.
         """
         module = import_module(STATE_DICTS)
-        spec = spec_called("model", model) if model else None
-        stacked = module.stack(state_dicts, spec, tuple(shape) if shape else None, layers, names)
+        words = [model] if isinstance(model, str) else list(model or ())
+        specs = [spec_called("model", word) for word in words]
+        stacked = module.stack(state_dicts, specs, tuple(shape) if shape else None, layers, names)
         counts = module.checked_counts(label_counts, len(state_dicts), stacked.classes)
         return LocalModels(
             stacked.model,
@@ -303,7 +305,12 @@ class GlobalModel:
     @property
     def parameters(self) -> int:
         """Numbers of all networks and the gate together."""
-        return _numbers(self.tensors, self.widths) + sum(v.size for v in (self.gate or {}).values())
+        return self.trained()
+
+    def trained(self, buffers: Collection[str] = ()) -> int:
+        """The same without buffers of the network, by name."""
+        tensors = {k: v for k, v in self.tensors.items() if k == WHICH or k not in buffers}
+        return _numbers(tensors, self.widths) + sum(v.size for v in (self.gate or {}).values())
 
     @property
     def networks(self) -> int:
@@ -340,7 +347,11 @@ class GlobalModel:
 def _numbers(
     tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
 ) -> int:
-    """Numbers of all networks, without the units that stand for none."""
+    """Numbers of all networks, without the units or architectures that stand for none."""
+    if WHICH in tensors:
+        counts = tensors[WHICH].sum(axis=0)
+        sizes = ((name, value[0].size) for name, value in tensors.items() if name != WHICH)
+        return sum(int(counts[int(name.partition(".")[0])]) * size for name, size in sizes)
     if widths is None:
         return sum(value.size for value in tensors.values())
     ends = tensors["weight0"].shape[1], tensors[f"weight{len(widths[0])}"].shape[2]
@@ -456,7 +467,8 @@ def method(
     their models, in a phrase; it belongs to the need `client_answers`. one_start: whether it
     combines only models that trained from the same start; "better": others too, and a note is told
     of them. grid: values of its parameters that a comparison may try, BUDGET settings at most.
-    any_width: whether it combines perceptrons of different widths (`LocalModels.widths`). merges:
+    any_width: whether it combines networks of different widths (`LocalModels.widths`), and of
+    different architectures if `models` allow it. merges:
     whether it makes one network of the clients' form from their weights, so that it has rules for
     running statistics (`BatchNorm`); "matched": whose units are in an order of its own. Errors:
     FedreproError for a need that there is not, for answers without that phrase, and for a larger

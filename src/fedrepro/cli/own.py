@@ -72,6 +72,9 @@ def combine(
     start: Annotated[
         Path | None, typer.Option(help="state dict that all clients started from, .pt")
     ] = None,
+    same_start: Annotated[
+        bool, typer.Option("--same-start", help="the models trained from one start")
+    ] = False,
     labels: Annotated[
         Path | None,
         typer.Option(help="examples of each client (row) and class (column), or in all, csv"),
@@ -116,6 +119,7 @@ def combine(
         public=public,
         evaluate=evaluate,
         start=start,
+        one_start=same_start,
         label=label_column,
         divide=divide,
         channels=channels,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels
-from fedrepro.core.kinds import MODULE
+from fedrepro.core.kinds import MIXED, MODULE, WHICH
 
 MODELS = {"cnn", "logistic", "mlp", MODULE}  # of which there are matrices
 UNITS = {"cnn", "mlp", MODULE}  # whose units may change places
@@ -64,6 +64,36 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
         return made
     network = network_of(clients.model, clients.shape, clients.classes)
     return replace(made, tensors={**made.tensors, **mean_buffers(network, clients.tensors, share)})
+
+
+def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
+    """The clients with the form of network that most have, the first of equals, and counts."""
+    if clients.model.name == MIXED:
+        kind = clients.tensors[WHICH].argmax(axis=1)
+        k = int(np.bincount(kind).argmax())
+        spec = clients.model.component.meta["specs"][k]
+        members = np.flatnonzero(kind == k)
+        mark = f"{k}."
+        own = {n.removeprefix(mark): v for n, v in clients.tensors.items() if n.startswith(mark)}
+    elif clients.widths:
+        widths = max(clients.widths, key=clients.widths.count)
+        members = np.flatnonzero([own == widths for own in clients.widths])
+        spec, ends = (
+            clients.model.component.spec({**clients.model.values, "hidden": widths}),
+            ((None, *widths, None)),
+        )
+        own = {
+            name: value[:, : ends[int(name[-1])], : ends[int(name[-1]) + 1]]
+            if name.startswith("weight")
+            else value[:, : ends[int(name[-1]) + 1]]
+            for name, value in clients.tensors.items()
+        }
+    else:
+        return clients, info
+    counts = info.example_counts
+    some = replace(info, example_counts=None if counts is None else counts[members])
+    tensors = {name: value[members] for name, value in own.items()}
+    return replace(clients, model=spec, tensors=tensors, widths=None), some
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, method
+from fedrepro.core.kinds import MIXED
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
-from fedrepro.methods._merging import MODELS
+from fedrepro.methods._merging import MODELS, of_one_form
 from fedrepro.methods.average import average
 from fedrepro.products.exponentials import exponential, root
 
@@ -35,8 +36,9 @@ BETAS, SMALL, MOMENTUM = (0.5, 0.999), 1e-8, 0.9
     "dense",
     kind="one_shot",
     needs={"example_counts"},
-    models=MODELS,
+    models={*MODELS, MIXED},
     label="DENSE",
+    any_width=True,
     version=2,
     grid={"adversarial": (0.5, 1.0), "lr": (0.005, 0.01)},
     metrics={"student_gap": GAP, "made_loss": MADE},
@@ -65,6 +67,7 @@ def dense(
     Source: DENSE, by its formulas. The term of batch normalisation is left out, and the student
     keeps the running statistics that it starts with; the generator is a perceptron whose outputs
     lie in [0, 1], where inputs have to lie too. The authors make 200 batches and start afresh.
+    Of networks of several forms the student has that of most clients.
     """
     import torch
 
@@ -72,15 +75,17 @@ def dense(
     from fedrepro.networks.predict import network_of
     from fedrepro.training.settings import settings_of
 
-    network = network_of(clients.model, clients.shape, clients.classes)
+    of_clients = network_of(clients.model, clients.shape, clients.classes)
+    some, told = of_one_form(clients, info)
+    network = network_of(some.model, clients.shape, clients.classes)
     begun = (
-        dict(average(clients, info, rng=rng).tensors)
+        dict(average(some, told, rng=rng).tensors)
         if start == "average"
         else own_starts(network, settings_of(info.training), [rng])
     )
     student = {name: _leaf(value[0], info.device) for name, value in begun.items()}
     learned = _student(network, student)
-    ensemble = _mean_logits(network, clients.tensors, info.device)
+    ensemble = _mean_logits(of_clients, clients.tensors, info.device)
     weights = [value for name, value in student.items() if name not in network.buffers]
     moved = [torch.zeros_like(value) for value in weights]
     pool: list[tuple[torch.Tensor, torch.Tensor]] = []
@@ -103,7 +108,7 @@ def dense(
         gap = float(np.mean(gaps))
     tensors = {name: value.detach().cpu().numpy()[None] for name, value in student.items()}
     return GlobalModel(
-        clients.model, tensors, diagnostics={"student_gap": max(0.0, gap), "made_loss": loss}
+        some.model, tensors, diagnostics={"student_gap": max(0.0, gap), "made_loss": loss}
     )
 
 

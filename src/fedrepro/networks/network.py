@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import torch
 
 Init = Literal["normal", "fan_in", "glorot"]
-Kind = Literal["dense", "convolutional", "recurrent", "variational", "module"]
+Kind = Literal["dense", "convolutional", "recurrent", "variational", "module", "mixed"]
 
 IMAGE = 3  # axes of what a convolution gives: channels, height, width
 TEXT = 2  # axes of what a recurrent layer is given: letters, inputs

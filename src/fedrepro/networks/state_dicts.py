@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
-from fedrepro.core.kinds import MODULE
+from fedrepro.core.kinds import MIXED, MODULE, WHICH
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Affine, Convolution2d
+from fedrepro.networks.mixed import mixed_spec, mixed_tensors
 from fedrepro.networks.module_states import form_of, stacked_module
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
@@ -66,14 +67,15 @@ class StackedModels:
 
 def stack(
     state_dicts: Sequence[StateDict],
-    model: Spec | None = None,
+    models: Sequence[Spec] = (),
     shape: Shape | None = None,
     layers: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
 ) -> StackedModels:
-    """Read the state dicts of clients that share one architecture.
+    """Read the state dicts of clients.
 
-    model: which network they are; without it, fully connected with ReLU. shape: of one example,
+    models: which network they are, one for all or one of each; without it, fully connected with
+    ReLU. shape: of one example,
     which a model with convolutions needs. layers: their order, where it must be told. names: of
     the state dicts, for sentences. Errors: FedreproError for what is described at the top, and for
     shapes that differ from the model's, or between clients in more than how many hidden units fully
@@ -83,6 +85,9 @@ def stack(
     if not named:
         raise FedreproError("there is no state dict to combine; give one of each client")
     state_dicts = unwrapped(state_dicts)
+    if len(models) > 1:
+        return _mixed(state_dicts, models, shape, named)
+    model = models[0] if models else None
     if model is not None and model.component.meta.get(MODULE):
         if shape is None:
             raise _without_shape(named[0], model)
@@ -111,6 +116,45 @@ def stack(
             tensors[f"bias{place}"] = np.stack([client[place].bias for client in by_client])
     called = tuple(layer.name for layer in first)
     return StackedModels(spec, shape, classes, tensors, called, widths)
+
+
+def _mixed(
+    state_dicts: Sequence[StateDict],
+    models: Sequence[Spec],
+    shape: Shape | None,
+    named: Sequence[str],
+) -> StackedModels:
+    """Read the state dicts of clients with a network each. Errors: as of `stack`."""
+    if len(models) != len(named):
+        raise FedreproError(
+            f"{len(models)} networks are named for {len(named)} models: name one for all, or one "
+            "of each, in the order of the models"
+        )
+    kinds = list(dict.fromkeys(models))
+    read = {
+        kind: stack(
+            [s for s, m in zip(state_dicts, models, strict=True) if m == kind], [kind], shape,
+            names=[n for n, m in zip(named, models, strict=True) if m == kind],
+        )
+        for kind in kinds
+    }  # fmt: skip
+    if len(kinds) == 1:
+        return read[kinds[0]]
+    forms = {(one.shape, one.classes) for one in read.values()}
+    if len(forms) > 1 or any(one.widths for one in read.values()):
+        raise FedreproError(
+            "the networks take and give "
+            + " or ".join(f"{form} to {classes} classes" for form, classes in forms)
+            + ": let all have one shape of examples (--shape) and the same classes"
+        )
+    ((form, classes),) = forms
+    at, each = dict.fromkeys(kinds, 0), []
+    for kind in models:
+        own = {name: value[at[kind]] for name, value in read[kind].tensors.items()}
+        each.append((kinds.index(kind), own))
+        at[kind] += 1
+    spec = mixed_spec([read[kind].model for kind in kinds])
+    return StackedModels(spec, form, classes, mixed_tensors(each), ())
 
 
 def _by_client(
@@ -376,13 +420,22 @@ def unstack(
     """
     import torch
 
+    if model.name == MIXED:
+        specs = model.component.meta["specs"]
+        return [
+            unstack(
+                specs[k],
+                {n.partition(".")[2]: v[[i]] for n, v in tensors.items() if n.startswith(f"{k}.")},
+            )[0]
+            for i, k in enumerate(tensors[WHICH].argmax(axis=1))
+        ]
     form = form_of(model)
     if form is not None:
         return [form.written(tensors, i) for i in range(len(next(iter(tensors.values()))))]
     if model.component.meta.get(MODULE):
         count = len(next(iter(tensors.values())))
         arrays = {key: np.array(value, np.float32) for key, value in tensors.items()}
-        return [{k: torch.from_numpy(v[i]) for k, v in arrays.items()} for i in range(count)]
+        return [{k: torch.from_numpy(v)[i] for k, v in arrays.items()} for i in range(count)]
     places = range(sum(name.startswith("weight") for name in tensors))
     parts = PARTS if "bias0" in tensors else PARTS[:1]
     if set(tensors) != {f"{part}{place}" for part in parts for place in places}:

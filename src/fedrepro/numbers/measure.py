@@ -147,14 +147,9 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
     numbers: list[Number] = [] if units is None else [Number("hidden_units", float(units))]
     return [
         *numbers,
-        Number("parameters", float(trained_numbers(model, network))),
+        Number("parameters", float(model.trained(network.buffers))),
         Number("forward_passes", float(model.networks * passes)),
     ]
-
-
-def trained_numbers(model: GlobalModel, network: Network) -> int:
-    """Parameters of all networks together, without buffers."""
-    return model.parameters - sum(model.tensors[name].size for name in network.buffers)
 
 
 def communication(rounds: int, sent: Traffic) -> list[Number]:

@@ -20,6 +20,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import read_token
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
+from fedrepro.networks.predict import network_of
 from fedrepro.own.models import OwnFiles, OwnGround, read_ground
 from fedrepro.own.names import method_named
 from fedrepro.own.state_files import SUFFIXES, write_state
@@ -88,7 +89,7 @@ def prepared_by(ground: OwnGround, method: Spec, seed: int) -> Prepare:
     """What a method is handed, with what it makes once for several settings."""
     bare = replace(ground.models, label_counts=None, layers=None)
     item = method.component
-    return Prepare(item.meta["prepare"], bare, ground.info(item), Rng(seed, 0))
+    return Prepare(item.meta["prepare"], bare, ground.info(method), Rng(seed, 0))
 
 
 def _setting(method: str | Spec, values: Mapping[str, Any]) -> Spec:
@@ -111,7 +112,9 @@ def run(
     ground, _, notes = read_ground(files)
     made = combined(ground, spec, seed)
     write_state(out, as_state(made, ground.models.classes))
-    return Combined(made, (*notes, *ground.doubts(spec.component), _made(made, out)))
+    network = network_of(made.model, ground.models.shape, ground.models.classes)
+    words = _made(made, made.trained(network.buffers), out)
+    return Combined(made, (*notes, *ground.doubts(spec.component), words))
 
 
 EXPONENT = re.compile(r"(?<=[0-9.])e\+(?=[0-9])")  # 1e+5, as other programs write it
@@ -132,8 +135,7 @@ def _with_settings(method: str, settings: Sequence[str]) -> Spec:
     return spec
 
 
-def _made(made: GlobalModel, out: Path) -> str:
-    numbers = made.parameters
+def _made(made: GlobalModel, numbers: int, out: Path) -> str:
     if made.networks == 1:
         return f"{out}: one network of {numbers:,} parameters, as a state dict"
     return (

@@ -12,15 +12,15 @@ import numpy as np
 
 from fedrepro.api import NEEDS, ClientInfo, LocalModels, takes
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.kinds import MODULE
+from fedrepro.core.kinds import MIXED, MODULE
 from fedrepro.core.registry import components, read_token
 from fedrepro.core.spec import Component, Spec
 from fedrepro.federation.clients import ClientData, Clients
-from fedrepro.networks.module_states import form_of
 from fedrepro.networks.predict import network_of
 from fedrepro.networks.state_dicts import checked_counts
 from fedrepro.own.data import DataForm, paired, read_counts, read_files, read_inputs
 from fedrepro.own.state_files import read_state
+from fedrepro.stages.aggregate import recalibrates
 from fedrepro.stages.common import AT_CLIENTS
 from fedrepro.training.examples import Examples
 from fedrepro.training.settings import settings_of
@@ -75,15 +75,16 @@ class OwnGround:
     """Models of one's own, and what there is beside them.
 
     training: the procedure of methods that train. sizes: training examples of each client, where
-    those of each class are not known. start: tensors (1, *shape) that all models
-    started from. held: what clients hold, if that is known. validation, public: examples at the
-    server; of the latter the inputs alone are looked at.
+    those of each class are not known. start: tensors (1, *shape) that all models started from.
+    one_start: whether somebody says that there is such a one. held: what clients hold, if that is
+    known. validation, public: examples at the server; of the latter the inputs alone are looked at.
     """
 
     models: LocalModels
     training: Spec
     sizes: np.ndarray | None = None
     start: Mapping[str, np.ndarray] | None = None
+    one_start: bool = True
     held: ClientData | None = None
     validation: Examples | None = None
     public: Examples | None = None
@@ -113,6 +114,11 @@ class OwnGround:
             return "has its clients trained in a way of its own, so it combines other models"
         if models.widths and not meta["any_width"]:
             return f"combines models of one width, and these have {_widths(models.widths)}"
+        if models.model.name == MIXED and not meta["any_width"]:
+            return (
+                "combines networks of one architecture, and these are "
+                f"{models.model.component.meta['title']}: take an ensemble, or one that distils"
+            )
         if not takes(item, models.model):
             return (
                 f"combines {', '.join(sorted(meta['models']))} models, not '{models.model.token}'"
@@ -135,7 +141,7 @@ class OwnGround:
         alike = "example_counts" in item.meta["needs"] and self._counts is None
         places = item.meta["one_start"] or item.meta["better_of_one_start"]
         told = f"note: '{item.name}' {OF_ONE_START}"
-        return [EQUAL] * alike + [told] * (places and self.start is None)
+        return [EQUAL] * alike + [told] * (places and not self.one_start)
 
     @property
     def _counts(self) -> np.ndarray | None:
@@ -153,8 +159,9 @@ class OwnGround:
         extras = {"start": self.start, "public_inputs": self.public}
         return extras[need] is not None if need in extras else need in WAYS and self.trained_on
 
-    def info(self, item: Component) -> ClientInfo:
-        """What a method that lacks nothing declared, and nothing else."""
+    def info(self, method: Spec) -> ClientInfo:
+        """What a method that lacks nothing declared, and what its rule of BatchNorm reads."""
+        item, again = method.component, recalibrates(method)
         needs, counts = item.meta["needs"], self._counts
         equal = np.ones(self.models.clients, np.int64)
         pooled, known = (self.held.examples if self.held else None), self.validation
@@ -168,8 +175,10 @@ class OwnGround:
             pooled_labels=_labels(pooled) if "pooled_labels" in needs else None,
             validation_inputs=_inputs(known) if "server_validation" in needs else None,
             validation_labels=_labels(known) if "server_validation" in needs else None,
-            public_inputs=_inputs(self.public) if "public_inputs" in needs else None,
-            clients=self._clients(item) if needs & AT_CLIENTS else None,
+            public_inputs=_inputs(self.public) if again or "public_inputs" in needs else None,
+            clients=self._clients(item)
+            if needs & AT_CLIENTS or (again and self.trained_on)
+            else None,
             start=self.start if "start" in needs else None,
         )
 
@@ -209,7 +218,8 @@ class OwnFiles:
     """What a command names. models: a state dict of each client. model, shape, layers: how they are
     read, as of `LocalModels.from_state_dicts`, lists with commas between. labels: counts. data,
     validation, public: examples, see `OwnGround`. evaluate: those to measure on. label, divide,
-    channels: of `DataForm`. training: a token. in_order: files and rows
+    channels: of `DataForm`. training: a token. one_start: whether
+    all trained from one. in_order: files and rows
     whose names do not say whose they are, are taken in the order of the models.
     """
 
@@ -224,6 +234,7 @@ class OwnFiles:
     evaluate: Path | None = None
     start: Path | None = None
     label: str = "label"
+    one_start: bool = False
     divide: float = 1.0
     channels: str = ""
     training: str = "adam"
@@ -257,7 +268,7 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
     beyond = [files.start] if files.start else []
     read = LocalModels.from_state_dicts(
         [read_state(path) for path in (*files.models, *beyond)],
-        model=files.model,
+        model=files.model.split(",") if files.model else None,
         shape=numbers_of(files.shape),
         layers=files.layers.split(",") if files.layers else None,
         names=[*names, *map(str, beyond)],
@@ -302,6 +313,7 @@ def read_ground(files: OwnFiles) -> tuple[OwnGround, Examples | None, tuple[str,
         training,
         sizes=sizes,
         start=start,
+        one_start=files.one_start or start is not None,
         held=held,
         validation=joined(examples["validation"]) if files.validation else None,
         public=read_inputs(files.public, form) if files.public else None,
@@ -346,13 +358,7 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
     )
     if not models.model.component.meta.get(MODULE):
         return f"{read}; layers in order: {', '.join(models.layers or ())}", ASSUMED
-    form = form_of(models.model)
-    if form is None or not form.varying:
-        return (read,)
-    return read, (
-        f"buffers differ between clients ({', '.join(form.varying)}): methods treat them as they "
-        "treat weights, and of whole numbers the largest is taken"
-    )
+    return (read,)
 
 
 def numbers_of(shape: str | None) -> tuple[int, ...] | None:

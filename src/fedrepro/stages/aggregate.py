@@ -292,7 +292,10 @@ def ruled(made: Made, setting: Spec, local: LocalModels, info: ClientInfo) -> Ma
         inputs = torch_of(server).to(info.device)
         new = pooled([running_statistics(network, tensors, Examples(inputs, inputs))])
     else:
-        raise FedreproError(f"{who} has no data to measure running statistics on: give some")
+        raise FedreproError(
+            f"{who} has no data to measure running statistics on: give those of clients, or inputs "
+            "of the server (--clients-data or --public)"
+        )
     return replace(made, tensors={**made.tensors, **new})
 
 

@@ -177,7 +177,7 @@ def average(
     procedure = Procedure(network, settings, terms)
     work = _Work(procedure, examples, tasks, Given(start, private or {}), None, False, block, path)
     total = {name: np.zeros((1, *shape), work.dtype) for name, shape in network.shapes.items()}
-    most = {name: total[name][0] for name in network.counts}
+    most = {name: total[name] for name in network.counts}
     summed = {name: value for name, value in total.items() if name not in most}
     for part in work.parts():
         whole = work.finite[part.chosen]
