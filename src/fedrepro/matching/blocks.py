@@ -23,7 +23,7 @@ from fedrepro.networks.network import IMAGE
 from fedrepro.networks.predict import network_of
 
 if TYPE_CHECKING:
-    from fedrepro.matching.permuting import Units
+    from fedrepro.matching.permuting import UnitSets
     from fedrepro.matching.traced import Traced
 
 
@@ -53,7 +53,7 @@ class Blocks:
         return list(zip(*arrays, strict=True))
 
     @property
-    def units(self) -> Units:
+    def units(self) -> UnitSets:
         """A chain of layers."""
         from fedrepro.matching.permuting import CHAIN
 

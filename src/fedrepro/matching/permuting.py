@@ -15,7 +15,7 @@ from fedrepro.matching.rewards import Array, Ints
 LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
-class Units(Protocol):
+class UnitSets(Protocol):
     """Which arrays of a network list the units of each of its layers, or sets of units."""
 
     @property
@@ -61,7 +61,7 @@ class Layered:
         return permuted(network, layer, order)
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """See `Units`."""
+        """See `UnitSets`."""
         blocks = list(network)
         way_in, bias, way_out = 2 * layer, 2 * layer + 1, 2 * layer + 2
         blocks[way_in] = (incoming(blocks[way_in]) @ matrix).reshape(blocks[way_in].shape)
@@ -78,7 +78,7 @@ CHAIN = Layered()
 
 
 def in_step(
-    networks: Sequence[UnitArrays], sweeps: int, rng: np.random.Generator, units: Units = CHAIN
+    networks: Sequence[UnitArrays], sweeps: int, rng: np.random.Generator, units: UnitSets = CHAIN
 ) -> list[UnitArrays]:
     """The networks, each with its units in the order that fits the mean of the others best.
 
@@ -105,7 +105,7 @@ def in_step(
 
 
 def fitted(
-    network: UnitArrays, model: UnitArrays, rng: np.random.Generator, units: Units = CHAIN
+    network: UnitArrays, model: UnitArrays, rng: np.random.Generator, units: UnitSets = CHAIN
 ) -> UnitArrays:
     """The network with its units in the order in which its weights agree most with the model's.
 

@@ -18,7 +18,7 @@ import numpy as np
 from fedrepro.core.artifacts import one_line
 from fedrepro.core.errors import FedreproError
 from fedrepro.matching.networks import UnitArrays
-from fedrepro.matching.permuting import Units
+from fedrepro.matching.permuting import UnitSets
 from fedrepro.matching.rewards import Array, Ints
 from fedrepro.matching.transport import barycentre
 from fedrepro.networks.modules import ModuleNetwork
@@ -95,7 +95,7 @@ class Traced:
         return {at for at, name in enumerate(self.names) if name in held}
 
     @property
-    def units(self) -> Units:
+    def units(self) -> UnitSets:
         """Itself."""
         return self
 

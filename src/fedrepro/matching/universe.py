@@ -13,7 +13,7 @@ import numpy as np
 
 from fedrepro.matching.assign import best_columns
 from fedrepro.matching.networks import UnitArrays
-from fedrepro.matching.permuting import CHAIN, Units
+from fedrepro.matching.permuting import CHAIN, UnitSets
 from fedrepro.matching.rewards import Array, Ints
 
 Plan = list[Array]  # P of each hidden layer of one network
@@ -21,7 +21,7 @@ ENDS = np.linspace(0.0, 1.0, 5)  # of a line search: on a line the agreement is 
 
 
 def in_common_order(
-    networks: Sequence[UnitArrays], steps: int, gain: float, units: Units = CHAIN
+    networks: Sequence[UnitArrays], steps: int, gain: float, units: UnitSets = CHAIN
 ) -> list[UnitArrays]:
     """The networks, each with its units in the common order.
 
@@ -48,7 +48,9 @@ def in_common_order(
     return [ordered(w, _ended(p), units) for w, p in zip(networks, plans, strict=True)]
 
 
-def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Units = CHAIN) -> float:
+def agreement(
+    networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets = CHAIN
+) -> float:
     """sum_{p<q} <P_p w_p, P_q w_q> over all weights and biases."""
     common = [carried(network, plan, units) for network, plan in zip(networks, plans, strict=True)]
     total = 0.0
@@ -60,7 +62,7 @@ def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Unit
     return total
 
 
-def carried(network: UnitArrays, plan: Plan, units: Units = CHAIN) -> UnitArrays:
+def carried(network: UnitArrays, plan: Plan, units: UnitSets = CHAIN) -> UnitArrays:
     """The network over the common units: sums of its own by its plan."""
     for layer, matrix in enumerate(plan):
         network = units.times(network, layer, matrix)
@@ -68,7 +70,7 @@ def carried(network: UnitArrays, plan: Plan, units: Units = CHAIN) -> UnitArrays
 
 
 def gradient(
-    networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: Units = CHAIN
+    networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: UnitSets = CHAIN
 ) -> Plan:
     """The gradient of the agreement by the plan of network p: (L, L) of each layer."""
     others = [
@@ -86,7 +88,7 @@ def gradient(
     return slopes
 
 
-def ordered(network: UnitArrays, orders: Sequence[Ints], units: Units = CHAIN) -> UnitArrays:
+def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets = CHAIN) -> UnitArrays:
     """The network with the units of each hidden layer in this order."""
     for layer, order in enumerate(orders):
         network = units.permuted(network, layer, order)
@@ -94,7 +96,7 @@ def ordered(network: UnitArrays, orders: Sequence[Ints], units: Units = CHAIN) -
 
 
 def _along(
-    networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan], units: Units
+    networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan], units: UnitSets
 ) -> tuple[list[Plan], float]:
     """The best plans between two, and their agreement."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,15 @@ import numpy as np
 
 from fedrepro.api import GlobalModel, LocalModels
 from fedrepro.core.artifacts import require_target
+from fedrepro.core.called import method_called
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import read_token
+from fedrepro.core.registry import components, read_token
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
 from fedrepro.networks.predict import network_of
 from fedrepro.own.models import OwnFiles, OwnGround, read_ground
-from fedrepro.own.names import method_named
 from fedrepro.own.state_files import SUFFIXES, write_state
+from fedrepro.planning.config import load_exhibits
 from fedrepro.stages.aggregate import Prepare, Worked, worked
 from fedrepro.stages.chosen import as_state
 
@@ -95,6 +96,36 @@ def prepared_by(ground: OwnGround, method: Spec, seed: int) -> Prepare:
 def _setting(method: str | Spec, values: Mapping[str, Any]) -> Spec:
     spec = read_token("method", method_named(method)) if isinstance(method, str) else method
     return spec.component.spec({**spec.values, **values}).single()
+
+
+def method_named(words: str) -> str:
+    """The token of a one-shot method that a leaderboard or its label calls so, such as RegMean++.
+
+    A token stays as it is, and so does what is no method's name.
+    """
+    name, plus, rest = words.partition("+")
+    known = {k: item for k, item in components("method").items() if item.meta["kind"] == "one_shot"}
+    if name in known:
+        return words
+    labels = {str(e["label"]).lower(): e["name"] for e in _of_boards() if e["name"] in known}
+    for called, further in ((words, ""), (name, plus + rest)):
+        if board := labels.get(called.lower()):
+            return f"{board}{further}"
+        if found := method_called(called, known):
+            return f"{found.token}{further}"
+    return words
+
+
+def _of_boards() -> Iterator[Mapping[str, Any]]:
+    """All entries of leaderboards that have a name and a label."""
+    boards = (file for file in load_exhibits().values() if file.boards)
+    nodes: list[Any] = [[board.defaults, board.also, board.exhibits] for board in boards]
+    while nodes:
+        node = nodes.pop(0)
+        if isinstance(node, dict) and isinstance(node.get("name"), str) and "label" in node:
+            yield node
+        inner = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        nodes += inner
 
 
 # --------------------------------------------------------------------------------------- in files
