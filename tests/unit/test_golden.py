@@ -94,7 +94,7 @@ def of_model(item):
 
         torch.manual_seed(0)
         made = item.fn((3, 8, 8), 3, **item.spec().values)
-        return [value.numpy() for value in made.state_dict().values()]
+        return [np.concatenate([v.numpy().ravel() for v in made.state_dict().values()])]
     network = item.fn((8, 8) if item.name == "cnn" else (5,), 3, **item.spec().values)
     return [*network.initial(Rng(0), 0.1, 0.1).values()]
 

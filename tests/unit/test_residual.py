@@ -563,6 +563,15 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
         outside.name_files(())
 
 
+def test_a_method_is_checked_with_a_network_that_is_named(nets, capsys):
+    assert main(["check-method", "average", "--model", "nets.py:Net"]) == 0
+    said = capsys.readouterr().out
+    assert "passes all" in said
+    assert "averages running statistics with the" in " ".join(said.split())
+    assert main(["check-method", "pfnm", "--model", "resnet8"]) == 2
+    assert "combines mlp, not 'resnet8'" in capsys.readouterr().err
+
+
 def test_networks_of_different_architectures_are_taken_as_they_are_or_distilled(nets, capsys):
     rng = np.random.default_rng(0)
     x, y = rng.random((30, 1, 8, 8)).astype(np.float32), np.arange(30) % 3

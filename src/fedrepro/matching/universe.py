@@ -52,7 +52,8 @@ def agreement(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets = CHAIN
 ) -> float:
     """sum_{p<q} <P_p w_p, P_q w_q> over all weights and biases."""
-    common = [carried(network, plan, units) for network, plan in zip(networks, plans, strict=True)]
+    pairs = zip(networks, plans, strict=True)
+    common = [carried(network, plan, units) for network, plan in pairs]
     total = 0.0
     for place, blocks in enumerate(zip(*common, strict=True)):
         if place in units.uncounted:
