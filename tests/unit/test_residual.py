@@ -421,6 +421,10 @@ def test_rounds_have_the_rules(given, rule):
     models = judge.models(state)
     assert len(models) == (CLIENTS if rule == "local" else 1)
     if rule == "local":
+        sent = clients.network.shapes.items() - {
+            k: s for k, s in clients.network.shapes.items() if k in clients.network.norms
+        }.items()  # fmt: skip
+        assert report.traffic.bytes_up == 2 * 4 * sum(int(np.prod(s)) for _, s in sent)
         assert set(state["kept"]) <= {"0", "1", "2"}
         own = [model.tensors["norm.running_var"][0] for model in models]
         drawn = [int(j) for j in state["kept"]]

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
 
 FIXED = 0  # the inputs and the classes, whose order is given
-ADDED = {"add", "add_", "iadd", "sub", "mul", "mul_", "imul"}
+ADDED = {"add", "add_", "iadd", "sub", "mul", "mul_", "imul", "div", "truediv"}
 KEPT = {
     "relu", "relu_", "relu6", "gelu", "silu", "elu", "leaky_relu", "tanh", "sigmoid", "hardtanh",
     "hardswish", "dropout", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "contiguous",
@@ -267,7 +267,7 @@ class _Walk:
             for value in known:
                 self.join(value.unit, FIXED)
             return
-        meta = node.meta.get("tensor_meta")
+        meta: Any = node.meta.get("tensor_meta")
         if node.op == "placeholder" or (node.op == "get_attr" and math.prod(meta.shape) > 1):
             self.given[node] = _Given(FIXED)
         elif node.op == "get_attr" or not hasattr(meta, "shape"):
@@ -288,13 +288,22 @@ class _Walk:
             return _Given(FIXED)
         shape, before = node.meta["tensor_meta"].shape, self._before(node)
         if called in ADDED and len({value.places for value in known}) == 1:
-            unit = known[0].unit
-            for value in known[1:]:
-                unit = self.join(unit, value.unit)
-            return _Given(unit, known[0].places)
+            # what is laid over all units, as a map of one channel, has units of its own
+            wide = [
+                self.given[arg]
+                for arg in node.all_input_nodes
+                if (meta := arg.meta.get("tensor_meta")) and tuple(meta.shape[1:2]) == shape[1:2]
+            ]
+            units = [value.unit for value in wide if value] or [FIXED]
+            for unit in units[1:]:
+                self.join(units[0], unit)
+            return _Given(units[0], known[0].places)
         if called in FLATTENED and len(shape) == 2 and shape[0] == before[0]:
             return _Given(known[0].unit, known[0].places * math.prod(before[2:]))
-        if called in KEPT and len(known) == 1 and shape[:2] == before[:2]:
+        over = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
+        axes = over if isinstance(over, tuple | list) else (over,)
+        mixes = called == "mean" and bool({None, 1, 1 - len(before)} & set(axes))
+        if called in KEPT and len(known) == 1 and shape[:2] == before[:2] and not mixes:
             return known[0]
         raise self.stop(f"the call of {called}", "does not keep units apart as they are")
 
@@ -326,9 +335,9 @@ class _Walk:
         rows = isinstance(part, nn.LayerNorm) and len(before) == 2
         norms = nn.modules.batchnorm._BatchNorm | nn.modules.instancenorm._InstanceNorm
         if isinstance(part, norms) or channels or rows:
-            for own in ("weight", "bias", "running_mean", "running_var"):
-                value = getattr(part, own, None)
-                self._note(given.unit, value, 0, given.places, not own.startswith("running"))
+            for called in ("weight", "bias", "running_mean", "running_var"):
+                value = getattr(part, called, None)
+                self._note(given.unit, value, 0, given.places, not called.startswith("running"))
             return given
         if isinstance(part, nn.GroupNorm):
             raise self.stop(layer, f"has {part.num_groups} groups, which channels cannot leave")

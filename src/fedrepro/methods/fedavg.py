@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from fedrepro.api import BatchNorm, ClientInfo, GlobalModel, Report, State, method
+from fedrepro.api import BatchNorm, ClientInfo, GlobalModel, Report, State, Traffic, method
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Arg
 
@@ -118,9 +119,17 @@ class FedAvg:
     ) -> tuple[State, Report]:
         """Clients are drawn, train and are averaged; the server takes its step."""
         lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
-        exchanges = 1 + (self.batchnorm == "recalibrate")
         after = self.apply(state, clients, info, rng, lr, steps)
-        return after or state, Report(exchanges=exchanges)
+        traffic = None
+        if self.batchnorm == "local":  # layers of BatchNorm are not sent
+            sent = clients.ledger.traffic
+            own = FLOAT_BYTES * sum(value.size for value in self._norms(state, clients).values())
+            up, down = (own * messages for messages in (sent.messages_up, sent.messages_down))
+            traffic = Traffic(
+                sent.messages_up, sent.messages_down, sent.bytes_up - up, sent.bytes_down - down
+            )
+        exchanges = 1 + (self.batchnorm == "recalibrate")
+        return after or state, Report(traffic=traffic, exchanges=exchanges)
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
         """The global network; where layers stay at clients, that of each of them."""

@@ -104,12 +104,12 @@ class Procedure:
     def require_pieces(self) -> None:
         """An error if a term cannot be computed piece by piece where that is asked for."""
         if self.settings.batch_size is None:
-            for term in (*self.losses, *self.perturbations):
-                if perturbs(term) or not term.additive:  # type: ignore[union-attr]
-                    raise FedreproError(
-                        f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
-                        "it cannot be computed in pieces of all examples; give a batch_size"
-                    )
+            whole = [term for term in self.losses if not term.additive]
+            for term in (*whole, *self.perturbations):
+                raise FedreproError(
+                    f"the loss term {type(term).__name__} looks at a minibatch as a whole, so "
+                    "it cannot be computed in pieces of all examples; give a batch_size"
+                )
 
 
 @dataclass(frozen=True)

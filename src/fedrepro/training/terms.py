@@ -98,7 +98,7 @@ class Ascent:
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """(A, size)."""
-        lengths = gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
+        lengths: torch.Tensor = gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
         return gradient * (self.radius / lengths)
 
 
