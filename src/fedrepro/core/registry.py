@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -207,6 +208,8 @@ def _load(file: str) -> None:
         for kind in KINDS:
             components(kind)
         before = {kind: set(by_name) for kind, by_name in _found.items()}
+        if outside.OF_CLASS.search(file) or _has_torch(file):
+            importlib.import_module("torch")  # which reads the sources of who imports it
         with opened_files() as opened:
             made = outside.load_file(file)
         asked = [name for name, item in _found["model"].items() if made and item.fn is made]
@@ -266,6 +269,15 @@ def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
 
     model.__doc__, model.__module__ = inspect.getdoc(made), module
     return model
+
+
+def _has_torch(file: str) -> bool:
+    """Whether a file imports torch. One that is missing or no text is told of when it is loaded."""
+    try:
+        with open(file, encoding="utf-8") as text:
+            return re.search(r"^(import|from) torch\b", text.read(), re.MULTILINE) is not None
+    except (OSError, ValueError):
+        return False
 
 
 def parse_token(kind: str, token: str) -> Spec:

@@ -280,7 +280,7 @@ class _Walk:
 
     def _before(self, node: torch.fx.Node) -> tuple[int, ...]:
         """The shape of the first tensor that a call is given."""
-        metas = (arg.meta.get("tensor_meta") for arg in node.all_input_nodes)
+        metas: list[Any] = [arg.meta.get("tensor_meta") for arg in node.all_input_nodes]
         return next(tuple(meta.shape) for meta in metas if hasattr(meta, "shape"))
 
     def _function(self, called: str, node: torch.fx.Node, known: list[_Given]) -> _Given:

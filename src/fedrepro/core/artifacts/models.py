@@ -170,8 +170,8 @@ def _fill(found: Mapping[int, TrialModels], paths: Sequence[Path | str]) -> None
         )
         for i, (trial, client, tensor) in enumerate(places):
             if trial in found:
-                place = found[trial].tensors[tensor][client]
-                place[...] = flat[offsets[i] : offsets[i + 1]].reshape(place.shape)
+                value = found[trial].tensors[tensor]
+                value[client] = flat[offsets[i] : offsets[i + 1]].reshape(value.shape[1:])
                 filled[trial] += 1
     for trial, models in found.items():
         if filled[trial] != len(models.examples) * len(models.tensors):
