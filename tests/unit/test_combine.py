@@ -263,7 +263,7 @@ def test_sizes_are_enough_where_clients_are_weighed_and_without_them_all_weigh_t
         wanted = sum(w * s["0.bias"].numpy() for w, s in zip(weights, trained[0], strict=True))
         np.testing.assert_allclose(made["0.bias"], wanted / weights.sum(), atol=1e-6)
     assert main(["combine", "pfnm", *files, "--labels", "sizes.csv", "--out", "p.pt"]) == 2
-    assert "give --labels, a row per client and a column per class" in capsys.readouterr().err
+    assert "(--labels, a row per client and a column per class" in capsys.readouterr().err
     models = LocalModels.from_state_dicts(trained[0])
     with pytest.warns(UserWarning, match="all weigh the same"):
         fedrepro.combine(models, "average")
@@ -483,8 +483,8 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
     [
         (["downpour_sgd"], "'downpour_sgd' is federated: only one-shot methods"),
         (["local"], "'local' is control"),
-        (["distillation"], "needs the training inputs of all clients in one place"),
-        (["pfnm"], "give --labels, a row per client"),
+        (["distillation"], "needs data of the clients (--clients-data)"),
+        (["pfnm"], "needs label counts (--labels, a row per client"),
         (["pfnm", "--set", "sigma=1"], "did you mean 'sigma2'"),
         (["pfnm", "--set", "sigma2=-1"], "must be above 0"),
         (["pfnm", "--set", "sigma2=1,2"], "lists several values"),

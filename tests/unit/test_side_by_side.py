@@ -245,7 +245,7 @@ def test_methods_of_one_start_say_so_unless_one_is_given_or_said(strangers):
         assert status == 0
         assert (f"note: '{method}' combines units in their places" in out) == told
     start = ["combine", "ties", *strangers, "--out", "b.pt"]
-    assert "needs the weights that all clients started from: give --start" in said_by(start)[2]
+    assert "needs the common start (--start)" in said_by(start)[2]
     assert said_by([*start, "--start", "first.pt"])[0] == 0
 
 

@@ -26,31 +26,24 @@ from fedrepro.training.examples import Examples
 from fedrepro.training.settings import settings_of
 
 DIGITS = re.compile("[0-9]{1,7}")
-# how what a method needs is given; needs that are not here cannot be
-COUNTED = (
-    "give --labels, a row per client and a column per class (all ones if clients have the same), "
-    "or --clients-data; in Python, label_counts"
-)
-OF_CLIENTS = "give --clients-data, a file of each client"
-VALIDATED = "give --validation"
-WAYS = {
-    "example_counts": COUNTED,
-    "label_counts": COUNTED,
-    "pooled_inputs": OF_CLIENTS,
-    "pooled_labels": OF_CLIENTS,
-    "client_training": OF_CLIENTS,
-    "client_evaluation": OF_CLIENTS,
-    "client_inputs": OF_CLIENTS,
-    "client_labels": OF_CLIENTS,
-    "client_answers": OF_CLIENTS,
-    "client_validation": VALIDATED,
-    "client_validation_examples": VALIDATED,
-    "server_validation": VALIDATED,
-    "public_inputs": "give --public",
-    "start": "give --start",
-}
 COUNTS = ("example_counts", "label_counts")
-OF_COUNTS = "the number of training examples of each client and class"
+VALIDATING = ("client_validation", "client_validation_examples", "server_validation")
+OF_CLIENTS = (
+    "pooled_inputs", "pooled_labels", "client_training", "client_evaluation", "client_inputs",
+    "client_labels", "client_answers",
+)  # fmt: skip
+COUNTED = (
+    "label counts (--labels, a row per client and a column per class, or --clients-data; in "
+    "Python label_counts)"
+)
+# what a method needs, and how it is given; needs that are not here cannot be
+WAYS = {
+    **dict.fromkeys(COUNTS, COUNTED),
+    **dict.fromkeys(OF_CLIENTS, "data of the clients (--clients-data)"),
+    **dict.fromkeys(VALIDATING, "validation examples (--validation)"),
+    "public_inputs": "inputs of other data (--public)",
+    "start": "the common start (--start)",
+}
 EQUAL = (
     "note: how many examples each client has is not known, so all weigh the same: --labels, with a "
     "column of their numbers or one for each class, says otherwise; in Python, label_counts"
@@ -59,15 +52,6 @@ OF_ONE_START = (
     "combines units in their places: what it makes of models that did not train from one start is "
     "often worse than each of them"
 )
-NOWHERE = "no file here holds that"
-BRIEF = {
-    COUNTED: "label counts (--labels or --clients-data)",
-    OF_CLIENTS: "data of the clients (--clients-data)",
-    VALIDATED: "validation examples (--validation)",
-    WAYS["public_inputs"]: "inputs of other data (--public)",
-    WAYS["start"]: "the common start (--start)",
-}
-VALIDATING = {need for need, way in WAYS.items() if way == VALIDATED}
 
 
 @dataclass(frozen=True)
@@ -99,11 +83,8 @@ class OwnGround:
         """Whether the clients' training examples are there."""
         return self.held is not None and any(len(rows) for rows in self.held.rows)
 
-    def lacking(self, item: Component, brief: bool = False) -> str:
-        """Why a method cannot be applied, in words that follow its name; nothing if it can.
-
-        brief: what it needs by a few words and the option that gives it, for lists of methods.
-        """
+    def lacking(self, item: Component) -> str:
+        """Why a method cannot be applied, in words that follow its name; nothing if it can."""
         meta, models = item.meta, self.models
         if meta["kind"] not in ("one_shot", "control"):
             return (
@@ -123,18 +104,9 @@ class OwnGround:
             return (
                 f"combines {', '.join(sorted(meta['models']))} models, not '{models.model.token}'"
             )
-        needs: dict[str, dict[str, None]] = {}
-        for need in sorted(meta["needs"]):
-            if not self._has(need):
-                text = OF_COUNTS if need in COUNTS else NEEDS[need]
-                needs.setdefault(WAYS.get(need, NOWHERE), {})[text] = None
-        if OF_CLIENTS in needs and not brief:
-            needs.pop(COUNTED, None)  # they follow from the clients' data
-        if needs:
-            full = {way: f"{' and '.join(texts)}: {way}" for way, texts in needs.items()}
-            phrases = full | BRIEF if brief else full
-            return "needs " + "; ".join(phrases[way] for way in full)
-        return ""
+        lacks = [need for need in sorted(meta["needs"]) if not self._has(need)]
+        ways = dict.fromkeys(WAYS.get(n, f"{NEEDS[n]}, which no file here holds") for n in lacks)
+        return f"needs {'; '.join(ways)}" if ways else ""
 
     def doubts(self, item: Component) -> list[str]:
         """Say what speaks against a method that can be applied."""
