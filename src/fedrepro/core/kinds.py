@@ -30,5 +30,7 @@ TRAIN = "train"
 STAGES = (TRAIN, *dict.fromkeys(kind.stage for kind in METHOD_KINDS.values()))
 # in the meta of a model that is a torch.nn.Module
 MODULE = "module"
+# a model that is one of several, and the tensor that says which
+MIXED, WHICH = "mixed", "which"
 # how its state dicts are written, once some were read
 STATE = "state"
