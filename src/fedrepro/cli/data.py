@@ -124,7 +124,7 @@ def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
 
 
 def _prepare(spec: Spec, folder: Path) -> None:
-    from fedrepro.planning.jobs import named
+    from fedrepro.core.tokens import named
     from fedrepro.stages import data
 
     out = folder / named([spec], [spec])

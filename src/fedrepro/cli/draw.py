@@ -12,12 +12,13 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import read_token
 from fedrepro.core.spec import Spec
 from fedrepro.core.temporary import temporary_folder
+from fedrepro.core.tokens import shown_name
 from fedrepro.data.membership import read_members, table_of, write_partition
 from fedrepro.data.prepared import Arrays, Prepared, load_prepared, write_prepared
 from fedrepro.data.table import raw_files
 from fedrepro.drawings import maps
 from fedrepro.drawings.maps import PartitionMap, graph_map, render
-from fedrepro.planning.jobs import dataset_folder, shown_name
+from fedrepro.planning.jobs import dataset_folder
 
 SUFFIXES = (".svg", ".png")
 

@@ -1,4 +1,4 @@
-"""Tokens: specs written down for people, and as settings in tables.
+"""Tokens: specs written down for people, as settings in tables, and by a key in names of files.
 
     dirichlet+clients~25            name, then key~value for what differs from the default
     pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for a scalar is a sweep
@@ -10,6 +10,7 @@ canonical form alone; parse and `Spec.token` are inverse to each other.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,23 @@ def setting_token(
     parts = [method.token]
     parts += [f"training{changes}"] if changes else []
     return ";".join([*parts, tune.token] if tune else parts)
+
+
+KEY_BYTES = 5  # of the digest in the name of a folder
+LONGEST = 120  # letters in the name of a picture
+
+
+def named(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
+    """Join the names of some components and the key of all that tells a folder from others."""
+    text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
+    key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
+    return "-".join([*(spec.name for spec in shown_by), key])
+
+
+def shown_name(*specs: Spec) -> str:
+    """Name a picture of components for people: by their tokens, where these are short."""
+    tokens = "--".join(spec.token for spec in specs)
+    return tokens if len(tokens) <= LONGEST else named(specs, specs)
 
 
 def method_of(setting: str) -> str:

@@ -19,20 +19,18 @@ from typing import Any, Literal
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.measuring import Measuring
-from fedrepro.core.params import PAIRED, Value
+from fedrepro.core.params import PAIRED
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_token
+from fedrepro.core.tokens import named, setting_token
 from fedrepro.core.tuning import KIND as TUNE_KIND
 from fedrepro.core.tuning import TUNE
 from fedrepro.data.represent import resolved_features
 from fedrepro.planning.elsewhere import public_data_of
 
-KEY_BYTES = 5  # of the digest in a folder's name
 BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its blocks
 PIECES = re.compile(r"-(trials|clients)-(\d{1,7}(?:-\d{1,7})?):([1-9]\d{0,6})")
-LONGEST = 120  # letters in the name of a picture
 METRICS, TIMINGS = "metrics.parquet", "timings.parquet"
 LOCAL, MEMBERS = "local.parquet", "partition.parquet"
 
@@ -123,15 +121,10 @@ def specs_of(scenario: Scenario | None) -> tuple[Spec, ...]:
 
 
 def clients_of(partition: Spec) -> int | None:
-    """Number of clients of a partition, None if only the data can tell."""
-    count = partition.component.meta.get("clients", _given_clients)
-    clients: int | None = count(partition.values)
-    return clients
-
-
-def _given_clients(values: Mapping[str, Value]) -> Any:
-    """The parameter `clients`; a partition without such a parameter has one client."""
-    return values.get("clients", 1)
+    """Number of clients of a partition, None if only the data can tell; 1 without `clients`."""
+    count = partition.component.meta.get("clients")
+    clients: Any = count(partition.values) if count else partition.values.get("clients", 1)
+    return None if clients is None else int(clients)
 
 
 @dataclass(frozen=True)
@@ -168,19 +161,6 @@ class Run:
         """Name the rows of one of its settings in its files."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
-
-
-def named(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Join the names of some components and the key of all that tells a folder from others."""
-    text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
-    key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
-    return "-".join([*(spec.name for spec in shown_by), key])
-
-
-def shown_name(*specs: Spec) -> str:
-    """Name a picture of components for people: by their tokens, where these are short."""
-    tokens = "--".join(spec.token for spec in specs)
-    return tokens if len(tokens) <= LONGEST else named(specs, specs)
 
 
 def log_of(folder: str) -> str:

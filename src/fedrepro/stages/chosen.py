@@ -28,10 +28,11 @@ from fedrepro.core.params import written
 from fedrepro.core.provenance import provenance, provenance_of
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import named
 from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.elsewhere import public_data_of
-from fedrepro.planning.jobs import Scenario, named
+from fedrepro.planning.jobs import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.stages.aggregate import Prepare, handed, ruled
 from fedrepro.stages.common import TrialData, members_of, prepared_for, say

@@ -10,10 +10,10 @@ from typing import Any
 
 from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json
 from fedrepro.core.spec import Spec
+from fedrepro.core.tokens import shown_name
 from fedrepro.data.membership import read_members
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings.maps import GraphMap, PartitionMap, graph_map, partition_map, render
-from fedrepro.planning.jobs import shown_name
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.common import say
 
