@@ -67,6 +67,14 @@ def test_a_claim_says_what_it_was_judged_on(stand_ins, told, note):
     assert (first["verdict"], first["note"]) == (told, note)
 
 
+def test_a_claim_whose_trials_were_raised_says_so():
+    claim = Claim(id="X1", place="p", says="s", reason="r", checks=[check(**VALUE)])
+    for raised, note in (["y"], ""), (["x"], "trials were raised after an undecided verdict"):
+        rules = LOOSE.model_copy(update={"raised": raised})
+        (row,) = rows([claim], {"x": one(0.6)}, {}, rules)
+        assert row["note"] == note
+
+
 def test_a_reading_on_stand_ins_only_leaves_the_verdict_to_the_others():
     readings = {"a": [check(**VALUE)], "b": [check(**VALUE, exhibits=["y"])]}
     claim = Claim(id="X1", place="p", says="s", reason="r", readings=readings)
