@@ -1,4 +1,4 @@
-"""Drawings of partitions: legible, repeatable, with words; the command, the stage, the page."""
+"""Drawings of partitions and graphs: legible, with words; the command, the stage, the page."""
 
 from __future__ import annotations
 
@@ -10,27 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from partitioned import spec_of
+from small_exhibits import file_of
 from test_pages import Nesting
 
-from fedrepro.cli.draw import draw_partition, partition_map
+from fedrepro.cli.draw import draw_partition, drawn_partition
 from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.registry import components, parse_token, read_token
 from fedrepro.data.membership import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
 from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.partition_map import (
-    ROWS_APART,
-    PartitionMap,
-    client_order,
-    figure,
-    render,
-    words,
-)
+from fedrepro.drawings.maps import FEW, PartitionMap, graph_map, render
+from fedrepro.graphs.places import PLACES, rectangle
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.site.pages import drawings_page
-from fedrepro.site.reading import Reports, maps_of
+from fedrepro.site.reading import Reports, graphs_of, maps_of
 from fedrepro.stages import maps as stage
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +72,7 @@ def test_no_text_is_cut_off_or_lies_on_another(clients, classes, names):
     noise = np.linspace(0.01, 0.1, clients)
     for added in (None, noise):
         with rules():
-            drawn = figure(map_with(counts_of(clients, classes), names, noise=added))
+            drawn = map_with(counts_of(clients, classes), names, noise=added).figure()
             canvas = FigureCanvasAgg(drawn)
             canvas.draw()
             renderer = canvas.get_renderer()
@@ -98,34 +93,30 @@ def test_no_text_is_cut_off_or_lies_on_another(clients, classes, names):
 
 @given(st.integers(1, 120), st.integers(1, 6), st.integers(0, 5))
 def test_every_client_is_drawn_once_and_few_stay_in_their_own_order(clients, classes, seed):
-    order, ordered = client_order(counts_of(clients, classes, seed))
+    order = map_with(counts_of(clients, classes, seed)).order()
     assert sorted(order) == list(range(clients))
-    if clients <= ROWS_APART:
+    if clients <= FEW:
         assert (order == np.arange(clients)).all()
-        assert ordered == ""
 
 
-def test_many_clients_are_ordered_by_main_class_or_where_labels_are_alike_by_size():
-    single = np.eye(5, dtype=int)[np.arange(100) * 7 % 5] * 9
-    order, ordered = client_order(single)
-    assert ordered == "by main class"
-    assert (np.diff(single[order].argmax(axis=1)) >= 0).all()
-    alike = np.arange(100, 0, -1)[::-1, None] * np.ones((1, 4), int)
-    order, ordered = client_order(alike)
-    assert ordered == "by size"
-    assert (np.diff(alike[order].sum(axis=1)) <= 0).all()
+def test_many_clients_are_ordered_by_main_class_and_then_by_size():
+    single = np.eye(5, dtype=int)[np.arange(100) * 7 % 5] * (1 + np.arange(100)[:, None] % 9)
+    ordered = single[map_with(single).order()]
+    main, sizes = ordered.argmax(axis=1), ordered.sum(axis=1)
+    assert (np.diff(main) >= 0).all()
+    assert (np.diff(sizes)[np.diff(main) == 0] <= 0).all()
 
 
 def test_a_class_that_a_client_lacks_has_no_number():
     counts = np.array([[3, 0], [0, 4]])
     with rules():
-        shown = {t.get_text() for t in figure(map_with(counts)).axes[0].texts}
+        shown = {t.get_text() for t in map_with(counts).figure().axes[0].texts}
     assert shown == {"3", "4"}
 
 
 def test_the_picture_has_words():
     given = map_with(np.array([[3, 0], [0, 5]]))
-    assert words(given.skew) == (
+    assert given.words == (
         "2 clients each hold 3 to 5 examples (median 4) of 1 class. "
         "Total variation from the whole: mean 0.500, at most 0.625."
     )
@@ -164,7 +155,7 @@ def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
     data = load_prepared("data")
     write_partition("p.parquet", build_partition(spec, data, range(3), 7), {})
     counts = read_partition("p.parquet", 2).label_counts(data.labels("train"), 10)
-    assert np.array_equal(partition_map(spec, digits, 2, 7, None).counts, counts)
+    assert np.array_equal(drawn_partition(spec, digits, 2, 7, None).counts, counts)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +184,7 @@ def test_a_token_of_a_person_is_read_and_one_in_a_path_must_be_canonical():
 def test_the_file_is_the_drawing(workplace):
     path, skew = draw_partition("iid+clients~3", "digits", 1, 0, None, None)
     digits = components("dataset")["digits"].spec()
-    drawn = partition_map(read_token("partition", "iid+clients~3"), digits, 1, 0, None)
+    drawn = drawn_partition(read_token("partition", "iid+clients~3"), digits, 1, 0, None)
     assert path.read_bytes() == render(drawn)[".svg"]
     assert skew["clients"] == 3
 
@@ -250,3 +241,140 @@ def test_png_is_as_wide_as_a_page():
 
     image = Image.open(io.BytesIO(render(map_with(counts_of(5, 10)))[".png"]))
     assert image.width == 1400
+
+
+# ------------------------------------------------------------------------------------ graphs
+
+MATRIX = "matrix+rows~0.45_0.55@0.70_0.30"
+GOSSIP = {"name": "gossip_sgd", "label": "gossip"}
+
+
+def drawing(token: str, clients: int):
+    return graph_map(parse_token("graph", token), clients, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("token", "clients"), [(MATRIX, 2), ("ring", 1), ("grid+torus~true", 9), ("small_world", 64)]
+)
+def test_the_same_graph_gives_the_same_bytes_whatever_the_users_settings(token, clients):
+    import matplotlib
+
+    first = render(drawing(token, clients))
+    with matplotlib.rc_context({"font.size": 20, "svg.hashsalt": "mine"}):
+        assert render(drawing(token, clients)) == first
+    assert first[".svg"].startswith(b"<?xml")
+    assert first[".png"].startswith(b"\x89PNG")
+    assert len(first[".svg"]) < 400_000
+
+
+@pytest.mark.parametrize(
+    ("token", "clients"),
+    [(MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("grid", 25), ("complete", 64)],
+)
+def test_no_text_of_a_graph_is_cut_off(token, clients):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    with rules():
+        drawn = drawing(token, clients).figure()
+        canvas = FigureCanvasAgg(drawn)
+        canvas.draw()
+        texts = [t for t in drawn.findobj(Text) if t.get_text().strip() and t.get_visible()]
+        boxes = [t.get_window_extent(canvas.get_renderer()).extents for t in texts]
+    left, bottom, right, top = np.array(boxes).T
+    width, height = canvas.get_width_height()
+    assert min(left.min(), bottom.min()) >= 0
+    assert right.max() <= width
+    assert top.max() <= height
+
+
+def arrows(token: str, clients: int) -> int:
+    with rules():
+        return len(drawing(token, clients).figure().axes[0].patches)
+
+
+def test_unlike_weights_are_two_arrows_and_an_edge_goes_around_nodes_on_its_way():
+    """In a torus of nine, the ends of a row are neighbours, and the middle is between them."""
+    assert arrows(MATRIX, 2) == 2
+    assert arrows("ring", 6) == 0
+    assert arrows("grid+torus~true", 9) == 6
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("count", [1, 2, 3, 12, 17])
+def test_every_node_has_a_place_of_its_own(name, count):
+    places = PLACES[name](count)
+    assert places.shape == (count, 2)
+    assert ((places > -1e-12) & (places < 1 + 1e-12)).all()
+    assert len(np.unique(places.round(9), axis=0)) == count
+
+
+def test_a_rectangle_is_as_near_a_square_as_can_be():
+    assert [rectangle(n) for n in (1, 2, 7, 8, 16, 24)] == [
+        (1, 1), (1, 2), (1, 7), (2, 4), (4, 4), (4, 6),
+    ]  # fmt: skip
+
+
+def test_the_picture_of_a_graph_has_words():
+    given = drawing(MATRIX, 2)
+    assert given.words == (
+        "2 directed edges; in the long run each of 2 nodes counts 0.44 to 0.56. "
+        "Second modulus 0.25, S_W 0.3733."
+    )
+    assert given.alt.startswith("2 nodes: given. Nodes and edges, and the matrix of weights.")
+    assert drawing("small_world", 8).subtitle == "small_world · seed 0, trial 0"
+
+
+def test_draw_graph_writes_a_picture_and_says_its_numbers(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["draw", "graph", "ring", "--clients", "5", "--out", "ring.png"]) == 0
+    said = capsys.readouterr().out
+    assert "10 directed edges" in said
+    assert (tmp_path / "ring.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["draw", "graph", "star"]) == 0
+    assert (tmp_path / "star--16.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["rign"], "did you mean 'ring'"),
+        (["matrix"], "needs a value for its parameter 'rows'"),
+        ([MATRIX, "--clients", "3"], "is for 2 nodes, and there are 3 clients"),
+        (["ring", "--out", "ring.pdf"], "cannot write ring.pdf: its name must end in .svg or .png"),
+    ],
+)
+def test_a_mistake_with_a_graph_is_one_sentence(given, sentence, capsys):
+    assert main(["draw", "graph", *given]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
+def plan_with(**settings) -> Plan:
+    given = {"graph": {"name": "ring"}, "methods": [GOSSIP, {"name": "local", "label": "alone"}]}
+    return Plan(Config(), {"small": file_of(**given | settings)}, "quick")
+
+
+def test_the_plan_lists_graphs_that_methods_are_on():
+    found = plan_with().graphs(["small/x"])
+    assert {(graph.token, nodes): keys for (graph, nodes), keys in found.items()} == {
+        ("ring", 2): ["small/x"],
+        ("ring", 4): ["small/x"],
+    }
+    assert not plan_with(methods=[{"name": "local", "label": "alone"}]).graphs(["small/x"])
+
+
+def test_all_graphs_are_drawn_by_one_stage_and_shown_on_the_page(tmp_path):
+    out = tmp_path / "graphs"
+    stage.run_graphs(plan_with(), ["small/x"], out)
+    assert sorted(path.name for path in out.iterdir()) == [
+        "graphs.json", "ring--2.svg", "ring--4.svg",
+    ]  # fmt: skip
+    shown = Nesting(drawings_page(Reports("quick", [], graphs=graphs_of(out))))
+    images = shown.all("img")
+    assert [image["src"] for image in images] == [
+        f"shown/graphs/ring--{nodes}.svg" for nodes in (2, 4)
+    ]
+    assert all("Nodes and edges" in image["alt"] for image in images)
+    text = " ".join(shown.text.split())
+    for entry in read_json(out / "graphs.json")["graphs"]:
+        assert entry["words"] in text
