@@ -85,6 +85,7 @@ def fens(
         clients.model,
         clients.tensors,
         gate=made,
+        widths=clients.widths,
         traffic=_sent(clients, made, rounds),
         exchanges=rounds + 1,
         unseen=unseen if leave else None,
