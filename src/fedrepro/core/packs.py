@@ -104,6 +104,16 @@ def check_of(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
     return check
 
 
+def forms_of_papers() -> dict[str, Any]:
+    """Forms of a check that the folders of papers add, by name: `FORMS` of their forms.py."""
+    modules = [
+        f"{PAPERS}.{paper}.forms"
+        for paper, folder in packs().items()
+        if (folder / "forms.py").is_file()
+    ]
+    return {k: v for name in modules for k, v in importlib.import_module(name).FORMS.items()}
+
+
 def findings(root: Path = Path()) -> dict[str, Path]:
     """Pages of findings in a repository: `<paper>` or `<paper>-<part>` -> file, below its root."""
     pages = {path.stem: path for path in (root / OWN_FINDINGS).glob("*.md")}
