@@ -71,7 +71,7 @@ def words_of(plan: Plan) -> list[tuple[str, ...]]:
     """The words of all stages that compute the runs of a plan, in the working folder."""
     found: dict[str, tuple[str, ...]] = {}
     for run in runs_of(plan, list(plan.exhibits)):
-        jobs = jobs_before(plan, run, ".", "")
+        jobs = jobs_before(plan, run, ".")
         last = job_of(plan, run, ".", str(Path(run.path).parent), (set(), set()))
         found |= {job.out: job.words for job in [*jobs, last]}
     return list(found.values())
@@ -88,7 +88,7 @@ def computed(place: Path) -> None:
     folder_of(place)
     with chdir(place):
         for words in words_of_entry():
-            assert main(["stage", *words]) == 0
+            assert main(["job", *words]) == 0
         assert main(["submit", "mini/1", "--scale", "tiny", "--by", "a test"]) == 0
 
 
@@ -100,13 +100,12 @@ def grounded(place: Path) -> None:
     with chdir(place):
         plan = Plan(load_config(), {"mini": load_exhibits()["mini"]}, "tiny")
         for words in words_of(plan):
-            if not Path(words[words.index("--out") + 1]).exists():
-                assert main(["stage", *words]) == 0
-        words = ["--exhibit", "mini/1-digits", "--out", "reports/tiny/mini/1-digits"]
-        assert main(["stage", "exhibit", *words, "--scale", "tiny"]) == 0
-        words = ["--board", "mini/1", "--scale", "tiny", "--reports", "reports/tiny"]
-        words += ["--out", "reports/tiny/mini/1"]
-        assert main(["stage", "board", *words]) == 0
+            if not Path(json.loads(words[0])["out"]).exists():
+                assert main(["job", *words]) == 0
+        drawn = {"stage": "exhibit", "exhibit": "mini/1-digits", "scale": "tiny"}
+        assert main(["job", json.dumps(drawn | {"out": "reports/tiny/mini/1-digits"})]) == 0
+        ranked = {"stage": "board", "board": "mini/1", "scale": "tiny", "reports": "reports/tiny"}
+        assert main(["job", json.dumps(ranked | {"out": "reports/tiny/mini/1"})]) == 0
 
 
 class chdir:

@@ -127,7 +127,8 @@ def test_make_help_names_the_targets():
 
 def copy_for_make(folder: Path) -> Path:
     """What make reads before it has an environment."""
-    for name in ("Makefile", "pyproject.toml", "envs/requirements.txt", "tools/locked.py"):
+    lock = "src/fedrepro/machine/locked.py"
+    for name in ("Makefile", "pyproject.toml", "envs/requirements.txt", lock):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text((ROOT / name).read_text())
     return folder

@@ -1,4 +1,4 @@
-"""tools/locked.py: one run at a time in a folder, and a killed run never blocks the next."""
+"""machine/locked.py: one run at a time in a folder, and a killed run never blocks the next."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-LOCKED = Path(__file__).parents[2] / "tools" / "locked.py"
+from fedrepro.machine import locked as module
+
+LOCKED = Path(module.__file__)
 
 
 def locked(folder: Path, *command: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.datasets import load_digits
 import fedrepro
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
+from fedrepro.machine import locked
 from fedrepro.planning.words import RunWords, exhibits_of_words, planned
 from fedrepro.stages import computing
 from fedrepro.stages.running import _place
@@ -115,8 +117,10 @@ def test_names_are_listed(kind, capsys):
 
 def test_a_second_run_at_once_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with computing._alone(), pytest.raises(FedreproError, match="another run is at work in"):
+    held = locked.take(computing.LOCK)
+    with pytest.raises(FedreproError, match=r"another run is at work in .*wait until it has ended"):
         computing.compute(["x"])
+    os.close(held)
 
 
 def plain_fedavg(trial: int, clients: int, rounds: int, lr: float, batch: int) -> float:

@@ -92,6 +92,6 @@ def describe(
 
 
 def _stage(arguments: tuple[str, ...]) -> int:
-    from fedrepro.cli.stage import run_stage
+    from fedrepro.cli.job import run_job
 
-    return run_stage(arguments)
+    return run_job(arguments)

@@ -283,19 +283,23 @@ class Plan:
 
     def jobs_of(self, exhibit: Exhibit) -> list[Job]:
         """List all jobs of an exhibit, each behind those whose results it reads."""
-        found: dict[str, Job] = {}
-        for run, trials in exhibit.trials.items():
-            for block in self.blocks_of(run, trials):
-                self._needed(self.jobs.run(run, block), found)
-        return list(found.values())
+        blocks = ((r, b) for r, n in exhibit.trials.items() for b in self.blocks_of(r, n))
+        return self.needed(*(self.jobs.run(run, block) for run, block in blocks))
 
-    def _needed(self, folder: str, found: dict[str, Job]) -> None:
-        """Add a job, and before it those that it needs."""
-        if folder not in found:
-            job = self.jobs.job(folder)
-            for before in job.before:
-                self._needed(before, found)
-            found[folder] = job
+    def needed(self, *folders: str) -> list[Job]:
+        """List the jobs of folders, each behind those whose results it reads."""
+        found: dict[str, Job] = {}
+
+        def add(folder: str) -> None:
+            if folder not in found:
+                job = self.jobs.job(folder)
+                for before in job.before:
+                    add(before)
+                found[folder] = job
+
+        for folder in folders:
+            add(folder)
+        return list(found.values())
 
     def exhibit_file(self, key: str, suffix: str) -> str:
         """Name a file of an exhibit for people."""

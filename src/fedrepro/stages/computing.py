@@ -7,7 +7,6 @@ computed.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedrepro.core.errors import FedreproError, installing
+from fedrepro.machine import locked
 from fedrepro.machine.cores import usable_cores
 
 WORKFLOW = "workflow/Snakefile"
@@ -67,14 +67,21 @@ def compute(
         command += ["--config", "papers=own"]
     if cores or not profile:
         command += ["--cores", str(cores or usable_cores())]
-    with _alone() as lock, tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
-        process = subprocess.Popen(
-            [*command, "--", *targets],
-            stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=subprocess.STDOUT,
-            pass_fds=[lock],
-        )
+    try:
+        lock = locked.take(LOCK)
+    except BlockingIOError:
+        raise FedreproError(f"{os.getcwd()}: {locked.refusal(LOCK)}") from None
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as said:
+        try:
+            process = subprocess.Popen(
+                [*command, "--", *targets],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                pass_fds=[lock],
+            )
+        finally:
+            os.close(lock)  # the workflow holds it from here on
         try:
             while _runs(process):
                 if watch:
@@ -104,19 +111,3 @@ def _runs(process: subprocess.Popen[bytes]) -> bool:
     except subprocess.TimeoutExpired:
         return True
     return False
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[int]:
-    """Hold the lock of this folder, which processes that are started inherit."""
-    LOCK.parent.mkdir(exist_ok=True)
-    with LOCK.open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FedreproError(
-                f"another run is at work in {os.getcwd()}: wait until it has ended, or compute in "
-                "another folder"
-            ) from None
-        file.truncate(0)  # the process that it names has ended
-        yield file.fileno()

@@ -8,6 +8,7 @@ and none of the numbers of the archive; what they write is compared outside of t
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import shutil
 import subprocess
@@ -164,7 +165,7 @@ def _require_told(
             read_table(run.timings, "timings")
         scenario = run.run.scenario
         resolved = {spec.kind: [spec.resolved] for spec in specs_of(scenario)}
-        folders = [scenario.folder] if scenario else []
+        folders = [scenario.token] if scenario else []
         tune = [run.run.tune.token] if run.run.tune else []
         expected = {
             "resolved": resolved | {"method": [run.run.method.resolved]},
@@ -225,7 +226,8 @@ def _differs(plan: Plan, entry: EntryRun, submitted: Submitted, work: Path, here
     """Compute a run again; empty if the bytes of its metrics agree, or how they differ."""
     theirs = _table(submitted.folder, entry.path)
     measured = _splits(theirs, FINAL), _splits(theirs, IN_ROUND)
-    for job in jobs_before(plan, entry, str(work), load_config().mirror_folder()):
+    os.environ["FEDREPRO_MIRROR"] = load_config().mirror_folder()
+    for job in jobs_before(plan, entry, str(work)):
         if not Path(job.out).exists():
             here.stage(job.words)
     out = work / "out"
@@ -239,7 +241,7 @@ def _differs(plan: Plan, entry: EntryRun, submitted: Submitted, work: Path, here
     }
     try:
         ended = isolated.run(
-            [sys.executable, "-P", "-m", "fedrepro", "stage", *job.words],
+            [sys.executable, "-P", "-m", "fedrepro", "job", *job.words],
             by=here.by, folder=work, write=[out], seconds=here.seconds, env=env,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

@@ -1,6 +1,6 @@
 """Run a command so that only one at a time runs in this folder.
 
-    python tools/locked.py LOCKFILE -- COMMAND...
+    python src/fedrepro/machine/locked.py LOCKFILE -- COMMAND...
 
 Takes an exclusive lock on LOCKFILE and becomes the command, which inherits the lock. The system
 frees it when the command ends, however it ends, so a killed run never blocks the next one. While
