@@ -124,16 +124,18 @@ def _line(row: Mapping[str, Any], line: str) -> BoardLine:
     above = "" if bound else _interval(row, f"above_{line}")[0]
     plus = "+" if above and above[0] != "−" and above != "0.00" else ""
     return BoardLine(
-        row["method"],
-        "" if _none(row["group"]) else f"{row['group']:g}",
-        score or _text(row["without_rank"]),
-        ends,
-        *(_percent(row[name]) for name in ("score_low", "score_high", "score")),
-        plus + above,
-        "" if bound else _text(row[f"beside_{line}"]),
-        DASH if bound else _times(row["bytes_up"]),
-        _computed(row),
-        bound,
+        method=row["method"],
+        group="" if _none(row["group"]) else f"{row['group']:g}",
+        score=score or _text(row["without_rank"]),
+        ends=ends,
+        left=_percent(row["score_low"]),
+        right=_percent(row["score_high"]),
+        at=_percent(row["score"]),
+        above=plus + above,
+        verdict="" if bound else _text(row[f"beside_{line}"]),
+        sends=DASH if bound else _times(row["bytes_up"]),
+        computed=_computed(row),
+        bound=bound,
     )
 
 

@@ -24,8 +24,10 @@ from fedrepro.numbers.recommended import (
 from fedrepro.site.reading import ShownBoard
 
 # what an answer rests on: columns of the leaderboard, and metrics of its scenarios
-READ = ("starts", "data", "class", "method", "exchanges", "networks", "bytes_up", "sees")
-READ += ("clients_also_send", "computed")
+READ = (
+    *("starts", "data", "class", "method", "exchanges", "networks", "bytes_up", "sees"),
+    *("clients_also_send", "computed"),
+)
 MEASURED = ("score", "accuracy", "bytes_up", "exchanges", "networks")
 LINES = ("best client", "FedAvg")  # what a choice is read against
 
@@ -43,11 +45,7 @@ def choices(shown: ShownBoard) -> dict[str, Any]:
     cases = cases[cases["case"] != ALL].assign(skew=cases["case"].astype(str).map(skew_of))
     asked = sorted({max(1, math.ceil(value)) for value in table["exchanges"].dropna()})
     groups = cases.groupby(["starts", "clients", "skew"], sort=False)
-    places = [
-        {"starts": starts, "clients": int(clients), "skew": skew}
-        | _answers(table, rows, asked, shown.key)
-        for (starts, clients, skew), rows in groups
-    ]
+    places = [_answers(table, rows, asked, shown.key) for _, rows in groups]
     places.sort(key=lambda place: (STARTS.index(place["starts"]), place["clients"], place["skew"]))
     rule = {"iid": IID_ALPHA, "unlike": UNLIKE, "several": SEVERAL}
     return {**rule, "starts": list(STARTS), "exchanges": asked, "places": places}
@@ -56,6 +54,7 @@ def choices(shown: ShownBoard) -> dict[str, Any]:
 def _answers(table: Any, cases: Any, asked: list[int], board: str) -> dict[str, Any]:
     """What is recommended where a client's own setting is that of these scenarios."""
     first = cases.iloc[0]
+    place = {"starts": first["starts"], "clients": int(first["clients"]), "skew": first["skew"]}
     one_start, found = first["starts"] == STARTS[0], {}
     answers: list[list[Any]] = [[], []]
     for only_models, exchanges in itertools.product((False, True), asked):
@@ -65,13 +64,13 @@ def _answers(table: Any, cases: Any, asked: list[int], board: str) -> dict[str, 
             if row["exchanges"] <= exchanges and (not only_models or models_suffice(row))
         )
         if key not in found:
-            own = int(first["clients"]), first["skew"]
-            wanted = Wanted(*own, exchanges, True, one_start, only_models)
+            own = place["clients"], place["skew"], exchanges
+            wanted = Wanted(*own, True, one_start, only_models)
             found[key] = recommend_from(wanted, table, cases, board)
         answers[only_models].append([_told(entry) for entry in found[key].choices])
     any_one = next(iter(found.values()))
     lines = [_told(entry) for entry in any_one.lines if entry.method in LINES]
-    return {"names": list(any_one.scenarios), "answers": answers, "lines": lines}
+    return {**place, "names": list(any_one.scenarios), "answers": answers, "lines": lines}
 
 
 def _told(entry: Taken) -> list[Any]:

@@ -184,8 +184,8 @@ def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
             where = f"{data}, {case}, {clients:g} clients"
             accuracy, score = (told.get(name, float("nan")) for name in ("accuracy", "score"))
             texts = (f"{100 * accuracy:.1f}", f"{score:.2f}".replace("-", "−"))
-            texts = tuple("–" if "nan" in text else text for text in texts)
-            rows.setdefault(label, []).append((where, starts, *texts))
+            known = ("–" if "nan" in text else text for text in texts)
+            rows.setdefault(label, []).append((where, starts, *known))
     return rows
 
 
