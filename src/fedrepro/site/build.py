@@ -37,7 +37,6 @@ FINDINGS = "docs/findings/"
 ROOMS = ("api", "combine", "graphs", "matching")
 DATA = ("docs/data.md", "docs/partitions.md", "docs/models.md", "docs/graphs.md")
 ORIGIN, CLAIMS, BOARD = "docs/origin.md", "docs/claims.md", "docs/leaderboard.md"
-RULES = "docs/figures/rules.svg"
 EXCERPT = 4000  # letters of a page, in which the search shows where a word stands
 ARTICLE = re.compile(r"<article[^>]*>(.*?)</article>", re.DOTALL)
 TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
@@ -130,8 +129,7 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
         )  # fmt: skip
     methods = method_pages(reports)
     contents.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
-    rules = RULES if (root / RULES).exists() else ""
-    contents.pages["reproduce.md"] = pages.reproduce_page(reports, origin, rules)
+    contents.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
     contents.pages["verdicts.md"] = pages.glossary_page(claims)
     if reports.maps or reports.graphs:
         contents.pages["drawings.md"] = pages.drawings_page(reports)

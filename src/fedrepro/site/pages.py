@@ -300,8 +300,8 @@ def _origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def reproduce_page(reports: Reports, origin: str = "", rules: str = "") -> str:
-    """Commands, core-hours and machines of every exhibit. rules: a drawing of the workflow."""
+def reproduce_page(reports: Reports, origin: str = "") -> str:
+    """Commands, core-hours and machines of every exhibit. origin: the page on origins."""
     rows, whole = [], 0.0
     for paper in reports.papers:
         for shown in sorted(paper.exhibits.values(), key=lambda exhibit: _natural(exhibit.name)):
@@ -309,7 +309,7 @@ def reproduce_page(reports: Reports, origin: str = "", rules: str = "") -> str:
             whole += 0.0 if math.isnan(hours) else hours
             spent = "not recorded" if math.isnan(hours) else f"{hours:.2f}"
             rows.append((paper.name, shown, spent, _machines(shown), same_bytes(shown.about)))
-    return page("reproduce.md", rows=rows, hours=f"{whole:.0f}", origin=origin, rules=rules)
+    return page("reproduce.md", rows=rows, hours=f"{whole:.0f}", origin=origin)
 
 
 def _machines(shown: Shown) -> str:
