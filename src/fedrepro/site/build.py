@@ -373,7 +373,8 @@ def _mark_worded(app: object, doctree: Any) -> None:
     from docutils import nodes  # type: ignore[import-untyped]
 
     for table in doctree.findall(nodes.table):
-        last = [row[-1].astext() for body in table.findall(nodes.tbody) for row in body]
+        rows = [row for body in table.findall(nodes.tbody) for row in body]
+        last = [TAGS.sub("", row[-1].astext()) for row in rows]
         if max(map(len, last), default=0) > SENTENCE:
             table["classes"].append("worded")
 
