@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 import re
@@ -13,7 +12,7 @@ from pathlib import Path, PurePosixPath
 import once
 import pytest
 
-from fedrepro.core.artifacts import checksum_of_file, read_json, write_json, write_table
+from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.numbers.recommended import Wanted, recommend
@@ -66,18 +65,18 @@ def altered(folder: Path, key: str, method: str, place: dict[str, str], mean: fl
     writer.writeheader()
     writer.writerows(rows)
     path.write_text(out.getvalue())
-    run = read_json(folder / f"{key}.run.json")
-    run["files"][".csv"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    write_json(folder / f"{key}.run.json", run)
+    about = read_json(folder / f"{key}.json")
+    about["files"][".csv"] = checksum_of(path.read_bytes())
+    write_json(folder / f"{key}.json", about)
 
 
 def test_a_guide_leads_to_pages_and_to_copies_of_what_is_none(tmp_path):
     guides = Guides(ROOT, tmp_path)
     path = PurePosixPath("docs/data.md")
-    asked = "[keys](../config/README.md#drawings), [tests](tests.md), [file](../config/config.yaml)"
+    asked = "[keys](../config/README.md#drawings), [graphs](graphs.md), [it](../config/config.yaml)"
     pages, _, file = guides.linked(asked, path, path).rpartition(", ")
-    assert pages == "[keys](../config/README.md#drawings), [tests](tests.md)"
-    assert file == '<a href="../files/config/config.yaml.txt">file</a>'
+    assert pages == "[keys](../config/README.md#drawings), [graphs](graphs.md)"
+    assert file == '<a href="../files/config/config.yaml.txt">it</a>'
     assert guides.copies == {"config/config.yaml"}
 
 
@@ -127,7 +126,7 @@ def test_an_altered_score_changes_the_answer_of_the_home_page(tmp_path):
     assert text.count(old) == 1
     path.write_text(text.replace(old, old.replace(",1,", ",2,")))
     about = read_json(folder / "arena/1.json")
-    about["files"][".csv"] = checksum_of_file(path)
+    about["files"][".csv"] = checksum_of(path.read_bytes())
     write_json(folder / "arena/1.json", about)
     assert told() == ["FedLPA or FedFisher (K-FAC)", *before[1:]]
 

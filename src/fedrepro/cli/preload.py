@@ -338,7 +338,7 @@ def main(listening: int, lifeline: int) -> None:
     """
     outside.name_files(())
     listener = socket.socket(fileno=listening)
-    own_identity = identity(provenance.loaded().whole.digest, arithmetic.pin())
+    own_identity = identity(provenance.loaded().digest, arithmetic.pin())
     server = Server(listener, lifeline, own_identity)
     load(lambda: server.serve(0))
     if identity(sources.digest(sources.on_disk()), arithmetic.taken()) != own_identity:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from fedrepro.core.artifacts import (
@@ -16,7 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.board import pictures
 from fedrepro.numbers.board import REPORTED, VERIFIED, Entered, ground, rows_of
 from fedrepro.numbers.board_tables import leaderboard, scenarios, seconds
-from fedrepro.numbers.files import open_exhibit, sha256_of
+from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.summary import csv_text, read_csv
 from fedrepro.planning.config import ExhibitFile
 
@@ -45,7 +46,7 @@ def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Ente
     entries = []
     for place in sorted(entries_folder(reports, paper, version).glob(f"*/{VERDICT}")):
         verdict = read_json_of(place, {"status": str, "exhibits": list, "archive": str})
-        if sha256_of((place.parent / ARCHIVE).read_bytes()) != verdict["archive"]:
+        if hashlib.sha256((place.parent / ARCHIVE).read_bytes()).hexdigest() != verdict["archive"]:
             raise damaged(place.parent / ARCHIVE, "it is not the archive of its verdict")
         parts = [open_exhibit(place.parent, key, scale) for key in verdict["exhibits"]]
         entries.append(Entered(VERIFIED if verdict["status"] == VERIFIED else REPORTED, parts))

@@ -37,6 +37,7 @@ FINDINGS = "docs/findings/"
 ROOMS = ("api", "combine", "graphs", "matching")
 DATA = ("docs/data.md", "docs/partitions.md", "docs/models.md", "docs/graphs.md")
 ORIGIN, CLAIMS, BOARD = "docs/origin.md", "docs/claims.md", "docs/leaderboard.md"
+GLOSSARY = "docs/glossary.md"
 EXCERPT = 4000  # letters of a page, in which the search shows where a word stands
 ARTICLE = re.compile(r"<article[^>]*>(.*?)</article>", re.DOTALL)
 TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
@@ -118,7 +119,8 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     charts: set[str] = set()
     links = links_of(reports)
     # there are guides in a checkout alone
-    origin, claims, board = (n if n in contents.pages else "" for n in (ORIGIN, CLAIMS, BOARD))
+    guided = (ORIGIN, CLAIMS, BOARD, GLOSSARY)
+    origin, claims, board, terms = (name if name in contents.pages else "" for name in guided)
     for paper in reports.papers:
         charts |= _paper(paper, folder, contents)
         # its own page has the beginning of the first
@@ -130,7 +132,7 @@ def _source(reports: Reports, folder: Path, root: Path) -> Contents:
     methods = method_pages(reports)
     contents.pages |= {f"methods/{name}.md": text for name, text in methods.items()}
     contents.pages["reproduce.md"] = pages.reproduce_page(reports, origin)
-    contents.pages["verdicts.md"] = pages.glossary_page(claims)
+    contents.pages["verdicts.md"] = pages.glossary_page(claims, terms)
     if reports.maps or reports.graphs:
         contents.pages["drawings.md"] = pages.drawings_page(reports)
         for each in (*reports.maps, *reports.graphs):
@@ -185,7 +187,8 @@ def _paper(paper: Paper, folder: Path, contents: Contents) -> set[str]:
     charts = set()
     for shown in paper.exhibits.values():
         numbers = [] if shown.name in paper.parts else [".csv"]
-        for suffix in (*numbers, ".choice.csv", ".printed.csv" if shown.is_table else ".svg"):
+        wanted = {*numbers, ".choice.csv", ".printed.csv", ".svg"}
+        for suffix in sorted(wanted & {*shown.files.suffixes}):
             name = f"{shown.key}{shown.csv if suffix == '.csv' else suffix}"
             contents.copies[f"shown/{name}"] = folder / f"{shown.key}{suffix}"
         spec = chart(shown)

@@ -330,6 +330,6 @@ def drawings_page(reports: Reports) -> str:
     return page("drawings.md", drawn=[*reports.maps, *reports.graphs])
 
 
-def glossary_page(guide: str = "") -> str:
-    """What every word of a verdict means. guide: the page on how claims are judged."""
-    return page("verdicts.md", words=glossary(), guide=guide)
+def glossary_page(guide: str = "", others: str = "") -> str:
+    """What every word of a verdict means. guide: on how claims are judged; others: other words."""
+    return page("verdicts.md", words=glossary(), guide=guide, glossary=others)

@@ -208,7 +208,7 @@ def _require_comparable(archive: Path, sources: Sequence[dict[str, Any]]) -> Non
                 f"{made.get('device')}, and such bytes are those of one machine; it can be entered "
                 "as reported (--runs 0)"
             )
-    ours = loaded().computing.digest
+    ours = loaded().digest
     for made in sources:
         if made.get("digest") != ours:
             raise FedreproError(
