@@ -76,7 +76,7 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
             text = text.replace(CAPTION, f'{CAPTION} aria-level="2"')
             text = text.replace("<pre>", '<pre tabindex="0">')
             path.write_text(text.replace(WRAPPER, f'tabindex="0" {WRAPPER}'), encoding="utf-8")
-            said = unescape(TAGS.sub(" ", "".join(ARTICLE.findall(text))))
+            said = unescape(TAGS.sub(" ", "".join(ARTICLE.findall(text)))).replace("¶", "")
             excerpts[path.relative_to(work / "html").as_posix()] = " ".join(said.split())[:EXCERPT]
         words = json.dumps(excerpts, ensure_ascii=False, separators=(",", ":"))
         script = f"window.fedreproExcerpts={words};\n"

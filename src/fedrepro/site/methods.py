@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from fedrepro.api import NEEDS
+from fedrepro.core.called import names_of_field
 from fedrepro.core.kinds import METHOD_KINDS
 from fedrepro.core.params import Param, render
 from fedrepro.core.registry import components
@@ -53,7 +54,13 @@ def method_pages(reports: Reports) -> dict[str, str]:
         (METHOD_KINDS[kind].words.capitalize(), SENDS.get(kind, ""), members)
         for kind, members in kinds.items()
     ]
-    shared = {"bounds": page("bounds.md", bounds=bounds), "index": page("methods.md", kinds=groups)}
+    called = []
+    for known in names_of_field(methods):
+        href, title = href_of(known.method), title_of(methods[known.method])
+        words = known.words.replace("`", "")
+        called.append((known.name, href.removeprefix("methods/"), title, words))
+    index = page("methods.md", kinds=groups, called=called)
+    shared = {"bounds": page("bounds.md", bounds=bounds), "index": index}
     return pages | shared
 
 

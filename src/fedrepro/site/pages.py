@@ -75,6 +75,7 @@ def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str
         others=[card for card in papers if card["part"]],
         rows=[_counts(card) for card in papers if card["paper"].printed or card["paper"].claims],
         trees=trees,
+        guides=any(caption == "Guides" for caption, _ in trees),
     )
 
 
