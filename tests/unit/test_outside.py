@@ -259,4 +259,4 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     cli.hand_over("", 20.0)  # the environment stays where nothing is configured
     assert outside.named() == ("mine.py",)
     cli.hand_over("", 20.0, [path, "more.py"])
-    assert outside.named() == (path, "more.py")
+    assert outside.named() == ("mine.py", "more.py")  # each file once, however it is written

@@ -37,5 +37,7 @@ STAGE_OF_TREE = {TRAINING_TREE: TRAINING_STAGE} | {
 STAGE_OF_TREE[TUNED_TREE] = METHOD_KINDS["one_shot"].stage
 # in the meta of a model that is a torch.nn.Module
 MODULE = "module"
+# a model that is one of several, and the tensor that says which
+MIXED, WHICH = "mixed", "which"
 # how its state dicts are written, once some were read
 STATE = "state"

@@ -80,6 +80,7 @@ def fens(
         clients.model,
         clients.tensors,
         gate=made,
+        widths=clients.widths,
         traffic=_sent(clients, made, rounds),
         exchanges=rounds + 1,
     )

@@ -147,7 +147,7 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
     numbers: list[Number] = [] if units is None else [Number("hidden_units", float(units))]
     return [
         *numbers,
-        Number("parameters", float(model.parameters)),
+        Number("parameters", float(model.trained(network.buffers))),
         Number("forward_passes", float(model.networks * passes)),
     ]
 

@@ -22,6 +22,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.local_models import TrialModels, read_models
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.outside import own_fault
+from fedrepro.core.params import render
 from fedrepro.core.provenance import provenance, provenance_of, spent
 from fedrepro.core.rng import Rng
 from fedrepro.core.spec import Spec
@@ -43,7 +44,10 @@ from fedrepro.planning.paths import Scenario, TrialBlock
 from fedrepro.stages.common import AT_CLIENTS, Failures, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.tuning import tuned
+from fedrepro.training.examples import Examples
+from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.settings import Settings, settings_of
+from fedrepro.training.statistics import pooled, require_norms, running_statistics
 
 
 def run(
@@ -214,8 +218,9 @@ def _worked(
     extra, ledger = costly(setting), ledger_of(info)
     ledger.begin()
     called = time.perf_counter()
-    made = setting.component.fn(local, info, rng=rng, **setting.values, **extra)
+    made = setting.component.fn(local, info, rng=rng, **setting.own, **extra)
     require_models(made, setting, local)
+    made = ruled(made, setting, local, info)
     ended = time.perf_counter()
     further = costly.spent(setting) + ledger.spent
     server = ended - called - ledger.spent.seconds + costly.seconds(setting)
@@ -249,6 +254,50 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
                 break
         if fault:
             raise FedreproError(f"method '{setting.token}' returns {fault}")
+
+
+def recalibrates(method: Spec) -> bool:
+    """Whether a setting of a method has running statistics measured again."""
+    return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
+
+
+def ruled(made: Made, setting: Spec, local: LocalModels, info: ClientInfo) -> Made:
+    """What a method made of weights, with running statistics by the rule of its setting.
+
+    Averages are made by methods themselves. `local` gives each client its own, and the weights of
+    their layers; `recalibrate` measures them at the clients, or on inputs of the server. Errors:
+    FedreproError for networks without such statistics, and where nobody has data to measure on.
+    """
+    rule = setting.common.get("batchnorm", "average")
+    if rule == "average" or not isinstance(made, GlobalModel):
+        return made
+    who = f"method '{setting.token}'"
+    network = network_of(local.model, local.shape, local.classes)
+    require_norms(network, who)
+    if rule == "local":
+        if setting.component.meta["merges"] == "matched":
+            raise FedreproError(
+                f"{who} has its units in another order than clients have, so that their running "
+                "statistics do not fit: take average or recalibrate"
+            )
+        own = {name: local.tensors[name] for name in network.norms}
+        return [
+            replace(made, tensors={**made.tensors, **{k: v[[j]] for k, v in own.items()}})
+            for j in range(local.clients)
+        ]
+    server = info.validation_inputs if info.public_inputs is None else info.public_inputs
+    if info.clients is not None:
+        new = info.clients.statistics(made.tensors)
+    elif server is not None:
+        tensors = {k: torch_of(v[0]).to(info.device) for k, v in made.tensors.items()}
+        inputs = torch_of(server).to(info.device)
+        new = pooled([running_statistics(network, tensors, Examples(inputs, inputs))])
+    else:
+        raise FedreproError(
+            f"{who} has no data to measure running statistics on: give those of clients, or inputs "
+            "of the server (--clients-data or --public)"
+        )
+    return replace(made, tensors={**made.tensors, **new})
 
 
 def _sides(shape: Sequence[int]) -> str:
@@ -328,7 +377,7 @@ def handed(
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
-    asked = method.component.meta["needs"] & AT_CLIENTS
+    asked = method.component.meta["needs"] & AT_CLIENTS or recalibrates(method)
     clients = data.clients(scenario, method, models.tensors) if asked else None
     info = data.info(method, scenario.training, clients)
     if "start" in method.component.meta["needs"]:

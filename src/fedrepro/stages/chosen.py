@@ -34,7 +34,7 @@ from fedrepro.numbers.files import open_exhibit
 from fedrepro.planning.elsewhere import public_data_of
 from fedrepro.planning.paths import Scenario
 from fedrepro.planning.plan import Exhibit, Plan
-from fedrepro.stages.aggregate import Prepare, handed
+from fedrepro.stages.aggregate import Prepare, handed, ruled
 from fedrepro.stages.common import TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 
@@ -125,9 +125,10 @@ def _made(
             trial_data = TrialData(prepared, members_of(scenario, partition, trial), rng, device)
             local, info = handed(scenario, choice.setting, trial_data, models[trial], elsewhere)
             costly = Prepare(choice.setting.component.meta["prepare"], local, info, rng)
-            values = {**choice.setting.values, **costly(choice.setting)}
+            values = {**choice.setting.own, **costly(choice.setting)}
             model = choice.setting.component.fn(local, info, rng=rng, **values)
-            if model is None:  # the method has none of these clients
+            model = ruled(model, choice.setting, local, info)
+            if not isinstance(model, GlobalModel):  # none of these clients, or one of each
                 continue
             if model.model.component.meta.get(MODULE):
                 whole = with_own_form(model.model, local.shape, local.classes)

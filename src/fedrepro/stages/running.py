@@ -8,7 +8,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from fedrepro.core.artifacts import write_text
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.packs import OWN_EXHIBITS, packs
 from fedrepro.core.params import written
+from fedrepro.core.registry import model_in
 from fedrepro.numbers.files import open_exhibit
 from fedrepro.numbers.intervals import half_width
 from fedrepro.numbers.summary import csv_text
@@ -58,17 +59,17 @@ def run_words(
     """
     source = None if isinstance(given, Mapping) else Path(given).absolute()
     words = _words(given) if isinstance(given, Mapping) else None
+    command = words.command if words else ""
     out = Path(folder or _folder_of(source) or OUT)
     there = (out / WORKFLOW).is_file()
-    if outside.named():
-        outside.name_files(map(os.path.abspath, outside.named()))
+    outside.name_files(map(os.path.abspath, outside.named()))
     if there:
         with within(out):
-            own = load_config().components
-            if own and not outside.named():
-                outside.name_files(map(os.path.abspath, own))
+            outside.name_also(map(os.path.abspath, load_config().components))
+    if words and (name := model_in(words.model)):  # jobs and the YAML know it by its name
+        outside.name_files(map(os.path.abspath, outside.named()))
+        words = replace(words, model=name)
     if words:
-        command = words.command
         planned(exhibits_of_words(words, "run"))
     elif source:
         command = f"fedrepro run {shlex.quote(str(given))}"
