@@ -288,7 +288,9 @@ class GlobalModel:
     method sent, if it is not every client's model once and what `Clients` counted. exchanges: those
     of all clients with the server, if they are not one, and one more for what clients did beside.
     layers: what the clients' state dicts call the layers, if the models came as such. widths: of
-    each network as of `LocalModels`, where they differ.
+    each network as of `LocalModels`, where they differ. unseen: of each client's validation
+    examples the positions, int64, that nothing was fitted to, where a method fits to some; choices
+    read these alone.
     """
 
     model: Spec
@@ -301,6 +303,7 @@ class GlobalModel:
     ties: Rng | None = None
     gate: Mapping[str, np.ndarray] | None = None
     widths: tuple[tuple[int, ...], ...] | None = None
+    unseen: Sequence[np.ndarray] | None = None
 
     @property
     def parameters(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -82,8 +83,9 @@ def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
     (tmp_path / "config/config.yaml").write_text("scale: quick\ncomponents: [mine.py]\n")
     lines = [f"{i / 7},{'rose' if i % 3 else 'lily'},{i % 5}" for i in range(90)]
     (tmp_path / "flowers.csv").write_text("\n".join(["length,kind,width", *lines]))
+    job = {"stage": "prepare", "dataset": {"name": "my_flowers"}, "raw": ".", "out": "data"}
     done = loaded.python(
-        ["-m", "fedrepro", *["stage", "prepare", "--dataset", "my_flowers", "--out", "data"]],
+        ["-m", "fedrepro", "job", json.dumps(job)],
         tmp_path,
         {"PYTHONPATH": str(ROOT / "src"), "PATH": os.environ["PATH"]},
     )

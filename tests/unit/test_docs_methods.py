@@ -35,7 +35,7 @@ def own(tmp_path_factory):
 
 
 def python(own, *words, cwd=ROOT):
-    path = os.pathsep.join([str(own / "own_plugin"), str(ROOT / "src")])
+    path = os.pathsep.join([str(own / "own_plugin"), str(ROOT / "src"), str(ROOT / "tests/unit")])
     env = {**os.environ, "PYTHONPATH": path, "OWN_METHODS": str(own)}
     run = loaded.python(words, cwd, env)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
@@ -56,8 +56,8 @@ def test_the_methods_of_the_page_pass_the_contract(own):
 
 STAGES = """
 import own_methods
-from fedrepro.cli.main import main
-def stage(*words): assert main(['stage', *words]) == 0
+import jobs
+def stage(*words): assert jobs.stage(*words) == 0
 scenario = ['--dataset', 'digits', '--partition', 'iid+clients~3', '--model', 'mlp+hidden~10',
             '--training', 'adam+epochs~2+shared_init~true']
 made = [*scenario, '--data', 'd', '--members', 'p', '--trials', '0', '--timings', 't']

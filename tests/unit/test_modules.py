@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import jobs
 import numpy as np
 import plain
 import pytest
@@ -15,7 +16,6 @@ from torch import nn
 
 import fedrepro
 from fedrepro.api import GlobalModel, LocalModels, takes
-from fedrepro.cli.main import main
 from fedrepro.core import outside
 from fedrepro.core.artifacts import read_source
 from fedrepro.core.errors import FedreproError
@@ -292,7 +292,7 @@ def test_through_the_stages_and_back_as_a_state_dict(resnet, tmp_path, monkeypat
         ["train", *made, "--clients", "0-1", "--out", "m"],
         ["aggregate", *made, "--method", "average", "--local", "m", "--out", "a"],
     ):
-        assert main(["stage", *words]) == 0
+        assert jobs.stage(*words) == 0
     for file in "ma":
         told = read_source(file)["arithmetic"]
         assert told.endswith("portable but for the products of a torch.nn.Module"), told

@@ -153,8 +153,9 @@ def test_a_file_of_several_kinds_can_be_planned(named):
     values = {"paper": "mine", "title": "t", "source": "s", "exhibits": {"one": entry}}
     plan = Plan(Config(), {"mine": ExhibitFile.model_validate(values)}, "quick")
     (path,) = plan.metrics_files(plan.exhibit("mine/one"))
-    assert "partition=main_class+clients~2" in path
-    assert "methods=median" in path
+    job = plan.jobs.job(str(Path(path).parent))
+    assert job.scenario.partition.token == "main_class+clients~2"
+    assert job.specs["method"].name == "median"
 
 
 def test_a_drawing_of_the_page_is_planned_refused_and_drawn(named):

@@ -90,7 +90,7 @@ def workflow(before, tmp_path_factory):
 
 def stage(*words: str, env: dict[str, str] | None = None, **options) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", ENTRY, "stage", *words],
+        [sys.executable, "-c", ENTRY, "job", *words],
         env={**os.environ, **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -135,7 +135,7 @@ def test_words_and_exit_status_come_back(workflow, tmp_path):
     assert "--dataset" in near.stderr.read()
     near = stage("--help")
     assert near.wait(60) == 0
-    assert "usage: fedrepro stage" in near.stdout.read()
+    assert "usage: fedrepro job" in near.stdout.read()
 
 
 def test_a_job_says_what_it_took_itself(workflow, tmp_path):
@@ -160,7 +160,7 @@ def test_nothing_is_left_of_it_when_all_are_killed(tmp_path, monkeypatch):
     (far,) = wait_for(lambda: children() - known)
     os.kill(int(far), signal.SIGKILL)
     os.close(lifeline)
-    assert preloaded.run_preloaded(["stage", "--help"]) is None
+    assert preloaded.run_preloaded(["job", "--help"]) is None
     assert os.listdir(tmp_path) == []
 
 
@@ -186,7 +186,7 @@ def test_a_job_is_not_handed_to_another_user(monkeypatch):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(preloaded.address_of(name))
         listener.listen()
-        assert preloaded.run_preloaded(["stage", "--help"]) is None
+        assert preloaded.run_preloaded(["job", "--help"]) is None
         channel, _ = listener.accept()
         with channel:
             assert channel.recv(1) == b""
@@ -241,31 +241,31 @@ def test_files_of_the_run_are_not_taken_for_libraries(workflow, tmp_path, before
 
 
 def test_more_threads_and_gpus_are_not_handed_over():
-    assert preloaded.suits(["stage", "train", "--threads", "1", "--device", "cpu"])
-    assert not preloaded.suits(["stage", "train", "--threads", "2"])
-    assert not preloaded.suits(["stage", "train", "--device", "cuda"])
+    assert preloaded.suits(["job", "train", "--threads", "1", "--device", "cpu"])
+    assert not preloaded.suits(["job", "train", "--threads", "2"])
+    assert not preloaded.suits(["job", "train", "--device", "cuda"])
 
 
 def test_a_job_of_another_environment_runs_where_it_is(workflow, monkeypatch):
     monkeypatch.setattr(preloaded, "identity", lambda *about: "another")
-    assert preloaded.run_preloaded(["stage", "--help"]) is None
+    assert preloaded.run_preloaded(["job", "--help"]) is None
 
 
 def test_a_job_whose_libraries_are_pinned_otherwise_runs_where_it_is(workflow, monkeypatch):
     monkeypatch.setattr(preloaded.arithmetic, "pin", lambda: "portable but for MKL_CBWR=AVX")
-    assert preloaded.run_preloaded(["stage", "--help"]) is None
+    assert preloaded.run_preloaded(["job", "--help"]) is None
 
 
 def test_a_job_of_other_sources_runs_where_it_is(workflow, monkeypatch):
     """What is on disk is no longer what the process has loaded."""
     monkeypatch.setattr(preloaded.sources, "digest", lambda files: "of other files")
-    assert preloaded.run_preloaded(["stage", "--help"]) is None
+    assert preloaded.run_preloaded(["job", "--help"]) is None
 
 
 def test_without_the_process_the_job_runs_where_it_is(monkeypatch, capsys):
     monkeypatch.setenv(preloaded.SOCKET, "/nowhere")
     with pytest.raises(SystemExit):
-        main(["stage", "--help"])
+        main(["job", "--help"])
     assert "usage" in capsys.readouterr().out
 
 

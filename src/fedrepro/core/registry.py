@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
+from fedrepro import DRAWINGS
+from fedrepro import KINDS as KINDS
 from fedrepro.core import outside
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.kinds import MODULE
@@ -26,17 +28,8 @@ from fedrepro.core.sources import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.tokens import parse, read
 
-KINDS = {
-    "dataset": "fedrepro.components.datasets",
-    "partition": "fedrepro.components.partitions",
-    "model": "fedrepro.components.models",
-    "training": "fedrepro.components.trainings",
-    "graph": "fedrepro.components.graphs",
-    "feature": "fedrepro.components.features",
-    "method": "fedrepro.methods",
-}
 DRAWING = "drawing"  # how an exhibit is shown: no result depends on it, and it has no token
-PACKAGES = {**KINDS, DRAWING: "fedrepro.drawings.exhibits"}
+PACKAGES = {**KINDS, DRAWING: DRAWINGS}
 # the kinds that make a scenario, in the order in which they stand in a path; the graph is there for
 # peer methods alone
 GRAPH = "graph"
@@ -284,11 +277,6 @@ def _has_torch(file: str) -> bool:
 def parse_token(kind: str, token: str) -> Spec:
     """The spec that a token of this kind stands for (canonical form only)."""
     return _single(parse(components(kind), token, kind))
-
-
-def parse_settings(kind: str, token: str) -> Spec:
-    """The same where a token may stand for several settings of any kind, as those of a race do."""
-    return parse(components(kind), token, kind)
 
 
 def read_token(kind: str, token: str) -> Spec:

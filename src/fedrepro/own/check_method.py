@@ -209,7 +209,7 @@ def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
     spec, clients = item.spec(), watched(item, problem.clients)
     judge = _judge(spec, clients)
     info, splits = allowed(problem.info, item), {"test": problem.test}
-    trial = TrialRounds(spec, judge, info, Measuring.parse("auto"), splits)
+    trial = TrialRounds(spec, judge, info, Measuring(None), splits)
     rounds = min(trial.made.rounds, MOST_ROUNDS)
     with temporary_folder() as folder:
         keeper = Keeper(folder / "checkpoint.pt", "", math.inf)

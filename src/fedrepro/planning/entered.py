@@ -17,7 +17,7 @@ from fedrepro.core.spec import Component, Spec
 from fedrepro.data.table import raw_files
 from fedrepro.planning.config import Config, ExhibitFile
 from fedrepro.planning.elsewhere import public_data_of
-from fedrepro.planning.paths import TrialBlock, specs_of
+from fedrepro.planning.jobs import TrialBlock, specs_of
 from fedrepro.planning.plan import Plan, Run
 
 # what of an exhibit is about its other methods

@@ -23,7 +23,7 @@ from fedrepro.numbers.files import (
     open_exhibit,
     write_claims,
 )
-from fedrepro.numbers.times import exhibit_seconds, spent, timings_of
+from fedrepro.numbers.times import exhibit_seconds, of_methods, spent, timings_of
 
 REPORTS = Path("reports")
 RECORD = REPORTS / "record"
@@ -145,7 +145,7 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
     about = files.about
     root = _root(Path(files.base), about["key"])
     timings = timings_of(about, root)
-    missing = [path for path in timings if not path.exists()]
+    missing = [path for path in of_methods(timings) if not path.exists()]
     seconds = {} if missing else exhibit_seconds(timings)
     whole = {} if missing else spent(timings)
     if missing:

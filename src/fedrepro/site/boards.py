@@ -87,6 +87,13 @@ class BoardFamily:
     cost_heads: Sequence[str] = field(default=COSTS)
 
 
+def superseded_by(shown: ShownBoard, others: Sequence[ShownBoard]) -> str:
+    """The key of a leaderboard that has numbers and takes the place of this one, or nothing."""
+    version = shown.key.partition("/")[2]
+    later = (b.key for b in others if b.about["board"].get("supersedes") == version)
+    return next(later, "")
+
+
 def families(shown: ShownBoard) -> list[BoardFamily]:
     """A leaderboard's tables, by how clients start and by data set."""
     found = []

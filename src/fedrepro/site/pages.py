@@ -54,7 +54,12 @@ def name_of(paper: str) -> str:
 
 def home(reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str, Any]]) -> str:
     """The first page. answers: paper -> its finding; trees: captions of the menu with pages."""
-    shown = [(paper, paper.boards[-1]) for paper in reports.papers if paper.boards]
+    shown = [
+        (paper, board)
+        for paper in reports.papers
+        for board in paper.boards
+        if not boards.superseded_by(board, paper.boards)
+    ]
     found = boards.answer(shown[0][1]) if shown else None
     chosen = choices(shown[0][1]) if found else {}
     cards = [_card(paper, answers.get(paper.name, "")) for paper in reports.papers]
@@ -169,7 +174,10 @@ def paper_page(
         picture=None if paper.boards else shown,
         drawn=None if shown else beside(paper.printed),
         values=len(paper.printed),
-        boards=[marked(board_part(board, links or {}, guide)) for board in paper.boards],
+        boards=[
+            marked(board_part(one, links or {}, guide, boards.superseded_by(one, paper.boards)))
+            for one in paper.boards
+        ],
         claims=marked(claims_part(paper.claims)),
         judged_cells=any(shown.printed for shown in paper.exhibits.values()),
         sections=[
@@ -188,8 +196,13 @@ def claims_part(claims: Sequence[Sequence[Mapping[str, str]]]) -> str:
     return page("claims.html", up="../", claims=shown, interval_text=interval) if shown else ""
 
 
-def board_part(shown: ShownBoard, links: Mapping[str, str], guide: str = "") -> str:
-    """The part of a page that has a leaderboard; links, guide: as `paper_page` has them."""
+def board_part(
+    shown: ShownBoard, links: Mapping[str, str], guide: str = "", later: str = ""
+) -> str:
+    """The part of a page that has a leaderboard.
+
+    links, guide: as `paper_page` has them. later: what supersedes it, if there is such.
+    """
     about, families = shown.about["board"], boards.families(shown)
     lines = {
         (family.starts, table.name): line.at
@@ -213,6 +226,7 @@ def board_part(shown: ShownBoard, links: Mapping[str, str], guide: str = "") -> 
         words=BOARD,
         methods=links,
         guide=guide,
+        later=later,
     )
 
 

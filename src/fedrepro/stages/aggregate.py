@@ -40,7 +40,7 @@ from fedrepro.numbers.measure import (
     measure,
     measure_alone,
 )
-from fedrepro.planning.paths import Scenario, TrialBlock
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.common import AT_CLIENTS, Failures, TrialData, members_of, prepared_for, say
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.tuning import tuned
@@ -50,48 +50,32 @@ from fedrepro.training.settings import Settings, settings_of
 from fedrepro.training.statistics import pooled, require_norms, running_statistics
 
 
-def run(
-    scenario: Scenario,
-    method: Spec,
-    data: Path,
-    partition: Path,
-    local_models: Sequence[Path],
-    trials: TrialBlock,
-    seed: int,
-    device: str,
-    out: Path,
-    timings: Path,
-    evaluate: Sequence[str] = (),
-    tune: Spec | None = None,
-    public: Path | None = None,
-) -> None:
-    """Measure every setting of a method in every trial of a block.
-
-    evaluate: splits to measure on beside those that the method's decorator names. tune: how what
-    it makes is tuned, perhaps a sweep. public: folder of the data set whose inputs the method has
-    at the server.
-    """
-    prepared = prepared_for(scenario, data, partition)
+def run(job: Job, device: str = "cpu") -> None:
+    """Measure every setting of a method, and of how its models are tuned, in every trial."""
+    scenario, method, tune = job.scenario, job.specs["method"], job.tune
+    assert job.trials is not None
+    partition, public = Path(job.members), Path(job.public) if job.public else None
+    prepared = prepared_for(scenario, Path(job.data), partition)
     where = device_of(device)
-    made = {"path": scenario.folder, "data": prepared.checksum}
-    models = read_models(local_models, list(trials), made)
+    made = {"path": scenario.token, "data": prepared.checksum}
+    models = read_models(list(map(Path, job.models)), list(job.trials), made)
     table, failures = Table(scenario.specs), Failures()
     measured: list[tuple[int, str, float, float, float]] = []
-    for trial in trials:
+    for trial in job.trials:
         trial_data = TrialData(
-            prepared, members_of(scenario, partition, trial), Rng(seed, trial), where
+            prepared, members_of(scenario, partition, trial), Rng(job.seed, trial), where
         )
-        handed_over = scenario, method, trial_data, models[trial], evaluate, tune, public
+        handed_over = scenario, method, trial_data, models[trial], job.evaluate, tune, public
         for result in _trial(*handed_over, failures):
             table.add(result.rows(trial))
             measured.append((trial, result.token, result.seconds, *result.shares))
         say(f"trial {trial}: {method.name}")
     source = provenance(
-        seed,
+        job.seed,
         specs=(*scenario.specs, method),
         device=where,
-        inputs=[prepared.info["provenance"], *map(provenance_of, (partition, *local_models))],
-        path="/".join([scenario.folder, method.token, *([tune.token] if tune else [])]),
+        inputs=[prepared.info["provenance"], *map(provenance_of, [job.members, *job.models])],
+        path="/".join([scenario.token, method.token, *([tune.token] if tune else [])]),
         data=prepared.checksum,
         stand_in=prepared.stand_in,
         **({"tune": tune.resolved} if tune else {}),
@@ -99,8 +83,8 @@ def run(
     )
     names = ("trial", "method", "seconds", "client_seconds", "server_seconds")
     columns = dict(zip(names, zip(*measured, strict=True), strict=True))
-    write_table(timings, columns, "timings", source | spent())
-    write_table(out, table.arrow(), "metrics", source)
+    write_table(Path(job.out, TIMINGS), columns, "timings", source | spent())
+    write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
 
 
 @dataclass(frozen=True)
@@ -372,8 +356,8 @@ def handed(
 ) -> tuple[LocalModels, ClientInfo]:
     """What a one-shot method or control is handed in one trial.
 
-    public: see `run`. Errors: FedreproError for a method that needs its inputs, where there is none
-    or with examples of another shape.
+    public: folder of the data set whose inputs it has at the server. Errors: FedreproError for a
+    method that needs its inputs, where there is none or with examples of another shape.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -390,7 +374,7 @@ def handed(
         if public is None:
             raise FedreproError(
                 f"method '{method.name}' has inputs of another data set at the server, and none is "
-                "given here (--public)"
+                "given here (public)"
             )
         inputs = unlabelled(load_prepared(public), shape, f"method '{method.name}'", data.rng)
         info = replace(info, public_inputs=inputs)

@@ -17,23 +17,23 @@ from fedrepro.core.spec import Spec
 from fedrepro.core.states import packed
 from fedrepro.federation.clients import Clients
 from fedrepro.numbers.measure import ALONG, Draws, communication, measure, measure_alone
-from fedrepro.planning.paths import Scenario
+from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.common import TrialData
 from fedrepro.stages.progress import Progress
 from fedrepro.stages.rounds import End, RoundLook, Splits
-from fedrepro.stages.rounds_job import RoundsInputs, run_rounds, write_metrics
+from fedrepro.stages.rounds_job import run_rounds, write_metrics
 
 
-def run(inputs: RoundsInputs, model: Path) -> None:
+def run(job: Job, device: str = "cpu") -> None:
     """Run every trial to its last round; a killed run goes on from its last checkpoint.
 
-    In a race method and training may stand for several settings, which it lets stop. model: the
-    file of what predicts at the end, without what the server or a client remembers beside it.
+    In a race method and training may stand for several settings, which it lets stop. `global.pt`
+    is what predicts at the end, without what the server or a client remembers beside it.
     """
-    made = run_rounds(inputs, judge_of)
+    made = run_rounds(job, device, judge_of)
     models = {result.key: result.kept for result in made.finished if result.kept is not None}
-    save_state(model, {"provenance": made.source, "trials": models})
-    write_metrics(inputs, made)
+    save_state(Path(job.out, "global.pt"), {"provenance": made.source, "trials": models})
+    write_metrics(job, made)
 
 
 def judge_of(scenario: Scenario, method: Spec, data: TrialData) -> GlobalJudge:

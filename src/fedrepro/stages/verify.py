@@ -40,7 +40,7 @@ from fedrepro.numbers.summary import read_csv
 from fedrepro.planning.config import ExhibitFile, load_config, load_exhibits
 from fedrepro.planning.described import standing_in
 from fedrepro.planning.entered import EntryRun, entry_plan, job_of, jobs_before, runs_of
-from fedrepro.planning.paths import specs_of
+from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Plan
 from fedrepro.products.caching import compiled_folder
 from fedrepro.record.boards import ARCHIVE, VERDICT, entries_folder, write_board
