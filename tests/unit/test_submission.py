@@ -36,7 +36,7 @@ from fedrepro.planning.described import ToldMethod, described, standing_in
 from fedrepro.record import entry as archives
 from fedrepro.record.boards import ARCHIVE, entries_in, write_board
 from fedrepro.record.entry import unpack
-from fedrepro.site.boards import board_html
+from fedrepro.site.pages import board_part
 from fedrepro.site.reading import read_reports
 from fedrepro.stages import verify as module
 from fedrepro.stages.verify import Here, verify
@@ -376,12 +376,12 @@ def test_rows_say_who_computed_them_where_there_are_entries_of_others(submitter,
 def test_the_page_of_a_leaderboard_tells_them_apart(submitter, ground):
     assert main(["verify", str(submitter / ARCHIVE_NAME), "--runs", "0", "--enter", "reports"]) == 0
     (paper,) = read_reports(Path("reports/tiny"), "tiny", ["mini/1-digits"]).papers
-    page = "\n".join(board_html(paper.boards[0]))
+    page = board_part(paper.boards[0], {})
     assert "Some rows are entries of others." in page
     assert ">Computed<" in page
     row = next(line for line in page.split("<tr>") if SAYS["label"] in line)
     assert "<i>reported</i>" in row
-    assert ">here<" in next(line for line in page.split("<tr>") if "<b>FedAvg</b>" in line)
+    assert ">here<" in next(line for line in page.split("<tr>") if "<td>FedAvg</td>" in line)
 
 
 def test_an_entry_with_the_label_of_another_method_or_of_no_leaderboard_is_refused(
