@@ -416,6 +416,7 @@ OPENED = (
 OF_LOOKS = ["color-contrast", "link-in-text-block", "scrollable-region-focusable"]
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_pages_are_quiet_fit_and_accessible_in_a_browser(site, browser):
     """No error in the console, no request, no sideways scrolling; nothing serious by axe-core."""
