@@ -105,6 +105,7 @@ class ToldMethod(Strict):
     one_start: bool
     better_of_one_start: bool
     any_width: bool
+    merges: bool | Literal["matched"]
     prepares: bool
     grid: dict[Name, list[Scalar]]
     metrics: dict[Name, ToldMetric]
@@ -128,7 +129,7 @@ class ToldMethod(Strict):
 
 
 SETS = ("needs", "models", "trainings")
-ONCE = ("one_start", "better_of_one_start", "any_width")
+ONCE = ("one_start", "better_of_one_start", "any_width", "merges")
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -170,7 +171,7 @@ def described(item: Component) -> ToldMethod:
             "all methods have the same clients and models"
         )
     params = []
-    for param in item.own_params.values():
+    for param in item.params.values():
         data = dataclasses.asdict(param)
         params.append(data | {"type": param.type.__name__, "choices": list(param.choices)})
     return ToldMethod.model_validate(
