@@ -778,11 +778,32 @@ def test_the_report_of_a_partial_run_says_what_it_leaves_out(finished, tmp_path)
     assert "has nothing to report yet" in done.stderr
 
 
+ONE_FILE = """
+paper: mine
+title: Mine
+source: nobody, nowhere, 2026
+exhibits:
+  table-mine:
+    drawing: {name: table, rows: [clients], columns: [method]}
+    title: Mine
+    place: nowhere
+    caption: None.
+    trials: 1
+    dataset: {name: shakespeare, source: tiny, stride: 100}
+    model: {name: char_lstm}
+    training: {name: adam}
+    sweep: {partition.clients: [2]}
+    partition: {name: homogeneous}
+    methods: [{name: average, label: average}]
+"""
+
+
 @needs_mirror
 def test_a_mirror_that_is_no_longer_set_does_not_fetch_again(tmp_path):
     folder = checkout(tmp_path / "mirror")
+    (folder / "config/exhibits/mine.yaml").write_text(ONE_FILE)
     tiny = components("dataset")["shakespeare"].spec({"source": "tiny", "stride": 100})
-    target = dataset_folder("paper", tiny)  # of one file
+    target = dataset_folder("paper", tiny)
     run(folder, target, FEDREPRO_MIRROR=str(MIRROR), FEDREPRO_PRELOAD="0")
     assert planned(folder, target, "--config", "checkpoint_seconds=1") == set()
 
