@@ -122,7 +122,8 @@ def _run(text: str, device: str) -> None:
         raise unknown("stage", stage, [*COMPUTING, *DRAWING], "the job")
     function = DRAWING[stage]
     given = {key: value for key, value in data.items() if key != "stage"}
-    known = inspect.signature(function).parameters
+    known = dict(inspect.signature(function).parameters)
+    options = {"device": device} if known.pop("device", None) else {}
     for key, value in given.items():
         if key not in known:
             raise unknown("key", key, known, f"the job of stage {stage}")
@@ -134,7 +135,7 @@ def _run(text: str, device: str) -> None:
     for key, parameter in known.items():
         if key not in given and parameter.default is parameter.empty:
             raise FedreproError(f"the job of stage {stage}: the key '{key}' is missing")
-    function(**given, **({"device": device} if "device" in known else {}))
+    function(**given, **options)
 
 
 def _compute(data: Mapping[str, Any], device: str) -> None:
