@@ -48,15 +48,18 @@ def test_the_example_of_ones_own_model_trains(tmp_path):
     start = (
         "import sys, fedrepro.components.models as found; found.__path__.append(sys.argv[1])\n"
         "from fedrepro.cli.main import main\n"
-        "def stage(*words): assert main(['stage', *words]) == 0\n"
-        "stage('prepare', '--dataset', 'digits', '--out', 'd')\n"
-        "split = ['--partition', 'iid+clients~2', '--data', 'd', '--trials', '0']\n"
-        "stage('partition', *split, '--out', 'p')\n"
-        "stage('train', *split, '--dataset', 'digits', '--model', 'hourglass+narrow~5',\n"
-        "      '--training', 'sgd+epochs~1+init~fan_in', '--clients', '0-1', '--members', 'p',\n"
-        "      '--out', 'm', '--timings', 't')\n"
+        "import json\n"
+        "def stage(**keys): assert main(['job', json.dumps(keys)]) == 0\n"
+        "digits = {'name': 'digits'}\n"
+        "stage(stage='prepare', dataset=digits, out='d')\n"
+        "split = {'dataset': digits, 'partition': {'name': 'iid', 'clients': 2}, 'data': 'd',\n"
+        "         'trials': '0'}\n"
+        "stage(stage='partition', **split, out='p')\n"
+        "stage(stage='train', **split, model={'name': 'hourglass', 'narrow': 5}, clients='0-1',\n"
+        "      training={'name': 'sgd', 'epochs': 1, 'init': 'fan_in'},\n"
+        "      members='p/partition.parquet', out='m')\n"
         "from fedrepro.core.local_models import read_models\n"
-        "print(read_models(['m'], [0])[0].tensors['weight1'].shape)\n"
+        "print(read_models(['m/local.parquet'], [0])[0].tensors['weight1'].shape)\n"
     )
     run = loaded.python(["-c", start, str(tmp_path)], tmp_path)
     assert run.returncode == 0, run.stderr

@@ -114,7 +114,7 @@ def test_an_altered_score_changes_the_answer_of_the_home_page(tmp_path):
     def told() -> list[str]:
         """The leading methods of one network, and the chooser's answers for five clients."""
         page = home(read_reports(folder, "paper", [key]), {}, ())
-        known = json.loads(re.search(r'id="choices">(.*?)</script>', page)[1])
+        known = json.loads(re.search(r'id="chooser-data">(.*?)</script>', page)[1])
         assert {tuple(place["answers"][0][0][0][:2]) for place in known["places"]}
         return re.findall(r'<p class="answer">.*?<b>(.*?)</b>', page)
 

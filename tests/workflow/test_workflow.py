@@ -412,7 +412,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
         ),
         (
             "components/trainings/adam.py", "lr: Lr = 0.01", "lr: Lr = 0.02",
-            {"train", "aggregate", "federate", "exhibit", "claims", "site"},
+            {"train", "aggregate", "federate", "peer", "exhibit", "table", "claims", "site"},
         ),
         (
             "components/datasets/digits.py", "version=1", "version=9",
@@ -670,17 +670,19 @@ def test_a_corrupted_file_in_the_mirror_is_named_and_not_used(tmp_path):
 
 def test_a_truncated_artifact_is_one_sentence_and_mended_by_deleting_it(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
-    (path,) = (folder / "results/tiny/partition").glob("digits-pooled-*/partition.parquet")
-    path.write_bytes(path.read_bytes()[:200])
+    paths = sorted((folder / "results/tiny/partition").glob("digits-pooled-*/partition.parquet"))
+    for path in paths:
+        path.write_bytes(path.read_bytes()[:200])
     shutil.rmtree(folder / "reports/tiny")  # what is drawn already would not be drawn again
     figure = "reports/tiny/p2p/table-accuracy.csv"
     done = snakemake(folder, "--cores", "2", figure)
     text = done.stderr + done.stdout
     assert done.returncode != 0
     assert "missing or damaged; delete it and start again" in text.replace("it is ", "")
-    path.unlink()
-    run(folder, figure, str(path.relative_to(folder)))
-    assert path.is_file()
+    for path in paths:
+        path.unlink()
+    run(folder, figure, *(str(path.relative_to(folder)) for path in paths))
+    assert all(path.is_file() for path in paths)
     assert products(folder).items() <= products(finished).items()
     assert (folder / figure).read_bytes() == (finished / figure).read_bytes()
 
@@ -836,12 +838,10 @@ def linear(x: torch.Tensor, state: dict[str, torch.Tensor], place: int) -> torch
     return torch.nn.functional.linear(x, state[f"{place}.weight"], state[f"{place}.bias"])
 
 
-def test_a_method_whose_file_changed_is_named_by_the_next_run(finished, tmp_path):
-    """Under the same version nothing runs again, so it must be said."""
+def test_a_changed_file_computes_again_all_that_lies_in_it_and_nothing_else(finished, tmp_path):
     folder = copy_of(finished, tmp_path)
     path = folder / "src/fedrepro/methods/average.py"
     path.write_text(path.read_text() + "# another line\n")
-    done = snakemake(folder, "-n", PYTHONPATH=str(folder / "src"))
-    assert "fedrepro: method 'average' changed in src/fedrepro/" in done.stderr
-    assert done.stderr.count("changed in") == 1
-    assert "Nothing to be done" in done.stdout + done.stderr
+    rules = planned(folder, PYTHONPATH=str(folder / "src"))
+    assert "aggregate" in rules
+    assert not rules & {"prepare", "partition", "train", "federate", "peer"}

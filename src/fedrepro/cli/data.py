@@ -80,7 +80,7 @@ def _datasets_folder(scale: str) -> Path:
     config = load_config()
     if scale and scale not in SCALES:
         raise FedreproError(f"scale '{scale}' is none of {', '.join(SCALES)}")
-    return Path("results") / (scale or config.scale) / "datasets"
+    return Path("results") / (scale or config.scale) / "prepare"
 
 
 # ---------------------------------------------------------------------------------- fetching

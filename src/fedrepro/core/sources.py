@@ -14,7 +14,7 @@ except ImportError:
     from hashlib import blake2b
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SUFFIXES = (".py", ".json", ".css", ".js")
+SUFFIXES = (".py", ".json", ".css", ".js", ".html", ".md", ".tex")
 HIDDEN = (".", "__pycache__")
 
 
@@ -23,8 +23,10 @@ def on_disk(package: str = PACKAGE) -> dict[str, bytes]:
     contents = {}
     for folder, inner, names in os.walk(package):
         inner[:] = [name for name in inner if not name.startswith(HIDDEN)]
+        # of a paper the code alone: its pages compute nothing
+        suffixes = ".py" if f"{folder}/".startswith(f"{package}/papers/") else SUFFIXES
         for name in names:
-            if name.endswith(SUFFIXES) and not name.startswith(HIDDEN):
+            if name.endswith(suffixes) and not name.startswith(HIDDEN):
                 path = f"{folder}/{name}"
                 contents[path[len(package) + 1 :]] = _content(path)
     return {name: content for name, content in sorted(contents.items()) if content is not None}

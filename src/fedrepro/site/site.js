@@ -88,7 +88,7 @@
   open();
 
   // ------------------------------------------------------------ which method for which clients
-  const data = document.getElementById("choices");
+  const data = document.getElementById("chooser-data");
   function element(name, parts, kind) {
     const made = document.createElement(name);
     if (kind) made.className = kind;

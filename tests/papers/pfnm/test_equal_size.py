@@ -35,7 +35,7 @@ def given(request):
 
 def call(name, given, **values):
     spec = METHODS[name].spec(values)
-    return METHODS[name].fn(given.models, given.info, rng=Rng(0), **spec.values)
+    return METHODS[name].fn(given.models, given.info, rng=Rng(0), **spec.own)
 
 
 def logits(tensors, given):
