@@ -2,8 +2,8 @@
 
 Loading them is most of what a small run takes. Here one process for each worker loads them, and a
 child of it does what the command line would: the same function, in the folder, with the words and
-the environment that it is given. fedrepro itself is loaded anew each time. A workflow starts a
-process for its jobs that loads all of it once more (`fedrepro.cli.preload`): that is a child, too.
+the environment that it is given. fedrepro itself is loaded each time. So is the process that a
+workflow starts for its jobs (`fedrepro.cli.preload`): that is a child, too.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 PATIENCE = 900  # seconds
-PRELOAD = "fedrepro.cli.preload"
 SERVER = multiprocessing.get_context("forkserver")
 
 Done = subprocess.CompletedProcess[str]
@@ -35,7 +34,7 @@ Done = subprocess.CompletedProcess[str]
 
 def snakemake(folder: Path, words: Sequence[str], env: Mapping[str, str]) -> Done:
     """As `.venv/bin/snakemake words…` in the folder."""
-    return _child(_snakemake, folder, words, env)
+    return python([".venv/bin/snakemake", *words], folder, env)
 
 
 def python(
@@ -48,7 +47,18 @@ def python(
 
     Errors: subprocess.TimeoutExpired after so many seconds.
     """
-    return _child(_python, folder, words, env, patience)
+    _load()
+    given = list(map(str, words))
+    with tempfile.TemporaryDirectory() as place:
+        said = [os.path.join(place, name) for name in ("out", "error")]
+        process = SERVER.Process(target=_become, args=(str(folder), given, dict(env), said))
+        process.start()
+        process.join(patience)
+        if process.exitcode is None:
+            process.kill()
+            raise subprocess.TimeoutExpired(given, patience)
+        out, error = (Path(name).read_text(errors="replace") for name in said)
+    return subprocess.CompletedProcess(given, process.exitcode, out, error)
 
 
 @contextmanager
@@ -92,34 +102,7 @@ def _load() -> None:
     SERVER.set_forkserver_preload([name for name in own if find_spec(name.split(".")[0])])
 
 
-def _child(
-    what: Callable[[list[str]], object],
-    folder: Path,
-    words: Sequence[str],
-    env: Mapping[str, str],
-    patience: float = PATIENCE,
-) -> Done:
-    _load()
-    given = list(map(str, words))
-    with tempfile.TemporaryDirectory() as place:
-        said = [os.path.join(place, name) for name in ("out", "error")]
-        process = SERVER.Process(target=_become, args=(what, str(folder), given, dict(env), said))
-        process.start()
-        process.join(patience)
-        if process.exitcode is None:
-            process.kill()
-            raise subprocess.TimeoutExpired(given, patience)
-        out, error = (Path(name).read_text(errors="replace") for name in said)
-    return subprocess.CompletedProcess(given, process.exitcode, out, error)
-
-
-def _become(
-    what: Callable[[list[str]], object],
-    folder: str,
-    words: list[str],
-    env: dict[str, str],
-    said: list[str],
-) -> None:
+def _become(folder: str, words: list[str], env: dict[str, str], said: list[str]) -> None:
     for stream, name in zip((1, 2), said, strict=True):
         os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), stream)
     os.environ.clear()
@@ -127,72 +110,42 @@ def _become(
     os.chdir(folder)
     sys.path[:0] = filter(None, env.get("PYTHONPATH", "").split(os.pathsep))
     assert "fedrepro" not in sys.modules
+    first, sys.argv = words[0], words[1:] if words[0] == "-m" else words
     try:
-        what(words)
+        if first.endswith("bin/snakemake"):
+            _preload_by_fork()
+            sys.path.insert(0, str(Path(sys.executable).parent))
+            from snakemake.cli import main
+
+            main()
+        elif first == "-c":
+            sys.path.insert(0, "")
+            sys.argv = ["-c", *words[2:]]
+            exec(compile(words[1], "<string>", "exec"), {"__name__": "__main__"})
+        elif first == "-m":
+            sys.path.insert(0, os.getcwd())
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(first).parent))
+            runpy.run_path(first, run_name="__main__")
     finally:
         atexit._run_exitfuncs()  # multiprocessing leaves them out
 
 
-def _snakemake(words: list[str]) -> None:
-    _preload_by_fork()
-    sys.path.insert(0, str(Path(sys.executable).parent))
-    sys.argv = [".venv/bin/snakemake", *words]
-    from snakemake.cli import main
-
-    main()
-
-
-def _python(words: list[str]) -> None:
-    first, *rest = words
-    if first == "-c":
-        sys.path.insert(0, "")
-        sys.argv = ["-c", *rest[1:]]
-        exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
-    elif first == "-m":
-        sys.path.insert(0, os.getcwd())
-        sys.argv = rest
-        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    else:
-        sys.path.insert(0, str(Path(first).parent))
-        sys.argv = words
-        runpy.run_path(first, run_name="__main__")
-
-
 def _preload_by_fork() -> None:
     """What a workflow starts to have everything loaded is forked now, when there is one thread."""
+    from fedrepro.cli import preload
+
     here, there = socket.socketpair()
     if os.fork() == 0:
-        try:
-            _wait_and_preload(here, there)
-        finally:
-            os._exit(0)
-    there.close()
+        here.close()
+        given = socket.recv_fds(there, 1, 2)[1]
+        if given:  # else the workflow ended without it
+            os.setsid()
+            preload.main(*given)
+        os._exit(0)
 
-    class Popen(subprocess.Popen):  # type: ignore[type-arg]
-        def __init__(self, args: Any, *others: Any, **given: Any) -> None:
-            asked = args[1:4] == ["-P", "-m", PRELOAD]
-            if not asked:
-                super().__init__(args, *others, **given)
-                return
-            env = b"\0".join(os.fsencode(f"{k}={v}") for k, v in given["env"].items())
-            socket.send_fds(here, [len(env).to_bytes(4, "big")], given["pass_fds"])
-            here.sendall(env)
+    def hand_over(_: object, pass_fds: Sequence[int], **__: object) -> None:
+        socket.send_fds(here, [b"."], pass_fds)
 
-    subprocess.Popen = Popen  # type: ignore[misc]
-
-
-def _wait_and_preload(here: socket.socket, there: socket.socket) -> None:
-    here.close()
-    size, fds, _, _ = socket.recv_fds(there, 4, 2)
-    if not fds:  # the workflow ended without it
-        return
-    with there.makefile("rb") as file:
-        env = file.read(int.from_bytes(size, "big")).split(b"\0")
-    os.setsid()
-    os.environb.clear()
-    os.environb.update(one.split(b"=", 1) for one in env)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1):
-        os.dup2(nothing, stream)
-    sys.argv = [PRELOAD, *map(str, fds)]
-    runpy.run_module(PRELOAD, run_name="__main__", alter_sys=True)
+    preload.subprocess = SimpleNamespace(Popen=hand_over, DEVNULL=subprocess.DEVNULL)
