@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -125,20 +124,6 @@ def components(kind: str) -> dict[str, Component]:
             importlib.import_module(module)
     _bring_outside()
     return _found[kind]
-
-
-@contextmanager
-def beside(item: Component) -> Iterator[None]:
-    """Meanwhile this component is among those of its kind. Errors: FedreproError if its name is
-    taken."""
-    registered = components(item.kind)
-    if item.name in registered:
-        raise FedreproError(f"a {item.kind} '{item.name}' is there already: it needs another name")
-    registered[item.name] = item
-    try:
-        yield
-    finally:
-        del registered[item.name]
 
 
 def components_of(file: str) -> list[Component]:

@@ -40,14 +40,13 @@ OTHER = {
     "stages/chosen.py": "keeps models that are made in the same way elsewhere",
     "stages/claims.py": "judges",
     "stages/computing.py": "runs the workflow",
+    "stages/entries.py": "packs entries, and compares",
     "stages/exhibit.py": "draws",
     "stages/maps.py": "draws",
     "stages/notebook.py": "runs the workflow",
     "stages/redraw.py": "draws",
     "stages/running.py": "runs the workflow",
     "stages/site.py": "reports",
-    "stages/submit.py": "packs entries",
-    "stages/verify.py": "computes by other stages, and compares",
     "verdicts/": "judges",
 }
 PAPERS = "papers/"
